@@ -1,0 +1,61 @@
+//! Which implementation of SHA-256 runs: detected once, forced by a name, or taken from a list for tests.
+
+use std::sync::OnceLock;
+
+/// The environment variable that names the kernel [`Kernel::active`] returns, for tests and measurements.
+pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
+
+/// One implementation of SHA-256, and the proof that this machine can run it.
+///
+/// Results never depend on it, only the time does. Only detection makes one (but for [`Kernel::PORTABLE`]), so that a
+/// function taking a `Kernel` is safe to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub(crate) Isa);
+
+/// The instruction sets, each with the token of its own file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isa {
+    Portable,
+}
+
+impl Kernel {
+    /// Plain Rust: runs everywhere and defines what the others must return.
+    pub const PORTABLE: Kernel = Kernel(Isa::Portable);
+
+    /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable one.
+    pub fn available() -> Vec<Kernel> {
+        vec![Kernel::PORTABLE]
+    }
+
+    /// Returns the kernel of that name (see [`Kernel::name`]), if this machine can run it.
+    pub fn named(name: &str) -> Option<Kernel> {
+        Kernel::available().into_iter().find(|kernel| kernel.name() == name)
+    }
+
+    /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the one that
+    /// `PEREGRINE_SHA256` names (`portable`, `shani`, `avx512`). Decided at the first call, for the life of the process.
+    ///
+    /// # Panics
+    /// If the variable names a kernel that this machine cannot run: a measurement of another one would mislead.
+    pub fn active() -> Kernel {
+        static ACTIVE: OnceLock<Kernel> = OnceLock::new();
+        *ACTIVE.get_or_init(|| match std::env::var_os(ENVIRONMENT_VARIABLE) {
+            Some(name) => name.to_str().and_then(Kernel::named).unwrap_or_else(|| {
+                let known: Vec<_> = Kernel::available().iter().map(|kernel| kernel.name()).collect();
+                panic!(
+                    "{ENVIRONMENT_VARIABLE}={}: no such kernel on this machine; unset it or use one of: {}",
+                    name.display(),
+                    known.join(", ")
+                )
+            }),
+            None => Kernel::available().pop().unwrap_or(Kernel::PORTABLE),
+        })
+    }
+
+    /// Returns the name by which the environment variable, reports and tests know the kernel.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Isa::Portable => "portable",
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! MuHash3072: a hash of a set, to which elements are added and from which they are removed in any order.
+//!
+//! Each element becomes a number modulo the prime 2^3072 - 1103717 (the key stream of ChaCha20 under its SHA-256); the
+//! set is the product of its elements over the product of the removed ones. Dividing is slow, so both products are kept
+//! and divided once, at the end. Products can be made in parallel and combined.
+//! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this over the coins.
+
+use crate::sha256::sha256;
+
+/// Words in a number, least significant first.
+const LIMBS: usize = 48;
+/// The modulus is 2^3072 minus this.
+const PRIME_DIFFERENCE: u64 = 1_103_717;
+
+/// A set of byte strings, as a fraction.
+#[derive(Clone, Debug)]
+pub struct MuHash3072 {
+    numerator: Num3072,
+    denominator: Num3072,
+}
+
+impl Default for MuHash3072 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MuHash3072 {
+    /// Returns the empty set.
+    pub fn new() -> Self {
+        Self { numerator: Num3072::ONE, denominator: Num3072::ONE }
+    }
+
+    /// Adds an element.
+    pub fn insert(&mut self, element: &[u8]) {
+        self.numerator.multiply(&Num3072::of_element(element));
+    }
+
+    /// Removes an element. It need not be in the set yet: only the sum of all changes counts.
+    pub fn remove(&mut self, element: &[u8]) {
+        self.denominator.multiply(&Num3072::of_element(element));
+    }
+
+    /// Applies all changes of `other` to this one: associative and commutative.
+    pub fn combine(&mut self, other: &Self) {
+        self.numerator.multiply(&other.numerator);
+        self.denominator.multiply(&other.denominator);
+    }
+
+    /// Returns the hash of the set: the SHA-256 of the quotient's 384 bytes, least significant first.
+    ///
+    /// The bytes are in the order of SHA-256; `gettxoutsetinfo` prints them reversed.
+    pub fn finalize(mut self) -> [u8; 32] {
+        if self.denominator != Num3072::ONE {
+            self.numerator.multiply(&self.denominator.inverse());
+        }
+        self.numerator.reduce();
+        let mut bytes = [0; LIMBS * 8];
+        for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.numerator.0) {
+            *bytes = limb.to_le_bytes();
+        }
+        sha256(&bytes)
+    }
+}
+
+/// A number below 2^3072, which stands for its remainder modulo the prime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Num3072([u64; LIMBS]);
+
+impl Num3072 {
+    const ONE: Num3072 = {
+        let mut limbs = [0; LIMBS];
+        limbs[0] = 1;
+        Num3072(limbs)
+    };
+
+    /// Returns the number that stands for an element.
+    fn of_element(element: &[u8]) -> Self {
+        let key = sha256(element);
+        let mut limbs = [0; LIMBS];
+        for (counter, limbs) in limbs.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let words = chacha20_block(&key, counter as u32);
+            for (limb, [low, high]) in limbs.iter_mut().zip(words.as_chunks::<2>().0) {
+                *limb = u64::from(*low) | u64::from(*high) << 32;
+            }
+        }
+        Num3072(limbs)
+    }
+
+    /// Multiplies by `other`: all products, then the upper half folded into the lower, as 2^3072 is `PRIME_DIFFERENCE`.
+    fn multiply(&mut self, other: &Self) {
+        let product = wide_product(&self.0, &other.0);
+        let (low, high) = product.split_at(LIMBS);
+        let mut carry = 0;
+        for ((limb, low), high) in self.0.iter_mut().zip(low).zip(high) {
+            carry += u128::from(*low) + u128::from(*high) * u128::from(PRIME_DIFFERENCE);
+            *limb = carry as u64;
+            carry >>= 64;
+        }
+        self.fold(carry as u64);
+    }
+
+    /// Adds `carry` times 2^3072.
+    fn fold(&mut self, mut carry: u64) {
+        // The second turn happens only when the sum passes 2^3072 once more; then the number is small and none follows.
+        while carry > 0 {
+            let mut sum = u128::from(carry) * u128::from(PRIME_DIFFERENCE);
+            for limb in &mut self.0 {
+                sum += u128::from(*limb);
+                *limb = sum as u64;
+                sum >>= 64;
+                if sum == 0 {
+                    break;
+                }
+            }
+            carry = sum as u64;
+        }
+    }
+
+    /// Makes the number the smallest that stands for its remainder.
+    fn reduce(&mut self) {
+        let above =
+            self.0[0] >= PRIME_DIFFERENCE.wrapping_neg() && self.0[1..].iter().all(|limb| *limb == u64::MAX);
+        if above {
+            let rest = self.0[0] - PRIME_DIFFERENCE.wrapping_neg();
+            self.0 = [0; LIMBS];
+            self.0[0] = rest;
+        }
+    }
+
+    /// Returns the number's inverse: its power to the prime minus 2. About 10 ms, once per hash.
+    fn inverse(&self) -> Self {
+        // The exponent is 2^3072 - (PRIME_DIFFERENCE + 2): ones above its lowest word.
+        let lowest = (PRIME_DIFFERENCE + 2).wrapping_neg();
+        let mut power = Num3072::ONE;
+        for bit in (0..LIMBS * 64).rev() {
+            let square = power.clone();
+            power.multiply(&square);
+            if bit >= 64 || lowest >> bit & 1 == 1 {
+                power.multiply(self);
+            }
+        }
+        power
+    }
+}
+
+/// Returns all 96 words of a product, two rows at a time: each pass over the result then carries two products.
+fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
+    let mut product = [0; 2 * LIMBS];
+    for (row, [a0, a1]) in a.as_chunks::<2>().0.iter().enumerate() {
+        let (a0, a1) = (u128::from(*a0), u128::from(*a1));
+        let out: &mut [u64] = &mut product[2 * row..2 * row + LIMBS + 2];
+        let (mut carry0, mut carry1, mut previous) = (0, 0, 0);
+        for (out, b) in out.iter_mut().zip(b) {
+            let sum0 = a0 * u128::from(*b) + u128::from(*out) + carry0;
+            let sum1 = a1 * previous + u128::from(sum0 as u64) + carry1;
+            *out = sum1 as u64;
+            (carry0, carry1, previous) = (sum0 >> 64, sum1 >> 64, u128::from(*b));
+        }
+        let last = a1 * previous + carry0 + carry1;
+        out[LIMBS] = last as u64;
+        out[LIMBS + 1] = (last >> 64) as u64;
+    }
+    product
+}
+
+/// Returns one block of ChaCha20's key stream with nonce 0 (RFC 8439, 2.3), as little-endian words.
+fn chacha20_block(key: &[u8; 32], counter: u32) -> [u32; 16] {
+    let mut start = [0; 16];
+    start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]); // "expand 32-byte k"
+    for (word, bytes) in start[4..12].iter_mut().zip(key.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    start[12] = counter;
+    let mut x = start;
+    for _ in 0..10 {
+        for column in 0..4 {
+            quarter_round(&mut x, column, 4 + column, 8 + column, 12 + column);
+        }
+        for column in 0..4 {
+            quarter_round(&mut x, column, 4 + (column + 1) % 4, 8 + (column + 2) % 4, 12 + (column + 3) % 4);
+        }
+    }
+    std::array::from_fn(|i| x[i].wrapping_add(start[i]))
+}
+
+#[inline(always)]
+fn quarter_round(x: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
+    x[a] = x[a].wrapping_add(x[b]);
+    x[d] = (x[d] ^ x[a]).rotate_left(16);
+    x[c] = x[c].wrapping_add(x[d]);
+    x[b] = (x[b] ^ x[c]).rotate_left(12);
+    x[a] = x[a].wrapping_add(x[b]);
+    x[d] = (x[d] ^ x[a]).rotate_left(8);
+    x[c] = x[c].wrapping_add(x[d]);
+    x[b] = (x[b] ^ x[c]).rotate_left(7);
+}

@@ -1,0 +1,43 @@
+//! The XOR with which Bitcoin Core hides its block files and chainstate values from virus scanners.
+//!
+//! A file is XORed with an 8-byte key (`blocks/xor.dat`) repeated from the file's first byte on, so the key must be
+//! turned to the place where the bytes lie. Doing and undoing are the same. The key 0 means plain bytes.
+//! Source: Core `util/obfuscation.h`.
+
+/// The key of a set of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Obfuscation {
+    key: u64,
+}
+
+impl Obfuscation {
+    /// Takes the 8 bytes as they stand in `xor.dat`.
+    pub fn from_key(key: [u8; 8]) -> Self {
+        Self { key: u64::from_le_bytes(key) }
+    }
+
+    /// Returns the 8 bytes as they stand in `xor.dat`.
+    pub fn key(&self) -> [u8; 8] {
+        self.key.to_le_bytes()
+    }
+
+    /// Tells whether the key leaves the bytes as they are.
+    pub fn is_zero(&self) -> bool {
+        self.key == 0
+    }
+
+    /// XORs `data`, whose first byte lies at `file_offset` of its file.
+    pub fn apply(&self, data: &mut [u8], file_offset: u64) {
+        if self.is_zero() {
+            return;
+        }
+        let key = self.key.rotate_right((file_offset % 8) as u32 * 8);
+        let (words, tail) = data.as_chunks_mut::<8>();
+        for word in words {
+            *word = (u64::from_le_bytes(*word) ^ key).to_le_bytes();
+        }
+        for (byte, key) in tail.iter_mut().zip(key.to_le_bytes()) {
+            *byte ^= key;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! SHA-256 and SHA-256d: of one message, of a stream, and of many messages at once.
+//!
+//! The batch functions are the reason for this module. One SHA-256 is a chain of dependent steps that no processor can
+//! widen; many of them side by side fill vector registers. So callers collect the messages of a whole block, or of many
+//! blocks, and ask once. Digests are in the order of the hash function (internal order), not reversed as Bitcoin prints.
+
+mod portable;
+
+use crate::kernel::{Isa, Kernel};
+
+/// The eight words between two blocks.
+type State = [u32; 8];
+/// What one compression takes in.
+type Block = [u8; 64];
+
+/// A message in up to three parts, hashed as if they were one; any of them may be empty.
+///
+/// Three, because a txid is the hash of a transaction without its witness: version | inputs and outputs | lock time.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a>(pub [&'a [u8]; 3]);
+
+impl Message<'_> {
+    /// Returns the length of the whole message in bytes.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|part| part.len()).sum()
+    }
+
+    /// Tells whether the message has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|part| part.is_empty())
+    }
+}
+
+impl<'a> From<&'a [u8]> for Message<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Message([bytes, &[], &[]])
+    }
+}
+
+/// Returns the SHA-256 of `data`.
+pub fn sha256(data: &[u8]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(data);
+    hasher.finalize()
+}
+
+/// Returns the SHA-256 of the SHA-256 of `data`.
+pub fn sha256d(data: &[u8]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(data);
+    hasher.finalize_double()
+}
+
+/// Appends the SHA-256d of each message to `out`, in order.
+///
+/// The more messages in one call the better: below about 100 the lanes do not fill well.
+pub fn sha256d_many(messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
+    sha256d_many_with(Kernel::active(), messages, out);
+}
+
+/// [`sha256d_many`] by a chosen kernel.
+pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
+    let digests = grow(out, messages.len());
+    match kernel.0 {
+        Isa::Portable => portable::sha256d_many(messages, digests),
+    }
+}
+
+/// Appends the SHA-256d of each pair of neighbours (`nodes[2i] || nodes[2i + 1]`), in order: one level of a merkle tree.
+///
+/// # Panics
+/// If the number of nodes is odd: the caller decides how a lone last node is paired.
+pub fn sha256d_pairs(nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
+    sha256d_pairs_with(Kernel::active(), nodes, out);
+}
+
+/// [`sha256d_pairs`] by a chosen kernel.
+///
+/// # Panics
+/// If the number of nodes is odd.
+pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
+    let (pairs, lone) = nodes.as_chunks::<2>();
+    assert!(lone.is_empty(), "sha256d_pairs: {} nodes do not pair", nodes.len());
+    let digests = grow(out, pairs.len());
+    match kernel.0 {
+        Isa::Portable => portable::sha256d_pairs(pairs, digests),
+    }
+}
+
+/// Makes room for `count` more digests and returns it.
+fn grow(out: &mut Vec<[u8; 32]>, count: usize) -> &mut [[u8; 32]] {
+    let start = out.len();
+    out.resize(start + count, [0; 32]);
+    &mut out[start..]
+}
+
+/// Hashes one message by the stream form of a kernel.
+fn sha256d_one(kernel: Kernel, message: &Message<'_>) -> [u8; 32] {
+    let mut hasher = Sha256::with_kernel(kernel);
+    for part in message.0 {
+        hasher.update(part);
+    }
+    hasher.finalize_double()
+}
+
+/// SHA-256 of bytes that come in pieces. A clone continues from the same point (a midstate).
+#[derive(Clone, Debug)]
+pub struct Sha256 {
+    kernel: Kernel,
+    state: State,
+    /// The first `length % 64` bytes wait for their block to fill.
+    buffer: Block,
+    length: u64,
+}
+
+impl Default for Sha256 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sha256 {
+    /// Starts an empty message.
+    pub fn new() -> Self {
+        Self::with_kernel(Kernel::active())
+    }
+
+    /// Starts an empty message for a chosen kernel.
+    pub fn with_kernel(kernel: Kernel) -> Self {
+        Self { kernel, state: portable::INITIAL, buffer: [0; 64], length: 0 }
+    }
+
+    /// Appends `data` to the message.
+    pub fn update(&mut self, mut data: &[u8]) {
+        let filled = self.filled();
+        self.length += data.len() as u64;
+        if filled > 0 {
+            let taken = data.len().min(64 - filled);
+            let (head, rest) = data.split_at(taken);
+            self.buffer[filled..filled + taken].copy_from_slice(head);
+            if filled + taken < 64 {
+                return;
+            }
+            compress(self.kernel, &mut self.state, &[self.buffer]);
+            data = rest;
+        }
+        let (blocks, tail) = data.as_chunks::<64>();
+        if !blocks.is_empty() {
+            compress(self.kernel, &mut self.state, blocks);
+        }
+        self.buffer[..tail.len()].copy_from_slice(tail);
+    }
+
+    /// Returns the SHA-256 of the message.
+    pub fn finalize(mut self) -> [u8; 32] {
+        self.pad();
+        to_bytes(&self.state)
+    }
+
+    /// Returns the SHA-256 of the SHA-256 of the message.
+    pub fn finalize_double(mut self) -> [u8; 32] {
+        self.pad();
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(&to_bytes(&self.state));
+        block[32] = 0x80;
+        block[62] = 1; // 256 bits
+        let mut state = portable::INITIAL;
+        compress(self.kernel, &mut state, &[block]);
+        to_bytes(&state)
+    }
+
+    /// Returns how many bytes of the buffer are in use.
+    fn filled(&self) -> usize {
+        (self.length % 64) as usize
+    }
+
+    /// Ends the message: a one bit, zeros, and the length in bits (FIPS 180-4, 5.1.1).
+    fn pad(&mut self) {
+        let filled = self.filled();
+        self.buffer[filled] = 0x80;
+        self.buffer[filled + 1..].fill(0);
+        if filled >= 56 {
+            compress(self.kernel, &mut self.state, &[self.buffer]);
+            self.buffer.fill(0);
+        }
+        self.buffer[56..].copy_from_slice(&(self.length << 3).to_be_bytes());
+        compress(self.kernel, &mut self.state, &[self.buffer]);
+    }
+}
+
+/// Adds whole blocks to a state.
+fn compress(kernel: Kernel, state: &mut State, blocks: &[Block]) {
+    match kernel.0 {
+        Isa::Portable => portable::compress(state, blocks),
+    }
+}
+
+/// Returns the bytes of a digest from the last state.
+fn to_bytes(state: &State) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    bytes
+}

@@ -1,0 +1,75 @@
+//! SHA-256 (FIPS 180-4) in plain Rust: the meaning of every other file in this folder.
+
+use super::{Block, Message, State, sha256d_one};
+use crate::kernel::Kernel;
+
+/// The round constants: the first 32 bits of the fractions of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2).
+#[rustfmt::skip]
+pub(super) const K: [u32; 64] = [
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+];
+
+/// The state before the first block: the fractions of the square roots of the first 8 primes (FIPS 180-4, 5.3.3).
+pub(super) const INITIAL: State =
+    [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
+
+/// Expands a block of 16 words to the 64 words of the message schedule (FIPS 180-4, 6.2.2 step 1).
+pub(super) const fn schedule(block: [u32; 16]) -> [u32; 64] {
+    let mut w = [0; 64];
+    let mut t = 0;
+    while t < 64 {
+        w[t] = if t < 16 {
+            block[t]
+        } else {
+            let (early, late) = (w[t - 15], w[t - 2]);
+            let s0 = early.rotate_right(7) ^ early.rotate_right(18) ^ (early >> 3);
+            let s1 = late.rotate_right(17) ^ late.rotate_right(19) ^ (late >> 10);
+            w[t - 16].wrapping_add(s0).wrapping_add(w[t - 7]).wrapping_add(s1)
+        };
+        t += 1;
+    }
+    w
+}
+
+/// Adds whole blocks to the state, in order.
+pub(super) fn compress(state: &mut State, blocks: &[Block]) {
+    for block in blocks {
+        let mut words = [0; 16];
+        for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
+            *word = u32::from_be_bytes(*bytes);
+        }
+        let mut v = *state;
+        for (w, k) in schedule(words).iter().zip(&K) {
+            let [a, b, c, d, e, f, g, h] = v;
+            let s1 = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
+            let t1 = h.wrapping_add(s1).wrapping_add((e & f) ^ (!e & g)).wrapping_add(*k).wrapping_add(*w);
+            let s0 = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
+            let t2 = s0.wrapping_add((a & b) ^ (a & c) ^ (b & c));
+            v = [t1.wrapping_add(t2), a, b, c, d.wrapping_add(t1), e, f, g];
+        }
+        for (s, v) in state.iter_mut().zip(v) {
+            *s = s.wrapping_add(v);
+        }
+    }
+}
+
+/// Writes the SHA-256d of each message to the digest of the same index.
+pub(super) fn sha256d_many(messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+    for (message, digest) in messages.iter().zip(digests) {
+        *digest = sha256d_one(Kernel::PORTABLE, message);
+    }
+}
+
+/// Writes the SHA-256d of each pair of nodes to the digest of the same index.
+pub(super) fn sha256d_pairs(pairs: &[[[u8; 32]; 2]], digests: &mut [[u8; 32]]) {
+    for ([left, right], digest) in pairs.iter().zip(digests) {
+        *digest = sha256d_one(Kernel::PORTABLE, &Message([left, right, &[]]));
+    }
+}

@@ -1,0 +1,126 @@
+//! SipHash: 64-bit hashes under a 128-bit key, for tables and short ids that an attacker must not be able to aim at.
+//!
+//! [`siphash24`] is the standard function (Aumasson and Bernstein, 2012). [`SipHash13Uj`] is what Bitcoin Core's coins
+//! cache uses since 2026: one round per block and three at the end, no padding (inputs are whole blocks), and jumbo
+//! blocks of 32 bytes that cost one round. It is weaker and much faster: for hash tables only, never for sums or proofs.
+//! Source: Core `crypto/siphash.h`.
+
+/// Ends a standard hash.
+const FINALIZER: u64 = 0xff;
+/// Ends an unpadded hash: "unpadded" as a little-endian number, so that the two never agree.
+const FINALIZER_UNPADDED: u64 = u64::from_le_bytes(*b"unpadded");
+
+/// The four words of SipHash.
+#[derive(Clone, Copy, Debug)]
+struct State([u64; 4]);
+
+impl State {
+    fn new(k0: u64, k1: u64) -> Self {
+        Self([
+            u64::from_be_bytes(*b"somepseu") ^ k0,
+            u64::from_be_bytes(*b"dorandom") ^ k1,
+            u64::from_be_bytes(*b"lygenera") ^ k0,
+            u64::from_be_bytes(*b"tedbytes") ^ k1,
+        ])
+    }
+
+    #[inline(always)]
+    fn rounds(&mut self, count: u32) {
+        let [mut v0, mut v1, mut v2, mut v3] = self.0;
+        for _ in 0..count {
+            v0 = v0.wrapping_add(v1);
+            v2 = v2.wrapping_add(v3);
+            v1 = v1.rotate_left(13) ^ v0;
+            v3 = v3.rotate_left(16) ^ v2;
+            v0 = v0.rotate_left(32).wrapping_add(v3);
+            v2 = v2.wrapping_add(v1);
+            v3 = v3.rotate_left(21) ^ v0;
+            v1 = v1.rotate_left(17) ^ v2;
+            v2 = v2.rotate_left(32);
+        }
+        self.0 = [v0, v1, v2, v3];
+    }
+
+    #[inline(always)]
+    fn compress(&mut self, word: u64, rounds: u32) {
+        self.0[3] ^= word;
+        self.rounds(rounds);
+        self.0[0] ^= word;
+    }
+
+    /// Takes in four words at the price of one.
+    #[inline(always)]
+    fn compress_jumbo(&mut self, block: &[u8; 32]) {
+        let (words, _) = block.as_chunks::<8>();
+        let [d0, d1, d2, d3] = std::array::from_fn(|i| u64::from_le_bytes(words[i]));
+        for (v, d) in self.0.iter_mut().zip([d1, d2, d3, d0]) {
+            *v ^= d;
+        }
+        self.rounds(1);
+        for (v, d) in self.0.iter_mut().zip([d0, d1, d2, d3]) {
+            *v ^= d;
+        }
+    }
+
+    #[inline(always)]
+    fn finish(mut self, finalizer: u64, rounds: u32) -> u64 {
+        self.0[2] ^= finalizer;
+        self.rounds(rounds);
+        self.0[0] ^ self.0[1] ^ self.0[2] ^ self.0[3]
+    }
+}
+
+/// Returns the standard SipHash-2-4 of `data` under the key (k0, k1).
+pub fn siphash24(k0: u64, k1: u64, data: &[u8]) -> u64 {
+    let mut state = State::new(k0, k1);
+    let (words, tail) = data.as_chunks::<8>();
+    for word in words {
+        state.compress(u64::from_le_bytes(*word), 2);
+    }
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    last[7] = data.len() as u8; // only the low byte of the length counts
+    state.compress(u64::from_le_bytes(last), 2);
+    state.finish(FINALIZER, 4)
+}
+
+/// SipHash-1-3-UJ with the key already mixed in: cheap to copy, never changed by hashing.
+#[derive(Clone, Copy, Debug)]
+pub struct SipHash13Uj(State);
+
+impl SipHash13Uj {
+    /// Takes the key. Use one from the system's random source for every table.
+    pub fn new(k0: u64, k1: u64) -> Self {
+        Self(State::new(k0, k1))
+    }
+
+    /// Returns the hash of a txid (internal order) and an output index: a jumbo block, then the index as a normal block.
+    /// Source: Core `SaltedCoinsCacheHasher` in coins.h.
+    #[inline]
+    pub fn hash_outpoint(&self, txid: &[u8; 32], vout: u32) -> u64 {
+        self.with_jumbo(txid).with_word(u64::from(vout)).finish()
+    }
+
+    /// Returns this state with a normal block appended.
+    #[inline]
+    #[must_use]
+    pub fn with_word(mut self, word: u64) -> Self {
+        self.0.compress(word, 1);
+        self
+    }
+
+    /// Returns this state with a jumbo block appended. All but a bounded number of them must be cryptographic hashes,
+    /// or an attacker may steer the state.
+    #[inline]
+    #[must_use]
+    pub fn with_jumbo(mut self, block: &[u8; 32]) -> Self {
+        self.0.compress_jumbo(block);
+        self
+    }
+
+    /// Returns the hash of the blocks appended so far.
+    #[inline]
+    pub fn finish(&self) -> u64 {
+        self.0.finish(FINALIZER_UNPADDED, 3)
+    }
+}
