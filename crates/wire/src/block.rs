@@ -1,0 +1,492 @@
+//! Blocks and transactions as views of their bytes.
+//!
+//! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output lies; the views
+//! then read fields straight from the block's bytes. The arena's vectors are reused from block to block, so parsing does
+//! not allocate once they have grown. Strictness is Core's `UnserializeTransaction` and `ReadCompactSize`, plus: the
+//! block must end where its last transaction does.
+
+use crate::{
+    hash::{OutPoint, Txid},
+    header::Header,
+    read::{Reader, WireError},
+    units::{Sats, Weight},
+};
+use digest::sha256::Message;
+
+/// Where a transaction's parts lie. Offsets are bytes into the block; ranges index the arena's spans.
+#[derive(Clone, Copy, Debug)]
+struct TxSpan {
+    start: u32,
+    /// After the version and, with a witness, marker and flag: the inputs' count.
+    body: u32,
+    /// After the last output: the witness or the lock time.
+    body_end: u32,
+    end: u32,
+    inputs: (u32, u32),
+    outputs: (u32, u32),
+}
+
+/// The outpoint is at `at`; the sequence follows the script.
+#[derive(Clone, Copy, Debug)]
+struct InputSpan {
+    at: u32,
+    script: u32,
+    script_end: u32,
+    /// The stack's item count up to its last byte; empty without a witness.
+    witness: u32,
+    witness_end: u32,
+}
+
+/// The value is at `at`.
+#[derive(Clone, Copy, Debug)]
+struct OutputSpan {
+    at: u32,
+    script: u32,
+    script_end: u32,
+}
+
+/// Reusable room for the spans of one block.
+#[derive(Clone, Debug, Default)]
+pub struct BlockArena {
+    txs: Vec<TxSpan>,
+    inputs: Vec<InputSpan>,
+    outputs: Vec<OutputSpan>,
+}
+
+impl BlockArena {
+    /// Walks a whole serialised block.
+    ///
+    /// # Errors
+    /// [`WireError`] with the offset of the first malformed byte.
+    pub fn parse<'a>(&'a mut self, bytes: &'a [u8]) -> Result<BlockView<'a>, WireError> {
+        self.clear();
+        let mut reader = Reader::new(bytes);
+        let header = Header::read(&mut reader)?;
+        let count = reader.compact_size()?;
+        for _ in 0..count {
+            self.walk_tx(&mut reader)?;
+        }
+        reader.finish()?;
+        Ok(BlockView { bytes, header, arena: self })
+    }
+
+    /// Walks a lone serialised transaction.
+    ///
+    /// # Errors
+    /// [`WireError`] with the offset of the first malformed byte.
+    pub fn parse_tx<'a>(&'a mut self, bytes: &'a [u8]) -> Result<TxView<'a>, WireError> {
+        self.clear();
+        let mut reader = Reader::new(bytes);
+        let span = self.walk_tx(&mut reader)?;
+        reader.finish()?;
+        Ok(TxView { bytes, span, arena: self })
+    }
+
+    fn clear(&mut self) {
+        self.txs.clear();
+        self.inputs.clear();
+        self.outputs.clear();
+    }
+
+    fn walk_tx(&mut self, reader: &mut Reader<'_>) -> Result<TxSpan, WireError> {
+        let start = reader.position();
+        reader.bytes(4)?;
+        let mut body = reader.position();
+        let first_input = self.inputs.len();
+        let first_output = self.outputs.len();
+        let mut flags = 0;
+        let mut input_count = reader.compact_size()?;
+        if input_count == 0 {
+            flags = reader.u8()?;
+            if flags != 0 {
+                body = reader.position();
+                input_count = reader.compact_size()?;
+            }
+        }
+        // No inputs and a zero flag byte is, to Core, a transaction without inputs and outputs.
+        let has_lists = input_count > 0 || flags != 0;
+        if has_lists {
+            for _ in 0..input_count {
+                self.walk_input(reader)?;
+            }
+            for _ in 0..reader.compact_size()? {
+                let at = reader.position();
+                reader.bytes(8)?;
+                let script = reader.byte_string()?;
+                let script_end = reader.position();
+                self.outputs.push(OutputSpan {
+                    at: at as u32,
+                    script: (script_end - script.len()) as u32,
+                    script_end: script_end as u32,
+                });
+            }
+        }
+        let body_end = reader.position();
+        if flags & 1 != 0 {
+            self.walk_witnesses(first_input, reader, start)?;
+        }
+        if flags & !1 != 0 {
+            return Err(WireError::UnknownOptionalData { at: start });
+        }
+        reader.bytes(4)?;
+        let span = TxSpan {
+            start: start as u32,
+            body: body as u32,
+            body_end: body_end as u32,
+            end: reader.position() as u32,
+            inputs: (first_input as u32, self.inputs.len() as u32),
+            outputs: (first_output as u32, self.outputs.len() as u32),
+        };
+        self.txs.push(span);
+        Ok(span)
+    }
+
+    #[inline]
+    fn walk_input(&mut self, reader: &mut Reader<'_>) -> Result<(), WireError> {
+        let at = reader.position();
+        reader.bytes(36)?;
+        let script = reader.byte_string()?;
+        let script_end = reader.position();
+        reader.bytes(4)?;
+        self.inputs.push(InputSpan {
+            at: at as u32,
+            script: (script_end - script.len()) as u32,
+            script_end: script_end as u32,
+            witness: 0,
+            witness_end: 0,
+        });
+        Ok(())
+    }
+
+    fn walk_witnesses(
+        &mut self,
+        first_input: usize,
+        reader: &mut Reader<'_>,
+        tx_start: usize,
+    ) -> Result<(), WireError> {
+        let mut any = false;
+        for input in self.inputs.iter_mut().skip(first_input) {
+            input.witness = reader.position() as u32;
+            let items = reader.compact_size()?;
+            any |= items > 0;
+            for _ in 0..items {
+                reader.byte_string()?;
+            }
+            input.witness_end = reader.position() as u32;
+        }
+        if any { Ok(()) } else { Err(WireError::SuperfluousWitness { at: tx_start }) }
+    }
+}
+
+/// A well-formed block.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockView<'a> {
+    bytes: &'a [u8],
+    header: Header,
+    arena: &'a BlockArena,
+}
+
+impl<'a> BlockView<'a> {
+    /// The serialised block.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The header.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many transactions.
+    #[must_use]
+    pub fn tx_count(&self) -> usize {
+        self.arena.txs.len()
+    }
+
+    /// The transactions in block order.
+    pub fn txs(&self) -> impl ExactSizeIterator<Item = TxView<'a>> + Clone + use<'a> {
+        let (bytes, arena) = (self.bytes, self.arena);
+        arena.txs.iter().map(move |&span| TxView { bytes, span, arena })
+    }
+
+    /// The transaction at `index`, if there is one.
+    #[must_use]
+    pub fn tx(&self, index: usize) -> Option<TxView<'a>> {
+        let span = *self.arena.txs.get(index)?;
+        Some(TxView { bytes: self.bytes, span, arena: self.arena })
+    }
+
+    /// Inputs of all transactions, the coinbase's included.
+    #[must_use]
+    pub fn input_count(&self) -> usize {
+        self.arena.inputs.len()
+    }
+
+    /// Outputs of all transactions, unspendable ones included.
+    #[must_use]
+    pub fn output_count(&self) -> usize {
+        self.arena.outputs.len()
+    }
+
+    /// Size without witnesses, in bytes.
+    #[must_use]
+    pub fn stripped_size(&self) -> usize {
+        let witnesses: usize = self.txs().map(|tx| tx.total_size() - tx.stripped_size()).sum();
+        self.bytes.len() - witnesses
+    }
+
+    /// Weight (BIP-0141, Core `GetBlockWeight`).
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        Weight(self.stripped_size() as u64 * (Weight::WITNESS_SCALE_FACTOR - 1) + self.bytes.len() as u64)
+    }
+}
+
+/// A well-formed transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct TxView<'a> {
+    bytes: &'a [u8],
+    span: TxSpan,
+    arena: &'a BlockArena,
+}
+
+impl<'a> TxView<'a> {
+    /// The serialised transaction, witness included.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        slice(self.bytes, self.span.start, self.span.end)
+    }
+
+    /// Where the transaction starts in its block's bytes.
+    #[must_use]
+    pub const fn offset(&self) -> usize {
+        self.span.start as usize
+    }
+
+    /// Version (unsigned, as in Core since 28).
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        u32_at(self.bytes, self.span.start)
+    }
+
+    /// Lock time: a height below 500,000,000, else a time.
+    #[must_use]
+    pub fn lock_time(&self) -> u32 {
+        u32_at(self.bytes, self.span.end - 4)
+    }
+
+    /// Whether it is serialised with a witness, so that its wtxid differs from its txid.
+    #[must_use]
+    pub const fn has_witness(&self) -> bool {
+        self.span.body != self.span.start + 4
+    }
+
+    /// Size without witness, in bytes.
+    #[must_use]
+    pub const fn stripped_size(&self) -> usize {
+        (self.span.body_end - self.span.body) as usize + 8
+    }
+
+    /// Size with witness, in bytes.
+    #[must_use]
+    pub const fn total_size(&self) -> usize {
+        (self.span.end - self.span.start) as usize
+    }
+
+    /// What the txid is the SHA-256d of.
+    #[must_use]
+    pub fn txid_message(&self) -> Message<'a> {
+        let span = self.span;
+        if !self.has_witness() {
+            return Message([self.bytes(), &[], &[]]);
+        }
+        Message([
+            slice(self.bytes, span.start, span.start + 4),
+            slice(self.bytes, span.body, span.body_end),
+            slice(self.bytes, span.end - 4, span.end),
+        ])
+    }
+
+    /// What the wtxid is the SHA-256d of.
+    #[must_use]
+    pub fn wtxid_message(&self) -> Message<'a> {
+        Message([self.bytes(), &[], &[]])
+    }
+
+    /// How many inputs.
+    #[must_use]
+    pub const fn input_count(&self) -> usize {
+        (self.span.inputs.1 - self.span.inputs.0) as usize
+    }
+
+    /// How many outputs.
+    #[must_use]
+    pub const fn output_count(&self) -> usize {
+        (self.span.outputs.1 - self.span.outputs.0) as usize
+    }
+
+    /// The inputs in order.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + Clone + use<'a> {
+        let bytes = self.bytes;
+        spans(&self.arena.inputs, self.span.inputs).iter().map(move |&span| InputView { bytes, span })
+    }
+
+    /// The outputs in order.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + Clone + use<'a> {
+        let bytes = self.bytes;
+        spans(&self.arena.outputs, self.span.outputs).iter().map(move |&span| OutputView { bytes, span })
+    }
+
+    /// Whether it is a coinbase: one input, which points nowhere (Core `IsCoinBase`).
+    #[must_use]
+    pub fn is_coinbase(&self) -> bool {
+        let mut inputs = self.inputs();
+        inputs.len() == 1 && inputs.next().is_some_and(|input| input.prevout().is_null())
+    }
+}
+
+/// An input of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct InputView<'a> {
+    bytes: &'a [u8],
+    span: InputSpan,
+}
+
+impl<'a> InputView<'a> {
+    /// The coin it spends.
+    #[must_use]
+    pub fn prevout(&self) -> OutPoint {
+        let at = self.span.at;
+        let txid = slice(self.bytes, at, at + 32).first_chunk().copied().unwrap_or_default();
+        OutPoint { txid: Txid(txid), vout: u32_at(self.bytes, at + 32) }
+    }
+
+    /// The signature script.
+    #[must_use]
+    pub fn script_sig(&self) -> &'a [u8] {
+        slice(self.bytes, self.span.script, self.span.script_end)
+    }
+
+    /// The sequence number.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        u32_at(self.bytes, self.span.script_end)
+    }
+
+    /// The items of its witness stack, bottom first; none without a witness.
+    pub fn witness(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        let mut reader = Reader::new(slice(self.bytes, self.span.witness, self.span.witness_end));
+        // The walk has read the same bytes without an error.
+        let items = reader.compact_size().unwrap_or(0);
+        (0..items).map_while(move |_| reader.byte_string().ok())
+    }
+}
+
+/// An output of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputView<'a> {
+    bytes: &'a [u8],
+    span: OutputSpan,
+}
+
+impl<'a> OutputView<'a> {
+    /// The amount; hostile bytes may make it negative.
+    #[must_use]
+    pub fn value(&self) -> Sats {
+        let at = self.span.at;
+        Sats(i64::from_le_bytes(slice(self.bytes, at, at + 8).first_chunk().copied().unwrap_or_default()))
+    }
+
+    /// The script that a spender must satisfy.
+    #[must_use]
+    pub fn script_pubkey(&self) -> &'a [u8] {
+        slice(self.bytes, self.span.script, self.span.script_end)
+    }
+}
+
+// Spans are made by the walk and lie within the bytes it walked, so these never fall back to their defaults; written
+// without indexing, no mistake of ours here could become a panic on hostile bytes.
+
+#[inline]
+fn slice(bytes: &[u8], start: u32, end: u32) -> &[u8] {
+    bytes.get(start as usize..end as usize).unwrap_or_default()
+}
+
+#[inline]
+fn u32_at(bytes: &[u8], at: u32) -> u32 {
+    u32::from_le_bytes(slice(bytes, at, at + 4).first_chunk().copied().unwrap_or_default())
+}
+
+#[inline]
+fn spans<T>(all: &[T], (start, end): (u32, u32)) -> &[T] {
+    all.get(start as usize..end as usize).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tx(body: &str) -> Vec<u8> {
+        let digits: Vec<u8> =
+            body.bytes().filter_map(|c| (c as char).to_digit(16)).map(|d| d as u8).collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    }
+
+    fn zeros(n: usize) -> String {
+        "00".repeat(n)
+    }
+
+    fn check(body: &str, expected: Result<(usize, usize), WireError>) {
+        let bytes = tx(body);
+        let mut arena = BlockArena::default();
+        let got = arena.parse_tx(&bytes).map(|tx| (tx.input_count(), tx.output_count()));
+        assert_eq!(got, expected, "{body}");
+    }
+
+    #[test]
+    fn segwit_marker_and_flag_as_core() {
+        let input = format!("{} 00 ffffffff", zeros(36));
+        let output = format!("{} 01 51", zeros(8));
+        check(&format!("02000000 01 {input} 01 {output} 00000000"), Ok((1, 1)));
+        check(&format!("02000000 0001 01 {input} 01 {output} 01 01 aa 00000000"), Ok((1, 1)));
+        check(
+            &format!("02000000 0001 01 {input} 01 {output} 00 00000000"),
+            Err(WireError::SuperfluousWitness { at: 0 }),
+        );
+        check(
+            &format!("02000000 0002 01 {input} 01 {output} 00000000"),
+            Err(WireError::UnknownOptionalData { at: 0 }),
+        );
+        check("02000000 0001 00 00 00000000", Err(WireError::SuperfluousWitness { at: 0 }));
+        // No inputs, flag 0: a transaction without inputs and outputs, which the rules then refuse.
+        check("02000000 0000 00000000", Ok((0, 0)));
+        check("02000000 0000 00000000 00", Err(WireError::Trailing { at: 10, extra: 1 }));
+        check("02000000 0000 000000", Err(WireError::Truncated { at: 9, needed: 1 }));
+        check("02000000 fd0100", Err(WireError::NonCanonicalCompactSize { at: 4 }));
+    }
+
+    #[test]
+    fn fields_and_messages() {
+        let bytes = tx(&format!(
+            "01000000 0001 01 {} 07000000 02 abcd 04030201 01 0100000000000000 01 51 02 01 aa 00 78563412",
+            "11".repeat(32)
+        ));
+        let mut arena = BlockArena::default();
+        let tx = arena.parse_tx(&bytes).unwrap();
+        assert_eq!((tx.version(), tx.lock_time(), tx.has_witness()), (1, 0x1234_5678, true));
+        let input = tx.inputs().next().unwrap();
+        assert_eq!(input.prevout(), OutPoint { txid: Txid([0x11; 32]), vout: 7 });
+        assert_eq!((input.script_sig(), input.sequence()), (&[0xab, 0xcd][..], 0x0102_0304));
+        assert_eq!(input.witness().collect::<Vec<_>>(), [&[0xaa][..], &[]]);
+        let output = tx.outputs().next().unwrap();
+        assert_eq!((output.value(), output.script_pubkey()), (Sats(1), &[0x51][..]));
+        let stripped: Vec<u8> = tx.txid_message().0.concat();
+        assert_eq!(stripped.len(), tx.stripped_size());
+        assert_eq!(tx.total_size(), stripped.len() + 2 + 4);
+        assert_eq!(&stripped[4..], [&bytes[6..bytes.len() - 8], &bytes[bytes.len() - 4..]].concat());
+        assert_eq!(tx.wtxid_message().0.concat(), bytes);
+        assert!(!tx.is_coinbase());
+    }
+}

@@ -1,0 +1,488 @@
+//! The compressed coin: how undo data and the chainstate hold a coin, and how we hold it everywhere.
+//!
+//! Written by Core's `Coin::Serialize`, `TxInUndoFormatter`, `TxOutCompression` (`coins.h`, `undo.h`, `compressor.h`).
+//!
+//! ```text
+//! chainstate key    'C' | txid 32 | VARINT(vout)
+//! chainstate value  VARINT(code) | out              code = height * 2 + coinbase
+//! undo entry        VARINT(code) | VARINT(0) if height > 0 | out
+//! out               VARINT(compressed amount) | script
+//! script            00 | hash 20       P2PKH
+//!                   01 | hash 20       P2SH
+//!                   02, 03 | x 32      P2PK, compressed key
+//!                   04, 05 | x 32      P2PK, uncompressed key, even or odd y; only for points on the curve
+//!                   VARINT(length + 6) | script        any other
+//! ```
+//!
+//! Core gives each output exactly one such form, so two coins are equal if and only if their codes and their `out` bytes
+//! are. Comparing a claim from undo data with the coin that was created is comparing bytes.
+
+use crate::{
+    hash::{OutPoint, Txid},
+    read::{Reader, WireError, write_compact_size, write_var_int},
+    script::{self, MAX_SCRIPT_SIZE},
+    units::{Height, Sats},
+};
+use secp256k1::PublicKey;
+use std::cmp::Ordering;
+
+/// First byte of a coin's key in the chainstate (Core `DB_COIN`).
+pub const COIN_KEY_PREFIX: u8 = b'C';
+
+/// Scripts up to this many bytes fit, compressed, in 36: all standard ones but bare multisig.
+const SPECIAL_SCRIPTS: u64 = 6;
+
+/// Why bytes are not a coin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoinError {
+    /// The bytes end early, run on, or hold a malformed number.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Height and coinbase flag do not fit 32 bits.
+    #[error("coin code {0} does not fit 32 bits")]
+    Code(u64),
+    /// The compressed amount stands for more than 64 bits.
+    #[error("compressed amount {0} overflows")]
+    Amount(u64),
+    /// The script is longer than any coin's.
+    #[error("a coin's script of {0} bytes is above the limit of 10000")]
+    ScriptSize(u64),
+    /// The x coordinate is of no point on the curve.
+    #[error("compressed public key is not on the curve")]
+    NotOnCurve,
+    /// An undo entry without a height: written before Core 0.15, which kept it only for a transaction's last spend.
+    #[error("undo entry has no height (written by Bitcoin Core before 0.15)")]
+    NoHeight,
+    /// The key of a chainstate row is not a coin's.
+    #[error("not the key of a coin")]
+    Key,
+}
+
+/// A compressed coin: where its height and coinbase flag are one number and its output is Core's compressed bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Coin<'a> {
+    /// height * 2 + coinbase.
+    pub code: u32,
+    /// Compressed amount and script.
+    pub out: &'a [u8],
+}
+
+impl<'a> Coin<'a> {
+    /// The code of a coin made at `height`.
+    ///
+    /// # Panics
+    /// Never for heights below 2^31, which no chain of ours reaches: they come from [`Coin`] codes or block counts.
+    #[must_use]
+    pub const fn code_of(height: Height, is_coinbase: bool) -> u32 {
+        height.0 << 1 | is_coinbase as u32
+    }
+
+    /// Height of the block that made it.
+    #[must_use]
+    pub const fn height(&self) -> Height {
+        Height(self.code >> 1)
+    }
+
+    /// Whether a coinbase made it.
+    #[must_use]
+    pub const fn is_coinbase(&self) -> bool {
+        self.code & 1 == 1
+    }
+
+    /// Reads one entry of undo data.
+    ///
+    /// # Errors
+    /// [`CoinError`] if the bytes are not an entry that Core writes.
+    #[inline]
+    pub fn read_undo(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<Self, CoinError> {
+        let code = read_code(reader)?;
+        if code >> 1 == 0 {
+            return Err(CoinError::NoHeight);
+        }
+        reader.var_int()?;
+        let start = reader.position();
+        skip_out(reader)?;
+        Ok(Self { code, out: bytes.get(start..reader.position()).unwrap_or_default() })
+    }
+
+    /// Reads the value of a chainstate row (already without obfuscation).
+    ///
+    /// # Errors
+    /// [`CoinError`] if the bytes are not exactly one coin.
+    pub fn read_chainstate_value(value: &'a [u8]) -> Result<Self, CoinError> {
+        let mut reader = Reader::new(value);
+        let code = read_code(&mut reader)?;
+        let start = reader.position();
+        skip_out(&mut reader)?;
+        reader.finish()?;
+        Ok(Self { code, out: value.get(start..).unwrap_or_default() })
+    }
+
+    /// Appends the value of a chainstate row (without obfuscation).
+    pub fn write_chainstate_value(&self, value: &mut Vec<u8>) {
+        write_var_int(value, self.code.into());
+        value.extend_from_slice(self.out);
+    }
+
+    /// Appends an entry of undo data.
+    pub fn write_undo(&self, undo: &mut Vec<u8>) {
+        write_var_int(undo, self.code.into());
+        if self.code >> 1 > 0 {
+            undo.push(0);
+        }
+        undo.extend_from_slice(self.out);
+    }
+
+    /// Decodes amount and script.
+    ///
+    /// # Errors
+    /// [`CoinError`] if `out` is not one compressed output.
+    #[inline]
+    pub fn output(&self) -> Result<(Sats, CompressedScript<'a>), CoinError> {
+        let mut reader = Reader::new(self.out);
+        let compressed = reader.var_int()?;
+        let amount = decompress_amount(compressed).ok_or(CoinError::Amount(compressed))?;
+        let script = CompressedScript::read(&mut reader)?;
+        reader.finish()?;
+        Ok((Sats(amount), script))
+    }
+
+    /// Appends what `hash_serialized_3` and MuHash take of a coin (Core `kernel/coinstats.cpp` `TxOutSer`): outpoint,
+    /// code as u32, amount as i64, script with its CompactSize length.
+    ///
+    /// # Errors
+    /// [`CoinError`] if `out` is not one compressed output.
+    pub fn write_utxo_element(&self, outpoint: &OutPoint, element: &mut Vec<u8>) -> Result<(), CoinError> {
+        let (amount, script) = self.output()?;
+        element.extend_from_slice(&outpoint.txid.0);
+        element.extend_from_slice(&outpoint.vout.to_le_bytes());
+        element.extend_from_slice(&self.code.to_le_bytes());
+        element.extend_from_slice(&amount.0.to_le_bytes());
+        write_compact_size(element, script.script_len() as u64);
+        script.decompress(element)
+    }
+}
+
+fn read_code(reader: &mut Reader<'_>) -> Result<u32, CoinError> {
+    let code = reader.var_int()?;
+    u32::try_from(code).map_err(|_| CoinError::Code(code))
+}
+
+#[inline]
+fn skip_out(reader: &mut Reader<'_>) -> Result<(), CoinError> {
+    reader.var_int()?;
+    CompressedScript::read(reader).map(|_| ())
+}
+
+/// A script as [`Coin::out`] holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompressedScript<'a> {
+    /// `DUP HASH160 <hash> EQUALVERIFY CHECKSIG`
+    P2pkh(&'a [u8; 20]),
+    /// `HASH160 <hash> EQUAL`
+    P2sh(&'a [u8; 20]),
+    /// `<key> CHECKSIG`; `tag` 2 or 3: a compressed key's first byte; 4 or 5: an uncompressed key, 2 + parity of y.
+    P2pk {
+        /// 2..=5.
+        tag: u8,
+        /// The x coordinate.
+        x: &'a [u8; 32],
+    },
+    /// The script itself.
+    Raw(&'a [u8]),
+}
+
+impl<'a> CompressedScript<'a> {
+    #[inline]
+    fn read(reader: &mut Reader<'a>) -> Result<Self, CoinError> {
+        let kind = reader.var_int()?;
+        match kind {
+            0 => array(reader).map(Self::P2pkh),
+            1 => array(reader).map(Self::P2sh),
+            2..=5 => array(reader).map(|x| Self::P2pk { tag: kind as u8, x }),
+            _ => {
+                let len = kind - SPECIAL_SCRIPTS;
+                if len > MAX_SCRIPT_SIZE as u64 {
+                    return Err(CoinError::ScriptSize(len));
+                }
+                Ok(Self::Raw(reader.bytes(len as usize)?))
+            }
+        }
+    }
+
+    /// Length of the script once decompressed, in bytes.
+    #[must_use]
+    pub const fn script_len(&self) -> usize {
+        match self {
+            Self::P2pkh(_) => 25,
+            Self::P2sh(_) => 23,
+            Self::P2pk { tag: 2 | 3, .. } => 35,
+            Self::P2pk { .. } => 67,
+            Self::Raw(script) => script.len(),
+        }
+    }
+
+    /// Whether it is BIP-0016's form.
+    #[must_use]
+    pub const fn is_p2sh(&self) -> bool {
+        matches!(self, Self::P2sh(_))
+    }
+
+    /// Version and program, if it is a witness program (BIP-0141).
+    #[must_use]
+    pub fn witness_program(&self) -> Option<(u8, &'a [u8])> {
+        match self {
+            Self::Raw(script) => script::witness_program(script),
+            _ => None,
+        }
+    }
+
+    /// Appends the script itself.
+    ///
+    /// # Errors
+    /// [`CoinError::NotOnCurve`] for an uncompressed key that is none: Core writes no such coin.
+    pub fn decompress(&self, script: &mut Vec<u8>) -> Result<(), CoinError> {
+        match self {
+            Self::P2pkh(hash) => {
+                script.extend_from_slice(&[0x76, 0xa9, 20]);
+                script.extend_from_slice(*hash);
+                script.extend_from_slice(&[0x88, 0xac]);
+            }
+            Self::P2sh(hash) => {
+                script.extend_from_slice(&[0xa9, 20]);
+                script.extend_from_slice(*hash);
+                script.push(0x87);
+            }
+            Self::P2pk { tag: tag @ (2 | 3), x } => {
+                script.extend_from_slice(&[33, *tag]);
+                script.extend_from_slice(*x);
+                script.push(0xac);
+            }
+            Self::P2pk { tag, x } => {
+                let key: Vec<u8> = [&[tag - 2][..], &x[..]].concat();
+                let key = PublicKey::from_slice(&key).map_err(|_| CoinError::NotOnCurve)?;
+                script.push(65);
+                script.extend_from_slice(&key.serialize_uncompressed());
+                script.push(0xac);
+            }
+            Self::Raw(raw) => script.extend_from_slice(raw),
+        }
+        Ok(())
+    }
+}
+
+fn array<'a, const N: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; N], CoinError> {
+    let at = reader.position();
+    let bytes = reader.bytes(N)?;
+    bytes.first_chunk().ok_or(CoinError::Wire(WireError::Truncated { at, needed: N }))
+}
+
+/// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must be in money range or at least not
+/// negative: the rules have seen to that before a coin is made.
+#[inline]
+pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
+    write_var_int(out, compress_amount(amount.0 as u64));
+    match script {
+        [0x76, 0xa9, 20, hash @ .., 0x88, 0xac] if hash.len() == 20 => {
+            out.push(0);
+            out.extend_from_slice(hash);
+        }
+        [0xa9, 20, hash @ .., 0x87] if hash.len() == 20 => {
+            out.push(1);
+            out.extend_from_slice(hash);
+        }
+        // Core does not ask whether a compressed key is on the curve, but does for an uncompressed one.
+        [33, tag @ (2 | 3), x @ .., 0xac] if x.len() == 32 => {
+            out.push(*tag);
+            out.extend_from_slice(x);
+        }
+        [65, key @ .., 0xac]
+            if key.len() == 65 && key.first() == Some(&4) && PublicKey::from_slice(key).is_ok() =>
+        {
+            let parity = key.last().map_or(0, |last| last & 1);
+            out.push(4 | parity);
+            out.extend(key.iter().skip(1).take(32));
+        }
+        _ => {
+            write_var_int(out, script.len() as u64 + SPECIAL_SCRIPTS);
+            out.extend_from_slice(script);
+        }
+    }
+}
+
+/// Core `CompressAmount`: trailing decimal zeros become an exponent, as most amounts are round.
+#[must_use]
+pub const fn compress_amount(mut amount: u64) -> u64 {
+    if amount == 0 {
+        return 0;
+    }
+    let mut exponent = 0;
+    while amount.is_multiple_of(10) && exponent < 9 {
+        amount /= 10;
+        exponent += 1;
+    }
+    if exponent < 9 {
+        let digit = amount % 10;
+        1 + (amount / 10 * 9 + digit - 1) * 10 + exponent
+    } else {
+        1 + (amount - 1) * 10 + 9
+    }
+}
+
+/// Core `DecompressAmount`; nothing if the amount does not fit an i64.
+#[must_use]
+pub fn decompress_amount(compressed: u64) -> Option<i64> {
+    let Some(rest) = compressed.checked_sub(1) else { return Some(0) };
+    let exponent = (rest % 10) as u32;
+    let rest = rest / 10;
+    let mantissa = if exponent < 9 { rest / 9 * 10 + rest % 9 + 1 } else { rest + 1 };
+    mantissa.checked_mul(10u64.pow(exponent)).and_then(|amount| i64::try_from(amount).ok())
+}
+
+/// Appends the chainstate key of a coin.
+pub fn write_chainstate_key(key: &mut Vec<u8>, outpoint: &OutPoint) {
+    key.push(COIN_KEY_PREFIX);
+    key.extend_from_slice(&outpoint.txid.0);
+    write_var_int(key, outpoint.vout.into());
+}
+
+/// Reads the chainstate key of a coin.
+///
+/// # Errors
+/// [`CoinError::Key`] if it is not one.
+pub fn read_chainstate_key(key: &[u8]) -> Result<OutPoint, CoinError> {
+    let mut reader = Reader::new(key);
+    if reader.u8() != Ok(COIN_KEY_PREFIX) {
+        return Err(CoinError::Key);
+    }
+    let txid = Txid(reader.array()?);
+    let vout = u32::try_from(reader.var_int()?).map_err(|_| CoinError::Key)?;
+    reader.finish()?;
+    Ok(OutPoint { txid, vout })
+}
+
+/// Compares two outpoints as the chainstate sorts their keys: by txid bytes, then by the *bytes* of VARINT(vout). From
+/// 16512 on that is not numeric order: VARINT(16511) is `ff 7f`, VARINT(16512) is `80 80 00`.
+#[must_use]
+pub fn chainstate_key_order(a: &OutPoint, b: &OutPoint) -> Ordering {
+    a.txid.cmp(&b.txid).then_with(|| var_int_sort_key(a.vout).cmp(&var_int_sort_key(b.vout)))
+}
+
+/// VARINT bytes of a u32, left-aligned in a u64: compares as the bytes do.
+const fn var_int_sort_key(value: u32) -> u64 {
+    let mut rest = value as u64;
+    let mut key = rest & 0x7f;
+    let mut bits = 8;
+    while rest >= 0x80 {
+        rest = (rest >> 7) - 1;
+        key |= (rest & 0x7f | 0x80) << bits;
+        bits += 8;
+    }
+    key << (64 - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn amounts_round_trip_and_match_known_values() {
+        // Pairs of Core's unit test compress_tests.cpp.
+        for (amount, compressed) in [
+            (0, 0),
+            (1, 1),
+            (1_000_000, 7),
+            (100_000_000, 9),
+            (5_000_000_000, 50),
+            (2_100_000_000_000_000, 21_000_000),
+        ] {
+            assert_eq!(compress_amount(amount), compressed);
+            assert_eq!(decompress_amount(compressed), Some(amount as i64));
+        }
+        for amount in (0..100_000u64).chain((0..60).map(|bit| (1 << bit) + 7)) {
+            assert_eq!(decompress_amount(compress_amount(amount)), Some(amount as i64));
+        }
+        assert_eq!(decompress_amount(u64::MAX), None);
+    }
+
+    const GENESIS_KEY: &str = "04678afdb0fe5548271967f1a67130b7105cd6a828e03909a67962e0ea1f61deb6\
+        49f6bc3f4cef38c4f35504e51ec112de5c384df7ba0b8d578a4c702b6bf11d5f";
+
+    #[test]
+    fn each_script_form_round_trips() {
+        let p2pk = [&[65][..], &hex(GENESIS_KEY), &[0xac]].concat();
+        let mut off_curve = p2pk.clone();
+        off_curve[65] ^= 1;
+        let compressed_key = [&[33, 3][..], &[9; 32], &[0xac]].concat();
+        let p2pkh = [&[0x76, 0xa9, 20][..], &[1; 20], &[0x88, 0xac]].concat();
+        let p2sh = [&[0xa9, 20][..], &[2; 20], &[0x87]].concat();
+        for (script, len, first) in [
+            (p2pk, 33, 5),
+            (off_curve, 68, 67 + 6),
+            (compressed_key, 33, 3),
+            (p2pkh, 21, 0),
+            (p2sh, 21, 1),
+            (vec![], 1, 6),
+            (vec![0x51; 122], 2 + 122, 0x80),
+        ] {
+            let mut out = Vec::new();
+            compress_output(&mut out, Sats(0), &script);
+            assert_eq!((out.len() - 1, out[1]), (len, first));
+            let coin = Coin { code: Coin::code_of(Height(5), true), out: &out };
+            let (amount, compressed) = coin.output().unwrap();
+            let mut back = Vec::new();
+            compressed.decompress(&mut back).unwrap();
+            assert_eq!((amount, &back), (Sats(0), &script));
+            assert_eq!(compressed.script_len(), script.len());
+        }
+    }
+
+    #[test]
+    fn undo_and_chainstate_forms_hold_the_same_coin() {
+        let mut out = Vec::new();
+        compress_output(&mut out, Sats(1234), &[0x51]);
+        let coin = Coin { code: Coin::code_of(Height(1), false), out: &out };
+        let (mut undo, mut value) = (Vec::new(), Vec::new());
+        coin.write_undo(&mut undo);
+        coin.write_chainstate_value(&mut value);
+        assert_eq!(undo.len(), value.len() + 1);
+        let mut reader = Reader::new(&undo);
+        assert_eq!(Coin::read_undo(&mut reader, &undo), Ok(coin));
+        assert_eq!(reader.remaining(), 0);
+        assert_eq!(Coin::read_chainstate_value(&value), Ok(coin));
+        value.push(0);
+        assert!(matches!(
+            Coin::read_chainstate_value(&value),
+            Err(CoinError::Wire(WireError::Trailing { .. }))
+        ));
+        let without_height = [0, 0, 6];
+        assert_eq!(
+            Coin::read_undo(&mut Reader::new(&without_height), &without_height),
+            Err(CoinError::NoHeight)
+        );
+    }
+
+    #[test]
+    fn key_order_is_the_order_of_the_key_bytes() {
+        let vouts = [0u32, 1, 127, 128, 255, 256, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
+        let key = |vout| {
+            let mut key = Vec::new();
+            write_chainstate_key(&mut key, &OutPoint { txid: Txid([3; 32]), vout });
+            assert_eq!(read_chainstate_key(&key), Ok(OutPoint { txid: Txid([3; 32]), vout }));
+            key
+        };
+        for a in vouts {
+            for b in vouts {
+                let (x, y) =
+                    (OutPoint { txid: Txid([3; 32]), vout: a }, OutPoint { txid: Txid([3; 32]), vout: b });
+                assert_eq!(chainstate_key_order(&x, &y), key(a).cmp(&key(b)), "{a} {b}");
+            }
+        }
+        assert_eq!(read_chainstate_key(b"B"), Err(CoinError::Key));
+    }
+}

@@ -1,0 +1,109 @@
+//! Hashes as identifiers. Bytes are kept in internal order (as hashed and stored); text is reversed, as Core prints.
+
+use std::{fmt, str::FromStr};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub [u8; 32]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().rev().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{self}")
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseHashError;
+
+            fn from_str(text: &str) -> Result<Self, ParseHashError> {
+                parse_reversed(text).map(Self)
+            }
+        }
+    };
+}
+
+id! {
+    /// SHA-256d of a block's 80-byte header.
+    BlockHash
+}
+id! {
+    /// SHA-256d of a transaction without its witness.
+    Txid
+}
+id! {
+    /// SHA-256d of a transaction with its witness (BIP-0141).
+    Wtxid
+}
+
+/// The text is not 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a hash is 64 hexadecimal digits")]
+pub struct ParseHashError;
+
+fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return Err(ParseHashError);
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().rev().zip(digits.chunks_exact(2)) {
+        for &digit in pair {
+            let value = (digit as char).to_digit(16).ok_or(ParseHashError)?;
+            *byte = *byte << 4 | value as u8;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Where a coin is made: output `vout` of transaction `txid` (Core `COutPoint`).
+///
+/// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >= 16512`:
+/// see [`crate::coin::chainstate_key_order`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct OutPoint {
+    /// The transaction that makes the coin.
+    pub txid: Txid,
+    /// Index among its outputs.
+    pub vout: u32,
+}
+
+impl OutPoint {
+    /// What a coinbase input points at (Core `COutPoint::SetNull`).
+    pub const NULL: Self = Self { txid: Txid([0; 32]), vout: u32::MAX };
+
+    /// Whether this is [`OutPoint::NULL`].
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        *self == Self::NULL
+    }
+}
+
+impl fmt::Display for OutPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.txid, self.vout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_reversed_and_round_trips() {
+        let text = "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f";
+        let hash: BlockHash = text.parse().unwrap();
+        assert_eq!(hash.0[31], 0);
+        assert_eq!(hash.0[0], 0x6f);
+        assert_eq!(hash.to_string(), text);
+        assert_eq!("00".parse::<Txid>(), Err(ParseHashError));
+        assert_eq!("g".repeat(64).parse::<Txid>(), Err(ParseHashError));
+    }
+}

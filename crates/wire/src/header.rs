@@ -1,0 +1,70 @@
+//! The 80-byte block header.
+//!
+//! Bytes (little-endian): version 4 | previous block hash 32 | merkle root 32 | time 4 | bits 4 | nonce 4.
+
+use crate::{
+    hash::BlockHash,
+    read::{Reader, WireError},
+    units::BlockTime,
+};
+
+/// A decoded block header (Core `CBlockHeader`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Version; signed as in Core, soft forks compare it as such.
+    pub version: i32,
+    /// Hash of the block before.
+    pub prev: BlockHash,
+    /// Root of the merkle tree of txids.
+    pub merkle_root: [u8; 32],
+    /// Time of the block.
+    pub time: BlockTime,
+    /// Target in compact form (Core `nBits`).
+    pub bits: u32,
+    /// Nonce.
+    pub nonce: u32,
+}
+
+impl Header {
+    /// Length of a serialised header, in bytes.
+    pub const LEN: usize = 80;
+
+    /// Decodes the next 80 bytes.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self {
+            version: reader.array().map(i32::from_le_bytes)?,
+            prev: BlockHash(reader.array()?),
+            merkle_root: reader.array()?,
+            time: BlockTime(reader.u32()?),
+            bits: reader.u32()?,
+            nonce: reader.u32()?,
+        })
+    }
+
+    /// The 80 bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        let fields: [&[u8]; 6] = [
+            &self.version.to_le_bytes(),
+            &self.prev.0,
+            &self.merkle_root,
+            &self.time.0.to_le_bytes(),
+            &self.bits.to_le_bytes(),
+            &self.nonce.to_le_bytes(),
+        ];
+        for (to, from) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
+            *to = *from;
+        }
+        bytes
+    }
+
+    /// The block's hash: SHA-256d of the 80 bytes.
+    #[must_use]
+    pub fn hash(&self) -> BlockHash {
+        BlockHash(digest::sha256::sha256d(&self.to_bytes()))
+    }
+}

@@ -1,0 +1,22 @@
+//! Names for what a block file holds: heights, amounts, outpoints, coins, and blocks as views of their bytes.
+//!
+//! Nothing here judges validity and nothing does I/O. Parsing is as strict as Bitcoin Core's deserialisation, no
+//! stricter: what Core can read, we can read, and what Core refuses as malformed, [`WireError`] names with its offset.
+//! A block is walked once into a reusable [`block::BlockArena`] of spans; views borrow the bytes and copy nothing.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub mod block;
+pub mod coin;
+pub mod hash;
+pub mod header;
+pub mod read;
+pub mod script;
+pub mod units;
+
+pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
+pub use coin::{Coin, CoinError};
+pub use hash::{BlockHash, OutPoint, Txid, Wtxid};
+pub use header::Header;
+pub use read::{Reader, WireError};
+pub use units::{BlockTime, ByteOffset, FileNo, Height, Sats, TxIndex, Weight};

@@ -1,0 +1,297 @@
+//! A cursor over hostile bytes, with Core's two variable-length integers.
+//!
+//! CompactSize (protocol; `serialize.h` `ReadCompactSize`): `< 0xfd` one byte; `fd` u16; `fe` u32; `ff` u64, little-endian,
+//! each only where the shorter form does not do. VARINT (databases and undo; `serialize.h` `ReadVarInt`): base 128, most
+//! significant group first, bit 7 set on all but the last byte, one subtracted per continuation so that each number has
+//! exactly one form.
+
+/// The largest length or count Core reads (`MAX_SIZE`).
+pub const MAX_SIZE: u64 = 0x0200_0000;
+
+/// Why bytes are not what they should be, and where. Offsets are from the start of the bytes given to the reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The bytes end where `needed` more were promised.
+    #[error("ends early at byte {at}: {needed} more bytes are needed")]
+    Truncated {
+        /// Where the missing bytes should start.
+        at: usize,
+        /// How many are missing, at least.
+        needed: usize,
+    },
+    /// A CompactSize uses more bytes than its value needs.
+    #[error("non-canonical CompactSize at byte {at}")]
+    NonCanonicalCompactSize {
+        /// Start of the number.
+        at: usize,
+    },
+    /// A length or count is above [`MAX_SIZE`].
+    #[error("size {size} at byte {at} is above the limit of {MAX_SIZE}")]
+    Oversized {
+        /// Start of the number.
+        at: usize,
+        /// The number.
+        size: u64,
+    },
+    /// A VARINT does not fit 64 bits.
+    #[error("VARINT at byte {at} does not fit 64 bits")]
+    VarIntOverflow {
+        /// Start of the number.
+        at: usize,
+    },
+    /// The segwit flag is set and no input has a witness.
+    #[error("superfluous witness record in the transaction that starts at byte {at}")]
+    SuperfluousWitness {
+        /// Start of the transaction.
+        at: usize,
+    },
+    /// A segwit flag other than 1.
+    #[error("unknown transaction optional data in the transaction that starts at byte {at}")]
+    UnknownOptionalData {
+        /// Start of the transaction.
+        at: usize,
+    },
+    /// Bytes are left over.
+    #[error("{extra} bytes too many from byte {at} on")]
+    Trailing {
+        /// Where the extra bytes start.
+        at: usize,
+        /// How many they are.
+        extra: usize,
+    },
+}
+
+/// A cursor that never reads past its bytes.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes not read yet.
+    #[must_use]
+    pub const fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// Takes the next `len` bytes.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer.
+    #[inline]
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(taken) = rest.get(..len) else {
+            return Err(WireError::Truncated { at: self.bytes.len(), needed: len - rest.len() });
+        };
+        self.at += len;
+        Ok(taken)
+    }
+
+    /// Takes the next `N` bytes as an array.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(taken) = rest.first_chunk::<N>() else {
+            return Err(WireError::Truncated { at: self.bytes.len(), needed: N - rest.len() });
+        };
+        self.at += N;
+        Ok(*taken)
+    }
+
+    /// Reads one byte.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] at the end.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8, WireError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// Reads a little-endian u32.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] at the end.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// Reads a little-endian u64.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] at the end.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Reads a CompactSize that counts things or bytes (at most [`MAX_SIZE`]).
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`], [`WireError::NonCanonicalCompactSize`], [`WireError::Oversized`].
+    #[inline]
+    pub fn compact_size(&mut self) -> Result<usize, WireError> {
+        let at = self.at;
+        let (size, least) = match self.u8()? {
+            short @ 0..=0xfc => return Ok(short as usize),
+            0xfd => (self.array().map(u16::from_le_bytes)?.into(), 0xfd),
+            0xfe => (self.u32()?.into(), 0x1_0000),
+            0xff => (self.u64()?, 0x1_0000_0000),
+        };
+        if size < least {
+            Err(WireError::NonCanonicalCompactSize { at })
+        } else if size > MAX_SIZE {
+            Err(WireError::Oversized { at, size })
+        } else {
+            Ok(size as usize)
+        }
+    }
+
+    /// Reads a byte string: CompactSize length, then the bytes.
+    ///
+    /// # Errors
+    /// As [`Reader::compact_size`] and [`Reader::bytes`].
+    #[inline]
+    pub fn byte_string(&mut self) -> Result<&'a [u8], WireError> {
+        let len = self.compact_size()?;
+        self.bytes(len)
+    }
+
+    /// Reads a VARINT.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`], [`WireError::VarIntOverflow`].
+    #[inline]
+    pub fn var_int(&mut self) -> Result<u64, WireError> {
+        let at = self.at;
+        let mut value = 0u64;
+        loop {
+            let byte = self.u8()?;
+            if value > u64::MAX >> 7 {
+                return Err(WireError::VarIntOverflow { at });
+            }
+            value = value << 7 | u64::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+            value = value.checked_add(1).ok_or(WireError::VarIntOverflow { at })?;
+        }
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// [`WireError::Trailing`] if bytes are left.
+    pub fn finish(self) -> Result<(), WireError> {
+        match self.remaining() {
+            0 => Ok(()),
+            extra => Err(WireError::Trailing { at: self.at, extra }),
+        }
+    }
+}
+
+/// Appends `value` as a VARINT.
+#[inline]
+pub fn write_var_int(out: &mut Vec<u8>, mut value: u64) {
+    let mut groups = [0u8; 10];
+    let mut used = 0;
+    for group in groups.iter_mut().rev() {
+        let continues = if used == 0 { 0 } else { 0x80 };
+        *group = (value & 0x7f) as u8 | continues;
+        used += 1;
+        if value < 0x80 {
+            break;
+        }
+        value = (value >> 7) - 1;
+    }
+    out.extend(groups.iter().skip(groups.len() - used));
+}
+
+/// Appends `size` as a CompactSize.
+pub fn write_compact_size(out: &mut Vec<u8>, size: u64) {
+    match size {
+        0..=0xfc => out.push(size as u8),
+        0xfd..=0xffff => {
+            out.push(0xfd);
+            out.extend((size as u16).to_le_bytes());
+        }
+        0x1_0000..=0xffff_ffff => {
+            out.push(0xfe);
+            out.extend((size as u32).to_le_bytes());
+        }
+        _ => {
+            out.push(0xff);
+            out.extend(size.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn var_int_at_the_ends_of_each_length() {
+        for (value, bytes) in [
+            (0u64, "00"),
+            (0x7f, "7f"),
+            (0x80, "8000"),
+            (0xff, "807f"),
+            (0x1234, "a334"),
+            (16511, "ff7f"),
+            (16512, "808000"),
+            (0xffff, "82fe7f"),
+            (0xffff_ffff, "8efefefe7f"),
+            (u64::MAX, "80fefefefefefefefe7f"),
+        ] {
+            let mut out = Vec::new();
+            write_var_int(&mut out, value);
+            let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, bytes);
+            let mut reader = Reader::new(&out);
+            assert_eq!(reader.var_int(), Ok(value));
+            assert_eq!(reader.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn var_int_overflow_is_an_error() {
+        for bytes in [vec![0xff; 11], vec![0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]] {
+            assert_eq!(Reader::new(&bytes).var_int(), Err(WireError::VarIntOverflow { at: 0 }), "{bytes:x?}");
+        }
+        assert_eq!(Reader::new(&[0x80]).var_int(), Err(WireError::Truncated { at: 1, needed: 1 }));
+    }
+
+    #[test]
+    fn compact_size_is_minimal_and_bounded() {
+        for size in [0u64, 0xfc, 0xfd, 0xffff, 0x1_0000, MAX_SIZE] {
+            let mut out = Vec::new();
+            write_compact_size(&mut out, size);
+            assert_eq!(Reader::new(&out).compact_size(), Ok(size as usize));
+        }
+        for bytes in [&[0xfd, 0xfc, 0][..], &[0xfe, 0xff, 0xff, 0, 0], &[0xff, 1, 0, 0, 0, 0, 0, 0, 0]] {
+            assert_eq!(Reader::new(bytes).compact_size(), Err(WireError::NonCanonicalCompactSize { at: 0 }));
+        }
+        let mut out = Vec::new();
+        write_compact_size(&mut out, MAX_SIZE + 1);
+        assert_eq!(Reader::new(&out).compact_size(), Err(WireError::Oversized { at: 0, size: MAX_SIZE + 1 }));
+    }
+}

@@ -1,0 +1,76 @@
+//! The few script shapes that consensus and storage look at without running a script.
+
+/// No script above this length can be run, so an output with one is never a coin (Core `MAX_SCRIPT_SIZE`).
+pub const MAX_SCRIPT_SIZE: usize = 10_000;
+
+const OP_0: u8 = 0x00;
+const OP_1: u8 = 0x51;
+const OP_16: u8 = 0x60;
+const OP_RETURN: u8 = 0x6a;
+const OP_HASH160: u8 = 0xa9;
+const OP_EQUAL: u8 = 0x87;
+
+/// Whether an output with this script can never be spent, and so is never in the UTXO set (Core
+/// `CScript::IsUnspendable`): it starts with OP_RETURN or is longer than [`MAX_SCRIPT_SIZE`].
+#[must_use]
+pub fn is_unspendable(script: &[u8]) -> bool {
+    script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
+}
+
+/// Whether the script is BIP-0016's `HASH160 <20 bytes> EQUAL` (Core `CScript::IsPayToScriptHash`).
+#[must_use]
+pub fn is_p2sh(script: &[u8]) -> bool {
+    matches!(script, [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20)
+}
+
+/// The version and program of a witness program (BIP-0141, Core `CScript::IsWitnessProgram`).
+#[must_use]
+pub fn witness_program(script: &[u8]) -> Option<(u8, &[u8])> {
+    match script {
+        [opcode @ (OP_0 | OP_1..=OP_16), len @ 2..=40, program @ ..] if program.len() == *len as usize => {
+            Some((if *opcode == OP_0 { 0 } else { opcode - (OP_1 - 1) }, program))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unspendable_at_the_length_boundary() {
+        assert!(is_unspendable(&[OP_RETURN]));
+        assert!(!is_unspendable(&[]));
+        assert!(!is_unspendable(&[0; MAX_SCRIPT_SIZE]));
+        assert!(is_unspendable(&[0; MAX_SCRIPT_SIZE + 1]));
+    }
+
+    #[test]
+    fn witness_program_lengths_and_versions() {
+        let script = |opcode, len: u8| [vec![opcode, len], vec![7; len as usize]].concat();
+        for (opcode, version) in [(OP_0, 0), (OP_1, 1), (OP_16, 16)] {
+            assert_eq!(witness_program(&script(opcode, 32)), Some((version, &[7; 32][..])));
+        }
+        assert!(witness_program(&script(OP_0, 2)).is_some());
+        assert!(witness_program(&script(OP_0, 40)).is_some());
+        for bad in [script(OP_0, 1), script(OP_0, 41), script(0x50, 20), script(0x61, 20), vec![OP_0], vec![]]
+        {
+            assert_eq!(witness_program(&bad), None);
+        }
+        let mut long = script(OP_0, 20);
+        long.push(0);
+        assert_eq!(witness_program(&long), None);
+    }
+
+    #[test]
+    fn p2sh_is_exact() {
+        let mut script = vec![OP_HASH160, 20];
+        script.extend([1; 20]);
+        assert!(!is_p2sh(&script));
+        script.push(OP_EQUAL);
+        assert!(is_p2sh(&script));
+        script.push(OP_EQUAL);
+        assert!(!is_p2sh(&script));
+    }
+}

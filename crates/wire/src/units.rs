@@ -1,0 +1,66 @@
+//! Newtypes for the numbers that must not be mixed up. Each name is its unit.
+
+use std::fmt;
+
+macro_rules! unit {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+unit! {
+    /// Height of a block in its chain; the genesis block has 0.
+    Height(u32)
+}
+unit! {
+    /// An amount in satoshis. Signed as Core's `CAmount`: hostile bytes may hold any value, rules bound it.
+    Sats(i64)
+}
+unit! {
+    /// Weight units of BIP-0141: 3 x stripped size + total size.
+    Weight(u64)
+}
+unit! {
+    /// Number of a `blk`/`rev` file pair.
+    FileNo(u32)
+}
+unit! {
+    /// Position in a file, in bytes from its start.
+    ByteOffset(u64)
+}
+unit! {
+    /// Seconds since 1970-01-01 UTC, as headers carry them.
+    BlockTime(u32)
+}
+unit! {
+    /// Position of a transaction in its block; the coinbase has 0.
+    TxIndex(u32)
+}
+
+impl Sats {
+    /// Satoshis in one bitcoin.
+    pub const COIN: Self = Self(100_000_000);
+    /// No amount above this is valid (Core `MAX_MONEY`).
+    pub const MAX_MONEY: Self = Self(21_000_000 * Self::COIN.0);
+
+    /// Whether the amount is within 0..=[`Sats::MAX_MONEY`] (Core `MoneyRange`).
+    #[must_use]
+    pub const fn in_money_range(self) -> bool {
+        0 <= self.0 && self.0 <= Self::MAX_MONEY.0
+    }
+}
+
+impl Weight {
+    /// Weight units per byte of the stripped serialisation (Core `WITNESS_SCALE_FACTOR`).
+    pub const WITNESS_SCALE_FACTOR: u64 = 4;
+    /// The most a block may weigh (BIP-0141, Core `MAX_BLOCK_WEIGHT`).
+    pub const MAX_BLOCK: Self = Self(4_000_000);
+}
