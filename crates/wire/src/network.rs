@@ -1,0 +1,98 @@
+//! The networks a chain can belong to: Core's `-chain` names, message magics and datadir folders.
+//!
+//! Here rather than in `disk`, because the rules differ by network too. Numbers from Core `kernel/chainparams.cpp`,
+//! names from `util/chaintype.cpp`, folders from `chainparamsbase.cpp`.
+
+use std::{fmt, str::FromStr};
+
+/// One of Bitcoin Core's networks. The signet is the default one: a custom signet has another magic.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Network {
+    /// The Bitcoin network.
+    Main,
+    /// Test network 3.
+    Test,
+    /// Test network 4 (BIP-0094).
+    Testnet4,
+    /// The default signed test network (BIP-0325).
+    Signet,
+    /// A private network that mines at will.
+    Regtest,
+}
+
+impl Network {
+    /// All networks, in Core's order.
+    pub const ALL: [Self; 5] = [Self::Main, Self::Test, Self::Testnet4, Self::Signet, Self::Regtest];
+
+    /// The bytes that start each message, and each record of a `blk` or `rev` file.
+    #[must_use]
+    pub const fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
+            Self::Test => [0x0b, 0x11, 0x09, 0x07],
+            Self::Testnet4 => [0x1c, 0x16, 0x3f, 0x28],
+            Self::Signet => [0x0a, 0x03, 0xcf, 0x40],
+            Self::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
+        }
+    }
+
+    /// The folder of the network within a datadir; `main` lives in the datadir itself.
+    #[must_use]
+    pub const fn folder(self) -> Option<&'static str> {
+        match self {
+            Self::Main => None,
+            Self::Test => Some("testnet3"),
+            Self::Testnet4 => Some("testnet4"),
+            Self::Signet => Some("signet"),
+            Self::Regtest => Some("regtest"),
+        }
+    }
+
+    /// Core's name of the network, as `-chain` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Test => "test",
+            Self::Testnet4 => "testnet4",
+            Self::Signet => "signet",
+            Self::Regtest => "regtest",
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A chain name that Core does not have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown chain `{0}`; use main, test, testnet4, signet or regtest")]
+pub struct UnknownNetwork(pub String);
+
+impl FromStr for Network {
+    type Err = UnknownNetwork;
+
+    fn from_str(name: &str) -> Result<Self, UnknownNetwork> {
+        Self::ALL
+            .into_iter()
+            .find(|network| network.name() == name)
+            .ok_or_else(|| UnknownNetwork(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_magics_differ() {
+        for network in Network::ALL {
+            assert_eq!(network.to_string().parse(), Ok(network));
+            assert_eq!(Network::ALL.into_iter().filter(|other| other.magic() == network.magic()).count(), 1);
+        }
+        assert_eq!("mainnet".parse::<Network>(), Err(UnknownNetwork("mainnet".to_owned())));
+    }
+}
