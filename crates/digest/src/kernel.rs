@@ -2,6 +2,9 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
+use crate::sha256::{avx512::Avx512, shani::ShaNi};
+
 /// The environment variable that names the kernel [`Kernel::active`] returns, for tests and measurements.
 pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
 
@@ -16,6 +19,10 @@ pub struct Kernel(pub(crate) Isa);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
     Portable,
+    #[cfg(target_arch = "x86_64")]
+    ShaNi(ShaNi),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
 }
 
 impl Kernel {
@@ -24,7 +31,13 @@ impl Kernel {
 
     /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable one.
     pub fn available() -> Vec<Kernel> {
-        vec![Kernel::PORTABLE]
+        let mut kernels = vec![Kernel::PORTABLE];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            kernels.extend(ShaNi::detect().map(|token| Kernel(Isa::ShaNi(token))));
+            kernels.extend(Avx512::detect().map(|token| Kernel(Isa::Avx512(token))));
+        }
+        kernels
     }
 
     /// Returns the kernel of that name (see [`Kernel::name`]), if this machine can run it.
@@ -56,6 +69,10 @@ impl Kernel {
     pub fn name(self) -> &'static str {
         match self.0 {
             Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::ShaNi(_) => "shani",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(_) => "avx512",
         }
     }
 }

@@ -195,3 +195,60 @@ fn quarter_round(x: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
     x[c] = x[c].wrapping_add(x[d]);
     x[b] = (x[b] ^ x[c]).rotate_left(7);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limbs(lowest: u64, others: u64) -> Num3072 {
+        let mut limbs = [others; LIMBS];
+        limbs[0] = lowest;
+        Num3072(limbs)
+    }
+
+    /// The prime and the numbers around the places where carries run through all words.
+    #[test]
+    fn numbers_at_the_modulus_reduce() {
+        let modulus = PRIME_DIFFERENCE.wrapping_neg();
+        for (lowest, wanted) in [(modulus, 0), (modulus + 1, 1), (u64::MAX, PRIME_DIFFERENCE - 1)] {
+            let mut number = limbs(lowest, u64::MAX);
+            number.reduce();
+            assert_eq!(number, limbs(wanted, 0));
+        }
+        let mut below = limbs(modulus - 1, u64::MAX);
+        below.reduce();
+        assert_eq!(below, limbs(modulus - 1, u64::MAX), "the modulus minus one stays");
+
+        let mut square = below.clone();
+        square.multiply(&below);
+        square.reduce();
+        assert_eq!(square, Num3072::ONE, "minus one squared");
+
+        let mut largest = limbs(u64::MAX, u64::MAX);
+        largest.multiply(&limbs(u64::MAX, u64::MAX));
+        largest.reduce();
+        let rest = PRIME_DIFFERENCE - 1;
+        assert_eq!(largest, limbs(rest * rest, 0));
+
+        let mut folded = limbs(u64::MAX, u64::MAX);
+        folded.fold(1);
+        assert_eq!(folded, limbs(2 * PRIME_DIFFERENCE - 1, 0), "a carry through all words comes round again");
+    }
+
+    #[test]
+    fn a_number_times_its_inverse_is_one() {
+        for number in [Num3072::ONE, limbs(2, 0), limbs(u64::MAX, u64::MAX), Num3072::of_element(b"x")] {
+            let mut product = number.inverse();
+            product.multiply(&number);
+            product.reduce();
+            assert_eq!(product, Num3072::ONE);
+        }
+    }
+
+    /// RFC 8439, A.1, vectors 1 and 2: the zero key, blocks 0 and 1.
+    #[test]
+    fn chacha20_key_stream() {
+        assert_eq!(chacha20_block(&[0; 32], 0)[..4], [0xade0_b876, 0x903d_f1a0, 0xe56a_5d40, 0x28bd_8653]);
+        assert_eq!(chacha20_block(&[0; 32], 1)[..4], [0xbee7_079f, 0x7a38_5155, 0x7c97_ba98, 0x0d08_2d73]);
+    }
+}

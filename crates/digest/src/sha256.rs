@@ -4,7 +4,13 @@
 //! widen; many of them side by side fill vector registers. So callers collect the messages of a whole block, or of many
 //! blocks, and ask once. Digests are in the order of the hash function (internal order), not reversed as Bitcoin prints.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod shani;
 
 use crate::kernel::{Isa, Kernel};
 
@@ -63,6 +69,10 @@ pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec
     let digests = grow(out, messages.len());
     match kernel.0 {
         Isa::Portable => portable::sha256d_many(messages, digests),
+        #[cfg(target_arch = "x86_64")]
+        Isa::ShaNi(shani) => shani.sha256d_many(messages, digests),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(avx512) => avx512.sha256d_many(messages, digests),
     }
 }
 
@@ -79,11 +89,15 @@ pub fn sha256d_pairs(nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
 /// # Panics
 /// If the number of nodes is odd.
 pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
-    let (pairs, lone) = nodes.as_chunks::<2>();
+    let (pairs, lone) = nodes.as_flattened().as_chunks::<64>();
     assert!(lone.is_empty(), "sha256d_pairs: {} nodes do not pair", nodes.len());
     let digests = grow(out, pairs.len());
     match kernel.0 {
         Isa::Portable => portable::sha256d_pairs(pairs, digests),
+        #[cfg(target_arch = "x86_64")]
+        Isa::ShaNi(shani) => shani.sha256d_pairs(pairs, digests),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(avx512) => avx512.sha256d_pairs(pairs, digests),
     }
 }
 
@@ -192,6 +206,10 @@ impl Sha256 {
 fn compress(kernel: Kernel, state: &mut State, blocks: &[Block]) {
     match kernel.0 {
         Isa::Portable => portable::compress(state, blocks),
+        #[cfg(target_arch = "x86_64")]
+        Isa::ShaNi(shani) => shani.compress(state, blocks),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(avx512) => avx512.compress(state, blocks),
     }
 }
 

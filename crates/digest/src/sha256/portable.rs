@@ -68,8 +68,8 @@ pub(super) fn sha256d_many(messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
 }
 
 /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
-pub(super) fn sha256d_pairs(pairs: &[[[u8; 32]; 2]], digests: &mut [[u8; 32]]) {
-    for ([left, right], digest) in pairs.iter().zip(digests) {
-        *digest = sha256d_one(Kernel::PORTABLE, &Message([left, right, &[]]));
+pub(super) fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
+    for (pair, digest) in pairs.iter().zip(digests) {
+        *digest = sha256d_one(Kernel::PORTABLE, &Message::from(&pair[..]));
     }
 }

@@ -1,0 +1,373 @@
+//! SHA-256 of 16 messages at once by AVX-512: lane `i` of every vector belongs to message `i`.
+//!
+//! All words stay in registers from the first block of the first hash to the second hash's digest. What does not come
+//! as a whole block of one part (a block that straddles parts, the padding) is put together by masked loads, so that
+//! nothing is copied through memory.
+
+use std::arch::x86_64::*;
+
+use super::lanes::{Plan, Step, block_count};
+use super::portable::{self, INITIAL, K, schedule};
+use super::shani::ShaNi;
+use super::{Block, Message, sha256d_one};
+use crate::kernel::{Isa, Kernel};
+
+const LANES: usize = 16;
+/// The time of 16 compressions here over that of one of the stream form, measured (214 ns / 34 ns).
+const VECTOR_COST: f32 = 6.4;
+/// The same where the processor has no SHA extensions (214 ns / 200 ns).
+const VECTOR_COST_PORTABLE: f32 = 1.1;
+/// From how many pairs on 16 lanes are faster than one pair after the other.
+const PAIRS_MIN: usize = 6;
+
+/// The proof that the processor has AVX-512 F and BW; and with what it hashes single streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Avx512 {
+    stream: Option<ShaNi>,
+}
+
+impl Avx512 {
+    pub(crate) fn detect() -> Option<Self> {
+        let found = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        found.then(|| Self { stream: ShaNi::detect() })
+    }
+
+    /// Adds whole blocks to the state, in order: one stream has no use for lanes.
+    pub(super) fn compress(self, state: &mut super::State, blocks: &[Block]) {
+        match self.stream {
+            Some(shani) => shani.compress(state, blocks),
+            None => portable::compress(state, blocks),
+        }
+    }
+
+    /// Writes the SHA-256d of each message to the digest of the same index.
+    pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+        let cost = if self.stream.is_some() { VECTOR_COST } else { VECTOR_COST_PORTABLE };
+        let mut plan = Plan::<LANES>::new(messages, cost);
+        while let Some(step) = plan.next_step() {
+            match step {
+                Step::Alone(index) => {
+                    digests[index] = sha256d_one(Kernel(Isa::Avx512(self)), &messages[index])
+                }
+                // SAFETY: `self` proves the features.
+                Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
+            }
+        }
+    }
+
+    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
+    pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
+        for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
+            if let (Some(stream), true) = (self.stream, pairs.len() < PAIRS_MIN) {
+                stream.sha256d_pairs(pairs, digests);
+            } else {
+                // SAFETY: `self` proves the features.
+                unsafe { sha256d_pairs(pairs, digests) };
+            }
+        }
+    }
+}
+
+type State = [__m512i; 8];
+type Words = [__m512i; 16];
+
+/// A message on its way through a lane.
+#[derive(Clone, Copy)]
+struct Lane<'a> {
+    message: Message<'a>,
+    length: usize,
+    blocks: usize,
+    /// The blocks that lie within the longest part, and the number of the first of them.
+    whole: &'a [Block],
+    first_whole: usize,
+}
+
+impl<'a> Lane<'a> {
+    fn new(message: Message<'a>) -> Self {
+        let mut start: usize = 0;
+        let (mut whole, mut first_whole): (&[Block], usize) = (&[], 0);
+        for part in message.0 {
+            let first = start.div_ceil(64);
+            if let Some(aligned) = part.get(first * 64 - start..)
+                && aligned.len() / 64 > whole.len()
+            {
+                (whole, first_whole) = (aligned.as_chunks::<64>().0, first);
+            }
+            start += part.len();
+        }
+        Self { message, length: start, blocks: block_count(&message), whole, first_whole }
+    }
+
+    /// Returns block `number` of the padded message.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn block(&self, number: usize) -> __m512i {
+        match self.whole.get(number.wrapping_sub(self.first_whole)) {
+            Some(block) => load(block),
+            None => self.pieced_block(number),
+        }
+    }
+
+    /// Puts a block together from the parts that reach into it and the padding.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn pieced_block(&self, number: usize) -> __m512i {
+        let begin = number * 64;
+        let mut block = _mm512_setzero_si512();
+        let mut start = 0;
+        for part in self.message.0 {
+            let end = start + part.len();
+            let (from, to) = (start.max(begin), end.min(begin + 64));
+            if from < to {
+                let mask = (u64::MAX >> (64 - (to - from))) << (from - begin);
+                let origin = part.as_ptr().wrapping_add(begin).wrapping_sub(start);
+                // SAFETY: byte `i` of the block is byte `begin + i - start` of the part; the mask holds only those from
+                // `from` to `to`, which lie within it. Bytes outside the mask are not read, wherever `origin` points.
+                let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, origin.cast()) };
+                block = _mm512_or_si512(block, bytes);
+            }
+            start = end;
+        }
+        if (begin..begin + 64).contains(&self.length) {
+            block = _mm512_mask_mov_epi8(block, 1 << (self.length - begin), _mm512_set1_epi8(0x80_u8 as i8));
+        }
+        if number + 1 == self.blocks {
+            let bits = (self.length as u64) << 3;
+            block = _mm512_mask_set1_epi64(block, 0x80, bits.swap_bytes() as i64);
+        }
+        block
+    }
+}
+
+/// Hashes up to 16 messages, longest first.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
+    debug_assert!((1..=LANES).contains(&group.len()));
+    let mut lanes = [Lane::new(Message([&[]; 3])); LANES];
+    for (lane, &index) in lanes.iter_mut().zip(group) {
+        *lane = Lane::new(messages[index as usize]);
+    }
+    let mut live = group.len();
+    let mut state = initial();
+    for number in 0..lanes[0].blocks {
+        while lanes[live - 1].blocks <= number {
+            live -= 1; // stops at the longest, which is still running
+        }
+        let mut rows = [_mm512_setzero_si512(); 16];
+        for (row, lane) in rows.iter_mut().zip(&lanes[..live]) {
+            *row = lane.block(number);
+        }
+        compress(&mut state, &transpose(&rows), u16::MAX >> (LANES - live));
+    }
+    let rows = second_hash(&state);
+    for (row, &index) in rows.iter().zip(group) {
+        digests[index as usize] = *row;
+    }
+}
+
+/// Hashes up to 16 pairs of nodes.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
+    /// What follows 64 bytes: the one bit, zeros, and 512; with the round constants.
+    const PADDING: [u32; 64] = {
+        let mut block = [0; 16];
+        block[0] = 0x8000_0000;
+        block[15] = 512;
+        let mut sums = schedule(block);
+        let mut t = 0;
+        while t < 64 {
+            sums[t] = sums[t].wrapping_add(K[t]);
+            t += 1;
+        }
+        sums
+    };
+    let mut rows = [_mm512_setzero_si512(); 16];
+    for (row, pair) in rows.iter_mut().zip(pairs) {
+        *row = load(pair);
+    }
+    let mut state = initial();
+    compress(&mut state, &transpose(&rows), u16::MAX);
+    compress_known(&mut state, &PADDING);
+    for (row, digest) in second_hash(&state).iter().zip(digests) {
+        *digest = *row;
+    }
+}
+
+/// Hashes the digests that are the states, and returns the results lane by lane.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn second_hash(state: &State) -> [[u8; 32]; LANES] {
+    let mut words = [_mm512_setzero_si512(); 16];
+    words[..8].copy_from_slice(state);
+    words[8] = _mm512_set1_epi32(i32::MIN); // the one bit
+    words[15] = _mm512_set1_epi32(256);
+    let mut state = initial();
+    compress(&mut state, &words, u16::MAX);
+    digests(&state)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn initial() -> State {
+    std::array::from_fn(|i| _mm512_set1_epi32(INITIAL[i] as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(block: &Block) -> __m512i {
+    // SAFETY: `block` is 64 readable bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
+}
+
+/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus constant.
+macro_rules! round {
+    ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
+        let s1 = xor3(_mm512_ror_epi32::<6>($e), _mm512_ror_epi32::<11>($e), _mm512_ror_epi32::<25>($e));
+        let choice = _mm512_ternarylogic_epi32::<0xca>($e, $f, $g);
+        let t1 = _mm512_add_epi32(_mm512_add_epi32($h, $wk), _mm512_add_epi32(s1, choice));
+        let s0 = xor3(_mm512_ror_epi32::<2>($a), _mm512_ror_epi32::<13>($a), _mm512_ror_epi32::<22>($a));
+        let majority = _mm512_ternarylogic_epi32::<0xe8>($a, $b, $c);
+        $d = _mm512_add_epi32($d, t1);
+        $h = _mm512_add_epi32(t1, _mm512_add_epi32(s0, majority));
+    };
+}
+
+/// Sixteen rounds, `$wk` given their number within the sixteen.
+macro_rules! sixteen_rounds {
+    ($v:ident, $wk:expr) => {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
+        round!(a b c d e f g h, $wk(0));
+        round!(h a b c d e f g, $wk(1));
+        round!(g h a b c d e f, $wk(2));
+        round!(f g h a b c d e, $wk(3));
+        round!(e f g h a b c d, $wk(4));
+        round!(d e f g h a b c, $wk(5));
+        round!(c d e f g h a b, $wk(6));
+        round!(b c d e f g h a, $wk(7));
+        round!(a b c d e f g h, $wk(8));
+        round!(h a b c d e f g, $wk(9));
+        round!(g h a b c d e f, $wk(10));
+        round!(f g h a b c d e, $wk(11));
+        round!(e f g h a b c d, $wk(12));
+        round!(d e f g h a b c, $wk(13));
+        round!(c d e f g h a b, $wk(14));
+        round!(b c d e f g h a, $wk(15));
+        $v = [a, b, c, d, e, f, g, h];
+    };
+}
+
+/// Adds one block to the states of the lanes in `live`; the others stay.
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+fn compress(state: &mut State, words: &Words, live: __mmask16) {
+    let k = K.as_chunks::<16>().0;
+    let mut w = *words;
+    let mut v = *state;
+    sixteen_rounds!(v, |t: usize| _mm512_add_epi32(w[t], _mm512_set1_epi32(k[0][t] as i32)));
+    for k in &k[1..] {
+        sixteen_rounds!(v, |t: usize| {
+            let (early, late) = (w[(t + 1) % 16], w[(t + 14) % 16]);
+            let s0 = xor3(
+                _mm512_ror_epi32::<7>(early),
+                _mm512_ror_epi32::<18>(early),
+                _mm512_srli_epi32::<3>(early),
+            );
+            let s1 = xor3(
+                _mm512_ror_epi32::<17>(late),
+                _mm512_ror_epi32::<19>(late),
+                _mm512_srli_epi32::<10>(late),
+            );
+            w[t] = _mm512_add_epi32(_mm512_add_epi32(w[t], s0), _mm512_add_epi32(w[(t + 9) % 16], s1));
+            _mm512_add_epi32(w[t], _mm512_set1_epi32(k[t] as i32))
+        });
+    }
+    for (s, v) in state.iter_mut().zip(v) {
+        *s = _mm512_mask_add_epi32(*s, live, *s, v);
+    }
+}
+
+/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round constants.
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+fn compress_known(state: &mut State, sums: &[u32; 64]) {
+    let mut v = *state;
+    for sums in sums.as_chunks::<16>().0 {
+        sixteen_rounds!(v, |t: usize| _mm512_set1_epi32(sums[t] as i32));
+    }
+    for (s, v) in state.iter_mut().zip(v) {
+        *s = _mm512_add_epi32(*s, v);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0x96>(a, b, c)
+}
+
+/// Swaps the bytes of each word.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn swap_bytes(words: __m512i) -> __m512i {
+    let order = _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
+    _mm512_shuffle_epi8(words, order)
+}
+
+/// Turns 4 vectors a, b, c, d into 4 with a b c d side by side in each 128 bits: word 0 of each, word 1, word 2, word 3.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose4(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
+    let (ab01, ab23) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd01, cd23) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab01, cd01),
+        _mm512_unpackhi_epi64(ab01, cd01),
+        _mm512_unpacklo_epi64(ab23, cd23),
+        _mm512_unpackhi_epi64(ab23, cd23),
+    ]
+}
+
+/// Turns 16 blocks into their words: word `t` of all lanes side by side.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn transpose(rows: &[__m512i; 16]) -> Words {
+    let mut fours = [[_mm512_setzero_si512(); 4]; 4];
+    for (four, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+        let [a, b, c, d] = rows.map(|row| swap_bytes(row));
+        *four = transpose4(a, b, c, d);
+    }
+    // Word `4 q + r` of lanes `4 p ..` is now in 128-bit part q of `fours[p][r]`.
+    let mut words = [_mm512_setzero_si512(); 16];
+    for r in 0..4 {
+        let [p0, p1, p2, p3] = [fours[0][r], fours[1][r], fours[2][r], fours[3][r]];
+        let (low01, high01) = (_mm512_shuffle_i32x4::<0x44>(p0, p1), _mm512_shuffle_i32x4::<0xee>(p0, p1));
+        let (low23, high23) = (_mm512_shuffle_i32x4::<0x44>(p2, p3), _mm512_shuffle_i32x4::<0xee>(p2, p3));
+        words[r] = _mm512_shuffle_i32x4::<0x88>(low01, low23);
+        words[4 + r] = _mm512_shuffle_i32x4::<0xdd>(low01, low23);
+        words[8 + r] = _mm512_shuffle_i32x4::<0x88>(high01, high23);
+        words[12 + r] = _mm512_shuffle_i32x4::<0xdd>(high01, high23);
+    }
+    words
+}
+
+/// Turns states into the bytes of their digests, lane by lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn digests(state: &State) -> [[u8; 32]; LANES] {
+    let [a, b, c, d, e, f, g, h] = state.map(|words| swap_bytes(words));
+    let (low, high) = (transpose4(a, b, c, d), transpose4(e, f, g, h));
+    let mut digests = [[0; 32]; LANES];
+    for r in 0..4 {
+        // Lane `4 p + r` is in 128-bit part p: its words 0 to 3 in `low[r]`, 4 to 7 in `high[r]`.
+        let (mut low_parts, mut high_parts) = ([0; 64], [0; 64]);
+        // SAFETY: both arrays are 64 writable bytes; the stores need no alignment.
+        unsafe {
+            _mm512_storeu_si512(low_parts.as_mut_ptr().cast(), low[r]);
+            _mm512_storeu_si512(high_parts.as_mut_ptr().cast(), high[r]);
+        }
+        let parts = low_parts.as_chunks::<16>().0.iter().zip(high_parts.as_chunks::<16>().0);
+        for (p, (low, high)) in parts.enumerate() {
+            digests[4 * p + r][..16].copy_from_slice(low);
+            digests[4 * p + r][16..].copy_from_slice(high);
+        }
+    }
+    digests
+}

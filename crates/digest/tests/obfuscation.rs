@@ -1,0 +1,31 @@
+//! The fast XOR is the byte by byte one, at every place and length.
+
+use digest::obfuscation::Obfuscation;
+
+const KEY: [u8; 8] = [0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe];
+
+#[test]
+fn every_offset_and_length_equals_the_naive_loop() {
+    let obfuscation = Obfuscation::from_key(KEY);
+    assert_eq!((obfuscation.key(), obfuscation.is_zero()), (KEY, false));
+    for offset in (0..17).chain([(1 << 32) - 3, u64::MAX - 200]) {
+        for length in 0..=100 {
+            let plain: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
+            let naive: Vec<u8> =
+                plain.iter().zip(offset..).map(|(byte, place)| byte ^ KEY[(place % 8) as usize]).collect();
+            let mut data = plain.clone();
+            obfuscation.apply(&mut data, offset);
+            assert_eq!(data, naive, "{length} bytes at {offset}");
+            obfuscation.apply(&mut data, offset);
+            assert_eq!(data, plain, "twice is nothing: {length} bytes at {offset}");
+        }
+    }
+}
+
+#[test]
+fn the_zero_key_changes_nothing() {
+    let mut data = [1, 2, 3];
+    Obfuscation::default().apply(&mut data, 5);
+    assert_eq!(data, [1, 2, 3]);
+    assert!(Obfuscation::from_key([0; 8]).is_zero());
+}

@@ -1,0 +1,86 @@
+//! SipHash agrees with its designers' vectors, with an independent crate, and with Bitcoin Core's vectors.
+
+use std::hash::Hasher;
+
+use digest::siphash::{SipHash13Uj, siphash24};
+
+const K0: u64 = 0x0706_0504_0302_0100;
+const K1: u64 = 0x0f0e_0d0c_0b0a_0908;
+
+fn counting<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|i| i as u8)
+}
+
+#[test]
+fn siphash24_is_the_standard_one() {
+    // The paper's appendix: 15 bytes 00..0e under the key 00..0f.
+    assert_eq!(siphash24(K0, K1, &counting::<15>()), 0xa129_ca61_49be_45e5);
+    assert_eq!(siphash24(K0, K1, &[]), 0x726f_db47_dd0e_0e31);
+    let data: Vec<u8> = (0..600).map(|i| (i % 251) as u8).collect();
+    for length in 0..data.len() {
+        let mut reference = siphasher::sip::SipHasher24::new_with_keys(K0, !K1);
+        reference.write(&data[..length]);
+        assert_eq!(siphash24(K0, !K1, &data[..length]), reference.finish(), "{length} bytes");
+    }
+}
+
+#[test]
+fn siphash13uj_has_the_values_of_bitcoin_core() {
+    let hasher = SipHash13Uj::new(K0, K1);
+    assert_eq!(hasher.finish(), 0xfeee_657d_7e33_1ac3);
+    assert_eq!(hasher.with_jumbo(&counting()).finish(), 0xc67d_87b0_8ca4_b5c6);
+    let word = u64::from_le_bytes([0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47]);
+    assert_eq!(hasher.with_jumbo(&counting()).with_word(word).finish(), 0x6cfc_7884_46f0_491d);
+}
+
+#[test]
+fn an_outpoint_is_a_jumbo_block_and_a_word() {
+    let hasher = SipHash13Uj::new(1, 2);
+    let txid = counting();
+    for vout in [0, 1, 0xdead_beef, u32::MAX] {
+        let wanted = hasher.with_jumbo(&txid).with_word(u64::from(vout)).finish();
+        assert_eq!(hasher.hash_outpoint(&txid, vout), wanted, "output {vout}");
+    }
+    let mut jumbo = [0; 32];
+    jumbo[..8].copy_from_slice(&txid[..8]);
+    let word = u64::from_le_bytes(counting());
+    assert_eq!(
+        hasher.with_jumbo(&jumbo).finish(),
+        hasher.with_word(word).finish(),
+        "a jumbo block generalises a word"
+    );
+}
+
+/// All of Core's `siphash.json`: key, blocks in hex, and both hashes.
+#[test]
+fn bitcoin_cores_vectors() {
+    let folder = std::env::var("PEREGRINE_DATA")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into());
+    let path = std::path::Path::new(&folder).join("consensus/siphash.json");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: {} cannot be read", path.display());
+        return;
+    };
+    let vectors: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let number = |value: &serde_json::Value| u64::from_str_radix(value.as_str().unwrap(), 16).unwrap();
+    let mut unpadded = 0;
+    for vector in &vectors {
+        let (k0, k1) = (number(&vector["key"][0]), number(&vector["key"][1]));
+        let blocks: Vec<Vec<u8>> =
+            vector["input"].as_array().unwrap().iter().map(|block| unhex(block.as_str().unwrap())).collect();
+        assert_eq!(siphash24(k0, k1, &blocks.concat()), number(&vector["expected"]["siphash24"]), "{vector}");
+        if !vector["expected"]["siphash13uj"].is_null() {
+            let hasher = blocks.iter().fold(SipHash13Uj::new(k0, k1), |hasher, block| match block.len() {
+                8 => hasher.with_word(u64::from_le_bytes(block[..].try_into().unwrap())),
+                _ => hasher.with_jumbo(block[..].try_into().unwrap()),
+            });
+            assert_eq!(hasher.finish(), number(&vector["expected"]["siphash13uj"]), "{vector}");
+            unpadded += 1;
+        }
+    }
+    assert!(vectors.len() > 10 && unpadded > 5, "{} vectors, {unpadded} unpadded", vectors.len());
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
