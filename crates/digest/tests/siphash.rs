@@ -81,6 +81,7 @@ fn bitcoin_cores_vectors() {
     assert!(vectors.len() > 10 && unpadded > 5, "{} vectors, {unpadded} unpadded", vectors.len());
 }
 
+/// Returns the bytes that lower-case hex digits stand for.
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex digits")).collect()
 }
