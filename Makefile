@@ -1,0 +1,35 @@
+# The verbs of the project. Each does its own set-up (system packages by apt-get, with sudo where needed).
+
+CARGO ?= cargo
+# Where `make demo` puts its chain; about three times DEMO_SIZE is needed.
+DEMO_DIR ?= target/demo
+DEMO_SIZE ?= 200MB
+
+.PHONY: demo test check fuzz bench oracle setup
+
+demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
+	$(CARGO) build --release -p cli -p testkit
+	rm -rf $(DEMO_DIR)
+	target/release/testkit chain --out $(DEMO_DIR)/datadir --seed 1 --size $(DEMO_SIZE)
+	target/release/peregrine reindex --datadir $(DEMO_DIR)/datadir --chain regtest
+	target/release/peregrine utxo stats --datadir $(DEMO_DIR)/datadir --chain regtest
+
+test: setup ## Run all tests, those against Bitcoin Core's own code included (compiles its kernel: minutes the first time)
+	$(CARGO) test --workspace
+
+check: setup ## Formatting, lints and docs
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+
+oracle: setup ## Only the tests against Bitcoin Core's own code
+	$(CARGO) test -p oracle
+
+fuzz: ## Run each fuzz target for FUZZ_SECONDS (needs cargo-fuzz)
+	./fuzz/run
+
+bench: setup ## Micro benchmarks
+	$(CARGO) bench -p bench
+
+setup:
+	@./.ci/setup
