@@ -174,12 +174,8 @@ impl Sha256 {
     /// Returns the SHA-256 of the SHA-256 of the message.
     pub fn finalize_double(mut self) -> [u8; 32] {
         self.pad();
-        let mut block = [0; 64];
-        block[..32].copy_from_slice(&to_bytes(&self.state));
-        block[32] = 0x80;
-        block[62] = 1; // 256 bits
         let mut state = portable::INITIAL;
-        compress(self.kernel, &mut state, &[block]);
+        compress(self.kernel, &mut state, &[digest_block(&to_bytes(&self.state))]);
         to_bytes(&state)
     }
 
@@ -211,6 +207,15 @@ fn compress(kernel: Kernel, state: &mut State, blocks: &[Block]) {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(avx512) => avx512.compress(state, blocks),
     }
+}
+
+/// Returns the only block of the message that is a digest.
+fn digest_block(digest: &[u8; 32]) -> Block {
+    let mut block = [0; 64];
+    block[..32].copy_from_slice(digest);
+    block[32] = 0x80;
+    block[62] = 1; // 256 bits
+    block
 }
 
 /// Returns the bytes of a digest from the last state.

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Plan, Step, block_count};
+use super::lanes::{Lane, Plan, Step, lanes_of};
 use super::portable::{self, INITIAL, K, schedule};
 use super::shani::ShaNi;
 use super::{Block, Message, sha256d_one};
@@ -71,81 +71,50 @@ impl Avx512 {
 type State = [__m512i; 8];
 type Words = [__m512i; 16];
 
-/// A message on its way through a lane.
-#[derive(Clone, Copy)]
-struct Lane<'a> {
-    message: Message<'a>,
-    length: usize,
-    blocks: usize,
-    /// The blocks that lie within the longest part, and the number of the first of them.
-    whole: &'a [Block],
-    first_whole: usize,
+/// Returns block `number` of a lane's padded message.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn block(lane: &Lane<'_>, number: usize) -> __m512i {
+    match lane.whole_block(number) {
+        Some(block) => load(block),
+        None => pieced_block(lane, number),
+    }
 }
 
-impl<'a> Lane<'a> {
-    fn new(message: Message<'a>) -> Self {
-        let mut start: usize = 0;
-        let (mut whole, mut first_whole): (&[Block], usize) = (&[], 0);
-        for part in message.0 {
-            let first = start.div_ceil(64);
-            if let Some(aligned) = part.get(first * 64 - start..)
-                && aligned.len() / 64 > whole.len()
-            {
-                (whole, first_whole) = (aligned.as_chunks::<64>().0, first);
-            }
-            start += part.len();
+/// Puts a block together from the parts that reach into it and the padding.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pieced_block(lane: &Lane<'_>, number: usize) -> __m512i {
+    let begin = number * 64;
+    let mut block = _mm512_setzero_si512();
+    let mut start = 0;
+    for part in lane.message.0 {
+        let end = start + part.len();
+        let (from, to) = (start.max(begin), end.min(begin + 64));
+        if from < to {
+            let mask = (u64::MAX >> (64 - (to - from))) << (from - begin);
+            let origin = part.as_ptr().wrapping_add(begin).wrapping_sub(start);
+            // SAFETY: byte `i` of the block is byte `begin + i - start` of the part; the mask holds only those from
+            // `from` to `to`, which lie within it. Bytes outside the mask are not read, wherever `origin` points.
+            let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, origin.cast()) };
+            block = _mm512_or_si512(block, bytes);
         }
-        Self { message, length: start, blocks: block_count(&message), whole, first_whole }
+        start = end;
     }
-
-    /// Returns block `number` of the padded message.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn block(&self, number: usize) -> __m512i {
-        match self.whole.get(number.wrapping_sub(self.first_whole)) {
-            Some(block) => load(block),
-            None => self.pieced_block(number),
-        }
+    if (begin..begin + 64).contains(&lane.length) {
+        block = _mm512_mask_mov_epi8(block, 1 << (lane.length - begin), _mm512_set1_epi8(0x80_u8 as i8));
     }
-
-    /// Puts a block together from the parts that reach into it and the padding.
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn pieced_block(&self, number: usize) -> __m512i {
-        let begin = number * 64;
-        let mut block = _mm512_setzero_si512();
-        let mut start = 0;
-        for part in self.message.0 {
-            let end = start + part.len();
-            let (from, to) = (start.max(begin), end.min(begin + 64));
-            if from < to {
-                let mask = (u64::MAX >> (64 - (to - from))) << (from - begin);
-                let origin = part.as_ptr().wrapping_add(begin).wrapping_sub(start);
-                // SAFETY: byte `i` of the block is byte `begin + i - start` of the part; the mask holds only those from
-                // `from` to `to`, which lie within it. Bytes outside the mask are not read, wherever `origin` points.
-                let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, origin.cast()) };
-                block = _mm512_or_si512(block, bytes);
-            }
-            start = end;
-        }
-        if (begin..begin + 64).contains(&self.length) {
-            block = _mm512_mask_mov_epi8(block, 1 << (self.length - begin), _mm512_set1_epi8(0x80_u8 as i8));
-        }
-        if number + 1 == self.blocks {
-            let bits = (self.length as u64) << 3;
-            block = _mm512_mask_set1_epi64(block, 0x80, bits.swap_bytes() as i64);
-        }
-        block
+    if number + 1 == lane.blocks {
+        let bits = (lane.length as u64) << 3;
+        block = _mm512_mask_set1_epi64(block, 0x80, bits.swap_bytes() as i64);
     }
+    block
 }
 
 /// Hashes up to 16 messages, longest first.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
     debug_assert!((1..=LANES).contains(&group.len()));
-    let mut lanes = [Lane::new(Message([&[]; 3])); LANES];
-    for (lane, &index) in lanes.iter_mut().zip(group) {
-        *lane = Lane::new(messages[index as usize]);
-    }
+    let lanes: [Lane<'_>; LANES] = lanes_of(messages, group);
     let mut live = group.len();
     let mut state = initial();
     for number in 0..lanes[0].blocks {
@@ -154,7 +123,7 @@ fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32
         }
         let mut rows = [_mm512_setzero_si512(); 16];
         for (row, lane) in rows.iter_mut().zip(&lanes[..live]) {
-            *row = lane.block(number);
+            *row = block(lane, number);
         }
         compress(&mut state, &transpose(&rows), u16::MAX >> (LANES - live));
     }

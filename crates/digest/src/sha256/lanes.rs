@@ -1,7 +1,7 @@
 //! Who shares a vector with whom: lanes that run side by side cost the time of the longest, so neighbours in length are
 //! put together, and a message that would make the others wait is hashed alone.
 
-use super::Message;
+use super::{Block, Message};
 
 /// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
 const LONG: usize = 256;
@@ -79,6 +79,88 @@ fn longest_first(counts: &[u32]) -> Vec<u32> {
     }
     order[..long].sort_unstable_by_key(|&index| std::cmp::Reverse(counts[index as usize]));
     order
+}
+
+/// A message on its way through a lane, cut to blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Lane<'a> {
+    pub(super) message: Message<'a>,
+    /// The message's length in bytes.
+    pub(super) length: usize,
+    /// How many blocks the padded message fills.
+    pub(super) blocks: usize,
+    /// The blocks that lie within the longest part, and the number of the first of them.
+    whole: &'a [Block],
+    first_whole: usize,
+}
+
+/// Returns the lanes of a group's messages; those left over hold an empty message.
+pub(super) fn lanes_of<'a, const LANES: usize>(messages: &[Message<'a>], group: &[u32]) -> [Lane<'a>; LANES] {
+    let mut lanes = [Lane::new(Message([&[]; 3])); LANES];
+    for (lane, &index) in lanes.iter_mut().zip(group) {
+        *lane = Lane::new(messages[index as usize]);
+    }
+    lanes
+}
+
+impl<'a> Lane<'a> {
+    #[inline]
+    fn new(message: Message<'a>) -> Self {
+        let mut start: usize = 0;
+        let (mut whole, mut first_whole): (&[Block], usize) = (&[], 0);
+        for part in message.0 {
+            let first = start.div_ceil(64);
+            if let Some(aligned) = part.get(first * 64 - start..)
+                && aligned.len() / 64 > whole.len()
+            {
+                (whole, first_whole) = (aligned.as_chunks::<64>().0, first);
+            }
+            start += part.len();
+        }
+        Self { message, length: start, blocks: block_count(&message), whole, first_whole }
+    }
+
+    /// Returns block `number` where it lies, if it lies within one part.
+    #[inline]
+    pub(super) fn whole_block(&self, number: usize) -> Option<&'a Block> {
+        self.whole.get(number.wrapping_sub(self.first_whole))
+    }
+
+    /// Returns block `number` of the padded message, put together in `scratch` if it must be.
+    #[inline]
+    pub(super) fn block<'s>(&self, number: usize, scratch: &'s mut Block) -> &'s Block
+    where
+        'a: 's,
+    {
+        match self.whole_block(number) {
+            Some(block) => block,
+            None => {
+                self.piece_block(number, scratch);
+                scratch
+            }
+        }
+    }
+
+    /// Puts a block together from the parts that reach into it and the padding.
+    fn piece_block(&self, number: usize, block: &mut Block) {
+        *block = [0; 64];
+        let begin = number * 64;
+        let mut start = 0;
+        for part in self.message.0 {
+            let end = start + part.len();
+            let (from, to) = (start.max(begin), end.min(begin + 64));
+            if from < to {
+                block[from - begin..to - begin].copy_from_slice(&part[from - start..to - start]);
+            }
+            start = end;
+        }
+        if (begin..begin + 64).contains(&self.length) {
+            block[self.length - begin] = 0x80;
+        }
+        if number + 1 == self.blocks {
+            block[56..].copy_from_slice(&((self.length as u64) << 3).to_be_bytes());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,17 @@ pub(super) const fn schedule(block: [u32; 16]) -> [u32; 64] {
     w
 }
 
+/// One round; the names of the state turn with each call, so nothing moves.
+macro_rules! round {
+    ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
+        let s1 = $e.rotate_right(6) ^ $e.rotate_right(11) ^ $e.rotate_right(25);
+        let t1 = $h.wrapping_add($wk).wrapping_add(s1).wrapping_add($g ^ ($e & ($f ^ $g)));
+        let s0 = $a.rotate_right(2) ^ $a.rotate_right(13) ^ $a.rotate_right(22);
+        $d = $d.wrapping_add(t1);
+        $h = t1.wrapping_add(s0).wrapping_add(($a & $b) | ($c & ($a | $b)));
+    };
+}
+
 /// Adds whole blocks to the state, in order.
 pub(super) fn compress(state: &mut State, blocks: &[Block]) {
     for block in blocks {
@@ -45,16 +56,18 @@ pub(super) fn compress(state: &mut State, blocks: &[Block]) {
         for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
             *word = u32::from_be_bytes(*bytes);
         }
-        let mut v = *state;
-        for (w, k) in schedule(words).iter().zip(&K) {
-            let [a, b, c, d, e, f, g, h] = v;
-            let s1 = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
-            let t1 = h.wrapping_add(s1).wrapping_add((e & f) ^ (!e & g)).wrapping_add(*k).wrapping_add(*w);
-            let s0 = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
-            let t2 = s0.wrapping_add((a & b) ^ (a & c) ^ (b & c));
-            v = [t1.wrapping_add(t2), a, b, c, d.wrapping_add(t1), e, f, g];
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
+        for (w, k) in schedule(words).as_chunks::<8>().0.iter().zip(K.as_chunks::<8>().0) {
+            round!(a b c d e f g h, w[0].wrapping_add(k[0]));
+            round!(h a b c d e f g, w[1].wrapping_add(k[1]));
+            round!(g h a b c d e f, w[2].wrapping_add(k[2]));
+            round!(f g h a b c d e, w[3].wrapping_add(k[3]));
+            round!(e f g h a b c d, w[4].wrapping_add(k[4]));
+            round!(d e f g h a b c, w[5].wrapping_add(k[5]));
+            round!(c d e f g h a b, w[6].wrapping_add(k[6]));
+            round!(b c d e f g h a, w[7].wrapping_add(k[7]));
         }
-        for (s, v) in state.iter_mut().zip(v) {
+        for (s, v) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
             *s = s.wrapping_add(v);
         }
     }

@@ -1,10 +1,17 @@
-//! SHA-256 by the x86 SHA extensions, which do two rounds in one instruction: the fastest for a single stream.
+//! SHA-256 by the x86 SHA extensions, which do two rounds in one instruction: the fastest for a single stream. Two
+//! messages side by side are faster still, because each round waits for the one before.
 
 use std::arch::x86_64::*;
 
+use super::lanes::{Lane, Plan, Step, lanes_of};
 use super::portable::{self, K};
-use super::{Block, Message, State, sha256d_one};
+use super::{Block, Message, State, digest_block, sha256d_one, to_bytes};
 use crate::kernel::{Isa, Kernel};
+
+/// Two messages at once: a third would find no free registers.
+const LANES: usize = 2;
+/// The time of two compressions together over that of one alone, measured (54 ns / 34 ns).
+const VECTOR_COST: f32 = 1.6;
 
 /// The proof that the processor has SHA, SSE4.1 and SSSE3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,99 +33,177 @@ impl ShaNi {
 
     /// Writes the SHA-256d of each message to the digest of the same index.
     pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        for (message, digest) in messages.iter().zip(digests) {
-            *digest = sha256d_one(Kernel(Isa::ShaNi(self)), message);
+        let mut plan = Plan::<LANES>::new(messages, VECTOR_COST);
+        while let Some(step) = plan.next_step() {
+            match step {
+                Step::Alone(index) => {
+                    digests[index] = sha256d_one(Kernel(Isa::ShaNi(self)), &messages[index])
+                }
+                // SAFETY: `self` proves the features.
+                Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
+            }
         }
     }
 
     /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
     pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
-        const PADDING: Block = {
-            let mut block = [0; 64];
-            block[0] = 0x80;
-            block[62] = 2; // 512 bits
-            block
-        };
-        let mut second = [0; 64];
-        second[32] = 0x80;
-        second[62] = 1; // 256 bits
-        for (pair, digest) in pairs.iter().zip(digests) {
-            let mut state = portable::INITIAL;
-            self.compress(&mut state, std::slice::from_ref(pair));
-            self.compress(&mut state, &[PADDING]);
-            second[..32].copy_from_slice(&super::to_bytes(&state));
-            let mut state = portable::INITIAL;
-            self.compress(&mut state, &[second]);
-            *digest = super::to_bytes(&state);
+        let (twos, last) = pairs.as_chunks::<2>();
+        let (two_digests, last_digest) = digests.as_chunks_mut::<2>();
+        for ([one, two], digests) in twos.iter().zip(two_digests) {
+            // SAFETY: `self` proves the features.
+            *digests = unsafe { sha256d_pairs([one, two]) };
         }
+        for (pair, digest) in last.iter().zip(last_digest) {
+            // SAFETY: `self` proves the features.
+            [*digest] = unsafe { sha256d_pairs([pair]) };
+        }
+    }
+}
+
+/// The state as the instructions want it, words from high to low: a b e f and c d g h.
+#[derive(Clone, Copy)]
+struct Vectors {
+    abef: __m128i,
+    cdgh: __m128i,
+}
+
+impl Vectors {
+    #[inline]
+    #[target_feature(enable = "sha,sse4.1,ssse3")]
+    fn new(state: &State) -> Self {
+        let halves = state.as_chunks::<4>().0;
+        let cdab = _mm_shuffle_epi32::<0xb1>(load(&halves[0]));
+        let efgh = _mm_shuffle_epi32::<0x1b>(load(&halves[1]));
+        Self { abef: _mm_alignr_epi8::<8>(cdab, efgh), cdgh: _mm_blend_epi16::<0xf0>(efgh, cdab) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sha,sse4.1,ssse3")]
+    fn words(self) -> State {
+        let feba = _mm_shuffle_epi32::<0x1b>(self.abef);
+        let dchg = _mm_shuffle_epi32::<0xb1>(self.cdgh);
+        let mut state = [0; 8];
+        let halves = state.as_chunks_mut::<4>().0;
+        store(&mut halves[0], _mm_blend_epi16::<0xf0>(feba, dchg));
+        store(&mut halves[1], _mm_alignr_epi8::<8>(dchg, feba));
+        state
     }
 }
 
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn compress(state: &mut State, blocks: &[Block]) {
-    // The instructions want the words in two vectors, high to low: a b e f and c d g h.
-    let dcba = load(&state.as_chunks::<4>().0[0]);
-    let hgfe = load(&state.as_chunks::<4>().0[1]);
-    let cdab = _mm_shuffle_epi32::<0xb1>(dcba);
-    let efgh = _mm_shuffle_epi32::<0x1b>(hgfe);
-    let mut abef = _mm_alignr_epi8::<8>(cdab, efgh);
-    let mut cdgh = _mm_blend_epi16::<0xf0>(efgh, cdab);
-
-    let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+    let mut vectors = [Vectors::new(state)];
     for block in blocks {
-        let (abef_before, cdgh_before) = (abef, cdgh);
-        let quarters = block.as_chunks::<16>().0;
-        let mut w: [__m128i; 4] = [_mm_setzero_si128(); 4];
-        for (w, quarter) in w.iter_mut().zip(quarters) {
-            // SAFETY: `quarter` is 16 readable bytes; the load needs no alignment.
-            let words = unsafe { _mm_loadu_si128(quarter.as_ptr().cast()) };
+        add_blocks(&mut vectors, [block]);
+    }
+    *state = vectors[0].words();
+}
+
+/// Hashes two messages, or one, longest first.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
+    let [long, short]: [Lane<'_>; LANES] = lanes_of(messages, group);
+    let both = if group.len() < LANES { 0 } else { short.blocks };
+    let mut states = [Vectors::new(&portable::INITIAL); LANES];
+    let mut scratch = [[0; 64]; LANES];
+    for number in 0..both {
+        let [one, two] = &mut scratch;
+        add_blocks(&mut states, [long.block(number, one), short.block(number, two)]);
+    }
+    for number in both..long.blocks {
+        let mut state = [states[0]];
+        add_blocks(&mut state, [long.block(number, &mut scratch[0])]);
+        states[0] = state[0];
+    }
+    for (digest, &index) in second_hash(states).iter().zip(group) {
+        digests[index as usize] = *digest;
+    }
+}
+
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn sha256d_pairs<const N: usize>(pairs: [&Block; N]) -> [[u8; 32]; N] {
+    /// What follows 64 bytes: the one bit, zeros, and 512.
+    const PADDING: Block = {
+        let mut block = [0; 64];
+        block[0] = 0x80;
+        block[62] = 2;
+        block
+    };
+    let mut states = [Vectors::new(&portable::INITIAL); N];
+    add_blocks(&mut states, pairs);
+    add_blocks(&mut states, [&PADDING; N]);
+    second_hash(states)
+}
+
+/// Hashes the digests that are the states.
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn second_hash<const N: usize>(states: [Vectors; N]) -> [[u8; 32]; N] {
+    let blocks = states.map(|state| digest_block(&to_bytes(&state.words())));
+    let mut states = [Vectors::new(&portable::INITIAL); N];
+    add_blocks(&mut states, blocks.each_ref());
+    states.map(|state| to_bytes(&state.words()))
+}
+
+/// Adds one block to each state. The instructions of `N` states fill each other's waiting times.
+#[inline]
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
+    let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+    let mut v = *states;
+    let mut w = [[_mm_setzero_si128(); N]; 4];
+    for (w, n) in w.iter_mut().zip(0..) {
+        for (w, block) in w.iter_mut().zip(blocks) {
+            // SAFETY: a quarter of a block is 16 readable bytes; the load needs no alignment.
+            let words = unsafe { _mm_loadu_si128(block.as_chunks::<16>().0[n].as_ptr().cast()) };
             *w = _mm_shuffle_epi8(words, big_endian);
         }
-        let [mut w0, mut w1, mut w2, mut w3] = w;
-        let k = K.as_chunks::<4>().0;
-        // Four rounds with the words of `w`.
-        macro_rules! rounds {
-            ($w:ident, $k:expr) => {
-                let wk = _mm_add_epi32($w, load(&k[$k]));
-                cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
-                abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32::<0x0e>(wk));
-            };
-        }
-        // The next four words of the schedule, in place of those 16 words back.
-        macro_rules! schedule {
-            ($w0:ident, $w1:ident, $w2:ident, $w3:ident) => {
-                let sum = _mm_add_epi32(_mm_sha256msg1_epu32($w0, $w1), _mm_alignr_epi8::<4>($w3, $w2));
-                $w0 = _mm_sha256msg2_epu32(sum, $w3);
-            };
-        }
-        rounds!(w0, 0);
-        rounds!(w1, 1);
-        rounds!(w2, 2);
-        rounds!(w3, 3);
-        macro_rules! sixteen {
-            ($k:expr) => {
-                schedule!(w0, w1, w2, w3);
-                rounds!(w0, $k);
-                schedule!(w1, w2, w3, w0);
-                rounds!(w1, $k + 1);
-                schedule!(w2, w3, w0, w1);
-                rounds!(w2, $k + 2);
-                schedule!(w3, w0, w1, w2);
-                rounds!(w3, $k + 3);
-            };
-        }
-        sixteen!(4);
-        sixteen!(8);
-        sixteen!(12);
-        abef = _mm_add_epi32(abef, abef_before);
-        cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }
-
-    let feba = _mm_shuffle_epi32::<0x1b>(abef);
-    let dchg = _mm_shuffle_epi32::<0xb1>(cdgh);
-    let halves = state.as_chunks_mut::<4>().0;
-    store(&mut halves[0], _mm_blend_epi16::<0xf0>(feba, dchg));
-    store(&mut halves[1], _mm_alignr_epi8::<8>(dchg, feba));
+    let [mut w0, mut w1, mut w2, mut w3] = w;
+    let k = K.as_chunks::<4>().0;
+    // Four rounds with the words of `$w`.
+    macro_rules! rounds {
+        ($w:ident, $k:expr) => {
+            for n in 0..N {
+                let wk = _mm_add_epi32($w[n], load(&k[$k]));
+                v[n].cdgh = _mm_sha256rnds2_epu32(v[n].cdgh, v[n].abef, wk);
+                v[n].abef = _mm_sha256rnds2_epu32(v[n].abef, v[n].cdgh, _mm_shuffle_epi32::<0x0e>(wk));
+            }
+        };
+    }
+    // The next four words of the schedule, in place of those 16 words back.
+    macro_rules! schedule {
+        ($w0:ident, $w1:ident, $w2:ident, $w3:ident) => {
+            for n in 0..N {
+                let between = _mm_alignr_epi8::<4>($w3[n], $w2[n]);
+                let sum = _mm_add_epi32(_mm_sha256msg1_epu32($w0[n], $w1[n]), between);
+                $w0[n] = _mm_sha256msg2_epu32(sum, $w3[n]);
+            }
+        };
+    }
+    macro_rules! sixteen {
+        ($k:expr) => {
+            schedule!(w0, w1, w2, w3);
+            rounds!(w0, $k);
+            schedule!(w1, w2, w3, w0);
+            rounds!(w1, $k + 1);
+            schedule!(w2, w3, w0, w1);
+            rounds!(w2, $k + 2);
+            schedule!(w3, w0, w1, w2);
+            rounds!(w3, $k + 3);
+        };
+    }
+    rounds!(w0, 0);
+    rounds!(w1, 1);
+    rounds!(w2, 2);
+    rounds!(w3, 3);
+    sixteen!(4);
+    sixteen!(8);
+    sixteen!(12);
+    for (state, v) in states.iter_mut().zip(v) {
+        state.abef = _mm_add_epi32(state.abef, v.abef);
+        state.cdgh = _mm_add_epi32(state.cdgh, v.cdgh);
+    }
 }
 
 #[inline]
