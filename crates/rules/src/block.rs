@@ -1,0 +1,354 @@
+//! The rules of a block's own bytes and of its header's context: `CheckBlock` and `ContextualCheckBlock` in
+//! Core. The proof of work is the header's affair ([`crate::header`]).
+
+use crate::{
+    merkle::{MerkleRoot, merkle_root},
+    params::ChainParams,
+    sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
+    table::{BODY_RULES, STRUCTURE_RULES},
+    tx::{self, TxContext, check_tx},
+    violation::{Finding, Violation, judge},
+};
+use digest::sha256::sha256d;
+use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
+
+/// Below it a lock time is a height, from it on a time (Core `LOCKTIME_THRESHOLD`).
+pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
+/// The sequence number that switches an input's say about the lock time off (Core `SEQUENCE_FINAL`).
+pub const SEQUENCE_FINAL: u32 = u32::MAX;
+
+/// What a commitment's script starts with: OP_RETURN, a push of 36 bytes, and BIP-0141's tag.
+const COMMITMENT_HEADER: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+
+/// A block and what its rules look at.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockContext<'a> {
+    /// The network.
+    pub params: &'a ChainParams,
+    /// Height of the block.
+    pub height: Height,
+    /// The block.
+    pub block: &'a BlockView<'a>,
+    /// The txid of each transaction.
+    pub txids: &'a [Txid],
+    /// The wtxid of each transaction, which is its txid where it has no witness; the coinbase's may be
+    /// anything. Or empty, if no transaction but the coinbase has a witness.
+    pub wtxids: &'a [Wtxid],
+    /// Median time past of the block before; anything for the genesis block.
+    pub median_time_past_prev: BlockTime,
+}
+
+/// What the check of a block's own bytes knows at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockSums {
+    /// Legacy signature operations of all transactions.
+    pub legacy_sigops: u32,
+}
+
+/// Checks a block without its spent coins.
+///
+/// # Errors
+/// The first broken rule, in the order of Core: [`STRUCTURE_RULES`], [`crate::table::TX_RULES`] for each
+/// transaction, [`BODY_RULES`].
+///
+/// # Panics
+/// If there are not as many txids as transactions, or neither as many wtxids nor none.
+pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+    if let Some(sums) = holds(context) {
+        return Ok(sums);
+    }
+    judge_block(context)
+}
+
+/// [`check_block`] by the table alone: slower, and the meaning.
+///
+/// # Errors
+/// As [`check_block`].
+///
+/// # Panics
+/// As [`check_block`].
+pub fn judge_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+    let &BlockContext { params, height, block, txids, wtxids, .. } = context;
+    assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
+    assert!(wtxids.is_empty() || wtxids.len() == txids.len(), "one wtxid for each transaction, or none");
+    judge(STRUCTURE_RULES, params, height, |check| check(context))?;
+    for (tx, index) in block.txs().zip(0..) {
+        check_tx(&TxContext { params, height, tx: &tx, tx_index: TxIndex(index) })?;
+    }
+    judge(BODY_RULES, params, height, |check| check(context))?;
+    Ok(BlockSums { legacy_sigops: legacy_sigops(block) })
+}
+
+/// The fused pass: the sums if all rules hold, else nothing.
+fn holds(c: &BlockContext<'_>) -> Option<BlockSums> {
+    let block = c.block;
+    assert_eq!(c.txids.len(), block.tx_count(), "one txid for each transaction");
+    assert!(
+        c.wtxids.is_empty() || c.wtxids.len() == c.txids.len(),
+        "one wtxid for each transaction, or none"
+    );
+    let cutoff = lock_time_cutoff(c);
+    let (mut stripped, mut legacy, mut any_witness) = (block.bytes().len(), 0, false);
+    let mut keys = Vec::new();
+    for (index, tx) in block.txs().enumerate() {
+        if !tx::holds(&tx, index == 0, &mut keys) || !is_final(&tx, c.height, cutoff) {
+            return None;
+        }
+        stripped -= tx.total_size() - tx.stripped_size();
+        legacy += sigops::legacy_of_tx(&tx);
+        any_witness |= tx.has_witness();
+    }
+    let stripped = stripped as u64;
+    let weight = stripped * (Weight::WITNESS_SCALE_FACTOR - 1) + block.bytes().len() as u64;
+    // No transaction fits in less than one byte of weight, so the rule on their number is implied.
+    let sizes_hold =
+        stripped * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && weight <= Weight::MAX_BLOCK.0;
+    let height_holds = !from_bip34(c.params, c.height) || coinbase_height(c).is_ok();
+    let commitment = commitment(c);
+    let witness_holds = match commitment {
+        Some(_) => witness_reserved_value(c).is_ok() && witness_commitment(c).is_ok(),
+        None => !any_witness,
+    };
+    let holds = block.tx_count() > 0
+        && sizes_hold
+        && u64::from(legacy) * SIGOP_COST <= MAX_BLOCK_SIGOPS_COST
+        && height_holds
+        && witness_holds
+        && tx_merkle_root(c) == MerkleRoot { root: block.header().merkle_root, mutated: false };
+    holds.then_some(BlockSums { legacy_sigops: legacy })
+}
+
+fn tx_merkle_root(c: &BlockContext<'_>) -> MerkleRoot {
+    let mut leaves = Vec::with_capacity(c.txids.len() + 1);
+    leaves.extend(c.txids.iter().map(|txid| txid.0));
+    merkle_root(leaves)
+}
+
+pub(crate) fn tx_merkle_root_matches(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let (root, committed) = (tx_merkle_root(c).root, c.block.header().merkle_root);
+    if root == committed {
+        return Ok(());
+    }
+    Err(Finding::new(format!("merkle root is {}, the header has {}", Txid(root), Txid(committed))))
+}
+
+pub(crate) fn no_merkle_twin(c: &BlockContext<'_>) -> Result<(), Finding> {
+    if tx_merkle_root(c).mutated {
+        return Err(Finding::new("transactions are repeated in a way that keeps the merkle root"));
+    }
+    Ok(())
+}
+
+pub(crate) fn length(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let (count, size) = (c.block.tx_count() as u64, c.block.stripped_size() as u64);
+    if count.max(size) * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && count > 0 {
+        return Ok(());
+    }
+    Err(Finding::new(format!(
+        "{count} transactions and {size} bytes without witnesses, expected 1 to 1000000 of each"
+    )))
+}
+
+pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), Finding> {
+    if c.block.tx(0).is_some_and(|tx| tx.is_coinbase()) {
+        return Ok(());
+    }
+    Err(Finding::new("the first transaction is no coinbase").at_tx(TxIndex(0)))
+}
+
+pub(crate) fn others_are_no_coinbase(c: &BlockContext<'_>) -> Result<(), Finding> {
+    match c.block.txs().zip(0..).skip(1).find(|(tx, _)| tx.is_coinbase()) {
+        None => Ok(()),
+        Some((_, index)) => Err(Finding::new("another coinbase").at_tx(TxIndex(index))),
+    }
+}
+
+fn legacy_sigops(block: &BlockView<'_>) -> u32 {
+    block.txs().map(|tx| sigops::legacy_of_tx(&tx)).sum()
+}
+
+pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let cost = u64::from(legacy_sigops(c.block)) * SIGOP_COST;
+    if cost <= MAX_BLOCK_SIGOPS_COST {
+        return Ok(());
+    }
+    Err(Finding::new(format!("legacy signature operations cost {cost}, expected at most 80000")))
+}
+
+/// What lock times that are times must be below (BIP-0113).
+fn lock_time_cutoff(c: &BlockContext<'_>) -> BlockTime {
+    if c.height >= c.params.csv_height { c.median_time_past_prev } else { c.block.header().time }
+}
+
+/// Whether a transaction's lock time lets it into the block (Core `IsFinalTx`).
+#[inline]
+fn is_final(tx: &TxView<'_>, height: Height, cutoff: BlockTime) -> bool {
+    let lock_time = tx.lock_time();
+    let bound = if lock_time < LOCKTIME_THRESHOLD { height.0 } else { cutoff.0 };
+    lock_time == 0 || lock_time < bound || tx.inputs().all(|input| input.sequence() == SEQUENCE_FINAL)
+}
+
+pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let cutoff = lock_time_cutoff(c);
+    match c.block.txs().zip(0..).find(|(tx, _)| !is_final(tx, c.height, cutoff)) {
+        None => Ok(()),
+        Some((tx, index)) => Err(Finding::new(format!(
+            "locked until {}, which is not below height {} or time {cutoff}",
+            tx.lock_time(),
+            c.height
+        ))
+        .at_tx(TxIndex(index))),
+    }
+}
+
+pub(crate) fn from_bip34(params: &ChainParams, height: Height) -> bool {
+    height >= params.bip34_height
+}
+
+pub(crate) fn from_segwit(params: &ChainParams, height: Height) -> bool {
+    height >= params.segwit_height
+}
+
+/// A number as a script pushes it in the shortest way: opcode and little-endian bytes, of which the top bit
+/// is the sign.
+struct HeightPush {
+    bytes: [u8; 6],
+    len: usize,
+}
+
+fn height_push(height: Height) -> HeightPush {
+    let mut bytes = [0; 6];
+    let len = match height.0 {
+        0 => 1,
+        small @ 1..=16 => {
+            bytes[0] = 0x50 + small as u8;
+            1
+        }
+        number => {
+            bytes[1..5].copy_from_slice(&number.to_le_bytes());
+            // One bit more than the number has: the sign.
+            let size = (32 - number.leading_zeros()) as usize / 8 + 1;
+            bytes[0] = size as u8;
+            1 + size
+        }
+    };
+    HeightPush { bytes, len }
+}
+
+pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let push = height_push(c.height);
+    let expected = &push.bytes[..push.len];
+    let script = c.block.tx(0).and_then(|tx| tx.inputs().next()).map_or(&[][..], |input| input.script_sig());
+    if script.starts_with(expected) {
+        return Ok(());
+    }
+    let pushed = script.get(..expected.len()).unwrap_or(script);
+    Err(Finding::new(format!(
+        "coinbase script starts with {}, expected {} for height {}",
+        hex(pushed),
+        hex(expected),
+        c.height
+    ))
+    .at_tx(TxIndex(0)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The witness commitment: the last output of the coinbase that has the form of one. Only blocks that segwit
+/// binds have any.
+fn commitment<'a>(c: &BlockContext<'a>) -> Option<&'a [u8; 32]> {
+    if !from_segwit(c.params, c.height) {
+        return None;
+    }
+    let outputs = c.block.tx(0)?.outputs();
+    outputs.filter_map(|output| output.script_pubkey().strip_prefix(&COMMITMENT_HEADER)?.first_chunk()).last()
+}
+
+/// The one 32-byte item that the coinbase's witness must be if there is a commitment.
+fn reserved_value<'a>(c: &BlockContext<'a>) -> Option<&'a [u8]> {
+    let mut witness = c.block.tx(0)?.inputs().next()?.witness();
+    let value = witness.next()?;
+    (witness.next().is_none() && value.len() == 32).then_some(value)
+}
+
+pub(crate) fn witness_reserved_value(c: &BlockContext<'_>) -> Result<(), Finding> {
+    if commitment(c).is_none() || reserved_value(c).is_some() {
+        return Ok(());
+    }
+    Err(Finding::new("the coinbase's witness is not one item of 32 bytes").at_tx(TxIndex(0)))
+}
+
+pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let (Some(commitment), Some(reserved)) = (commitment(c), reserved_value(c)) else { return Ok(()) };
+    let mut leaves = Vec::with_capacity(c.txids.len() + 1);
+    // The coinbase cannot commit to itself.
+    leaves.push([0; 32]);
+    if c.wtxids.is_empty() {
+        leaves.extend(c.txids.iter().skip(1).map(|txid| txid.0));
+    } else {
+        leaves.extend(c.wtxids.iter().skip(1).map(|wtxid| wtxid.0));
+    }
+    let mut committed = [0; 64];
+    committed[..32].copy_from_slice(&merkle_root(leaves).root);
+    committed[32..].copy_from_slice(reserved);
+    let computed = sha256d(&committed);
+    if computed == *commitment {
+        return Ok(());
+    }
+    Err(Finding::new(format!(
+        "witnesses hash to {}, the coinbase commits to {}",
+        Wtxid(computed),
+        Wtxid(*commitment)
+    )))
+}
+
+pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), Finding> {
+    if commitment(c).is_some() {
+        return Ok(());
+    }
+    match c.block.txs().zip(0..).find(|(tx, _)| tx.has_witness()) {
+        None => Ok(()),
+        Some((_, index)) => {
+            Err(Finding::new("has a witness, and the block no commitment").at_tx(TxIndex(index)))
+        }
+    }
+}
+
+pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), Finding> {
+    let weight = c.block.weight();
+    if weight <= Weight::MAX_BLOCK {
+        return Ok(());
+    }
+    Err(Finding::new(format!("weighs {weight}, expected at most {}", Weight::MAX_BLOCK)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_are_pushed_as_script_numbers() {
+        for (height, expected) in [
+            (0, "00"),
+            (1, "51"),
+            (16, "60"),
+            (17, "0111"),
+            (127, "017f"),
+            (128, "028000"),
+            (255, "02ff00"),
+            (256, "020001"),
+            (32767, "02ff7f"),
+            (32768, "03008000"),
+            (227_931, "035b7a03"),
+            (8_388_607, "03ffff7f"),
+            (8_388_608, "0400008000"),
+            (2_147_483_647, "04ffffff7f"),
+            (2_147_483_648, "050000008000"),
+        ] {
+            let push = height_push(Height(height));
+            assert_eq!(hex(&push.bytes[..push.len]), expected, "{height}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The rules of headers: `CheckBlockHeader` and `ContextualCheckBlockHeader` in Core.
+
+use crate::{
+    params::ChainParams,
+    pow,
+    table::HEADER_RULES,
+    violation::{Finding, Violation, judge},
+};
+use wire::{BlockHash, BlockTime, Header, Height};
+
+/// A header may not be further than this in the future, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
+pub const MAX_FUTURE_BLOCK_TIME: u64 = 2 * 60 * 60;
+/// How much earlier than its parent the first block of an interval may be, in seconds (BIP-0094, Core
+/// `MAX_TIMEWARP`).
+pub const MAX_TIMEWARP: u64 = 600;
+/// Blocks whose median time binds the next (Core `nMedianTimeSpan`).
+pub const MEDIAN_TIME_SPAN: usize = 11;
+
+/// The branch that a header stands on: fields of its ancestors by height. Asked only for heights below the
+/// header's.
+pub trait Ancestors {
+    /// Time of the ancestor at `height`.
+    fn time(&self, height: Height) -> BlockTime;
+    /// Compact target of the ancestor at `height`.
+    fn bits(&self, height: Height) -> u32;
+}
+
+/// A branch from the genesis block on: the index is the height.
+///
+/// # Panics
+/// If it is shorter than the height it is asked for.
+impl Ancestors for [Header] {
+    fn time(&self, height: Height) -> BlockTime {
+        self[height.0 as usize].time
+    }
+
+    fn bits(&self, height: Height) -> u32 {
+        self[height.0 as usize].bits
+    }
+}
+
+/// A header and what its rules look at.
+#[derive(Clone, Copy)]
+pub struct HeaderContext<'a> {
+    /// The network.
+    pub params: &'a ChainParams,
+    /// Height of the header.
+    pub height: Height,
+    /// The header.
+    pub header: &'a Header,
+    /// Its hash.
+    pub hash: &'a BlockHash,
+    /// Its branch.
+    pub ancestors: &'a dyn Ancestors,
+    /// The time now, for the one rule that knows one.
+    pub now: BlockTime,
+}
+
+/// Checks a header on its branch. The genesis header has no branch and must be compared with
+/// [`ChainParams::genesis_hash`] by the caller; of it, only the proof of work is checked.
+///
+/// # Errors
+/// The first broken rule of [`HEADER_RULES`].
+pub fn check_header(context: &HeaderContext<'_>) -> Result<(), Violation> {
+    judge(HEADER_RULES, context.params, context.height, |check| check(context))
+}
+
+/// The median of the times of the last blocks, up to 11 of them in any order: the median time past of the
+/// last block (BIP-0113, Core `GetMedianTimePast`).
+///
+/// # Panics
+/// If there is no time or there are more than 11.
+#[must_use]
+pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
+    let mut sorted = [BlockTime(0); MEDIAN_TIME_SPAN];
+    let sorted = &mut sorted[..times.len()];
+    sorted.copy_from_slice(times);
+    sorted.sort_unstable();
+    sorted[times.len() / 2]
+}
+
+/// The median time past of the block before `height`.
+fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTime {
+    let mut times = [BlockTime(0); MEDIAN_TIME_SPAN];
+    let count = (height.0 as usize).min(MEDIAN_TIME_SPAN);
+    for (time, back) in times[..count].iter_mut().zip(1..) {
+        *time = ancestors.time(Height(height.0 - back));
+    }
+    median_time_past(&times[..count])
+}
+
+pub(crate) fn proof_of_work(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    if pow::has_proof_of_work(c.params, c.hash, c.header.bits) {
+        return Ok(());
+    }
+    Err(Finding::new(match pow::target(c.params, c.header.bits) {
+        Some(_) => format!("hash {} is above the target 0x{:08x}", c.hash, c.header.bits),
+        None => format!("0x{:08x} is no target of this network", c.header.bits),
+    }))
+}
+
+pub(crate) fn difficulty(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    let expected = pow::expected_bits(c.params, c.height, c.header.time, c.ancestors);
+    if c.header.bits == expected {
+        return Ok(());
+    }
+    Err(Finding::new(format!("target is 0x{:08x}, expected 0x{expected:08x}", c.header.bits)))
+}
+
+pub(crate) fn time_after_median(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    let median = median_time_past_before(c.height, c.ancestors);
+    if c.header.time > median {
+        return Ok(());
+    }
+    Err(Finding::new(format!("time is {}, expected above the median time past {median}", c.header.time)))
+}
+
+pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    if !c.height.0.is_multiple_of(c.params.difficulty_adjustment_interval()) {
+        return Ok(());
+    }
+    let prev = c.ancestors.time(Height(c.height.0 - 1));
+    if u64::from(c.header.time.0) + MAX_TIMEWARP >= u64::from(prev.0) {
+        return Ok(());
+    }
+    Err(Finding::new(format!("time is {}, expected at most 600 seconds before {prev}", c.header.time)))
+}
+
+pub(crate) fn time_not_in_future(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    if u64::from(c.header.time.0) <= u64::from(c.now.0) + MAX_FUTURE_BLOCK_TIME {
+        return Ok(());
+    }
+    Err(Finding::new(format!("time is {}, expected at most 7200 seconds after {}", c.header.time, c.now)))
+}
+
+pub(crate) fn version_2(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    version_at_least(c, 2)
+}
+
+pub(crate) fn version_3(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    version_at_least(c, 3)
+}
+
+pub(crate) fn version_4(c: &HeaderContext<'_>) -> Result<(), Finding> {
+    version_at_least(c, 4)
+}
+
+fn version_at_least(c: &HeaderContext<'_>, least: i32) -> Result<(), Finding> {
+    let version = c.header.version;
+    if version >= least {
+        return Ok(());
+    }
+    let detail = format!("version is {version}, expected at least {least}");
+    Err(Finding::new(detail).with_core(format!("bad-version(0x{version:08x})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_takes_the_upper_middle() {
+        for (times, median) in [
+            (&[5][..], 5),
+            (&[5, 3], 5),
+            (&[9, 1, 5], 5),
+            (&[4, 3, 2, 1], 3),
+            (&[11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1], 6),
+        ] {
+            let times: Vec<BlockTime> = times.iter().copied().map(BlockTime).collect();
+            assert_eq!(median_time_past(&times), BlockTime(median));
+        }
+    }
+}

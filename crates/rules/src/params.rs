@@ -1,0 +1,350 @@
+//! Chain parameters of the five networks, and what follows from them alone: subsidy, BIP-0030, script
+//! exceptions.
+//!
+//! Facts are Bitcoin Core's `kernel/chainparams.cpp` and `validation.cpp` of August 2026. Soft forks are
+//! buried: their heights are data. Historical exceptions are rows of data too, never conditions in code.
+
+use crate::u256::U256;
+use wire::{BlockHash, BlockTime, Header, Height, Network, Sats};
+
+/// What the rules need to know of a network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChainParams {
+    /// Which network it is.
+    pub network: Network,
+    /// The first header.
+    pub genesis: Header,
+    /// Its hash.
+    pub genesis_hash: BlockHash,
+    /// No target may be above this.
+    pub pow_limit: U256,
+    /// Wanted seconds between blocks.
+    pub pow_target_spacing: u32,
+    /// Wanted seconds between retargets.
+    pub pow_target_timespan: u32,
+    /// Whether a block 20 minutes after its parent may have the least difficulty (testnets).
+    pub allow_min_difficulty_blocks: bool,
+    /// Whether difficulty never changes (regtest).
+    pub no_retargeting: bool,
+    /// Whether BIP-0094's retarget and timewarp rules bind.
+    pub enforce_bip94: bool,
+    /// Blocks between halvings of the subsidy.
+    pub subsidy_halving_interval: u32,
+    /// First block that must push its height.
+    pub bip34_height: Height,
+    /// Its hash, where it is known to rule out duplicate coinbases.
+    pub bip34_hash: Option<BlockHash>,
+    /// First block bound by CHECKLOCKTIMEVERIFY, and so by version 4.
+    pub bip65_height: Height,
+    /// First block bound by strict DER signatures, and so by version 3.
+    pub bip66_height: Height,
+    /// First block bound by BIP-0068, BIP-0112 and BIP-0113.
+    pub csv_height: Height,
+    /// First block that may have witnesses.
+    pub segwit_height: Height,
+    /// Blocks that repeat an earlier coinbase and may (BIP-0030).
+    pub bip30_exceptions: &'static [(Height, BlockHash)],
+    /// Blocks whose coinbase the former overwrote: its coins were never spent and never can be.
+    pub overwritten_coinbases: &'static [(Height, BlockHash)],
+    /// Blocks that break a script rule which binds all others.
+    pub script_flag_exceptions: &'static [ScriptFlagException],
+    /// The script that blocks of a signed network must solve (BIP-0325).
+    pub signet_challenge: Option<&'static [u8]>,
+}
+
+/// A block that is judged without some of the script rules that bind from the genesis block on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptFlagException {
+    /// The block.
+    pub hash: BlockHash,
+    /// Whether BIP-0016 binds it.
+    pub p2sh: bool,
+    /// Whether BIP-0141 binds it.
+    pub witness: bool,
+    /// Whether BIP-0341 binds it.
+    pub taproot: bool,
+}
+
+/// From this height on a coinbase may repeat one that lied about its height before BIP-0034, so that BIP-0030
+/// must be asked again (Core `BIP34_IMPLIES_BIP30_LIMIT`).
+pub const BIP34_IMPLIES_BIP30_LIMIT: Height = Height(1_983_702);
+
+const GENESIS_MERKLE_ROOT: [u8; 32] =
+    hash("4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b");
+const TWO_WEEKS: u32 = 14 * 24 * 60 * 60;
+const DIFFICULTY_1: U256 = U256([u64::MAX, u64::MAX, u64::MAX, 0xffff_ffff]);
+
+static MAIN: ChainParams = ChainParams {
+    network: Network::Main,
+    genesis: genesis(1_231_006_505, 0x1d00_ffff, 2_083_236_893, GENESIS_MERKLE_ROOT),
+    genesis_hash: block_hash("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"),
+    pow_limit: DIFFICULTY_1,
+    pow_target_spacing: 600,
+    pow_target_timespan: TWO_WEEKS,
+    allow_min_difficulty_blocks: false,
+    no_retargeting: false,
+    enforce_bip94: false,
+    subsidy_halving_interval: 210_000,
+    bip34_height: Height(227_931),
+    bip34_hash: Some(block_hash("000000000000024b89b42a942fe0d9fea3bb44ab7bd1b19115dd6a759c0808b8")),
+    bip65_height: Height(388_381),
+    bip66_height: Height(363_725),
+    csv_height: Height(419_328),
+    segwit_height: Height(481_824),
+    bip30_exceptions: &[
+        (Height(91_842), block_hash("00000000000a4d0a398161ffc163c503763b1f4360639393e0e4c8e300e0caec")),
+        (Height(91_880), block_hash("00000000000743f190a18c5577a3c2d2a1f610ae9601ac046a38084ccb7cd721")),
+    ],
+    overwritten_coinbases: &[
+        (Height(91_722), block_hash("00000000000271a2dc26e7667f8419f2e15416dc6955e5a6c6cdf3f2574dd08e")),
+        (Height(91_812), block_hash("00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f")),
+    ],
+    script_flag_exceptions: &[
+        ScriptFlagException {
+            hash: block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"),
+            p2sh: false,
+            witness: false,
+            taproot: false,
+        },
+        ScriptFlagException {
+            hash: block_hash("0000000000000000000f14c35b2d841e986ab5441de8c585d5ffe55ea1e395ad"),
+            p2sh: true,
+            witness: true,
+            taproot: false,
+        },
+    ],
+    signet_challenge: None,
+};
+
+static TEST: ChainParams = ChainParams {
+    network: Network::Test,
+    genesis: genesis(1_296_688_602, 0x1d00_ffff, 414_098_458, GENESIS_MERKLE_ROOT),
+    genesis_hash: block_hash("000000000933ea01ad0ee984209779baaec3ced90fa3f408719526f8d77f4943"),
+    allow_min_difficulty_blocks: true,
+    bip34_height: Height(21_111),
+    bip34_hash: Some(block_hash("0000000023b3a96d3484e5abb3755c413e7d41500f8e2a5c3f0dd01299cd8ef8")),
+    bip65_height: Height(581_885),
+    bip66_height: Height(330_776),
+    csv_height: Height(770_112),
+    segwit_height: Height(834_624),
+    bip30_exceptions: &[],
+    overwritten_coinbases: &[],
+    script_flag_exceptions: &[ScriptFlagException {
+        hash: block_hash("00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105"),
+        p2sh: false,
+        witness: false,
+        taproot: false,
+    }],
+    ..MAIN
+};
+
+/// What the networks that were born with all soft forks share.
+const YOUNG: ChainParams = ChainParams {
+    bip34_height: Height(1),
+    bip34_hash: None,
+    bip65_height: Height(1),
+    bip66_height: Height(1),
+    csv_height: Height(1),
+    segwit_height: Height(1),
+    script_flag_exceptions: &[],
+    ..TEST
+};
+
+static TESTNET4: ChainParams = ChainParams {
+    network: Network::Testnet4,
+    genesis: genesis(
+        1_714_777_860,
+        0x1d00_ffff,
+        393_743_547,
+        hash("7aa0a7ae1e223414cb807e40cd57e667b718e42aaf9306db9102fe28912b7b4e"),
+    ),
+    genesis_hash: block_hash("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
+    enforce_bip94: true,
+    ..YOUNG
+};
+
+static SIGNET: ChainParams = ChainParams {
+    network: Network::Signet,
+    genesis: genesis(1_598_918_400, 0x1e03_77ae, 52_613_770, GENESIS_MERKLE_ROOT),
+    genesis_hash: block_hash("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
+    pow_limit: U256([0, 0, 0, 0x0000_0377_ae00_0000]),
+    allow_min_difficulty_blocks: false,
+    signet_challenge: Some(&bytes::<71>(
+        "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
+         210359ef5021964fe22d6f8e05b2463c9540ce96883fe3b278760f048f5189f2e6c452ae",
+    )),
+    ..YOUNG
+};
+
+static REGTEST: ChainParams = ChainParams {
+    network: Network::Regtest,
+    genesis: genesis(1_296_688_602, 0x207f_ffff, 2, GENESIS_MERKLE_ROOT),
+    genesis_hash: block_hash("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
+    pow_limit: U256([u64::MAX, u64::MAX, u64::MAX, u64::MAX >> 1]),
+    pow_target_timespan: 24 * 60 * 60,
+    no_retargeting: true,
+    subsidy_halving_interval: 150,
+    segwit_height: Height(0),
+    ..YOUNG
+};
+
+impl ChainParams {
+    /// The parameters of a network.
+    #[must_use]
+    pub const fn of(network: Network) -> &'static Self {
+        match network {
+            Network::Main => &MAIN,
+            Network::Test => &TEST,
+            Network::Testnet4 => &TESTNET4,
+            Network::Signet => &SIGNET,
+            Network::Regtest => &REGTEST,
+        }
+    }
+
+    /// Blocks from one retarget to the next.
+    #[must_use]
+    pub const fn difficulty_adjustment_interval(&self) -> u32 {
+        self.pow_target_timespan / self.pow_target_spacing
+    }
+
+    /// Whether the coinbase of this block is one whose coins were overwritten, so that they can never be
+    /// spent (Core `IsBIP30Unspendable`).
+    #[must_use]
+    pub fn is_overwritten_coinbase(&self, height: Height, hash: &BlockHash) -> bool {
+        self.overwritten_coinbases.contains(&(height, *hash))
+    }
+
+    /// The script rules that this block is excused from, if any.
+    #[must_use]
+    pub fn script_flag_exception(&self, hash: &BlockHash) -> Option<&'static ScriptFlagException> {
+        self.script_flag_exceptions.iter().find(|exception| exception.hash == *hash)
+    }
+}
+
+/// What a block at `height` may create (Core `GetBlockSubsidy`).
+#[must_use]
+pub const fn subsidy(params: &ChainParams, height: Height) -> Sats {
+    let halvings = height.0 / params.subsidy_halving_interval;
+    Sats(if halvings < 64 { (50 * Sats::COIN.0) >> halvings } else { 0 })
+}
+
+/// Whether the block may overwrite coins (Core `IsBIP30Repeat`).
+#[must_use]
+pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -> bool {
+    params.bip30_exceptions.contains(&(height, *hash))
+}
+
+/// Whether BIP-0030 must be asked of the block (Core `ConnectBlock`).
+///
+/// `bip34_ancestor` is the hash of the block's *strict* ancestor at [`ChainParams::bip34_height`], if it has
+/// one. On the known chain, coinbases above it push their height and so cannot repeat one another.
+#[must_use]
+pub fn bip30_enforced(
+    params: &ChainParams,
+    height: Height,
+    hash: &BlockHash,
+    bip34_ancestor: Option<&BlockHash>,
+) -> bool {
+    let on_known_chain = params.bip34_hash.is_some() && bip34_ancestor == params.bip34_hash.as_ref();
+    (!is_bip30_exempt(params, height, hash) && !on_known_chain) || height >= BIP34_IMPLIES_BIP30_LIMIT
+}
+
+const fn genesis(time: u32, bits: u32, nonce: u32, merkle_root: [u8; 32]) -> Header {
+    Header { version: 1, prev: BlockHash([0; 32]), merkle_root, time: BlockTime(time), bits, nonce }
+}
+
+const fn block_hash(text: &str) -> BlockHash {
+    BlockHash(hash(text))
+}
+
+/// Decodes a hash as it is printed, that is reversed.
+const fn hash(text: &str) -> [u8; 32] {
+    let printed: [u8; 32] = bytes(text);
+    let mut hash = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        hash[i] = printed[31 - i];
+        i += 1;
+    }
+    hash
+}
+
+/// Decodes hexadecimal digits, at compile time: a wrong literal does not compile.
+const fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    const fn digit(byte: u8) -> u8 {
+        match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => panic!("not a hexadecimal digit"),
+        }
+    }
+    let text = text.as_bytes();
+    assert!(text.len() == 2 * N, "wrong number of hexadecimal digits");
+    let mut bytes = [0; N];
+    let mut i = 0;
+    while i < N {
+        bytes[i] = digit(text[2 * i]) << 4 | digit(text[2 * i + 1]);
+        i += 1;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn genesis_headers_have_their_hashes() {
+        for network in Network::ALL {
+            let params = ChainParams::of(network);
+            assert_eq!(params.network, network);
+            assert_eq!(params.genesis.hash(), params.genesis_hash, "{network}");
+            assert!(crate::pow::has_proof_of_work(params, &params.genesis_hash, params.genesis.bits));
+        }
+    }
+
+    /// BIP-0325 derives a signet's magic from its challenge.
+    #[test]
+    fn signet_challenge_gives_the_magic() {
+        let challenge = SIGNET.signet_challenge.unwrap();
+        let serialized = [&[challenge.len() as u8], challenge].concat();
+        assert_eq!(digest::sha256::sha256d(&serialized)[..4], Network::Signet.magic());
+    }
+
+    #[test]
+    fn subsidy_halves_at_the_boundary_and_ends() {
+        for (height, sats) in [
+            (0, 5_000_000_000),
+            (209_999, 5_000_000_000),
+            (210_000, 2_500_000_000),
+            (419_999, 2_500_000_000),
+            (420_000, 1_250_000_000),
+            (6_929_999, 1),
+            (6_930_000, 0),
+            (64 * 210_000, 0),
+            (u32::MAX, 0),
+        ] {
+            assert_eq!(subsidy(&MAIN, Height(height)), Sats(sats), "{height}");
+        }
+        assert_eq!(subsidy(&REGTEST, Height(150)), Sats(2_500_000_000));
+    }
+
+    #[test]
+    fn bip30_is_asked_where_core_asks() {
+        let other = BlockHash([7; 32]);
+        let known = MAIN.bip34_hash.as_ref();
+        let (height, repeat) = &MAIN.bip30_exceptions[0];
+        assert!(!bip30_enforced(&MAIN, *height, repeat, None));
+        assert!(bip30_enforced(&MAIN, *height, &other, None));
+        assert!(bip30_enforced(&MAIN, Height(height.0 + 1), repeat, None));
+        assert!(bip30_enforced(&MAIN, Height(227_931), &other, None));
+        assert!(!bip30_enforced(&MAIN, Height(227_932), &other, known));
+        assert!(bip30_enforced(&MAIN, Height(227_932), &other, Some(&other)));
+        assert!(!bip30_enforced(&MAIN, Height(1_983_701), &other, known));
+        assert!(bip30_enforced(&MAIN, Height(1_983_702), &other, known));
+        assert!(bip30_enforced(&REGTEST, Height(5), &other, Some(&other)));
+        let (height, overwritten) = &MAIN.overwritten_coinbases[1];
+        assert!(MAIN.is_overwritten_coinbase(*height, overwritten));
+        assert!(!MAIN.is_overwritten_coinbase(*height, &other));
+    }
+}

@@ -1,0 +1,225 @@
+//! Proof of work: compact targets, the difficulty that a header must have, and the work that a chain is
+//! chosen by.
+//!
+//! The meaning is Core's `pow.cpp` and `arith_uint256.cpp`, with their quirks: a retarget looks at 2015
+//! intervals, not 2016, and compact targets carry a sign.
+
+use crate::{header::Ancestors, params::ChainParams, u256::U256};
+use wire::{BlockHash, BlockTime, Height};
+
+/// Decodes a compact target without judging it, as Core `SetCompact`: the number and whether it is usable,
+/// that is neither negative nor above 256 bits. Usable may still be 0.
+#[must_use]
+pub fn decode_compact(bits: u32) -> (U256, bool) {
+    let size = bits >> 24;
+    let word = bits & 0x007f_ffff;
+    let (word, target) = if size <= 3 {
+        let word = word >> (8 * (3 - size));
+        (word, U256::from_u64(word.into()))
+    } else {
+        (word, U256::from_u64(word.into()) << (8 * (size - 3)))
+    };
+    let negative = word != 0 && bits & 0x0080_0000 != 0;
+    let overflow = word != 0 && (size > 34 || (word > 0xff && size > 33) || (word > 0xffff && size > 32));
+    (target, !negative && !overflow)
+}
+
+/// Encodes a target in compact form, rounding down (Core `GetCompact`).
+#[must_use]
+pub fn encode_compact(target: U256) -> u32 {
+    let mut size = target.bits().div_ceil(8);
+    let mut word = if size <= 3 {
+        (target.low_u64() << (8 * (3 - size))) as u32
+    } else {
+        (target >> (8 * (size - 3))).low_u64() as u32
+    };
+    // The top bit of the word is the sign, so a word that would set it moves on by a byte.
+    if word & 0x0080_0000 != 0 {
+        word >>= 8;
+        size += 1;
+    }
+    word | size << 24
+}
+
+/// The target that `bits` stands for, if it is one on this network (Core `DeriveTarget`).
+#[must_use]
+pub fn target(params: &ChainParams, bits: u32) -> Option<U256> {
+    let (target, usable) = decode_compact(bits);
+    (usable && target != U256::ZERO && target <= params.pow_limit).then_some(target)
+}
+
+/// Whether a hash meets the target that its header claims (Core `CheckProofOfWork`).
+#[must_use]
+pub fn has_proof_of_work(params: &ChainParams, hash: &BlockHash, bits: u32) -> bool {
+    target(params, bits).is_some_and(|target| U256::from_le_bytes(&hash.0) <= target)
+}
+
+/// How many hashes a block of this target stands for; 0 if `bits` is no target (Core `GetBitsProof`). Sum it
+/// up to compare chains.
+#[must_use]
+pub fn work(bits: u32) -> U256 {
+    let (target, usable) = decode_compact(bits);
+    if !usable || target == U256::ZERO {
+        return U256::ZERO;
+    }
+    // 2^256 / (target + 1) without the number 2^256.
+    let one = U256::from_u64(1);
+    (!target / target.wrapping_add(one)).wrapping_add(one)
+}
+
+/// The compact target that the header at `height` with time `time` must have (Core `GetNextWorkRequired`).
+///
+/// # Panics
+/// If `height` is 0: nothing comes before the genesis block.
+#[must_use]
+pub fn expected_bits(
+    params: &ChainParams,
+    height: Height,
+    time: BlockTime,
+    ancestors: &(impl Ancestors + ?Sized),
+) -> u32 {
+    assert!(height.0 > 0, "the genesis block's difficulty follows from nothing");
+    let prev = Height(height.0 - 1);
+    let interval = params.difficulty_adjustment_interval();
+    if height.0.is_multiple_of(interval) {
+        return retarget(params, height, ancestors);
+    }
+    if !params.allow_min_difficulty_blocks {
+        return ancestors.bits(prev);
+    }
+    let limit = encode_compact(params.pow_limit);
+    if u64::from(time.0) > u64::from(ancestors.time(prev).0) + 2 * u64::from(params.pow_target_spacing) {
+        return limit;
+    }
+    // The last block that did not use the exception above.
+    let mut at = prev;
+    while at.0 > 0 && !at.0.is_multiple_of(interval) && ancestors.bits(at) == limit {
+        at.0 -= 1;
+    }
+    ancestors.bits(at)
+}
+
+/// The difficulty of the first block of an interval (Core `CalculateNextWorkRequired`).
+fn retarget(params: &ChainParams, height: Height, ancestors: &(impl Ancestors + ?Sized)) -> u32 {
+    let prev = Height(height.0 - 1);
+    if params.no_retargeting {
+        return ancestors.bits(prev);
+    }
+    let first = Height(height.0 - params.difficulty_adjustment_interval());
+    let wanted = params.pow_target_timespan;
+    let took = i64::from(ancestors.time(prev).0) - i64::from(ancestors.time(first).0);
+    let took = took.clamp(i64::from(wanted / 4), i64::from(wanted) * 4) as u32;
+    // BIP-0094: the first block cannot have used the least-difficulty exception, so it tells the real
+    // difficulty.
+    let base = ancestors.bits(if params.enforce_bip94 { first } else { prev });
+    let target = decode_compact(base).0.wrapping_mul_u32(took).div_u32(wanted);
+    encode_compact(target.min(params.pow_limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{Header, Network};
+
+    /// Values of Core's arith_uint256 tests.
+    #[test]
+    fn compact_form_as_core() {
+        for (bits, number, back, usable) in [
+            (0x0000_0000, 0, 0, true),
+            (0x0012_3456, 0, 0, true),
+            (0x0100_3456, 0, 0, true),
+            (0x0112_3456, 0x12, 0x0112_0000, true),
+            (0x0212_3456, 0x1234, 0x0212_3400, true),
+            (0x0312_3456, 0x12_3456, 0x0312_3456, true),
+            (0x0412_3456, 0x1234_5600, 0x0412_3456, true),
+            (0x0492_3456, 0x1234_5600, 0x0412_3456, false),
+            (0x01fe_dcba, 0x7e, 0x017e_0000, false),
+            (0x0500_9234, 0x9234_0000, 0x0500_9234, true),
+        ] {
+            let (target, ok) = decode_compact(bits);
+            assert_eq!((target, ok), (U256::from_u64(number), usable), "{bits:08x}");
+            assert_eq!(encode_compact(target), back, "{bits:08x}");
+        }
+        assert_eq!(encode_compact(U256::from_u64(0x80)), 0x0200_8000);
+        assert_eq!(decode_compact(0x2012_3456).0, U256::from_u64(0x12_3456) << 232);
+        for (bits, usable) in [
+            (0x2012_3456, true),
+            (0x2112_3456, false),
+            (0x2100_ffff, true),
+            (0x2201_0000, false),
+            (0x2200_00ff, true),
+            (0x2200_0100, false),
+            (0x2300_0001, false),
+            (0xff12_3456, false),
+        ] {
+            assert_eq!(decode_compact(bits).1, usable, "{bits:08x}");
+        }
+    }
+
+    #[test]
+    fn work_of_known_targets() {
+        assert_eq!(work(0x1d00_ffff), U256::from_u64(0x1_0001_0001));
+        assert_eq!(work(0x207f_ffff), U256::from_u64(2));
+        assert_eq!(work(0), U256::ZERO);
+        assert_eq!(work(0x0480_0001), U256::ZERO);
+    }
+
+    #[test]
+    fn targets_stay_within_the_limit() {
+        let main = ChainParams::of(Network::Main);
+        assert_eq!(target(main, 0x1d00_ffff), Some(U256::from_u64(0xffff) << 208));
+        assert_eq!(target(main, 0x1d01_0000), None);
+        assert_eq!(target(main, 0x1d80_ffff), None);
+        assert_eq!(target(main, 0), None);
+    }
+
+    fn chain(len: u32, bits: u32, spacing: u32) -> Vec<Header> {
+        (0..len)
+            .map(|i| Header { time: BlockTime(1_000_000_000 + i * spacing), bits, ..Header::default() })
+            .collect()
+    }
+
+    #[test]
+    fn retarget_is_clamped_and_rounded() {
+        let main = ChainParams::of(Network::Main);
+        let expect = |spacing, bits| {
+            let chain = chain(2016, bits, spacing);
+            expected_bits(main, Height(2016), BlockTime(0), chain.as_slice())
+        };
+        // 2015 intervals of exactly the wanted length make it 1/2016 harder.
+        assert_eq!(
+            expect(600, 0x1b04_04cb),
+            encode_compact(decode_compact(0x1b04_04cb).0.wrapping_mul_u32(2015).div_u32(2016))
+        );
+        assert_eq!(expect(0, 0x1c40_0000), 0x1c10_0000);
+        assert_eq!(expect(100_000, 0x1b04_0000), 0x1b10_0000);
+        assert_eq!(expect(100_000, 0x1d00_ffff), 0x1d00_ffff);
+    }
+
+    #[test]
+    fn testnet_least_difficulty_and_walk_back() {
+        let test = ChainParams::of(Network::Test);
+        let mut chain = chain(2020, 0x1b04_04cb, 600);
+        for header in &mut chain[2017..] {
+            header.bits = 0x1d00_ffff;
+        }
+        let last = chain[2019].time.0;
+        let bits = |time, chain: &[Header]| expected_bits(test, Height(2020), BlockTime(time), chain);
+        assert_eq!(bits(last + 1201, &chain), 0x1d00_ffff);
+        assert_eq!(bits(last + 1200, &chain), 0x1b04_04cb);
+        // The walk stops at the first block of the interval, even if it has the least difficulty.
+        chain[2016].bits = 0x1d00_ffff;
+        assert_eq!(bits(last, &chain), 0x1d00_ffff);
+    }
+
+    #[test]
+    fn bip94_retargets_from_the_first_block() {
+        let mut chain = chain(2016, 0x1d00_ffff, 600);
+        chain[0].bits = 0x1b04_04cb;
+        let bits =
+            |network| expected_bits(ChainParams::of(network), Height(2016), BlockTime(0), chain.as_slice());
+        assert!(bits(Network::Testnet4) < 0x1b04_04cb);
+        assert_eq!(bits(Network::Test) >> 24, 0x1d);
+        assert_eq!(bits(Network::Regtest), 0x1d00_ffff);
+    }
+}

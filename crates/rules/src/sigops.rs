@@ -1,0 +1,194 @@
+//! Counting signature operations, the three ways consensus counts them.
+//!
+//! *Legacy*: every CHECKSIG and CHECKMULTISIG that stands in a script, run or not, a CHECKMULTISIG for 20.
+//! *Accurate*: as before, but a CHECKMULTISIG right after OP_1..OP_16 for that number; of P2SH and P2WSH
+//! scripts. *Witness*: 1 for P2WPKH. A script is counted up to its first malformed push (Core
+//! `GetSigOpCount`, `CountWitnessSigOps`).
+
+use crate::spend::SpentCoin;
+use wire::{InputView, TxView, coin::CompressedScript, script::witness_program};
+
+/// What a block may cost in signature operations (BIP-0141, Core `MAX_BLOCK_SIGOPS_COST`). Legacy and P2SH
+/// ones cost 4.
+pub const MAX_BLOCK_SIGOPS_COST: u64 = 80_000;
+/// Cost of a signature operation outside of witnesses (Core `WITNESS_SCALE_FACTOR`).
+pub const SIGOP_COST: u64 = 4;
+
+const MAX_PUBKEYS_PER_MULTISIG: u32 = 20;
+
+const OP_PUSHDATA1: u8 = 0x4c;
+const OP_PUSHDATA2: u8 = 0x4d;
+const OP_PUSHDATA4: u8 = 0x4e;
+const OP_1: u8 = 0x51;
+const OP_16: u8 = 0x60;
+const OP_CHECKSIG: u8 = 0xac;
+const OP_CHECKSIGVERIFY: u8 = 0xad;
+const OP_CHECKMULTISIG: u8 = 0xae;
+const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
+const OP_INVALIDOPCODE: u8 = 0xff;
+
+/// Signature operations of a script, each CHECKMULTISIG for 20.
+#[must_use]
+#[inline]
+pub fn legacy(script: &[u8]) -> u32 {
+    match script {
+        // By far the most outputs; saves the walk.
+        [0x76, 0xa9, 20, .., 0x88, OP_CHECKSIG] if script.len() == 25 => 1,
+        _ => count::<false>(script),
+    }
+}
+
+/// Signature operations of a script, a CHECKMULTISIG for the number of keys where that is a constant.
+#[must_use]
+pub fn accurate(script: &[u8]) -> u32 {
+    count::<true>(script)
+}
+
+/// Legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
+#[must_use]
+pub fn legacy_of_tx(tx: &TxView<'_>) -> u32 {
+    let inputs: u32 = tx.inputs().map(|input| legacy(input.script_sig())).sum();
+    inputs + tx.outputs().map(|output| legacy(output.script_pubkey())).sum::<u32>()
+}
+
+/// Cost of one spend beyond its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
+/// `CountWitnessSigOps`).
+#[must_use]
+#[inline]
+pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, p2sh: bool, witness: bool) -> u64 {
+    match coin.script {
+        CompressedScript::P2sh(_) if p2sh => {
+            let Some(redeem) = last_push(input.script_sig()) else { return 0 };
+            let nested = witness_program(redeem).filter(|_| witness);
+            SIGOP_COST * u64::from(accurate(redeem))
+                + nested.map_or(0, |program| witness_cost(program, input))
+        }
+        CompressedScript::Raw(script) if witness => {
+            witness_program(script).map_or(0, |program| witness_cost(program, input))
+        }
+        _ => 0,
+    }
+}
+
+fn witness_cost((version, program): (u8, &[u8]), input: &InputView<'_>) -> u64 {
+    match (version, program.len()) {
+        (0, 20) => 1,
+        (0, 32) => input.witness().last().map_or(0, |script| accurate(script).into()),
+        _ => 0,
+    }
+}
+
+#[inline]
+fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
+    let mut total = 0;
+    let mut last = OP_INVALIDOPCODE;
+    let mut rest = script;
+    while let Some((opcode, _, after)) = next_op(rest) {
+        match opcode {
+            OP_CHECKSIG | OP_CHECKSIGVERIFY => total += 1,
+            OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => {
+                let known = ACCURATE && (OP_1..=OP_16).contains(&last);
+                total += if known { u32::from(last - (OP_1 - 1)) } else { MAX_PUBKEYS_PER_MULTISIG };
+            }
+            _ => {}
+        }
+        last = opcode;
+        rest = after;
+    }
+    total
+}
+
+/// The last item that a script of pushes alone pushes: the script that a P2SH spend reveals. OP_1NEGATE,
+/// OP_RESERVED and OP_1..OP_16 count as pushes of nothing, as in Core. Nothing if the script has other
+/// operations or is malformed.
+fn last_push(script: &[u8]) -> Option<&[u8]> {
+    let mut pushed: &[u8] = &[];
+    let mut rest = script;
+    while !rest.is_empty() {
+        let (opcode, data, after) = next_op(rest)?;
+        if opcode > OP_16 {
+            return None;
+        }
+        (pushed, rest) = (data, after);
+    }
+    Some(pushed)
+}
+
+/// Splits off an operation: opcode, pushed data, rest (Core `GetScriptOp`). Nothing at the end or if it is
+/// cut off.
+#[inline]
+fn next_op(script: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&opcode, rest) = script.split_first()?;
+    if opcode > OP_PUSHDATA4 {
+        return Some((opcode, &[], rest));
+    }
+    let (len, rest) = match opcode {
+        OP_PUSHDATA1 => rest.split_first().map(|(&len, rest)| (len as usize, rest))?,
+        OP_PUSHDATA2 => {
+            rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len) as usize, rest))?
+        }
+        OP_PUSHDATA4 => {
+            rest.split_first_chunk().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest))?
+        }
+        len => (len as usize, rest),
+    };
+    let (data, rest) = rest.split_at_checked(len)?;
+    Some((opcode, data, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn legacy_counts_what_stands_in_the_script() {
+        for (script, expected) in [
+            (&[][..], 0),
+            (&[OP_CHECKSIG, OP_CHECKSIGVERIFY], 2),
+            (&[0x53, OP_CHECKMULTISIG], 20),
+            (&[OP_CHECKMULTISIGVERIFY], 20),
+            (&[1, OP_CHECKSIG], 0),
+            (&[1, OP_CHECKSIG, OP_CHECKSIG], 1),
+            // Counted up to the push that is cut off.
+            (&[OP_CHECKSIG, 2, OP_CHECKSIG], 1),
+            (&[OP_CHECKSIG, OP_PUSHDATA1], 1),
+            (&[OP_PUSHDATA1, 1, OP_CHECKSIG, OP_CHECKSIG], 1),
+            (&[OP_PUSHDATA2, 1, 0, OP_CHECKSIG, OP_CHECKSIG], 1),
+            (&[OP_PUSHDATA2, 1], 0),
+            (&[OP_PUSHDATA4, 1, 0, 0, 0, OP_CHECKSIG, OP_CHECKSIG], 1),
+            (&[OP_PUSHDATA4, 0xff, 0xff, 0xff, 0xff, OP_CHECKSIG], 0),
+        ] {
+            assert_eq!(legacy(script), expected, "{script:x?}");
+        }
+        let p2pkh = [&[0x76, 0xa9, 20][..], &[OP_CHECKSIG; 20], &[0x88, OP_CHECKSIG]].concat();
+        assert_eq!((legacy(&p2pkh), accurate(&p2pkh)), (1, 1));
+    }
+
+    #[test]
+    fn accurate_reads_the_number_of_keys() {
+        for (script, expected) in [
+            (&[0x53, OP_CHECKMULTISIG][..], 3),
+            (&[OP_16, OP_CHECKMULTISIGVERIFY], 16),
+            (&[0x00, OP_CHECKMULTISIG], 20),
+            (&[1, 3, OP_CHECKMULTISIG], 20),
+            (&[0x51, OP_CHECKSIG, OP_CHECKMULTISIG], 21),
+        ] {
+            assert_eq!(accurate(script), expected, "{script:x?}");
+        }
+    }
+
+    #[test]
+    fn last_push_wants_pushes_only() {
+        for (script, expected) in [
+            (&[][..], Some(&[][..])),
+            (&[1, 7, 2, 8, 9], Some(&[8, 9])),
+            (&[1, 7, OP_16], Some(&[])),
+            (&[1, 7, 0x50], Some(&[])),
+            (&[1, 7, 0x61], None),
+            (&[0x61, 1, 7], None),
+            (&[1, 7, 2, 8], None),
+        ] {
+            assert_eq!(last_push(script), expected, "{script:x?}");
+        }
+    }
+}

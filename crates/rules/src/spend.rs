@@ -1,0 +1,367 @@
+//! The rules that need the spent coins: `CheckTxInputs`, BIP-0068, signature operations and the reward, as
+//! Core's `ConnectBlock` asks for them.
+//!
+//! The coins come from undo data and are claims; the join proves later that each is the coin that was made.
+//! So nothing here trusts them: a claim of a coin from the future, which no join would accept, is a missing
+//! coin here already.
+
+use crate::{
+    params::{ChainParams, subsidy},
+    sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
+    table::{REWARD_RULES, SPEND_RULES},
+    violation::{Finding, Violation, judge},
+};
+use wire::{
+    BlockHash, BlockTime, BlockView, Coin, CoinError, Height, Sats, TxIndex, TxView, coin::CompressedScript,
+};
+
+/// Blocks after which a coinbase's outputs may be spent (Core `COINBASE_MATURITY`).
+pub const COINBASE_MATURITY: u32 = 100;
+
+/// BIP-0068: no relative lock.
+const SEQUENCE_LOCKTIME_DISABLE_FLAG: u32 = 1 << 31;
+/// BIP-0068: a time, not a height.
+const SEQUENCE_LOCKTIME_TYPE_FLAG: u32 = 1 << 22;
+/// BIP-0068: the lock itself.
+const SEQUENCE_LOCKTIME_MASK: u32 = 0xffff;
+/// BIP-0068: times are in units of 2^9 seconds.
+const SEQUENCE_LOCKTIME_GRANULARITY: u32 = 9;
+
+/// A coin that an input spends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpentCoin<'a> {
+    /// Its amount.
+    pub amount: Sats,
+    /// Its script.
+    pub script: CompressedScript<'a>,
+    /// Height of the block that made it.
+    pub height: Height,
+    /// Whether a coinbase made it.
+    pub is_coinbase: bool,
+}
+
+impl<'a> SpentCoin<'a> {
+    /// Decodes a compressed coin.
+    ///
+    /// # Errors
+    /// [`CoinError`] if its bytes are not one.
+    #[inline]
+    pub fn from_coin(coin: &Coin<'a>) -> Result<Self, CoinError> {
+        let (amount, script) = coin.output()?;
+        Ok(Self { amount, script, height: coin.height(), is_coinbase: coin.is_coinbase() })
+    }
+}
+
+/// Running sums over a block's transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockTotals {
+    /// Fees.
+    pub fees: Sats,
+    /// Cost of signature operations.
+    pub sigop_cost: u64,
+}
+
+/// A transaction with the coins it spends.
+#[derive(Clone, Copy, Debug)]
+pub struct SpendContext<'a> {
+    /// The network.
+    pub params: &'a ChainParams,
+    /// Height of the block.
+    pub height: Height,
+    /// Hash of the block: two blocks are excused from script rules.
+    pub hash: &'a BlockHash,
+    /// The transaction.
+    pub tx: &'a TxView<'a>,
+    /// Its place in the block.
+    pub tx_index: TxIndex,
+    /// The coins in the order of its inputs; none for a coinbase.
+    pub coins: &'a [SpentCoin<'a>],
+    /// Median time past of each block of the chain, by height, up to the block before at least.
+    pub mtp_by_height: &'a [BlockTime],
+    /// The sums before it.
+    pub before: BlockTotals,
+}
+
+/// A block with the coins it spends.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockSpendContext<'a> {
+    /// The network.
+    pub params: &'a ChainParams,
+    /// Height of the block; not 0, for the genesis block is never connected.
+    pub height: Height,
+    /// Hash of the block.
+    pub hash: &'a BlockHash,
+    /// The block, which has passed [`crate::check_block`].
+    pub block: &'a BlockView<'a>,
+    /// The coins of all transactions but the coinbase, in block order.
+    pub coins: &'a [SpentCoin<'a>],
+    /// As in [`SpendContext`].
+    pub mtp_by_height: &'a [BlockTime],
+    /// What [`crate::check_block`] counted.
+    pub legacy_sigops: u32,
+}
+
+/// A coinbase and what it may pay.
+#[derive(Clone, Copy, Debug)]
+pub struct RewardContext<'a> {
+    /// The network.
+    pub params: &'a ChainParams,
+    /// Height of the block.
+    pub height: Height,
+    /// The coinbase.
+    pub coinbase: &'a TxView<'a>,
+    /// Fees of all other transactions.
+    pub fees: Sats,
+}
+
+/// Checks all spends of a block and its reward.
+///
+/// # Errors
+/// The first broken rule, in the order of Core: [`SPEND_RULES`] for each transaction, then [`REWARD_RULES`].
+///
+/// # Panics
+/// If `mtp_by_height` ends before the block.
+pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
+    if let Some(totals) = holds(context) {
+        return Ok(totals);
+    }
+    judge_block_spends(context)
+}
+
+/// [`check_block_spends`] by the table alone: slower, and the meaning.
+///
+/// # Errors
+/// As [`check_block_spends`].
+///
+/// # Panics
+/// As [`check_block_spends`].
+pub fn judge_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
+    let &BlockSpendContext { params, height, hash, block, mut coins, mtp_by_height, .. } = context;
+    let mut before = BlockTotals::default();
+    for (tx, index) in block.txs().zip(0..) {
+        let wanted = if tx.is_coinbase() { 0 } else { tx.input_count() };
+        let (own, rest) = coins.split_at(wanted.min(coins.len()));
+        coins = rest;
+        let tx_index = TxIndex(index);
+        let spend =
+            SpendContext { params, height, hash, tx: &tx, tx_index, coins: own, mtp_by_height, before };
+        before = check_tx_spends(&spend)?;
+    }
+    if let Some(coinbase) = block.tx(0) {
+        check_coinbase_amount(&RewardContext { params, height, coinbase: &coinbase, fees: before.fees })?;
+    }
+    Ok(before)
+}
+
+/// Checks the spends of one transaction and returns the sums after it. A coinbase only costs signature
+/// operations.
+///
+/// # Errors
+/// The first broken rule of [`SPEND_RULES`].
+///
+/// # Panics
+/// As [`check_block_spends`].
+pub fn check_tx_spends(context: &SpendContext<'_>) -> Result<BlockTotals, Violation> {
+    judge(SPEND_RULES, context.params, context.height, |check| {
+        check(context).map_err(|finding| finding.at_tx(context.tx_index))
+    })?;
+    Ok(BlockTotals {
+        fees: Sats(context.before.fees.0 + fee(context)),
+        sigop_cost: context.before.sigop_cost + sigop_cost_of_tx(context),
+    })
+}
+
+/// Checks that the coinbase pays no more than subsidy and fees.
+///
+/// # Errors
+/// The broken rule of [`REWARD_RULES`].
+pub fn check_coinbase_amount(context: &RewardContext<'_>) -> Result<(), Violation> {
+    judge(REWARD_RULES, context.params, context.height, |check| {
+        check(context).map_err(|finding| finding.at_tx(TxIndex(0)))
+    })
+}
+
+/// The fused pass: the sums if all rules hold, else nothing.
+fn holds(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
+    let (p2sh, witness) = script_rules(c.params, c.hash);
+    let bip68 = from_csv(c.params, c.height);
+    let mut coins = c.coins;
+    let mut fees = 0;
+    let mut sigop_cost = u64::from(c.legacy_sigops) * SIGOP_COST;
+    for tx in c.block.txs().skip(1) {
+        let (own, rest) = coins.split_at_checked(tx.input_count())?;
+        coins = rest;
+        let has_relative_locks = bip68 && tx.version() >= 2;
+        let mut value_in = 0i64;
+        for (input, coin) in tx.inputs().zip(own) {
+            let depth = c.height.0.checked_sub(coin.height.0)?;
+            value_in = value_in.saturating_add(coin.amount.0);
+            if coin.is_coinbase && depth < COINBASE_MATURITY
+                || !coin.amount.in_money_range()
+                || value_in > Sats::MAX_MONEY.0
+                || has_relative_locks && !is_unlocked(input.sequence(), coin, c.height, c.mtp_by_height)
+            {
+                return None;
+            }
+            sigop_cost += sigops::spend_cost(&input, coin, p2sh, witness);
+        }
+        let fee = value_in - value_out(&tx);
+        fees += fee;
+        if fee < 0 || fees > Sats::MAX_MONEY.0 {
+            return None;
+        }
+    }
+    let reward = value_out(&c.block.tx(0)?);
+    let holds = sigop_cost <= MAX_BLOCK_SIGOPS_COST && reward <= fees + subsidy(c.params, c.height).0;
+    holds.then_some(BlockTotals { fees: Sats(fees), sigop_cost })
+}
+
+/// Whether P2SH and witness rules bind the block.
+fn script_rules(params: &ChainParams, hash: &BlockHash) -> (bool, bool) {
+    params.script_flag_exception(hash).map_or((true, true), |exception| (exception.p2sh, exception.witness))
+}
+
+pub(crate) fn from_csv(params: &ChainParams, height: Height) -> bool {
+    height >= params.csv_height
+}
+
+/// The sum of a transaction's outputs; its own rules have kept them in range.
+fn value_out(tx: &TxView<'_>) -> i64 {
+    tx.outputs().map(|output| output.value().0).sum()
+}
+
+fn value_in(c: &SpendContext<'_>) -> i64 {
+    c.coins.iter().map(|coin| coin.amount.0).sum()
+}
+
+fn fee(c: &SpendContext<'_>) -> i64 {
+    if c.tx.is_coinbase() { 0 } else { value_in(c) - value_out(c.tx) }
+}
+
+pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), Finding> {
+    let inputs = if c.tx.is_coinbase() { 0 } else { c.tx.input_count() };
+    if c.coins.len() != inputs {
+        return Err(Finding::new(format!("{} coins for {inputs} inputs", c.coins.len())));
+    }
+    match c.coins.iter().zip(0..).find(|(coin, _)| coin.height > c.height) {
+        None => Ok(()),
+        Some((coin, input)) => {
+            let detail = format!("claims a coin of height {}, which is above the block", coin.height);
+            Err(Finding::new(detail).at_input(input))
+        }
+    }
+}
+
+/// What is wrong with the first coin that is wrong; Core looks at both things coin by coin.
+enum BadCoin {
+    Immature { input: u32, depth: u32 },
+    OutOfRange { input: u32, total: i64 },
+}
+
+fn bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
+    let mut total = 0i64;
+    for (coin, input) in c.coins.iter().zip(0..) {
+        let depth = c.height.0 - coin.height.0;
+        if coin.is_coinbase && depth < COINBASE_MATURITY {
+            return Some(BadCoin::Immature { input, depth });
+        }
+        total = total.saturating_add(coin.amount.0);
+        if !coin.amount.in_money_range() || total > Sats::MAX_MONEY.0 {
+            return Some(BadCoin::OutOfRange { input, total });
+        }
+    }
+    None
+}
+
+pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), Finding> {
+    match bad_coin(c) {
+        Some(BadCoin::Immature { input, depth }) => {
+            let detail =
+                format!("spends a coinbase {depth} blocks deep, expected at least {COINBASE_MATURITY}");
+            Err(Finding::new(detail).at_input(input))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), Finding> {
+    match bad_coin(c) {
+        Some(BadCoin::OutOfRange { input, total }) => Err(Finding::new(format!(
+            "inputs up to this one are {total} sat, expected at most {}",
+            Sats::MAX_MONEY
+        ))
+        .at_input(input)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn inputs_pay_outputs(c: &SpendContext<'_>) -> Result<(), Finding> {
+    if fee(c) >= 0 {
+        return Ok(());
+    }
+    Err(Finding::new(format!("inputs are {} sat, outputs {}", value_in(c), value_out(c.tx))))
+}
+
+pub(crate) fn fees_in_range(c: &SpendContext<'_>) -> Result<(), Finding> {
+    let fees = Sats(c.before.fees.0 + fee(c));
+    if fees.in_money_range() {
+        return Ok(());
+    }
+    Err(Finding::new(format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)))
+}
+
+/// Whether an input's relative lock lets it into the block.
+///
+/// Core computes the last height and time at which the transaction is still locked; hence the "- 1".
+#[inline]
+fn is_unlocked(sequence: u32, coin: &SpentCoin<'_>, height: Height, mtp_by_height: &[BlockTime]) -> bool {
+    if sequence & SEQUENCE_LOCKTIME_DISABLE_FLAG != 0 {
+        return true;
+    }
+    let lock = i64::from(sequence & SEQUENCE_LOCKTIME_MASK);
+    let mtp_before = |height: Height| i64::from(mtp_by_height[height.0.saturating_sub(1) as usize].0);
+    if sequence & SEQUENCE_LOCKTIME_TYPE_FLAG != 0 {
+        mtp_before(coin.height) + (lock << SEQUENCE_LOCKTIME_GRANULARITY) - 1 < mtp_before(height)
+    } else {
+        i64::from(coin.height.0) + lock - 1 < i64::from(height.0)
+    }
+}
+
+pub(crate) fn relative_locks(c: &SpendContext<'_>) -> Result<(), Finding> {
+    if c.tx.version() < 2 {
+        return Ok(());
+    }
+    let mut spends = c.tx.inputs().zip(c.coins).zip(0..);
+    match spends.find(|((input, coin), _)| !is_unlocked(input.sequence(), coin, c.height, c.mtp_by_height)) {
+        None => Ok(()),
+        Some(((input, coin), index)) => Err(Finding::new(format!(
+            "sequence 0x{:08x} still locks a coin of height {}",
+            input.sequence(),
+            coin.height
+        ))
+        .at_input(index)),
+    }
+}
+
+fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {
+    let (p2sh, witness) = script_rules(c.params, c.hash);
+    let spends = c.tx.inputs().zip(c.coins);
+    let cost: u64 = spends.map(|(input, coin)| sigops::spend_cost(&input, coin, p2sh, witness)).sum();
+    cost + u64::from(sigops::legacy_of_tx(c.tx)) * SIGOP_COST
+}
+
+pub(crate) fn sigop_cost_within_limit(c: &SpendContext<'_>) -> Result<(), Finding> {
+    let cost = c.before.sigop_cost + sigop_cost_of_tx(c);
+    if cost <= MAX_BLOCK_SIGOPS_COST {
+        return Ok(());
+    }
+    Err(Finding::new(format!("signature operations cost {cost} so far, expected at most 80000")))
+}
+
+pub(crate) fn coinbase_amount(c: &RewardContext<'_>) -> Result<(), Finding> {
+    let (pays, limit) = (value_out(c.coinbase), c.fees.0 + subsidy(c.params, c.height).0);
+    if pays <= limit {
+        return Ok(());
+    }
+    Err(Finding::new(format!("coinbase pays {pays} sat, expected at most {limit}")))
+}

@@ -1,0 +1,526 @@
+//! All rules, in the order in which Bitcoin Core asks for them; the first broken one names the verdict.
+//!
+//! A block's way: [`HEADER_RULES`], then [`STRUCTURE_RULES`], [`TX_RULES`] for each transaction and
+//! [`BODY_RULES`] (Core `CheckBlock`, `ContextualCheckBlock`), then [`SPEND_RULES`] for each transaction and
+//! [`REWARD_RULES`] (Core `ConnectBlock`). `docs/rules.md` is written from these rows.
+//!
+//! Two rows are also judged elsewhere, where all coins are known: [`MISSING_OR_SPENT`] and [`BIP30`].
+
+use crate::{
+    block::{self, BlockContext},
+    header::{self, HeaderContext},
+    params::ChainParams,
+    spend::{self, RewardContext, SpendContext},
+    tx::{self, TxContext},
+    violation::{
+        Class::{Consensus, InvalidHeader, Mutated, TimeFuture},
+        Finding, Rule, RuleInfo,
+        Source::{Bip, Core, Cve},
+    },
+};
+use wire::Height;
+
+/// A rule of headers.
+pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), Finding>>;
+/// A rule of a block's own bytes.
+pub type BlockRule = Rule<for<'a> fn(&BlockContext<'a>) -> Result<(), Finding>>;
+/// A rule of a transaction's own bytes.
+pub type TxRule = Rule<for<'a> fn(&TxContext<'a>) -> Result<(), Finding>>;
+/// A rule of a transaction and the coins it spends.
+pub type SpendRule = Rule<for<'a> fn(&SpendContext<'a>) -> Result<(), Finding>>;
+/// A rule of a coinbase's amount.
+pub type RewardRule = Rule<for<'a> fn(&RewardContext<'a>) -> Result<(), Finding>>;
+
+/// The coin that an input spends. Judged here for claims that no chain could meet, and by the join for all
+/// others.
+pub const MISSING_OR_SPENT: RuleInfo = RuleInfo {
+    id: "missing-or-spent",
+    must: "Each input MUST spend a coin that an earlier transaction of the chain made and no other has spent.",
+    source: Core("CheckTxInputs"),
+    core: "bad-txns-inputs-missingorspent",
+    class: Consensus,
+};
+
+/// Coins of one transaction made twice. Judged where all coins are known; [`crate::bip30_enforced`] tells for
+/// which blocks.
+pub const BIP30: RuleInfo = RuleInfo {
+    id: "bip30",
+    must: "A transaction MUST NOT make a coin that already exists unspent.",
+    source: Bip(30),
+    core: "bad-txns-BIP30",
+    class: Consensus,
+};
+
+const fn always(_: &ChainParams, _: Height) -> bool {
+    true
+}
+
+/// Whether a header has a parent.
+const fn after_genesis(_: &ChainParams, height: Height) -> bool {
+    height.0 > 0
+}
+
+const fn bip94(params: &ChainParams, height: Height) -> bool {
+    params.enforce_bip94 && height.0 > 0
+}
+
+const fn version_2(params: &ChainParams, height: Height) -> bool {
+    height.0 > 0 && height.0 >= params.bip34_height.0
+}
+
+const fn version_3(params: &ChainParams, height: Height) -> bool {
+    height.0 > 0 && height.0 >= params.bip66_height.0
+}
+
+const fn version_4(params: &ChainParams, height: Height) -> bool {
+    height.0 > 0 && height.0 >= params.bip65_height.0
+}
+
+/// Rules of headers (Core `CheckBlockHeader`, `ContextualCheckBlockHeader`).
+pub static HEADER_RULES: &[HeaderRule] = &[
+    Rule {
+        info: RuleInfo {
+            id: "proof-of-work",
+            must: "The hash of a header MUST NOT be above its target, nor that above the network's limit.",
+            source: Core("CheckProofOfWork"),
+            core: "high-hash",
+            class: InvalidHeader,
+        },
+        active: always,
+        check: header::proof_of_work,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "difficulty",
+            must: "The target of a header MUST be the one that the headers before it prescribe.",
+            source: Core("GetNextWorkRequired"),
+            core: "bad-diffbits",
+            class: InvalidHeader,
+        },
+        active: after_genesis,
+        check: header::difficulty,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "time-after-median",
+            must: "The time of a header MUST be above the median of the eleven headers before it.",
+            source: Core("ContextualCheckBlockHeader"),
+            core: "time-too-old",
+            class: InvalidHeader,
+        },
+        active: after_genesis,
+        check: header::time_after_median,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "timewarp",
+            must: "The first header of an interval MUST NOT be over 600 seconds earlier than the one before.",
+            source: Bip(94),
+            core: "time-timewarp-attack",
+            class: InvalidHeader,
+        },
+        active: bip94,
+        check: header::timewarp,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "time-not-in-future",
+            must: "The time of a header MUST NOT be more than two hours in the future.",
+            source: Core("ContextualCheckBlockHeader"),
+            core: "time-too-new",
+            class: TimeFuture,
+        },
+        active: after_genesis,
+        check: header::time_not_in_future,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "version-2",
+            must: "The version of a header MUST be at least 2.",
+            source: Bip(34),
+            core: "bad-version",
+            class: InvalidHeader,
+        },
+        active: version_2,
+        check: header::version_2,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "version-3",
+            must: "The version of a header MUST be at least 3.",
+            source: Bip(66),
+            core: "bad-version",
+            class: InvalidHeader,
+        },
+        active: version_3,
+        check: header::version_3,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "version-4",
+            must: "The version of a header MUST be at least 4.",
+            source: Bip(65),
+            core: "bad-version",
+            class: InvalidHeader,
+        },
+        active: version_4,
+        check: header::version_4,
+    },
+];
+
+/// Rules of a block before its transactions are looked at one by one (Core `CheckBlock`).
+pub static STRUCTURE_RULES: &[BlockRule] = &[
+    Rule {
+        info: RuleInfo {
+            id: "merkle-root",
+            must: "The merkle root of the txids MUST be the one in the header.",
+            source: Core("CheckMerkleRoot"),
+            core: "bad-txnmrklroot",
+            class: Mutated,
+        },
+        active: always,
+        check: block::tx_merkle_root_matches,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "merkle-twin",
+            must: "No two neighbours in the merkle tree MUST be equal.",
+            source: Cve("2012-2459"),
+            core: "bad-txns-duplicate",
+            class: Mutated,
+        },
+        active: always,
+        check: block::no_merkle_twin,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "block-length",
+            must: "A block MUST have at least one transaction and at most 1,000,000 bytes without witnesses.",
+            source: Core("CheckBlock"),
+            core: "bad-blk-length",
+            class: Consensus,
+        },
+        active: always,
+        check: block::length,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "first-is-coinbase",
+            must: "The first transaction of a block MUST be a coinbase.",
+            source: Core("CheckBlock"),
+            core: "bad-cb-missing",
+            class: Consensus,
+        },
+        active: always,
+        check: block::first_is_coinbase,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "one-coinbase",
+            must: "No transaction but the first MUST be a coinbase.",
+            source: Core("CheckBlock"),
+            core: "bad-cb-multiple",
+            class: Consensus,
+        },
+        active: always,
+        check: block::others_are_no_coinbase,
+    },
+];
+
+/// Rules of a transaction's own bytes (Core `CheckTransaction`).
+pub static TX_RULES: &[TxRule] = &[
+    Rule {
+        info: RuleInfo {
+            id: "has-inputs",
+            must: "A transaction MUST have an input.",
+            source: Core("CheckTransaction"),
+            core: "bad-txns-vin-empty",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::has_inputs,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "has-outputs",
+            must: "A transaction MUST have an output.",
+            source: Core("CheckTransaction"),
+            core: "bad-txns-vout-empty",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::has_outputs,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "tx-size",
+            must: "A transaction MUST have at most 1,000,000 bytes without its witness.",
+            source: Core("CheckTransaction"),
+            core: "bad-txns-oversize",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::size,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "output-not-negative",
+            must: "The amount of an output MUST NOT be negative.",
+            source: Cve("2010-5139"),
+            core: "bad-txns-vout-negative",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::output_not_negative,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "output-not-too-large",
+            must: "The amount of an output MUST be at most 21,000,000 bitcoin.",
+            source: Cve("2010-5139"),
+            core: "bad-txns-vout-toolarge",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::output_not_too_large,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "output-total",
+            must: "The outputs of a transaction MUST be at most 21,000,000 bitcoin together.",
+            source: Cve("2010-5139"),
+            core: "bad-txns-txouttotal-toolarge",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::output_total,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "distinct-inputs",
+            must: "The inputs of a transaction MUST spend different coins.",
+            source: Cve("2018-17144"),
+            core: "bad-txns-inputs-duplicate",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::no_duplicate_inputs,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "coinbase-script-size",
+            must: "The script of a coinbase's input MUST have 2 to 100 bytes.",
+            source: Core("CheckTransaction"),
+            core: "bad-cb-length",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::coinbase_script_size,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "no-null-prevout",
+            must: "An input of a transaction that is no coinbase MUST point at a transaction.",
+            source: Core("CheckTransaction"),
+            core: "bad-txns-prevout-null",
+            class: Consensus,
+        },
+        active: always,
+        check: tx::no_null_prevout,
+    },
+];
+
+/// Rules of a block after its transactions (the rest of Core `CheckBlock`, then `ContextualCheckBlock`).
+pub static BODY_RULES: &[BlockRule] = &[
+    Rule {
+        info: RuleInfo {
+            id: "legacy-sigops",
+            must: "The legacy signature operations of a block MUST be at most 20,000.",
+            source: Core("CheckBlock"),
+            core: "bad-blk-sigops",
+            class: Consensus,
+        },
+        active: always,
+        check: block::legacy_sigops_within_limit,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "lock-time",
+            must: "A transaction MUST NOT come before its lock time, unless all its inputs waive that.",
+            source: Bip(113),
+            core: "bad-txns-nonfinal",
+            class: Consensus,
+        },
+        active: always,
+        check: block::lock_times,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "coinbase-height",
+            must: "The script of a coinbase's input MUST begin by pushing the height of the block.",
+            source: Bip(34),
+            core: "bad-cb-height",
+            class: Consensus,
+        },
+        active: block::from_bip34,
+        check: block::coinbase_height,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "witness-reserved-value",
+            must: "The witness of a coinbase with a commitment MUST be one item of 32 bytes.",
+            source: Bip(141),
+            core: "bad-witness-nonce-size",
+            class: Mutated,
+        },
+        active: block::from_segwit,
+        check: block::witness_reserved_value,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "witness-commitment",
+            must: "The last commitment of a coinbase MUST be to the witnesses of the block.",
+            source: Bip(141),
+            core: "bad-witness-merkle-match",
+            class: Mutated,
+        },
+        active: block::from_segwit,
+        check: block::witness_commitment,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "unexpected-witness",
+            must: "A block without a commitment MUST NOT have witnesses.",
+            source: Bip(141),
+            core: "unexpected-witness",
+            class: Mutated,
+        },
+        active: always,
+        check: block::no_unexpected_witness,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "block-weight",
+            must: "The weight of a block MUST be at most 4,000,000.",
+            source: Bip(141),
+            core: "bad-blk-weight",
+            class: Consensus,
+        },
+        active: always,
+        check: block::weight,
+    },
+];
+
+/// Rules of a transaction and the coins it spends (Core `ConnectBlock`).
+pub static SPEND_RULES: &[SpendRule] = &[
+    Rule { info: MISSING_OR_SPENT, active: always, check: spend::coins_exist },
+    Rule {
+        info: RuleInfo {
+            id: "coinbase-maturity",
+            must: "An output of a coinbase MUST NOT be spent before 100 blocks have passed.",
+            source: Core("CheckTxInputs"),
+            core: "bad-txns-premature-spend-of-coinbase",
+            class: Consensus,
+        },
+        active: always,
+        check: spend::coinbase_is_mature,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "input-values",
+            must: "The inputs of a transaction MUST be at most 21,000,000 bitcoin each and together.",
+            source: Core("CheckTxInputs"),
+            core: "bad-txns-inputvalues-outofrange",
+            class: Consensus,
+        },
+        active: always,
+        check: spend::input_values_in_range,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "inputs-pay-outputs",
+            must: "The inputs of a transaction MUST be worth at least its outputs.",
+            source: Core("CheckTxInputs"),
+            core: "bad-txns-in-belowout",
+            class: Consensus,
+        },
+        active: always,
+        check: spend::inputs_pay_outputs,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "fees",
+            must: "The fees of a block MUST be at most 21,000,000 bitcoin.",
+            source: Core("ConnectBlock"),
+            core: "bad-txns-accumulated-fee-outofrange",
+            class: Consensus,
+        },
+        active: always,
+        check: spend::fees_in_range,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "relative-lock-time",
+            must: "An input MUST NOT spend a coin before its relative lock time, from version 2 on.",
+            source: Bip(68),
+            core: "bad-txns-nonfinal",
+            class: Consensus,
+        },
+        active: spend::from_csv,
+        check: spend::relative_locks,
+    },
+    Rule {
+        info: RuleInfo {
+            id: "sigop-cost",
+            must: "The signature operations of a block MUST cost at most 80,000.",
+            source: Bip(141),
+            core: "bad-blk-sigops",
+            class: Consensus,
+        },
+        active: always,
+        check: spend::sigop_cost_within_limit,
+    },
+];
+
+/// The rule of a coinbase's amount (Core `ConnectBlock`).
+pub static REWARD_RULES: &[RewardRule] = &[Rule {
+    info: RuleInfo {
+        id: "coinbase-amount",
+        must: "A coinbase MUST NOT pay more than the subsidy and the fees of its block.",
+        source: Core("ConnectBlock"),
+        core: "bad-cb-amount",
+        class: Consensus,
+    },
+    active: always,
+    check: spend::coinbase_amount,
+}];
+
+/// Whether a row binds a block at a height.
+pub type Active = fn(&ChainParams, Height) -> bool;
+
+/// A section of `docs/rules.md`: a table's title and rows, with when each is active.
+pub struct Section {
+    /// What the rules are about.
+    pub title: &'static str,
+    /// The rows in validation order.
+    pub rows: Vec<(&'static RuleInfo, Active)>,
+}
+
+/// All rules in validation order, for docs and tests.
+#[must_use]
+pub fn sections() -> Vec<Section> {
+    fn section<F>(title: &'static str, rules: &'static [Rule<F>]) -> Section {
+        Section { title, rows: rules.iter().map(|rule| (&rule.info, rule.active)).collect() }
+    }
+    let mut spends = section("Transactions and the coins they spend", SPEND_RULES);
+    // Core asks for BIP-0030 of the whole block before the first spend.
+    spends.rows.insert(0, (&BIP30, always));
+    vec![
+        section("Headers", HEADER_RULES),
+        section("Blocks, before their transactions", STRUCTURE_RULES),
+        section("Transactions", TX_RULES),
+        section("Blocks, after their transactions", BODY_RULES),
+        spends,
+        section("Rewards", REWARD_RULES),
+    ]
+}

@@ -1,0 +1,208 @@
+//! 256-bit unsigned integers: as much arithmetic as targets and chain work need.
+//!
+//! Own, because it is little: Core's `arith_uint256` wraps, divides and shifts in ways that a general crate
+//! need not keep.
+
+use std::cmp::Ordering;
+
+/// A 256-bit unsigned integer; limbs of 64 bits, least significant first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct U256(pub [u64; 4]);
+
+impl U256 {
+    /// 0.
+    pub const ZERO: Self = Self([0; 4]);
+
+    /// A small number.
+    #[must_use]
+    pub const fn from_u64(value: u64) -> Self {
+        Self([value, 0, 0, 0])
+    }
+
+    /// Reads a little-endian number, as hashes are compared with targets.
+    #[must_use]
+    pub fn from_le_bytes(bytes: &[u8; 32]) -> Self {
+        let mut limbs = [0; 4];
+        for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *limb = u64::from_le_bytes(*bytes);
+        }
+        Self(limbs)
+    }
+
+    /// Little-endian bytes.
+    #[must_use]
+    pub fn to_le_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
+            *bytes = limb.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// How many bits it needs; 0 for 0.
+    #[must_use]
+    pub fn bits(&self) -> u32 {
+        self.0
+            .iter()
+            .rposition(|&limb| limb != 0)
+            .map_or(0, |top| 64 * top as u32 + 64 - self.0[top].leading_zeros())
+    }
+
+    /// The lowest 64 bits.
+    #[must_use]
+    pub const fn low_u64(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// The sum, modulo 2^256.
+    #[must_use]
+    pub fn wrapping_add(self, other: Self) -> Self {
+        let mut carry = 0;
+        Self(std::array::from_fn(|i| {
+            let sum = u128::from(self.0[i]) + u128::from(other.0[i]) + carry;
+            carry = sum >> 64;
+            sum as u64
+        }))
+    }
+
+    /// The difference, modulo 2^256.
+    #[must_use]
+    pub fn wrapping_sub(self, other: Self) -> Self {
+        self.wrapping_add(!other).wrapping_add(Self::from_u64(1))
+    }
+
+    /// The product with a small number, modulo 2^256.
+    #[must_use]
+    pub fn wrapping_mul_u32(self, factor: u32) -> Self {
+        let mut carry = 0;
+        Self(self.0.map(|limb| {
+            let product = u128::from(limb) * u128::from(factor) + carry;
+            carry = product >> 64;
+            product as u64
+        }))
+    }
+
+    /// The quotient by a small number.
+    ///
+    /// # Panics
+    /// If the divisor is 0.
+    #[must_use]
+    pub fn div_u32(self, divisor: u32) -> Self {
+        let mut limbs = self.0;
+        let mut rest = 0;
+        for limb in limbs.iter_mut().rev() {
+            let part = rest << 64 | u128::from(*limb);
+            *limb = (part / u128::from(divisor)) as u64;
+            rest = part % u128::from(divisor);
+        }
+        Self(limbs)
+    }
+}
+
+impl Ord for U256 {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.iter().rev().cmp(other.0.iter().rev())
+    }
+}
+
+impl PartialOrd for U256 {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::ops::Not for U256 {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self(self.0.map(|limb| !limb))
+    }
+}
+
+impl std::ops::Shl<u32> for U256 {
+    type Output = Self;
+
+    fn shl(self, bits: u32) -> Self {
+        let (limbs, bits) = ((bits / 64) as usize, bits % 64);
+        let limb = |i: usize| self.0.get(i).copied().unwrap_or(0);
+        Self(std::array::from_fn(|i| {
+            let Some(from) = i.checked_sub(limbs) else { return 0 };
+            let carried = if bits > 0 && from > 0 { limb(from - 1) >> (64 - bits) } else { 0 };
+            limb(from) << bits | carried
+        }))
+    }
+}
+
+impl std::ops::Shr<u32> for U256 {
+    type Output = Self;
+
+    fn shr(self, bits: u32) -> Self {
+        let (limbs, bits) = ((bits / 64) as usize, bits % 64);
+        let limb = |i: usize| self.0.get(i).copied().unwrap_or(0);
+        Self(std::array::from_fn(|i| {
+            let carried = if bits > 0 { limb(i + limbs + 1) << (64 - bits) } else { 0 };
+            limb(i + limbs) >> bits | carried
+        }))
+    }
+}
+
+impl std::ops::Div for U256 {
+    type Output = Self;
+
+    /// Long division, one quotient bit a step: a block's work has few bits, so it is short where it matters.
+    ///
+    /// # Panics
+    /// If the divisor is 0.
+    fn div(self, divisor: Self) -> Self {
+        assert!(divisor != Self::ZERO, "division of a 256-bit number by zero");
+        let mut quotient = Self::ZERO;
+        let mut rest = self;
+        let Some(steps) = self.bits().checked_sub(divisor.bits()) else { return quotient };
+        for shift in (0..=steps).rev() {
+            let part = divisor << shift;
+            if part <= rest {
+                rest = rest.wrapping_sub(part);
+                quotient.0[(shift / 64) as usize] |= 1 << (shift % 64);
+            }
+        }
+        quotient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: U256 = U256([u64::MAX; 4]);
+
+    #[test]
+    fn arithmetic_across_limbs() {
+        let one = U256::from_u64(1);
+        assert_eq!(MAX.wrapping_add(one), U256::ZERO);
+        assert_eq!(U256::ZERO.wrapping_sub(one), MAX);
+        assert_eq!((one << 64).wrapping_sub(one), U256::from_u64(u64::MAX));
+        assert_eq!(U256::from_u64(u64::MAX).wrapping_mul_u32(3), (U256([u64::MAX - 2, 2, 0, 0])));
+        assert_eq!(MAX.wrapping_mul_u32(2), MAX.wrapping_sub(one));
+        for shift in [0, 1, 63, 64, 65, 128, 255] {
+            assert_eq!((one << shift).bits(), shift + 1);
+            assert_eq!((one << shift) >> shift, one);
+            assert_eq!((MAX >> shift).bits(), 256 - shift);
+            assert_eq!(MAX / (one << shift), MAX >> shift);
+        }
+        assert_eq!(one << 256, U256::ZERO);
+        assert_eq!(MAX >> 256, U256::ZERO);
+        assert!((one << 64) > U256::from_u64(u64::MAX));
+    }
+
+    #[test]
+    fn division_undoes_multiplication() {
+        let number = U256([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x1111_2222_3333_4444, 0x5555]);
+        for divisor in [1, 2, 3, 1_209_600, u32::MAX] {
+            assert_eq!(number.wrapping_mul_u32(divisor).div_u32(divisor), number);
+            assert_eq!(number / U256::from_u64(divisor.into()), number.div_u32(divisor));
+            assert_eq!(number.wrapping_mul_u32(divisor) / number, U256::from_u64(divisor.into()));
+        }
+        assert_eq!(U256::from_u64(5) / number, U256::ZERO);
+        assert_eq!(U256::from_le_bytes(&number.to_le_bytes()), number);
+    }
+}
