@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
-use crate::sha256::{avx512::Avx512, shani::ShaNi};
+use crate::sha256::{avx2::Avx2, avx512::Avx512, shani::ShaNi};
 
 /// The environment variable that names the kernel [`Kernel::active`] returns, for tests and measurements.
 pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
@@ -20,9 +20,27 @@ pub struct Kernel(pub(crate) Isa);
 pub(crate) enum Isa {
     Portable,
     #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
     ShaNi(ShaNi),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+}
+
+impl Isa {
+    /// Returns what the processor has, slowest first.
+    #[cfg(target_arch = "x86_64")]
+    fn detect() -> Vec<Isa> {
+        let avx2 = Avx2::detect().map(Isa::Avx2);
+        let shani = ShaNi::detect().map(Isa::ShaNi);
+        let avx512 = Avx512::detect().map(Isa::Avx512);
+        [avx2, shani, avx512].into_iter().flatten().collect()
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn detect() -> Vec<Isa> {
+        Vec::new()
+    }
 }
 
 impl Kernel {
@@ -31,13 +49,8 @@ impl Kernel {
 
     /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable one.
     pub fn available() -> Vec<Kernel> {
-        let mut kernels = vec![Kernel::PORTABLE];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            kernels.extend(ShaNi::detect().map(|token| Kernel(Isa::ShaNi(token))));
-            kernels.extend(Avx512::detect().map(|token| Kernel(Isa::Avx512(token))));
-        }
-        kernels
+        let detected = if cfg!(miri) { Vec::new() } else { Isa::detect() };
+        std::iter::once(Isa::Portable).chain(detected).map(Kernel).collect()
     }
 
     /// Returns the kernel of that name (see [`Kernel::name`]), if this machine can run it.
@@ -46,7 +59,7 @@ impl Kernel {
     }
 
     /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the one that
-    /// `PEREGRINE_SHA256` names (`portable`, `shani`, `avx512`). Decided at the first call, for the life of the process.
+    /// `PEREGRINE_SHA256` names (`portable`, `avx2`, `shani`, `avx512`). Decided at the first call, for the life of the process.
     ///
     /// # Panics
     /// If the variable names a kernel that this machine cannot run: a measurement of another one would mislead.
@@ -69,6 +82,8 @@ impl Kernel {
     pub fn name(self) -> &'static str {
         match self.0 {
             Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::ShaNi(_) => "shani",
             #[cfg(target_arch = "x86_64")]

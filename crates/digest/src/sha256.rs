@@ -5,6 +5,8 @@
 //! blocks, and ask once. Digests are in the order of the hash function (internal order), not reversed as Bitcoin prints.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -70,6 +72,8 @@ pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec
     match kernel.0 {
         Isa::Portable => portable::sha256d_many(messages, digests),
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(avx2) => avx2.sha256d_many(messages, digests),
+        #[cfg(target_arch = "x86_64")]
         Isa::ShaNi(shani) => shani.sha256d_many(messages, digests),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(avx512) => avx512.sha256d_many(messages, digests),
@@ -94,6 +98,8 @@ pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8;
     let digests = grow(out, pairs.len());
     match kernel.0 {
         Isa::Portable => portable::sha256d_pairs(pairs, digests),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(avx2) => avx2.sha256d_pairs(pairs, digests),
         #[cfg(target_arch = "x86_64")]
         Isa::ShaNi(shani) => shani.sha256d_pairs(pairs, digests),
         #[cfg(target_arch = "x86_64")]
@@ -202,6 +208,8 @@ impl Sha256 {
 fn compress(kernel: Kernel, state: &mut State, blocks: &[Block]) {
     match kernel.0 {
         Isa::Portable => portable::compress(state, blocks),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(avx2) => avx2.compress(state, blocks),
         #[cfg(target_arch = "x86_64")]
         Isa::ShaNi(shani) => shani.compress(state, blocks),
         #[cfg(target_arch = "x86_64")]

@@ -6,8 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Lane, Plan, Step, lanes_of};
-use super::portable::{self, INITIAL, K, schedule};
+use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
+use super::portable::{self, INITIAL, K};
 use super::shani::ShaNi;
 use super::{Block, Message, sha256d_one};
 use crate::kernel::{Isa, Kernel};
@@ -136,26 +136,13 @@ fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32
 /// Hashes up to 16 pairs of nodes.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
-    /// What follows 64 bytes: the one bit, zeros, and 512; with the round constants.
-    const PADDING: [u32; 64] = {
-        let mut block = [0; 16];
-        block[0] = 0x8000_0000;
-        block[15] = 512;
-        let mut sums = schedule(block);
-        let mut t = 0;
-        while t < 64 {
-            sums[t] = sums[t].wrapping_add(K[t]);
-            t += 1;
-        }
-        sums
-    };
     let mut rows = [_mm512_setzero_si512(); 16];
     for (row, pair) in rows.iter_mut().zip(pairs) {
         *row = load(pair);
     }
     let mut state = initial();
     compress(&mut state, &transpose(&rows), u16::MAX);
-    compress_known(&mut state, &PADDING);
+    compress_known(&mut state, &PADDING_SUMS);
     for (row, digest) in second_hash(&state).iter().zip(digests) {
         *digest = *row;
     }

@@ -1,7 +1,23 @@
 //! Who shares a vector with whom: lanes that run side by side cost the time of the longest, so neighbours in length are
 //! put together, and a message that would make the others wait is hashed alone.
 
+use super::portable::{K, schedule};
 use super::{Block, Message};
+
+/// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus its round
+/// constant: a pair of nodes needs no schedule for its second block.
+pub(super) const PADDING_SUMS: [u32; 64] = {
+    let mut block = [0; 16];
+    block[0] = 0x8000_0000;
+    block[15] = 512;
+    let mut sums = schedule(block);
+    let mut t = 0;
+    while t < 64 {
+        sums[t] = sums[t].wrapping_add(K[t]);
+        t += 1;
+    }
+    sums
+};
 
 /// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
 const LONG: usize = 256;

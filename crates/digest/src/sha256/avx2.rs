@@ -1,0 +1,255 @@
+//! SHA-256 of 8 messages at once by AVX2: lane `i` of every vector belongs to message `i`.
+//!
+//! For processors without the SHA extensions (Intel before 2021); where they exist they are faster.
+
+use std::arch::x86_64::*;
+
+use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
+use super::portable::{self, INITIAL, K};
+use super::{Block, Message, sha256d_one};
+use crate::kernel::{Isa, Kernel};
+
+const LANES: usize = 8;
+/// The time of 8 compressions here over that of one of the portable form, measured (310 ns / 180 ns).
+const VECTOR_COST: f32 = 1.7;
+
+/// The proof that the processor has AVX2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    pub(crate) fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// Adds whole blocks to the state, in order: one stream has no use for lanes.
+    pub(super) fn compress(self, state: &mut super::State, blocks: &[Block]) {
+        portable::compress(state, blocks);
+    }
+
+    /// Writes the SHA-256d of each message to the digest of the same index.
+    pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+        let mut plan = Plan::<LANES>::new(messages, VECTOR_COST);
+        while let Some(step) = plan.next_step() {
+            match step {
+                Step::Alone(index) => digests[index] = sha256d_one(Kernel(Isa::Avx2(self)), &messages[index]),
+                // SAFETY: `self` proves the features.
+                Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
+            }
+        }
+    }
+
+    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
+    pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
+        for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
+            // SAFETY: `self` proves the features.
+            unsafe { sha256d_pairs(pairs, digests) };
+        }
+    }
+}
+
+type State = [__m256i; 8];
+type Words = [__m256i; 16];
+
+/// Hashes up to 8 messages, longest first.
+#[target_feature(enable = "avx2")]
+fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
+    debug_assert!((1..=LANES).contains(&group.len()));
+    let lanes: [Lane<'_>; LANES] = lanes_of(messages, group);
+    let mut live = group.len();
+    let mut state = initial();
+    let mut scratch = [[0; 64]; LANES];
+    for number in 0..lanes[0].blocks {
+        while lanes[live - 1].blocks <= number {
+            live -= 1; // stops at the longest, which is still running
+        }
+        let mut words = [_mm256_setzero_si256(); 16];
+        let mut blocks = [const { &[0; 64] }; LANES];
+        for ((block, lane), scratch) in blocks.iter_mut().zip(&lanes[..live]).zip(&mut scratch) {
+            *block = lane.block(number, scratch);
+        }
+        transpose(&mut words, &blocks);
+        let before = state;
+        compress(&mut state, &words);
+        if live < LANES {
+            let lane_numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let running = _mm256_cmpgt_epi32(_mm256_set1_epi32(live as i32), lane_numbers);
+            for (state, before) in state.iter_mut().zip(before) {
+                *state = _mm256_blendv_epi8(before, *state, running);
+            }
+        }
+    }
+    for (digest, &index) in second_hash(&state).iter().zip(group) {
+        digests[index as usize] = *digest;
+    }
+}
+
+/// Hashes up to 8 pairs of nodes.
+#[target_feature(enable = "avx2")]
+fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
+    let mut words = [_mm256_setzero_si256(); 16];
+    let mut blocks = [const { &[0; 64] }; LANES];
+    for (block, pair) in blocks.iter_mut().zip(pairs) {
+        *block = pair;
+    }
+    transpose(&mut words, &blocks);
+    let mut state = initial();
+    compress(&mut state, &words);
+    compress_known(&mut state, &PADDING_SUMS);
+    for (row, digest) in second_hash(&state).iter().zip(digests) {
+        *digest = *row;
+    }
+}
+
+/// Hashes the digests that are the states, and returns the results lane by lane.
+#[target_feature(enable = "avx2")]
+fn second_hash(state: &State) -> [[u8; 32]; LANES] {
+    let mut words = [_mm256_setzero_si256(); 16];
+    words[..8].copy_from_slice(state);
+    words[8] = _mm256_set1_epi32(i32::MIN); // the one bit
+    words[15] = _mm256_set1_epi32(256);
+    let mut state = initial();
+    compress(&mut state, &words);
+    transpose8(&mut state);
+    let mut digests = [[0; 32]; LANES];
+    for (digest, words) in digests.iter_mut().zip(state) {
+        // SAFETY: `digest` is 32 writable bytes; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(digest.as_mut_ptr().cast(), swap_bytes(words)) }
+    }
+    digests
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn initial() -> State {
+    std::array::from_fn(|i| _mm256_set1_epi32(INITIAL[i] as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn rotate<const RIGHT: i32, const LEFT: i32>(words: __m256i) -> __m256i {
+    const { assert!(RIGHT + LEFT == 32) };
+    _mm256_or_si256(_mm256_srli_epi32::<RIGHT>(words), _mm256_slli_epi32::<LEFT>(words))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    _mm256_xor_si256(_mm256_xor_si256(a, b), c)
+}
+
+/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus constant.
+macro_rules! round {
+    ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
+        let s1 = xor3(rotate::<6, 26>($e), rotate::<11, 21>($e), rotate::<25, 7>($e));
+        let choice = _mm256_xor_si256($g, _mm256_and_si256($e, _mm256_xor_si256($f, $g)));
+        let t1 = _mm256_add_epi32(_mm256_add_epi32($h, $wk), _mm256_add_epi32(s1, choice));
+        let s0 = xor3(rotate::<2, 30>($a), rotate::<13, 19>($a), rotate::<22, 10>($a));
+        let either = _mm256_and_si256($c, _mm256_or_si256($a, $b));
+        let majority = _mm256_or_si256(_mm256_and_si256($a, $b), either);
+        $d = _mm256_add_epi32($d, t1);
+        $h = _mm256_add_epi32(t1, _mm256_add_epi32(s0, majority));
+    };
+}
+
+/// Sixteen rounds, `$wk` given their number within the sixteen.
+macro_rules! sixteen_rounds {
+    ($v:ident, $wk:expr) => {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
+        round!(a b c d e f g h, $wk(0));
+        round!(h a b c d e f g, $wk(1));
+        round!(g h a b c d e f, $wk(2));
+        round!(f g h a b c d e, $wk(3));
+        round!(e f g h a b c d, $wk(4));
+        round!(d e f g h a b c, $wk(5));
+        round!(c d e f g h a b, $wk(6));
+        round!(b c d e f g h a, $wk(7));
+        round!(a b c d e f g h, $wk(8));
+        round!(h a b c d e f g, $wk(9));
+        round!(g h a b c d e f, $wk(10));
+        round!(f g h a b c d e, $wk(11));
+        round!(e f g h a b c d, $wk(12));
+        round!(d e f g h a b c, $wk(13));
+        round!(c d e f g h a b, $wk(14));
+        round!(b c d e f g h a, $wk(15));
+        $v = [a, b, c, d, e, f, g, h];
+    };
+}
+
+/// Adds one block to the states of all lanes.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+fn compress(state: &mut State, words: &Words) {
+    let k = K.as_chunks::<16>().0;
+    let mut w = *words;
+    let mut v = *state;
+    sixteen_rounds!(v, |t: usize| _mm256_add_epi32(w[t], _mm256_set1_epi32(k[0][t] as i32)));
+    for k in &k[1..] {
+        sixteen_rounds!(v, |t: usize| {
+            let (early, late) = (w[(t + 1) % 16], w[(t + 14) % 16]);
+            let s0 = xor3(rotate::<7, 25>(early), rotate::<18, 14>(early), _mm256_srli_epi32::<3>(early));
+            let s1 = xor3(rotate::<17, 15>(late), rotate::<19, 13>(late), _mm256_srli_epi32::<10>(late));
+            w[t] = _mm256_add_epi32(_mm256_add_epi32(w[t], s0), _mm256_add_epi32(w[(t + 9) % 16], s1));
+            _mm256_add_epi32(w[t], _mm256_set1_epi32(k[t] as i32))
+        });
+    }
+    for (s, v) in state.iter_mut().zip(v) {
+        *s = _mm256_add_epi32(*s, v);
+    }
+}
+
+/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round constants.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+fn compress_known(state: &mut State, sums: &[u32; 64]) {
+    let mut v = *state;
+    for sums in sums.as_chunks::<16>().0 {
+        sixteen_rounds!(v, |t: usize| _mm256_set1_epi32(sums[t] as i32));
+    }
+    for (s, v) in state.iter_mut().zip(v) {
+        *s = _mm256_add_epi32(*s, v);
+    }
+}
+
+/// Swaps the bytes of each word.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn swap_bytes(words: __m256i) -> __m256i {
+    let order = _mm_set_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203);
+    _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
+}
+
+/// Turns 8 rows of 8 words into 8 columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose8(rows: &mut [__m256i; 8]) {
+    let mut fours = [[_mm256_setzero_si256(); 4]; 2];
+    for (four, [a, b, c, d]) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+        let (ab01, ab23) = (_mm256_unpacklo_epi32(*a, *b), _mm256_unpackhi_epi32(*a, *b));
+        let (cd01, cd23) = (_mm256_unpacklo_epi32(*c, *d), _mm256_unpackhi_epi32(*c, *d));
+        *four = [
+            _mm256_unpacklo_epi64(ab01, cd01),
+            _mm256_unpackhi_epi64(ab01, cd01),
+            _mm256_unpacklo_epi64(ab23, cd23),
+            _mm256_unpackhi_epi64(ab23, cd23),
+        ];
+    }
+    for r in 0..4 {
+        rows[r] = _mm256_permute2x128_si256::<0x20>(fours[0][r], fours[1][r]);
+        rows[4 + r] = _mm256_permute2x128_si256::<0x31>(fours[0][r], fours[1][r]);
+    }
+}
+
+/// Turns 8 blocks into their words: word `t` of all lanes side by side.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(words: &mut Words, blocks: &[&Block; LANES]) {
+    for (half, words) in words.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        for (row, block) in words.iter_mut().zip(blocks) {
+            // SAFETY: half a block is 32 readable bytes; the load needs no alignment.
+            let bytes = unsafe { _mm256_loadu_si256(block.as_chunks::<32>().0[half].as_ptr().cast()) };
+            *row = swap_bytes(bytes);
+        }
+        transpose8(words);
+    }
+}
