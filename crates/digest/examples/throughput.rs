@@ -1,7 +1,9 @@
-//! Prints what each hash of this room costs on this machine: `cargo run --release -p digest@0.1.0 --example throughput`.
+//! Prints what each hash of this room costs on this machine: `cargo run --release -p digest@0.1.0 --example
+//! throughput`.
 //!
-//! The best of many rounds, in ns or GB/s, with a sum of the results so that a wrong answer shows and no work is dropped.
-//! Arguments are files (raw blocks): they are cut to messages of the lengths below, so that real bytes flow.
+//! The best of many rounds, in ns or GB/s, with a sum of the results so that a wrong answer shows and no
+//! work is dropped. Arguments are files (raw blocks): they are cut to messages of the lengths below, so
+//! that real bytes flow.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,7 +26,8 @@ fn best(mut call: impl FnMut()) -> f64 {
     best
 }
 
-/// Cuts `data` to transactions: three parts each, lengths as in the blocks of 2020 and after (most 190 to 700 bytes).
+/// Cuts `data` to transactions: three parts each, lengths as in the blocks of 2020 and after (most 190 to
+/// 700 bytes).
 fn transactions(data: &[u8]) -> Vec<Message<'_>> {
     const LENGTHS: [usize; 16] =
         [191, 113, 222, 250, 223, 226, 370, 138, 191, 259, 520, 223, 374, 667, 1_100, 222];

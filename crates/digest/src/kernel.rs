@@ -10,8 +10,8 @@ pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
 
 /// One implementation of SHA-256, and the proof that this machine can run it.
 ///
-/// Results never depend on it, only the time does. Only detection makes one (but for [`Kernel::PORTABLE`]), so that a
-/// function taking a `Kernel` is safe to call.
+/// Results never depend on it, only the time does. Only detection makes one (but for [`Kernel::PORTABLE`]),
+/// so that a function taking a `Kernel` is safe to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) Isa);
 
@@ -47,7 +47,8 @@ impl Kernel {
     /// Plain Rust: runs everywhere and defines what the others must return.
     pub const PORTABLE: Kernel = Kernel(Isa::Portable);
 
-    /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable one.
+    /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable
+    /// one.
     pub fn available() -> Vec<Kernel> {
         let detected = if cfg!(miri) { Vec::new() } else { Isa::detect() };
         std::iter::once(Isa::Portable).chain(detected).map(Kernel).collect()
@@ -58,11 +59,13 @@ impl Kernel {
         Kernel::available().into_iter().find(|kernel| kernel.name() == name)
     }
 
-    /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the one that
-    /// `PEREGRINE_SHA256` names (`portable`, `avx2`, `shani`, `avx512`). Decided at the first call, for the life of the process.
+    /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the
+    /// one that `PEREGRINE_SHA256` names (`portable`, `avx2`, `shani`, `avx512`). Decided at the first
+    /// call, for the life of the process.
     ///
     /// # Panics
-    /// If the variable names a kernel that this machine cannot run: a measurement of another one would mislead.
+    /// If the variable names a kernel that this machine cannot run: a measurement of another one would
+    /// mislead.
     pub fn active() -> Kernel {
         static ACTIVE: OnceLock<Kernel> = OnceLock::new();
         *ACTIVE.get_or_init(|| match std::env::var_os(ENVIRONMENT_VARIABLE) {

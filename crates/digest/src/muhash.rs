@@ -1,8 +1,8 @@
 //! MuHash3072: a hash of a set, to which elements are added and from which they are removed in any order.
 //!
-//! Each element becomes a number modulo the prime 2^3072 - 1103717 (the key stream of ChaCha20 under its SHA-256); the
-//! set is the product of its elements over the product of the removed ones. Dividing is slow, so both products are kept
-//! and divided once, at the end. Products can be made in parallel and combined.
+//! Each element becomes a number modulo the prime 2^3072 - 1103717 (the key stream of ChaCha20 under its
+//! SHA-256); the set is the product of its elements over the product of the removed ones. Dividing is slow,
+//! so both products are kept and divided once, at the end. Products can be made in parallel and combined.
 //! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this over the coins.
 
 use crate::sha256::sha256;
@@ -87,7 +87,8 @@ impl Num3072 {
         Num3072(limbs)
     }
 
-    /// Multiplies by `other`: all products, then the upper half folded into the lower, as 2^3072 is `PRIME_DIFFERENCE`.
+    /// Multiplies by `other`: all products, then the upper half folded into the lower, as 2^3072 is
+    /// `PRIME_DIFFERENCE`.
     fn multiply(&mut self, other: &Self) {
         let product = wide_product(&self.0, &other.0);
         let (low, high) = product.split_at(LIMBS);
@@ -102,7 +103,8 @@ impl Num3072 {
 
     /// Adds `carry` times 2^3072.
     fn fold(&mut self, mut carry: u64) {
-        // The second turn happens only when the sum passes 2^3072 once more; then the number is small and none follows.
+        // The second turn happens only when the sum passes 2^3072 once more; then the number is small and
+        // none follows.
         while carry > 0 {
             let mut sum = u128::from(carry) * u128::from(PRIME_DIFFERENCE);
             for limb in &mut self.0 {
@@ -144,7 +146,8 @@ impl Num3072 {
     }
 }
 
-/// Returns all 96 words of a product, two rows at a time: each pass over the result then carries two products.
+/// Returns all 96 words of a product, two rows at a time: each pass over the result then carries two
+/// products.
 fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
     let mut product = [0; 2 * LIMBS];
     for (row, [a0, a1]) in a.as_chunks::<2>().0.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The XOR with which Bitcoin Core hides its block files and chainstate values from virus scanners.
 //!
-//! A file is XORed with an 8-byte key (`blocks/xor.dat`) repeated from the file's first byte on, so the key must be
-//! turned to the place where the bytes lie. Doing and undoing are the same. The key 0 means plain bytes.
+//! A file is XORed with an 8-byte key (`blocks/xor.dat`) repeated from the file's first byte on, so the key
+//! must be turned to the place where the bytes lie. Doing and undoing are the same. The key 0 means plain
+//! bytes.
 //! Source: Core `util/obfuscation.h`.
 
 /// The key of a set of files.

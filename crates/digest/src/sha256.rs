@@ -1,8 +1,9 @@
 //! SHA-256 and SHA-256d: of one message, of a stream, and of many messages at once.
 //!
-//! The batch functions are the reason for this module. One SHA-256 is a chain of dependent steps that no processor can
-//! widen; many of them side by side fill vector registers. So callers collect the messages of a whole block, or of many
-//! blocks, and ask once. Digests are in the order of the hash function (internal order), not reversed as Bitcoin prints.
+//! The batch functions are the reason for this module. One SHA-256 is a chain of dependent steps that no
+//! processor can widen; many of them side by side fill vector registers. So callers collect the messages of
+//! a whole block, or of many blocks, and ask once. Digests are in the order of the hash function (internal
+//! order), not reversed as Bitcoin prints.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -23,7 +24,8 @@ type Block = [u8; 64];
 
 /// A message in up to three parts, hashed as if they were one; any of them may be empty.
 ///
-/// Three, because a txid is the hash of a transaction without its witness: version | inputs and outputs | lock time.
+/// Three, because a txid is the hash of a transaction without its witness: version | inputs and outputs |
+/// lock time.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a>(pub [&'a [u8]; 3]);
 
@@ -80,7 +82,8 @@ pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec
     }
 }
 
-/// Appends the SHA-256d of each pair of neighbours (`nodes[2i] || nodes[2i + 1]`), in order: one level of a merkle tree.
+/// Appends the SHA-256d of each pair of neighbours (`nodes[2i] || nodes[2i + 1]`), in order: one level of a
+/// merkle tree.
 ///
 /// # Panics
 /// If the number of nodes is odd: the caller decides how a lone last node is paired.

@@ -1,8 +1,10 @@
-//! SipHash: 64-bit hashes under a 128-bit key, for tables and short ids that an attacker must not be able to aim at.
+//! SipHash: 64-bit hashes under a 128-bit key, for tables and short ids that an attacker must not be able
+//! to aim at.
 //!
-//! [`siphash24`] is the standard function (Aumasson and Bernstein, 2012). [`SipHash13Uj`] is what Bitcoin Core's coins
-//! cache uses since 2026: one round per block and three at the end, no padding (inputs are whole blocks), and jumbo
-//! blocks of 32 bytes that cost one round. It is weaker and much faster: for hash tables only, never for sums or proofs.
+//! [`siphash24`] is the standard function (Aumasson and Bernstein, 2012). [`SipHash13Uj`] is what Bitcoin
+//! Core's coins cache uses since 2026: one round per block and three at the end, no padding (inputs are
+//! whole blocks), and jumbo blocks of 32 bytes that cost one round. It is weaker and much faster: for hash
+//! tables only, never for sums or proofs.
 //! Source: Core `crypto/siphash.h`.
 
 /// Ends a standard hash.
@@ -94,7 +96,8 @@ impl SipHash13Uj {
         Self(State::new(k0, k1))
     }
 
-    /// Returns the hash of a txid (internal order) and an output index: a jumbo block, then the index as a normal block.
+    /// Returns the hash of a txid (internal order) and an output index: a jumbo block, then the index as a
+    /// normal block.
     /// Source: Core `SaltedCoinsCacheHasher` in coins.h.
     #[inline]
     pub fn hash_outpoint(&self, txid: &[u8; 32], vout: u32) -> u64 {
@@ -109,8 +112,8 @@ impl SipHash13Uj {
         self
     }
 
-    /// Returns this state with a jumbo block appended. All but a bounded number of them must be cryptographic hashes,
-    /// or an attacker may steer the state.
+    /// Returns this state with a jumbo block appended. All but a bounded number of them must be
+    /// cryptographic hashes, or an attacker may steer the state.
     #[inline]
     #[must_use]
     pub fn with_jumbo(mut self, block: &[u8; 32]) -> Self {

@@ -1,4 +1,5 @@
-//! MuHash3072 agrees with Bitcoin Core's published value, with an independent crate, and with itself in any order.
+//! MuHash3072 agrees with Bitcoin Core's published value, with an independent crate, and with itself in any
+//! order.
 
 use digest::muhash::MuHash3072;
 

@@ -1,4 +1,5 @@
-//! Every kernel of SHA-256 gives the digests of FIPS 180-4, whatever the length, the alignment and the company.
+//! Every kernel of SHA-256 gives the digests of FIPS 180-4, whatever the length, the alignment and the
+//! company.
 
 use bitcoin_hashes::{sha256 as reference, sha256d as reference_double};
 use digest::kernel::Kernel;
@@ -171,7 +172,8 @@ fn nist_vectors() {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
         ),
         (
-            b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+            b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmn\
+              hijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
             "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1",
         ),
         (&million, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
@@ -187,7 +189,8 @@ fn nist_vectors() {
     }
 }
 
-/// The functions without a kernel argument, on the shape of real use: txids, then one level of a merkle tree.
+/// The functions without a kernel argument, on the shape of real use: txids, then one level of a merkle
+/// tree.
 #[test]
 fn active_kernel_hashes_in_batches() {
     let data = paint(500);

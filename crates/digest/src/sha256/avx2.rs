@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
 use super::portable::{self, INITIAL, K};
 use super::{Block, Message, sha256d_one};
-use crate::kernel::{Isa, Kernel};
+use crate::kernel::Kernel;
 
 const LANES: usize = 8;
 /// The time of 8 compressions here over that of one of the portable form, measured (310 ns / 180 ns).
@@ -32,7 +32,10 @@ impl Avx2 {
         let mut plan = Plan::<LANES>::new(messages, VECTOR_COST);
         while let Some(step) = plan.next_step() {
             match step {
-                Step::Alone(index) => digests[index] = sha256d_one(Kernel(Isa::Avx2(self)), &messages[index]),
+                Step::Alone(index) => {
+                    let index = index as usize;
+                    digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
+                }
                 // SAFETY: `self` proves the features.
                 Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
             }
@@ -138,7 +141,8 @@ fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(a, b), c)
 }
 
-/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus constant.
+/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus
+/// constant.
 macro_rules! round {
     ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
         let s1 = xor3(rotate::<6, 26>($e), rotate::<11, 21>($e), rotate::<25, 7>($e));
@@ -198,7 +202,8 @@ fn compress(state: &mut State, words: &Words) {
     }
 }
 
-/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round constants.
+/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
+/// constants.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
 fn compress_known(state: &mut State, sums: &[u32; 64]) {

@@ -1,11 +1,11 @@
-//! Who shares a vector with whom: lanes that run side by side cost the time of the longest, so neighbours in length are
-//! put together, and a message that would make the others wait is hashed alone.
+//! Who shares a vector with whom: lanes that run side by side cost the time of the longest, so neighbours
+//! in length are put together, and a message that would make the others wait is hashed alone.
 
 use super::portable::{K, schedule};
 use super::{Block, Message};
 
-/// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus its round
-/// constant: a pair of nodes needs no schedule for its second block.
+/// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus
+/// its round constant: a pair of nodes needs no schedule for its second block.
 pub(super) const PADDING_SUMS: [u32; 64] = {
     let mut block = [0; 16];
     block[0] = 0x8000_0000;
@@ -23,7 +23,7 @@ pub(super) const PADDING_SUMS: [u32; 64] = {
 const LONG: usize = 256;
 
 /// Returns how many blocks the padded message fills.
-pub(super) fn block_count(message: &Message<'_>) -> usize {
+fn block_count(message: &Message<'_>) -> usize {
     (message.len() + 9).div_ceil(64)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn block_count(message: &Message<'_>) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     /// One message, by the stream form.
-    Alone(usize),
+    Alone(u32),
     /// As many messages as there are lanes or fewer, longest first.
     Together(&'a [u32]),
 }
@@ -47,14 +47,13 @@ pub(super) struct Plan<const LANES: usize> {
 }
 
 impl<const LANES: usize> Plan<LANES> {
-    /// Sorts the messages. `vector_cost` is the time of one compression in all lanes over that of one in the stream form.
+    /// Sorts the messages. `vector_cost` is the time of one compression in all lanes over that of one in
+    /// the stream form.
     ///
     /// # Panics
     /// If there are 2^32 messages or more.
     pub(super) fn new(messages: &[Message<'_>], vector_cost: f32) -> Self {
-        assert!(u32::try_from(messages.len()).is_ok(), "more than 2^32 messages in one batch");
-        let counts: Vec<u32> =
-            messages.iter().map(|message| block_count(message).min(u32::MAX as usize) as u32).collect();
+        let counts = block_counts(messages);
         Self { order: longest_first(&counts), counts, next: 0, vector_cost }
     }
 
@@ -68,11 +67,24 @@ impl<const LANES: usize> Plan<LANES> {
         let alone: f32 = group.iter().map(|&index| blocks(index)).sum();
         if alone < blocks(first) * self.vector_cost {
             self.next += 1;
-            return Some(Step::Alone(first as usize));
+            return Some(Step::Alone(first));
         }
         self.next += group.len();
         Some(Step::Together(group))
     }
+}
+
+/// Returns the indices of the messages, longest first.
+///
+/// # Panics
+/// If there are 2^32 messages or more.
+pub(super) fn by_length(messages: &[Message<'_>]) -> Vec<u32> {
+    longest_first(&block_counts(messages))
+}
+
+fn block_counts(messages: &[Message<'_>]) -> Vec<u32> {
+    assert!(u32::try_from(messages.len()).is_ok(), "more than 2^32 messages in one batch");
+    messages.iter().map(|message| block_count(message).min(u32::MAX as usize) as u32).collect()
 }
 
 /// Returns the indices of `counts`, greatest count first.
@@ -193,7 +205,7 @@ mod tests {
             let indices = match step {
                 Step::Alone(index) => {
                     alone += 1;
-                    vec![index]
+                    vec![index as usize]
                 }
                 Step::Together(group) => {
                     groups += 1;

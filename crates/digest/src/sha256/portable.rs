@@ -3,7 +3,8 @@
 use super::{Block, Message, State, sha256d_one};
 use crate::kernel::Kernel;
 
-/// The round constants: the first 32 bits of the fractions of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2).
+/// The round constants: the first 32 bits of the fractions of the cube roots of the first 64 primes (FIPS
+/// 180-4, 4.2.2).
 #[rustfmt::skip]
 pub(super) const K: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -16,7 +17,8 @@ pub(super) const K: [u32; 64] = [
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// The state before the first block: the fractions of the square roots of the first 8 primes (FIPS 180-4, 5.3.3).
+/// The state before the first block: the fractions of the square roots of the first 8 primes (FIPS 180-4,
+/// 5.3.3).
 pub(super) const INITIAL: State =
     [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 
