@@ -38,8 +38,9 @@ pub(super) enum Step<'a> {
 
 /// Shares messages out, each in exactly one step.
 pub(super) struct Plan<const LANES: usize> {
-    /// The block count and the index of each message, longest first.
+    /// The block count of each message.
     counts: Vec<u32>,
+    /// The indices of the messages, longest first, of which `next` had their turn.
     order: Vec<u32>,
     next: usize,
     /// The time of one compression of all lanes, in compressions of the stream form.
