@@ -1,0 +1,230 @@
+//! The join: every spend is matched with its creation, exactly, in whatever order they arrive.
+//!
+//! # Why any order is exact
+//! Given: the rules of each block's own bytes hold, no two *different* transactions have one txid (SHA-256d), and the
+//! coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal overwritten pair only the later
+//! coinbase's outputs are pushed). Claim: the join ends without a finding if and only if every input spends a coin that
+//! exists when it is spent, and claims of it what is true.
+//!
+//! *No finding, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and bytes; at the
+//! end no spend is open, none met a second one, and no creation met an open one. So for each outpoint there are as many
+//! spends as creations, or one less. Suppose a txid occurred twice. It is no coinbase's, so the transaction has inputs,
+//! the same ones both times; each was spent twice, so its outpoint was created twice, so its transaction occurs twice
+//! too. Follow first inputs: transactions refer to each other by hash, hence never in a circle, and the chain is finite,
+//! so one ends at a coinbase that occurs twice, which is excluded. Hence all txids are unique, each outpoint is created
+//! at most once, and spent at most once, by an input whose claim equals the coin. Its height, which is part of the claim,
+//! is below the spender's, or the two are in one block, where [`crate::BlockDelta`] has seen the creation first. So the
+//! coin existed when it was spent.
+//!
+//! *Valid, so no finding.* Each outpoint has one creation and at most one spend, which claims the truth; they cancel
+//! whichever comes first.
+//!
+//! So the verdict and the survivors are functions of the chain, not of threads, batches, or the key. A chain with
+//! findings, or with coinbase txids that repeat, is judged by [`crate::ordered`]: the findings are complete, but the
+//! first invalid block and its reason are the judge's to name.
+//!
+//! # Memory
+//! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes, and the
+//! unfilled rest of a 90 KB chunk per shard. A compressed output above 47 bytes (bare multisig, mostly) lies outside its
+//! cell and costs its length, 16 bytes, and what the allocator adds. `tests/memory.rs` measures it. Each [`Effects`]
+//! stages up to [`BATCH_OPS`] operations of 88 bytes and 64 KiB of long outputs a shard: 6 MB for usual chains.
+
+use crate::{
+    SHARDS,
+    cell::{Attic, Cell},
+    finding::{Finding, Findings, Position},
+    shard::Shard,
+    survivors::{SurvivorShard, Survivors},
+};
+use digest::siphash::SipHash13Uj;
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering},
+};
+use wire::{Coin, OutPoint};
+
+/// Operations staged per worker and shard before they are applied.
+pub const BATCH_OPS: usize = 256;
+/// Bytes of long outputs staged per worker and shard: a hostile chain can fill blocks with them.
+const BATCH_LONG_BYTES: usize = 64 << 10;
+
+/// All open creations and spends, in [`SHARDS`] shards by the first byte of the txid.
+///
+/// Whoever grinds txids into one shard makes the work on it take turns; nothing else depends on it.
+#[derive(Debug)]
+pub struct Join {
+    hasher: SipHash13Uj,
+    shards: Vec<Mutex<Shard>>,
+    /// Of the workers.
+    findings: Mutex<Findings>,
+    /// Whether a worker panicked with operations in hand.
+    incomplete: AtomicBool,
+}
+
+impl Join {
+    /// An empty one. `key` should come from the system's random source: with it, no one can aim at the tables.
+    #[must_use]
+    pub fn new(key: (u64, u64)) -> Self {
+        Self {
+            hasher: SipHash13Uj::new(key.0, key.1),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
+            findings: Mutex::default(),
+            incomplete: AtomicBool::new(false),
+        }
+    }
+
+    /// A worker's entrance. Each worker has its own.
+    #[must_use]
+    pub fn effects(&self) -> Effects<'_> {
+        Effects {
+            join: self,
+            staged: (0..SHARDS).map(|_| Staged { ops: Vec::new(), attic: Attic::new() }).collect(),
+            findings: Findings::default(),
+        }
+    }
+
+    /// Bytes of memory that the shards take. Waits for each shard in turn.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).memory_bytes()).sum()
+    }
+
+    /// Coins created and not spent so far, and spends without a creation so far.
+    #[must_use]
+    pub fn open(&self) -> (u64, u64) {
+        self.shards
+            .iter()
+            .map(|shard| lock(shard))
+            .fold((0, 0), |(coins, spends), shard| (coins + shard.size.coins, spends + shard.open_spends))
+    }
+
+    /// Whether something was found wrong already, so that going on is of no use.
+    #[must_use]
+    pub fn has_findings(&self) -> bool {
+        !lock(&self.findings).is_empty() || self.shards.iter().any(|shard| !lock(shard).findings.is_empty())
+    }
+
+    /// Ends the join once all blocks are in.
+    ///
+    /// # Errors
+    /// Some findings, lowest height first, if the blocks are not a valid chain or the undo data not its.
+    ///
+    /// # Panics
+    /// If a worker panicked: its operations are lost, so there is no verdict.
+    pub fn finish(self) -> Result<Survivors, Vec<Finding>> {
+        assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
+        let mut findings = self.findings.into_inner().expect(POISONED);
+        let mut shards = Vec::with_capacity(SHARDS);
+        for shard in self.shards {
+            let mut shard = shard.into_inner().expect(POISONED);
+            shard.find_missing();
+            findings.append(&mut shard.findings);
+            shards.push(shard);
+        }
+        if findings.is_empty() {
+            Ok(Survivors::new(shards.into_iter().map(SurvivorShard::from_shard)))
+        } else {
+            Err(findings.into_sorted())
+        }
+    }
+}
+
+const POISONED: &str = "no worker panics while it holds a shard";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect(POISONED)
+}
+
+/// Where one worker puts creations and spends, of any blocks in any order.
+///
+/// They are staged per shard and applied in batches. What is staged is applied at the latest when this is dropped, so
+/// [`Join::finish`], which the borrow keeps from running before, sees all of it.
+#[derive(Debug)]
+pub struct Effects<'j> {
+    join: &'j Join,
+    staged: Vec<Staged>,
+    findings: Findings,
+}
+
+#[derive(Debug)]
+struct Staged {
+    ops: Vec<Cell>,
+    attic: Attic,
+}
+
+impl Effects<'_> {
+    /// A coin is made. Spends of its own block must be cancelled first: [`crate::BlockDelta`] does.
+    #[inline]
+    pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
+        let shard = shard_of(outpoint);
+        let staged = &mut self.staged[shard];
+        let cell = Cell::creation(outpoint, coin, &mut staged.attic);
+        self.push(shard, cell);
+    }
+
+    /// A coin of an earlier block is spent, of which undo data claim `claim`.
+    #[inline]
+    pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
+        if claim.height() >= spender.height {
+            // Also when it is true: then the spend is in the wrong place.
+            self.push_finding(Finding::SpentBeforeCreated { outpoint: *outpoint, spender });
+        }
+        let shard = shard_of(outpoint);
+        let staged = &mut self.staged[shard];
+        let cell = Cell::spend(outpoint, claim, spender, &mut staged.attic);
+        self.push(shard, cell);
+    }
+
+    /// Something is wrong that shows without the join.
+    pub fn push_finding(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    #[inline]
+    fn push(&mut self, shard: usize, cell: Cell) {
+        let staged = &mut self.staged[shard];
+        if staged.ops.is_empty() {
+            staged.ops.reserve_exact(BATCH_OPS);
+        }
+        staged.ops.push(cell);
+        if staged.ops.len() >= BATCH_OPS || staged.attic.long_bytes() >= BATCH_LONG_BYTES {
+            self.apply(shard);
+        }
+    }
+
+    fn apply(&mut self, shard: usize) {
+        let Staged { ops, attic } = &mut self.staged[shard];
+        lock(&self.join.shards[shard]).apply(&self.join.hasher, ops, attic);
+        ops.clear();
+    }
+
+    /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_findings`] and
+    /// [`Join::memory_bytes`].
+    pub fn flush(&mut self) {
+        for shard in 0..SHARDS {
+            if !self.staged[shard].ops.is_empty() {
+                self.apply(shard);
+            }
+        }
+        lock(&self.join.findings).append(&mut self.findings);
+    }
+
+    pub(crate) const fn hasher(&self) -> &SipHash13Uj {
+        &self.join.hasher
+    }
+}
+
+impl Drop for Effects<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.join.incomplete.store(true, Ordering::Relaxed);
+        } else {
+            self.flush();
+        }
+    }
+}
+
+#[inline]
+const fn shard_of(outpoint: &OutPoint) -> usize {
+    outpoint.txid.0[0] as usize
+}

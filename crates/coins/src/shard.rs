@@ -1,0 +1,126 @@
+//! A shard: the open creations and open spends of one range of txids.
+//!
+//! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in windows: first
+//! all hashes of a window, then all its index slots are touched, then all cells they point at, then each operation runs
+//! on warm lines. Within a step nothing depends on the one before, so the processor has many misses in flight at once,
+//! without a prefetch instruction.
+
+use crate::{
+    cell::{Attic, Cell},
+    finding::{Finding, Findings},
+    index::Index,
+    slab::Slab,
+    survivors::ShardSize,
+};
+use digest::siphash::SipHash13Uj;
+use std::hint::black_box;
+use wire::Coin;
+
+/// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
+const WINDOW: usize = 64;
+/// 90 KB: small against a shard, large against the call for it.
+const CHUNK: usize = 1024;
+
+pub(crate) type Cells = Slab<Cell, CHUNK>;
+
+/// Open creations and open spends of one shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    index: Index,
+    pub(crate) cells: Cells,
+    pub(crate) attic: Attic,
+    /// Of the open creations.
+    pub(crate) size: ShardSize,
+    pub(crate) open_spends: u64,
+    pub(crate) findings: Findings,
+}
+
+impl Shard {
+    pub(crate) fn new() -> Self {
+        Self {
+            index: Index::new(),
+            cells: Slab::new(),
+            attic: Attic::new(),
+            size: ShardSize::default(),
+            open_spends: 0,
+            findings: Findings::default(),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.cells.memory_bytes() + self.attic.memory_bytes()
+    }
+
+    /// Takes in a batch of creations and spends whose long parts lie in `attic`, which it empties of them.
+    pub(crate) fn apply(&mut self, hasher: &SipHash13Uj, ops: &[Cell], attic: &mut Attic) {
+        let mut hashes = [0; WINDOW];
+        for window in ops.chunks(WINDOW) {
+            let hashes = &mut hashes[..window.len()];
+            for (hash, op) in hashes.iter_mut().zip(window) {
+                *hash = hasher.hash_outpoint(op.txid(), op.vout());
+            }
+            black_box(hashes.iter().fold(0, |sum, &hash| sum ^ self.index.touch(hash)));
+            black_box(hashes.iter().fold(0, |sum, &hash| {
+                self.index.find(hash, |_| true).map_or(sum, |(_, cell)| sum ^ self.cells[cell].touch())
+            }));
+            for (op, &hash) in window.iter().zip(hashes.iter()) {
+                self.apply_one(hash, op, attic);
+            }
+        }
+    }
+
+    #[inline]
+    fn apply_one(&mut self, hash: u64, op: &Cell, attic: &mut Attic) {
+        let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
+            let cell = op.moved(attic, &mut self.attic);
+            self.count(&cell, true);
+            let at = self.cells.insert(cell);
+            self.index.insert(hash, at);
+            return;
+        };
+        let open = &self.cells[at];
+        let outpoint = op.outpoint();
+        match (op.is_spend(), open.is_spend()) {
+            (true, true) => {
+                self.findings.push(Finding::DoubleSpend { outpoint, spender: op.spender(attic) });
+            }
+            (false, false) => {
+                let height = Coin { code: op.code, out: &[] }.height();
+                self.findings.push(Finding::DuplicateCreation { outpoint, height });
+            }
+            (is_spend, _) => {
+                if op.code != open.code || op.out(attic) != open.out(&self.attic) {
+                    let spender = if is_spend { op.spender(attic) } else { open.spender(&self.attic) };
+                    self.findings.push(Finding::ClaimDiffers { outpoint, spender });
+                }
+                self.index.remove(slot);
+                let matched = self.cells.remove(at, Cell::BLANK);
+                self.count(&matched, false);
+                matched.release(&mut self.attic);
+            }
+        }
+        op.release(attic);
+    }
+
+    /// Counts an open cell in, or out.
+    #[inline]
+    fn count(&mut self, cell: &Cell, comes: bool) {
+        if cell.is_spend() {
+            self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
+            return;
+        }
+        let row = ShardSize::of(cell.vout(), Coin { code: cell.code, out: cell.out(&self.attic) });
+        self.size = if comes { self.size + row } else { self.size - row };
+    }
+
+    /// Turns spends that are still open into findings.
+    pub(crate) fn find_missing(&mut self) {
+        if self.open_spends == 0 {
+            return;
+        }
+        for (_, cell) in self.cells.iter().filter(|(_, cell)| !cell.is_free() && cell.is_spend()) {
+            let spender = cell.spender(&self.attic);
+            self.findings.push(Finding::MissingCoin { outpoint: cell.outpoint(), spender });
+        }
+    }
+}
