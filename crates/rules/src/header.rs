@@ -29,7 +29,7 @@ pub trait Ancestors {
 ///
 /// # Panics
 /// If it is shorter than the height it is asked for.
-impl Ancestors for [Header] {
+impl Ancestors for &[Header] {
     fn time(&self, height: Height) -> BlockTime {
         self[height.0 as usize].time
     }

@@ -184,7 +184,7 @@ mod tests {
         let main = ChainParams::of(Network::Main);
         let expect = |spacing, bits| {
             let chain = chain(2016, bits, spacing);
-            expected_bits(main, Height(2016), BlockTime(0), chain.as_slice())
+            expected_bits(main, Height(2016), BlockTime(0), &chain.as_slice())
         };
         // 2015 intervals of exactly the wanted length make it 1/2016 harder.
         assert_eq!(
@@ -204,7 +204,7 @@ mod tests {
             header.bits = 0x1d00_ffff;
         }
         let last = chain[2019].time.0;
-        let bits = |time, chain: &[Header]| expected_bits(test, Height(2020), BlockTime(time), chain);
+        let bits = |time, chain: &[Header]| expected_bits(test, Height(2020), BlockTime(time), &chain);
         assert_eq!(bits(last + 1201, &chain), 0x1d00_ffff);
         assert_eq!(bits(last + 1200, &chain), 0x1b04_04cb);
         // The walk stops at the first block of the interval, even if it has the least difficulty.
@@ -217,7 +217,7 @@ mod tests {
         let mut chain = chain(2016, 0x1d00_ffff, 600);
         chain[0].bits = 0x1b04_04cb;
         let bits =
-            |network| expected_bits(ChainParams::of(network), Height(2016), BlockTime(0), chain.as_slice());
+            |network| expected_bits(ChainParams::of(network), Height(2016), BlockTime(0), &chain.as_slice());
         assert!(bits(Network::Testnet4) < 0x1b04_04cb);
         assert_eq!(bits(Network::Test) >> 24, 0x1d);
         assert_eq!(bits(Network::Regtest), 0x1d00_ffff);

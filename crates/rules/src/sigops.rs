@@ -32,8 +32,11 @@ const OP_INVALIDOPCODE: u8 = 0xff;
 #[inline]
 pub fn legacy(script: &[u8]) -> u32 {
     match script {
-        // By far the most outputs; saves the walk.
+        // The forms of nearly all outputs and of native segwit's inputs; saves the walk.
+        [] => 0,
         [0x76, 0xa9, 20, .., 0x88, OP_CHECKSIG] if script.len() == 25 => 1,
+        [0xa9, 20, .., 0x87] if script.len() == 23 => 0,
+        [0 | OP_1, len @ (20 | 32), program @ ..] if program.len() == *len as usize => 0,
         _ => count::<false>(script),
     }
 }
@@ -161,7 +164,15 @@ mod tests {
             assert_eq!(legacy(script), expected, "{script:x?}");
         }
         let p2pkh = [&[0x76, 0xa9, 20][..], &[OP_CHECKSIG; 20], &[0x88, OP_CHECKSIG]].concat();
-        assert_eq!((legacy(&p2pkh), accurate(&p2pkh)), (1, 1));
+        let p2sh = [&[0xa9, 20][..], &[OP_CHECKSIG; 20], &[0x87]].concat();
+        let p2wpkh = [&[0, 20][..], &[OP_CHECKSIG; 20]].concat();
+        let p2tr = [&[OP_1, 32][..], &[OP_CHECKSIG; 32]].concat();
+        for (script, expected) in [(p2pkh, 1), (p2sh, 0), (p2wpkh, 0), (p2tr, 0)] {
+            assert_eq!((legacy(&script), accurate(&script)), (expected, expected));
+            // One byte off, it is another script.
+            let longer = [&script[..], &[OP_CHECKSIG]].concat();
+            assert_eq!((legacy(&longer), accurate(&longer)), (expected + 1, expected + 1));
+        }
     }
 
     #[test]

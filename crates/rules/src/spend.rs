@@ -93,7 +93,8 @@ pub struct BlockSpendContext<'a> {
     pub hash: &'a BlockHash,
     /// The block, which has passed [`crate::check_block`].
     pub block: &'a BlockView<'a>,
-    /// The coins of all transactions but the coinbase, in block order.
+    /// The coins of all transactions but the coinbase, in block order. More than there are inputs are not
+    /// looked at.
     pub coins: &'a [SpentCoin<'a>],
     /// As in [`SpendContext`].
     pub mtp_by_height: &'a [BlockTime],

@@ -35,7 +35,7 @@ pub type RewardRule = Rule<for<'a> fn(&RewardContext<'a>) -> Result<(), Finding>
 /// others.
 pub const MISSING_OR_SPENT: RuleInfo = RuleInfo {
     id: "missing-or-spent",
-    must: "Each input MUST spend a coin that an earlier transaction of the chain made and no other has spent.",
+    must: "Each input MUST spend a coin that an earlier transaction made and none has spent.",
     source: Core("CheckTxInputs"),
     core: "bad-txns-inputs-missingorspent",
     class: Consensus,
