@@ -1,1 +1,23 @@
-//! (room to be furnished)
+//! Break it: chains that look like Bitcoin's, made from a seed, whole or broken in exactly one way.
+//!
+//! [`ChainSpec`] says what a chain is to be like; [`Chain::generate`] makes a small one in memory, with a naive model of
+//! its coins; [`generate::generate`] streams a large one. [`datadir`] lays blocks out on disk as Core does.
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod chain;
+pub mod corrupt;
+pub mod data;
+pub mod datadir;
+pub mod generate;
+pub mod keys;
+pub mod make;
+pub mod model;
+pub mod plan;
+pub mod purse;
+pub mod rng;
+pub mod scripts;
+
+pub use block::GeneratedBlock;
+pub use chain::Chain;
+pub use generate::{ChainSpec, Totals};

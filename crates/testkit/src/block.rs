@@ -1,0 +1,179 @@
+//! Puts transactions into a block: merkle root, witness commitment, proof of work, undo data.
+
+use crate::make::MadeTx;
+use bitcoin::{
+    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
+    script::Builder, transaction::Version,
+};
+use digest::sha256::{sha256d, sha256d_pairs};
+use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
+
+/// Target of regtest in compact form.
+pub const BITS: u32 = 0x207f_ffff;
+/// What a witness commitment starts with (BIP-0141).
+pub const COMMITMENT_PREFIX: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+
+/// A block of the chain or beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GeneratedBlock {
+    /// Serialised block.
+    pub bytes: Vec<u8>,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The header.
+    pub header: Header,
+    /// Its height.
+    pub height: u32,
+    /// How many transactions.
+    pub txs: u32,
+    /// Undo data (without magic, length and checksum); none for the genesis block and for stale ones.
+    pub undo: Option<Vec<u8>>,
+    /// Whether the chain left it behind.
+    pub stale: bool,
+}
+
+impl GeneratedBlock {
+    /// The genesis block of regtest.
+    #[must_use]
+    pub fn genesis() -> Self {
+        let block = bitcoin::constants::genesis_block(bitcoin::Network::Regtest);
+        let bytes = bitcoin::consensus::serialize(&block);
+        let header = header_of(&bytes);
+        Self { bytes, hash: header.hash(), header, height: 0, txs: 1, undo: None, stale: false }
+    }
+}
+
+/// Reads the header of a serialised block.
+#[must_use]
+pub fn header_of(block: &[u8]) -> Header {
+    Header::read(&mut wire::Reader::new(block)).expect("a block starts with a header")
+}
+
+/// What a header says besides what follows from the transactions.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderPlan {
+    /// Height.
+    pub height: u32,
+    /// Hash of the block before.
+    pub prev: BlockHash,
+    /// Version.
+    pub version: i32,
+    /// Time.
+    pub time: u32,
+}
+
+/// The root of a merkle tree (Core `ComputeMerkleRoot`): an odd level repeats its last node.
+#[must_use]
+pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
+    while level.len() > 1 {
+        if level.len() % 2 == 1 {
+            level.extend(level.last().copied());
+        }
+        let mut next = Vec::with_capacity(level.len() / 2);
+        sha256d_pairs(&level, &mut next);
+        level = next;
+    }
+    level.pop().unwrap_or_default()
+}
+
+/// A coinbase that pays `outputs` at `height`.
+#[must_use]
+pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transaction {
+    let script_sig = Builder::new()
+        .push_int(height.into())
+        .push_slice(extra_nonce.to_le_bytes())
+        .push_slice(b"/peregrine/");
+    Transaction {
+        version: Version::TWO,
+        lock_time: LockTime::ZERO,
+        input: vec![TxIn {
+            previous_output: OutPoint::null(),
+            script_sig: script_sig.into_script(),
+            sequence: Sequence::MAX,
+            witness: Witness::new(),
+        }],
+        output: outputs,
+    }
+}
+
+/// Adds the witness commitment of a block whose other transactions have these wtxids.
+pub fn commit_to_witnesses(coinbase: &mut Transaction, wtxids: impl Iterator<Item = [u8; 32]>) {
+    let root = merkle_root(std::iter::once([0; 32]).chain(wtxids).collect());
+    let reserved = [0; 32];
+    let mut script = COMMITMENT_PREFIX.to_vec();
+    script.extend(sha256d(&[root, reserved].concat()));
+    coinbase.output.push(TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from_bytes(script) });
+    coinbase.input[0].witness = Witness::from_slice(&[reserved]);
+}
+
+/// Whether a hash meets regtest's target.
+#[must_use]
+pub fn has_work(hash: &BlockHash) -> bool {
+    hash.0[31] < 0x7f
+}
+
+/// Finds a nonce for which `wanted` holds of the hash.
+pub fn mine(header: &mut Header, wanted: impl Fn(&BlockHash) -> bool) -> BlockHash {
+    loop {
+        let hash = header.hash();
+        if wanted(&hash) {
+            return hash;
+        }
+        header.nonce = header.nonce.wrapping_add(1);
+    }
+}
+
+/// Serialises header and transactions.
+#[must_use]
+pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
+    let size: usize = txs.clone().map(|tx| tx.bytes.len()).sum();
+    let mut bytes = Vec::with_capacity(size + 89);
+    bytes.extend_from_slice(&header.to_bytes());
+    write_compact_size(&mut bytes, txs.len() as u64);
+    for tx in txs {
+        bytes.extend_from_slice(&tx.bytes);
+    }
+    bytes
+}
+
+/// Joins the undo data of a block's transactions.
+#[must_use]
+pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx>) -> Vec<u8> {
+    let mut undo = Vec::new();
+    write_compact_size(&mut undo, txs.len() as u64 - 1);
+    for tx in txs.skip(1) {
+        undo.extend_from_slice(&tx.undo);
+    }
+    undo
+}
+
+/// Makes a valid block of the coinbase and the other transactions.
+#[must_use]
+pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool) -> GeneratedBlock {
+    let all = Chained { first: coinbase, rest: txs };
+    let mut header = Header {
+        version: plan.version,
+        prev: plan.prev,
+        merkle_root: merkle_root(all.iter().map(|tx| tx.txid).collect()),
+        time: BlockTime(plan.time),
+        bits: BITS,
+        nonce: 0,
+    };
+    let hash = mine(&mut header, has_work);
+    let bytes = serialise(&header, all.iter());
+    let undo = (!stale).then(|| undo_data(all.iter()));
+    GeneratedBlock { bytes, hash, header, height: plan.height, txs: txs.len() as u32 + 1, undo, stale }
+}
+
+/// The coinbase and the rest as one sequence of known length.
+struct Chained<'a> {
+    first: &'a MadeTx,
+    rest: &'a [MadeTx],
+}
+
+impl<'a> Chained<'a> {
+    fn iter(&self) -> impl ExactSizeIterator<Item = &'a MadeTx> + Clone + use<'a> {
+        let (first, rest) = (self.first, self.rest);
+        (0..rest.len() + 1).map(move |at| if at == 0 { first } else { &rest[at - 1] })
+    }
+}

@@ -1,0 +1,53 @@
+//! A small chain in memory, with the model of its coins.
+
+use crate::{
+    block::GeneratedBlock,
+    generate::{ChainSpec, Totals, generate},
+    model::Model,
+};
+use std::convert::Infallible;
+
+/// A generated chain.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// What it was made from.
+    pub spec: ChainSpec,
+    /// All blocks: the main chain from the genesis block up, each stale branch after the block it competes with.
+    pub blocks: Vec<GeneratedBlock>,
+    /// The coins at the tip, by applying each block naively.
+    pub model: Model,
+    /// Counts.
+    pub totals: Totals,
+}
+
+impl Chain {
+    /// Generates a chain; meant for tens of megabytes at most.
+    #[must_use]
+    pub fn generate(spec: &ChainSpec) -> Self {
+        let mut blocks = Vec::new();
+        let collect = |block| -> Result<(), Infallible> {
+            blocks.push(block);
+            Ok(())
+        };
+        let totals = match generate(spec, collect) {
+            Ok(totals) => totals,
+            Err(never) => match never {},
+        };
+        let mut model = Model::default();
+        for block in blocks.iter().filter(|block| !block.stale) {
+            model.apply(&block.bytes, block.height);
+        }
+        Self { spec: spec.clone(), blocks, model, totals }
+    }
+
+    /// The main chain, genesis block first.
+    pub fn main(&self) -> impl DoubleEndedIterator<Item = &GeneratedBlock> {
+        self.blocks.iter().filter(|block| !block.stale)
+    }
+
+    /// The last block.
+    #[must_use]
+    pub fn tip(&self) -> &GeneratedBlock {
+        self.main().next_back().expect("there is the genesis block")
+    }
+}

@@ -1,0 +1,102 @@
+//! Damages files of a copied datadir, for tests of what happens then.
+
+use std::{
+    fs::OpenOptions,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+use wire::Network;
+
+use disk::datadir::Datadir;
+
+/// Copies a folder with all that is in it.
+///
+/// # Errors
+/// The first I/O error.
+pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_dir(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Inverts bit `bit` (0..8) of the byte at `offset`.
+///
+/// # Errors
+/// The I/O error; also if the file ends before.
+pub fn flip_bit(path: &Path, offset: u64, bit: u32) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset)?;
+    byte[0] ^= 1 << bit;
+    file.write_all_at(&byte, offset)
+}
+
+/// Cuts a file to `len` bytes.
+///
+/// # Errors
+/// The I/O error.
+pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.set_len(len)
+}
+
+/// Appends `len` zero bytes.
+///
+/// # Errors
+/// The I/O error.
+pub fn pad(path: &Path, len: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let old = file.metadata()?.len();
+    file.set_len(old + len)
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// The I/O error.
+pub fn remove(path: &Path) -> io::Result<()> {
+    std::fs::remove_file(path)
+}
+
+/// Overwrites bytes of a file.
+///
+/// # Errors
+/// The I/O error.
+pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all_at(bytes, offset)
+}
+
+/// Every file below `dir` with its bytes, sorted by path: equal before and after, nothing was touched.
+///
+/// # Errors
+/// The first I/O error.
+pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut files = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(next)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                files.push((path.clone(), std::fs::read(path)?));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The regtest paths of a datadir, to name what is damaged.
+#[must_use]
+pub fn regtest_paths(root: &Path) -> Datadir {
+    Datadir::at(root, Network::Regtest)
+}

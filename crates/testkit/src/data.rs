@@ -1,0 +1,41 @@
+//! Finds the real data that some tests read, and says so when it is not there.
+
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. Where it is absent,
+/// prints why the test is skipped.
+#[must_use]
+pub fn shared_data_dir() -> Option<PathBuf> {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let dir = std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from);
+    if dir.is_dir() {
+        return Some(dir);
+    }
+    println!("skipped: no shared test data at {}; set PEREGRINE_DATA to its folder", dir.display());
+    None
+}
+
+/// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder.
+///
+/// # Panics
+/// If the archive is damaged.
+#[must_use]
+pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
+    let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.tar.xz"));
+    let Ok(file) = std::fs::File::open(&path) else {
+        println!("skipped: {} is not there", path.display());
+        return None;
+    };
+    let dir = TempDir::new().expect("temporary folders can be made");
+    tar::Archive::new(liblzma::read::XzDecoder::new(file)).unpack(dir.path()).expect("the archive is whole");
+    Some(dir)
+}
+
+/// The lines of `core-datadirs/NAME.known.jsonl`: what Core said of the chain at some heights.
+#[must_use]
+pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
+    let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.known.jsonl"));
+    let text = std::fs::read_to_string(&path).ok()?;
+    text.lines().map(|line| serde_json::from_str(line).ok()).collect()
+}

@@ -1,0 +1,252 @@
+//! Runs a plan: planning on one thread, making on all, assembling and handing out blocks in height order.
+
+use crate::{
+    block::{GeneratedBlock, HeaderPlan, assemble, coinbase, commit_to_witnesses},
+    make::{MadeTx, Maker},
+    model::{ModelCoin, ModelStats},
+    plan::{BlockPlan, Planner, subsidy},
+    scripts::{Kind, ScriptPool, ScriptRef},
+};
+use bitcoin::{Amount, TxOut, script::Builder};
+use std::sync::mpsc::sync_channel;
+use wire::{BlockHash, OutPoint, Txid};
+
+/// Blocks planned ahead of those being made, and made ahead of those being written: enough that nobody waits.
+const AHEAD: usize = 2;
+/// The largest output a full block's coinbase is padded with.
+const MAX_PADDING: u64 = 9_000;
+
+/// What a chain is to be like.
+#[derive(Clone, Debug)]
+pub struct ChainSpec {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Bytes of block data to aim for.
+    pub bytes: u64,
+    /// Height of the last block before the empty tail; `None`: as many as the bytes need.
+    pub blocks: Option<u32>,
+    /// Coinbase-only blocks after that.
+    pub empty_tail: u32,
+    /// Whether signatures are valid; else they are placeholders of the same length.
+    pub signed: bool,
+    /// Threads that make transactions; 0: as many as the machine has.
+    pub threads: usize,
+    /// Weight no block is above.
+    pub max_block_weight: u64,
+    /// The number of unspent coins that the chain stays about below.
+    pub max_coins: u64,
+    /// The coinbases up to this height pay to `TRUE` and are never spent: for what is built on the chain later.
+    pub reserved: u32,
+    /// Whether there are stale branches.
+    pub stale: bool,
+}
+
+impl ChainSpec {
+    /// A chain of about `bytes` with valid signatures.
+    #[must_use]
+    pub const fn new(seed: u64, bytes: u64) -> Self {
+        Self {
+            seed,
+            bytes,
+            blocks: None,
+            empty_tail: 0,
+            signed: true,
+            threads: 0,
+            max_block_weight: 4_000_000,
+            max_coins: 4_000_000,
+            reserved: 0,
+            stale: true,
+        }
+    }
+}
+
+/// What was generated, counted over the main chain.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Height of the last block.
+    pub height: u32,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Hash of the last block before the empty tail: assume it valid to have unsigned scripts skipped.
+    pub before_tail: BlockHash,
+    /// Blocks, the genesis block included.
+    pub blocks: u64,
+    /// Transactions, coinbases included.
+    pub txs: u64,
+    /// Inputs, coinbases' not counted.
+    pub inputs: u64,
+    /// Outputs, unspendable ones included.
+    pub outputs: u64,
+    /// Inputs that have a witness.
+    pub witness_inputs: u64,
+    /// Bytes of blocks, stale ones not counted.
+    pub bytes: u64,
+    /// Stale blocks.
+    pub stale_blocks: u64,
+    /// The unspent coins at the end, by the generator's own books.
+    pub utxo: ModelStats,
+}
+
+struct MadeBlock {
+    plan: BlockPlan,
+    txs: Vec<MadeTx>,
+    coinbase: MadeTx,
+    stale_coinbase: Option<MadeTx>,
+}
+
+/// Generates the chain and hands its blocks, the genesis block first, to `sink` in height order, each stale branch right
+/// after the block it competes with.
+///
+/// # Errors
+/// The first error of `sink`.
+pub fn generate<E: Send>(
+    spec: &ChainSpec,
+    mut sink: impl FnMut(GeneratedBlock) -> Result<(), E> + Send,
+) -> Result<Totals, E> {
+    let pool = &ScriptPool::new(spec.seed, spec.signed);
+    let threads = rayon::ThreadPoolBuilder::new()
+        .num_threads(spec.threads)
+        .build()
+        .expect("the machine can start threads");
+    let mut planner = Planner::new(spec, pool);
+    let mut maker = Maker::new(pool);
+    std::thread::scope(|scope| {
+        let (plans, planned) = sync_channel(AHEAD);
+        let (made, finished) = sync_channel::<MadeBlock>(AHEAD);
+        let planner = scope.spawn(|| {
+            let plans = plans;
+            while let Some(plan) = planner.next_block() {
+                if plans.send(plan).is_err() {
+                    break;
+                }
+            }
+            planner
+        });
+        let writer = scope.spawn(move || -> Result<Totals, E> {
+            let genesis = GeneratedBlock::genesis();
+            let mut totals =
+                Totals { blocks: 1, txs: 1, outputs: 1, hash: genesis.hash, ..Totals::default() };
+            totals.bytes = genesis.bytes.len() as u64;
+            sink(genesis)?;
+            for block in finished {
+                finish(&block, pool, &mut totals, &mut sink)?;
+                if !block.plan.is_tail {
+                    totals.before_tail = totals.hash;
+                }
+            }
+            Ok(totals)
+        });
+        for plan in planned {
+            let block = threads.install(|| make_block(&mut maker, plan));
+            if made.send(block).is_err() {
+                break;
+            }
+        }
+        drop(made);
+        let planner = planner.join().expect("planning does not panic");
+        let mut totals = writer.join().expect("assembling does not panic")?;
+        totals.utxo = ModelStats::of(planner.coins().map(|coin| {
+            let outpoint = OutPoint { txid: Txid(maker.txid(coin.slot)), vout: coin.vout };
+            let script = pool.script(coin.script).into_bytes();
+            (outpoint, ModelCoin { code: coin.code, amount: coin.amount as i64, script })
+        }));
+        Ok(totals)
+    })
+}
+
+fn make_block(maker: &mut Maker<'_>, plan: BlockPlan) -> MadeBlock {
+    let txs = maker.make(&plan);
+    let outputs: Vec<TxOut> = plan.coinbase.iter().map(|output| maker.output(output)).collect();
+    let mut tx = coinbase(plan.height, plan.extra_nonce, outputs);
+    if plan.commits || txs.iter().any(MadeTx::has_witness) {
+        commit_to_witnesses(&mut tx, txs.iter().map(|tx| tx.wtxid));
+    }
+    let mut made = MadeTx::new(&tx, Vec::new());
+    if plan.fill {
+        let counts = if txs.len() < 0xfc { 1 } else { 3 };
+        let weight = 4 * (80 + counts) + made.weight() + txs.iter().map(MadeTx::weight).sum::<u64>();
+        let spare = 4_000_000u64.saturating_sub(weight) / 4;
+        // Value 8, script length 3, opcode and push length 4: not for less than a length of two bytes needs.
+        if (300..MAX_PADDING).contains(&spare) {
+            let data = vec![0x42; spare as usize - 15];
+            let data = bitcoin::script::PushBytesBuf::try_from(data).expect("9,000 bytes can be pushed");
+            let script = Builder::new().push_opcode(bitcoin::opcodes::all::OP_RETURN).push_slice(data);
+            let at = plan.coinbase.len();
+            tx.output.insert(at, TxOut { value: Amount::ZERO, script_pubkey: script.into_script() });
+            made = MadeTx::new(&tx, Vec::new());
+        }
+    }
+    maker.publish(&plan.coinbase, made.txid);
+    let stale_coinbase = (plan.stale > 0).then(|| {
+        // Half of the block's transactions: those before them they may spend from are there, too.
+        let half = &txs[..txs.len() / 2];
+        stale_coinbase(maker, plan.height, plan.extra_nonce, half)
+    });
+    MadeBlock { plan, txs, coinbase: made, stale_coinbase }
+}
+
+fn stale_coinbase(maker: &Maker<'_>, height: u32, extra_nonce: u64, txs: &[MadeTx]) -> MadeTx {
+    let script = ScriptRef::new(Kind::P2wpkh, height as u16);
+    let output = maker.output(&crate::plan::OutputPlan { amount: subsidy(height), script, slot: None });
+    let mut tx = coinbase(height, !extra_nonce, vec![output]);
+    if txs.iter().any(MadeTx::has_witness) {
+        commit_to_witnesses(&mut tx, txs.iter().map(|tx| tx.wtxid));
+    }
+    MadeTx::new(&tx, Vec::new())
+}
+
+fn finish<E>(
+    made: &MadeBlock,
+    pool: &ScriptPool,
+    totals: &mut Totals,
+    sink: &mut impl FnMut(GeneratedBlock) -> Result<(), E>,
+) -> Result<(), E> {
+    let plan = &made.plan;
+    let header =
+        HeaderPlan { height: plan.height, prev: totals.hash, version: plan.version, time: plan.time };
+    let block = assemble(header, &made.coinbase, &made.txs, false);
+    let inputs = plan.txs.iter().map(|tx| tx.inputs.len() as u64).sum::<u64>();
+    let outputs = plan.txs.iter().map(|tx| tx.outputs.len() as u64).sum::<u64>();
+    let spent = plan.txs.iter().flat_map(|tx| &tx.inputs);
+    totals.witness_inputs += spent.filter(|input| pool.has_witness(input.coin.script)).count() as u64;
+    totals.height = plan.height;
+    totals.hash = block.hash;
+    totals.blocks += 1;
+    totals.txs += u64::from(block.txs);
+    totals.inputs += inputs;
+    // The coinbase may have outputs that are not planned: commitment and padding.
+    totals.outputs += outputs + output_count(&made.coinbase);
+    totals.bytes += block.bytes.len() as u64;
+    sink(block)?;
+    if let Some(coinbase) = &made.stale_coinbase {
+        let half = &made.txs[..made.txs.len() / 2];
+        let mut stale = assemble(header, coinbase, half, true);
+        for step in 1..=plan.stale {
+            let next = HeaderPlan {
+                height: plan.height + step,
+                prev: stale.hash,
+                version: plan.version,
+                time: plan.time + step * 600,
+            };
+            totals.stale_blocks += 1;
+            sink(stale)?;
+            if step == plan.stale {
+                break;
+            }
+            let empty = coinbase_only(next.height);
+            stale = assemble(next, &empty, &[], true);
+        }
+    }
+    Ok(())
+}
+
+fn coinbase_only(height: u32) -> MadeTx {
+    let script = Builder::new().push_opcode(bitcoin::opcodes::OP_TRUE).into_script();
+    let output = TxOut { value: Amount::from_sat(subsidy(height)), script_pubkey: script };
+    MadeTx::new(&coinbase(height, 0, vec![output]), Vec::new())
+}
+
+fn output_count(tx: &MadeTx) -> u64 {
+    let mut arena = wire::BlockArena::default();
+    arena.parse_tx(&tx.bytes).expect("we made it").output_count() as u64
+}

@@ -1,0 +1,133 @@
+//! `testkit chain`: writes a generated chain as a datadir that Bitcoin Core and the engine open.
+
+use clap::{Parser, Subcommand};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
+use testkit::{
+    ChainSpec,
+    datadir::{DatadirWriter, Layout, WriteError},
+    generate::generate,
+};
+
+/// Chains that look like Bitcoin's, from a seed.
+#[derive(Parser)]
+#[command(name = "testkit", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes a regtest chain as a Bitcoin Core datadir without a chainstate; prints what it holds as JSON.
+    Chain(ChainArgs),
+}
+
+#[derive(clap::Args)]
+struct ChainArgs {
+    /// The datadir; blocks go to DIR/regtest/blocks.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Everything follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bytes of block data, with suffix kB, MB, GB, KiB, MiB or GiB.
+    #[arg(long, default_value = "200MB", value_parser = parse_size)]
+    size: u64,
+    /// Height of the last block before the empty tail; by default as many as the size needs.
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
+    /// Coinbase-only blocks after that: with 2100 Core honours -assumevalid of a block beneath.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    empty_tail: u32,
+    /// Placeholders instead of signatures: faster, for runs that skip scripts.
+    #[arg(long)]
+    unsigned: bool,
+    /// Threads that make transactions; 0: as many as the machine has. The bytes are the same.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// The number of unspent coins to stay about below.
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    max_coins: u64,
+    /// No blk file grows to this size.
+    #[arg(long, default_value = "128MiB", value_parser = parse_size)]
+    file_size: u64,
+    /// Writes no block index: for a rebuild by scanning.
+    #[arg(long)]
+    no_index: bool,
+    /// Block files with an xor.dat (the default).
+    #[arg(long, overrides_with = "no_xor")]
+    xor: bool,
+    /// Block files as they were before xor.dat.
+    #[arg(long)]
+    no_xor: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let unit = match suffix.trim() {
+        "" | "B" => 1,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        other => return Err(format!("unknown unit `{other}`; use kB, MB, GB, KiB, MiB or GiB")),
+    };
+    let number: u64 = number.parse().map_err(|error| format!("{text}: {error}"))?;
+    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn chain(args: &ChainArgs) -> Result<(), WriteError> {
+    let started = Instant::now();
+    let spec = ChainSpec {
+        blocks: args.blocks,
+        empty_tail: args.empty_tail,
+        signed: !args.unsigned,
+        threads: args.threads,
+        max_coins: args.max_coins,
+        ..ChainSpec::new(args.seed, args.size)
+    };
+    let mut layout = Layout { file_size: args.file_size, index: !args.no_index, ..Layout::new(args.seed) };
+    if args.no_xor {
+        layout.xor_key = None;
+    }
+    let mut writer = DatadirWriter::create(&args.out, layout)?;
+    let totals = generate(&spec, |block| writer.push(block))?;
+    writer.finish()?;
+    let seconds = started.elapsed().as_secs_f64();
+    eprintln!(
+        "{:.1} MB in {seconds:.1} s, {:.1} MB/s",
+        totals.bytes as f64 / 1e6,
+        totals.bytes as f64 / 1e6 / seconds
+    );
+    let json = serde_json::json!({
+        "height": totals.height,
+        "hash": totals.hash.to_string(),
+        "hash_before_tail": totals.before_tail.to_string(),
+        "blocks": totals.blocks,
+        "stale_blocks": totals.stale_blocks,
+        "transactions": totals.txs,
+        "inputs": totals.inputs,
+        "witness_inputs": totals.witness_inputs,
+        "outputs": totals.outputs,
+        "txouts": totals.utxo.txouts,
+        "total_amount_sat": totals.utxo.total_amount,
+        "hash_serialized_3": totals.utxo.hash_hex(),
+        "bytes": totals.bytes,
+    });
+    println!("{json}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let Args { command: Command::Chain(args) } = Args::parse();
+    match chain(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testkit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Makes planned transactions: serialised, signed, hashed, with the undo data of what they spend. All threads.
+
+use crate::{
+    plan::{BlockPlan, OutputPlan, TxPlan},
+    scripts::{Prevout, ScriptPool},
+};
+use bitcoin::{
+    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid, Witness, absolute::LockTime,
+    consensus::Encodable, hashes::Hash, transaction::Version,
+};
+use digest::sha256::{Message, sha256d_many};
+use rayon::prelude::*;
+use wire::{
+    Coin,
+    coin::compress_amount,
+    read::{write_compact_size, write_var_int},
+};
+
+/// Transactions of the same depth that one thread makes at a time.
+const CHUNK: usize = 32;
+
+/// A transaction as a block holds it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MadeTx {
+    /// Serialised, with witness.
+    pub bytes: Vec<u8>,
+    /// Bytes without witness.
+    pub stripped_size: usize,
+    /// Internal byte order.
+    pub txid: [u8; 32],
+    /// Internal byte order.
+    pub wtxid: [u8; 32],
+    /// Undo data of its inputs: their number and the coins; empty for a coinbase.
+    pub undo: Vec<u8>,
+}
+
+impl MadeTx {
+    /// Serialises and hashes a transaction.
+    #[must_use]
+    pub fn new(tx: &Transaction, undo: Vec<u8>) -> Self {
+        let mut made = Self::serialised(tx, undo);
+        hash_all(std::slice::from_mut(&mut made));
+        made
+    }
+
+    fn serialised(tx: &Transaction, undo: Vec<u8>) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        tx.consensus_encode(&mut bytes).expect("a vector can be written to");
+        let witness: usize = tx.input.iter().map(|input| input.witness.size()).sum();
+        let has_witness = tx.input.iter().any(|input| !input.witness.is_empty());
+        let stripped_size = bytes.len() - if has_witness { witness + 2 } else { 0 };
+        Self { bytes, stripped_size, undo, ..Self::default() }
+    }
+
+    /// Whether it is serialised with a witness.
+    #[must_use]
+    pub fn has_witness(&self) -> bool {
+        self.stripped_size != self.bytes.len()
+    }
+
+    /// Weight units.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.stripped_size as u64 * 3 + self.bytes.len() as u64
+    }
+
+    fn txid_message(&self) -> Message<'_> {
+        let bytes = &self.bytes;
+        if !self.has_witness() {
+            return Message([bytes, &[], &[]]);
+        }
+        Message([&bytes[..4], &bytes[6..self.stripped_size - 4 + 2], &bytes[bytes.len() - 4..]])
+    }
+}
+
+fn hash_all(txs: &mut [MadeTx]) {
+    let mut ids = Vec::with_capacity(txs.len() * 2);
+    let messages: Vec<Message<'_>> = txs.iter().map(MadeTx::txid_message).collect();
+    sha256d_many(&messages, &mut ids);
+    let whole: Vec<Message<'_>> = txs.iter().map(|tx| Message([&tx.bytes, &[], &[]])).collect();
+    sha256d_many(&whole, &mut ids);
+    let (txids, wtxids) = ids.split_at(txs.len());
+    for (tx, (txid, wtxid)) in txs.iter_mut().zip(txids.iter().zip(wtxids)) {
+        (tx.txid, tx.wtxid) = (*txid, *wtxid);
+    }
+}
+
+/// Makes blocks in plan order; remembers the txids that later blocks spend from.
+#[derive(Debug)]
+pub struct Maker<'a> {
+    pool: &'a ScriptPool,
+    /// By slot.
+    txids: Vec<[u8; 32]>,
+}
+
+impl<'a> Maker<'a> {
+    /// Starts with no coin.
+    #[must_use]
+    pub const fn new(pool: &'a ScriptPool) -> Self {
+        Self { pool, txids: Vec::new() }
+    }
+
+    /// The txid that was written to a slot.
+    #[must_use]
+    pub fn txid(&self, slot: u32) -> [u8; 32] {
+        self.txids[slot as usize]
+    }
+
+    /// Makes the transactions of a block, in order, all but the coinbase. Runs on the current rayon pool.
+    #[must_use]
+    pub fn make(&mut self, plan: &BlockPlan) -> Vec<MadeTx> {
+        let mut made = vec![MadeTx::default(); plan.txs.len()];
+        let mut order: Vec<usize> = (0..plan.txs.len()).collect();
+        order.sort_by_key(|at| plan.txs[*at].depth);
+        for wave in order.chunk_by(|a, b| plan.txs[*a].depth == plan.txs[*b].depth) {
+            let make = |chunk: &[usize]| {
+                let mut txs: Vec<MadeTx> = chunk.iter().map(|at| self.make_tx(&plan.txs[*at])).collect();
+                hash_all(&mut txs);
+                txs
+            };
+            let done: Vec<Vec<MadeTx>> = wave.par_chunks(CHUNK).map(make).collect();
+            for (at, tx) in wave.iter().zip(done.into_iter().flatten()) {
+                self.publish(&plan.txs[*at].outputs, tx.txid);
+                made[*at] = tx;
+            }
+        }
+        made
+    }
+
+    /// Lets later transactions spend these outputs.
+    pub fn publish(&mut self, outputs: &[OutputPlan], txid: [u8; 32]) {
+        for slot in outputs.iter().filter_map(|output| output.slot) {
+            let slot = slot as usize;
+            if slot >= self.txids.len() {
+                self.txids.resize((slot + 1).next_power_of_two(), [0; 32]);
+            }
+            self.txids[slot] = txid;
+        }
+    }
+
+    fn make_tx(&self, plan: &TxPlan) -> MadeTx {
+        let mut tx = Transaction {
+            version: Version(plan.version),
+            lock_time: LockTime::from_consensus(plan.lock_time),
+            input: Vec::with_capacity(plan.inputs.len()),
+            output: plan.outputs.iter().map(|output| self.output(output)).collect(),
+        };
+        let mut undo = Vec::with_capacity(plan.inputs.len() * 28 + 1);
+        write_compact_size(&mut undo, plan.inputs.len() as u64);
+        let mut prevouts = Vec::with_capacity(plan.inputs.len());
+        let mut out = Vec::new();
+        for input in &plan.inputs {
+            let coin = &input.coin;
+            let txid = Txid::from_byte_array(self.txid(coin.slot));
+            tx.input.push(TxIn {
+                previous_output: OutPoint::new(txid, coin.vout),
+                script_sig: ScriptBuf::new(),
+                sequence: Sequence(input.sequence),
+                witness: Witness::new(),
+            });
+            out.clear();
+            write_var_int(&mut out, compress_amount(coin.amount));
+            self.pool.write_compressed(coin.script, &mut out);
+            Coin { code: coin.code, out: &out }.write_undo(&mut undo);
+            prevouts.push(Prevout { amount: coin.amount, script: coin.script });
+        }
+        self.pool.satisfy(&mut tx, &prevouts);
+        MadeTx::serialised(&tx, undo)
+    }
+
+    /// The output itself.
+    #[must_use]
+    pub fn output(&self, plan: &OutputPlan) -> TxOut {
+        TxOut { value: Amount::from_sat(plan.amount), script_pubkey: self.pool.script(plan.script) }
+    }
+}

@@ -1,0 +1,530 @@
+//! Plans a chain: which transactions each block has, what they spend, when, and how they are locked.
+//!
+//! Planning is one thread and needs no hash: coins are known by slots, so that making the transactions (signing, hashing)
+//! can go on in parallel behind it without changing a byte of the result.
+
+use crate::{
+    ChainSpec,
+    purse::{PlannedCoin, Purse},
+    rng::Rng,
+    scripts::{KEYS, Kind, ScriptPool, ScriptRef},
+};
+use std::collections::VecDeque;
+
+/// A coinbase can be spent this many blocks later (Core `COINBASE_MATURITY`).
+pub const COINBASE_MATURITY: u32 = 100;
+/// Blocks before this height only have a coinbase, so that coins mature.
+pub const FIRST_SPENDING_HEIGHT: u32 = 121;
+/// Time of the regtest genesis block.
+pub const GENESIS_TIME: u32 = 1_296_688_602;
+/// No block is later than this: 2026-10-01.
+const LAST_TIME: u32 = 1_790_812_800;
+/// Seconds between blocks.
+const SPACING: u32 = 600;
+/// Weight of the header, the counts and the largest coinbase we make.
+const RESERVED_WEIGHT: u64 = 3_400;
+/// What a full block is planned to weigh: all but what estimates may miss.
+const MAX_TARGET: u64 = 3_998_000;
+/// Signature operation cost a planned block stays below; the limit is 80,000.
+const SIGOP_BUDGET: u64 = 76_000;
+/// The longest chain of spends within a block.
+const MAX_DEPTH: u16 = 25;
+/// Ordinary blocks after the size is reached, so that no stale branch is as long as the chain.
+const LAST_BLOCKS: u32 = 6;
+/// Most inputs and outputs of a transaction.
+const MAX_INPUTS: u64 = 700;
+const MAX_OUTPUTS: u64 = 3_000;
+
+/// Kinds of outputs and how many of 1000 are of each: 85 % of inputs end up with a witness, as on mainnet.
+const SHARES: [(Kind, u64); 14] = [
+    (Kind::P2wpkh, 440),
+    (Kind::P2trKey, 210),
+    (Kind::P2trScript, 60),
+    (Kind::P2wsh, 70),
+    (Kind::P2shP2wpkh, 65),
+    (Kind::P2shP2wsh, 15),
+    (Kind::P2pkh, 90),
+    (Kind::P2pkhUncompressed, 6),
+    (Kind::P2shMultisig, 25),
+    (Kind::Multisig, 6),
+    (Kind::P2pk, 4),
+    (Kind::P2pkUncompressed, 2),
+    (Kind::Anyone, 3),
+    (Kind::Anchor, 4),
+];
+
+/// An input to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct InputPlan {
+    /// What it spends.
+    pub coin: PlannedCoin,
+    /// Its sequence number.
+    pub sequence: u32,
+}
+
+/// An output to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputPlan {
+    /// Satoshis.
+    pub amount: u64,
+    /// Its script.
+    pub script: ScriptRef,
+    /// Where its coin's txid goes, if it is a coin.
+    pub slot: Option<u32>,
+}
+
+/// A transaction to be made.
+#[derive(Clone, Debug, Default)]
+pub struct TxPlan {
+    /// Version.
+    pub version: i32,
+    /// Lock time.
+    pub lock_time: u32,
+    /// Inputs; empty for a coinbase.
+    pub inputs: Vec<InputPlan>,
+    /// Outputs.
+    pub outputs: Vec<OutputPlan>,
+    /// How many transactions of the same block must be made before it.
+    pub depth: u16,
+}
+
+/// A block to be made.
+#[derive(Clone, Debug, Default)]
+pub struct BlockPlan {
+    /// Height.
+    pub height: u32,
+    /// Header time.
+    pub time: u32,
+    /// Header version.
+    pub version: i32,
+    /// Outputs of the coinbase.
+    pub coinbase: Vec<OutputPlan>,
+    /// What the coinbase script holds after the height.
+    pub extra_nonce: u64,
+    /// Whether the coinbase commits to witnesses although it need not.
+    pub commits: bool,
+    /// Fill the block up to the last weight unit that a coinbase output can reach.
+    pub fill: bool,
+    /// All but the coinbase, in block order.
+    pub txs: Vec<TxPlan>,
+    /// Whether it belongs to the empty tail.
+    pub is_tail: bool,
+    /// Length of a stale branch that competes from this height on; 0 for none.
+    pub stale: u32,
+}
+
+/// Plans block after block.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    spec: &'a ChainSpec,
+    pool: &'a ScriptPool,
+    rng: Rng,
+    purse: Purse,
+    /// Coinbase coins that are too young, with the height at which they can be spent.
+    immature: VecDeque<(u32, PlannedCoin)>,
+    /// Coins that no planned transaction spends.
+    kept: Vec<PlannedCoin>,
+    free_slots: Vec<u32>,
+    slots: u32,
+    /// Header times by height.
+    times: Vec<u32>,
+    outputs: u64,
+    bytes: u64,
+    /// Height of the last ordinary block, once it is known.
+    end: Option<u32>,
+}
+
+/// What a block under construction has used up.
+#[derive(Default)]
+struct Usage {
+    weight: u64,
+    sigops: u64,
+    fees: u64,
+    /// Coins this block made, each with its transaction's depth.
+    fresh: Vec<(PlannedCoin, u16)>,
+    /// Slots of coins this block spent: reused from the next block on.
+    freed: Vec<u32>,
+}
+
+impl<'a> Planner<'a> {
+    /// Starts after the genesis block.
+    #[must_use]
+    pub fn new(spec: &'a ChainSpec, pool: &'a ScriptPool) -> Self {
+        Self {
+            spec,
+            pool,
+            rng: Rng::new(spec.seed, "plan"),
+            purse: Purse::default(),
+            immature: VecDeque::new(),
+            kept: Vec::new(),
+            free_slots: Vec::new(),
+            slots: 0,
+            times: vec![GENESIS_TIME],
+            outputs: 0,
+            bytes: 0,
+            end: spec.blocks,
+        }
+    }
+
+    /// All coins that are unspent after the last planned block.
+    pub fn coins(&self) -> impl Iterator<Item = &PlannedCoin> {
+        self.purse.iter().chain(self.immature.iter().map(|(_, coin)| coin)).chain(&self.kept)
+    }
+
+    /// How many slots the plan has used.
+    #[must_use]
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Median time of the eleven blocks up to `height`.
+    fn median_time_past(&self, height: u32) -> u32 {
+        let from = (height as usize).saturating_sub(10);
+        let mut last = self.times[from..=height as usize].to_vec();
+        last.sort_unstable();
+        last[last.len() / 2]
+    }
+
+    /// Plans the next block; `None` once the chain is as long or as large as wanted.
+    pub fn next_block(&mut self) -> Option<BlockPlan> {
+        let height = self.times.len() as u32;
+        let is_tail = self.end.is_some_and(|end| height > end);
+        if self.end.is_some_and(|end| height > end + self.spec.empty_tail) {
+            return None;
+        }
+        self.mature(height);
+        let mut usage = Usage { weight: RESERVED_WEIGHT, ..Usage::default() };
+        let mut plan = BlockPlan { height, time: self.next_time(height), is_tail, ..BlockPlan::default() };
+        plan.version =
+            if self.rng.chance(1, 10) { 0x2000_0000 | self.rng.below(1 << 16) as i32 } else { 0x2000_0000 };
+        if !is_tail && height >= FIRST_SPENDING_HEIGHT && !self.rng.chance(1, 80) {
+            let target = self.target_weight();
+            plan.fill = target >= MAX_TARGET;
+            self.plan_txs(&mut plan, &mut usage, target);
+        }
+        self.plan_coinbase(&mut plan, &mut usage);
+        for (coin, _) in usage.fresh {
+            self.purse.add(coin, &mut self.rng);
+        }
+        self.free_slots.append(&mut usage.freed);
+        self.times.push(plan.time);
+        // Weight is about 2.5 times the size of such blocks.
+        self.bytes += usage.weight * 2 / 5;
+        if self.end.is_none() && self.bytes >= self.spec.bytes {
+            self.end = Some(height + LAST_BLOCKS);
+        }
+        let goes_on = self.end.is_none_or(|end| height + LAST_BLOCKS <= end);
+        if self.spec.stale && goes_on && height > 2 && self.rng.chance(1, 25) {
+            plan.stale = self.rng.heavy(30, 3) as u32;
+        }
+        Some(plan)
+    }
+
+    fn mature(&mut self, height: u32) {
+        while self.immature.front().is_some_and(|(mature, _)| *mature <= height) {
+            if let Some((_, coin)) = self.immature.pop_front() {
+                self.purse.add(coin, &mut self.rng);
+            }
+        }
+    }
+
+    /// Times go back now and then, but never to the median of the eleven before.
+    fn next_time(&mut self, height: u32) -> u32 {
+        let spacing = SPACING.min((LAST_TIME - GENESIS_TIME) / (self.spec.blocks.unwrap_or(0) + 1));
+        let jitter = if height > 12 { self.rng.below(u64::from(spacing) * 4) as u32 } else { spacing * 2 };
+        GENESIS_TIME + height * spacing + jitter
+    }
+
+    fn target_weight(&mut self) -> u64 {
+        let most = self.spec.max_block_weight.min(MAX_TARGET);
+        let bytes = match self.spec.blocks {
+            Some(blocks) => self.spec.bytes / u64::from(blocks.saturating_sub(FIRST_SPENDING_HEIGHT).max(1)),
+            None => self.spec.bytes / 60,
+        };
+        let mean = (bytes * 5 / 2).max(20_000);
+        if mean >= MAX_TARGET {
+            // As on mainnet: most blocks are full.
+            let full = self.rng.chance(85, 100);
+            return if full { most } else { 400_000 + self.rng.below(most.saturating_sub(400_000)) };
+        }
+        (mean / 2 + self.rng.below(mean)).min(most)
+    }
+
+    fn plan_txs(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64) {
+        let mtp = self.median_time_past(plan.height - 1);
+        // Weight that no transaction fits in any more ends the block; a large one that does not fit is given back.
+        let mut misses = 0;
+        while usage.weight + 800 < target && misses < 4 {
+            if self.purse.len() + usage.fresh.len() < 2 {
+                break;
+            }
+            if !self.plan_tx(plan, usage, target, mtp) {
+                misses += 1;
+            }
+        }
+    }
+
+    /// Plans one transaction; false if it did not fit.
+    fn plan_tx(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64, mtp: u32) -> bool {
+        let grow = (self.purse.len() as u64) < self.wanted_coins();
+        let (inputs, outputs) = self.shape(grow);
+        let mut tx = TxPlan { version: self.version(), ..TxPlan::default() };
+        let mut weight = 4 * (10 + 4) + 2;
+        let mut sigops = 0;
+        while (tx.inputs.len() as u64) < inputs {
+            let Some((coin, depth)) = self.take_coin(usage, plan.height) else { break };
+            let (input_weight, input_sigops) = self.input_cost(coin.script);
+            weight += input_weight;
+            sigops += input_sigops;
+            tx.depth = tx.depth.max(depth);
+            tx.inputs.push(InputPlan { coin, sequence: 0 });
+        }
+        let total: u64 = tx.inputs.iter().map(|input| input.coin.amount).sum();
+        // A coin of less than a few hundred satoshis is not worth its fee: keep amounts above that.
+        let outputs = outputs.min(total / 1_500).max(1);
+        self.plan_outputs(&mut tx, outputs);
+        for output in &tx.outputs {
+            let (output_weight, output_sigops) = self.output_cost(output.script);
+            weight += output_weight;
+            sigops += output_sigops;
+        }
+        if usage.weight + weight > target || usage.sigops + sigops > SIGOP_BUDGET || tx.inputs.is_empty() {
+            for input in tx.inputs {
+                self.purse_or_fresh(usage, input.coin, plan.height);
+            }
+            return false;
+        }
+        let rate = self.rng.heavy(60, 60);
+        let fee = (weight * rate / 4).min(total / 100);
+        self.split(&mut tx, total - fee);
+        self.plan_locks(&mut tx, plan.height, mtp);
+        self.keep_outputs(&mut tx, plan.height, usage);
+        usage.freed.extend(tx.inputs.iter().map(|input| input.coin.slot));
+        usage.weight += weight;
+        usage.sigops += sigops;
+        usage.fees += fee;
+        plan.txs.push(tx);
+        true
+    }
+
+    /// How many coins there should be by now: one output of nine stays, up to the bound.
+    fn wanted_coins(&self) -> u64 {
+        (self.outputs / 9).clamp(400, self.spec.max_coins)
+    }
+
+    /// How many inputs and outputs the next transaction has.
+    fn shape(&mut self, grow: bool) -> (u64, u64) {
+        let rng = &mut self.rng;
+        if grow {
+            let doubling = if rng.chance(1, 8) { 75 } else { 30 };
+            return (rng.heavy(25, MAX_INPUTS), 1 + rng.heavy(doubling, MAX_OUTPUTS));
+        }
+        let outputs = match rng.below(100) {
+            0..25 => 1,
+            25..85 => 2,
+            _ => 1 + rng.heavy(42, MAX_OUTPUTS),
+        };
+        let doubling = if rng.chance(1, 80) { 80 } else { 36 };
+        (rng.heavy(doubling, MAX_INPUTS), outputs)
+    }
+
+    fn version(&mut self) -> i32 {
+        match self.rng.below(100) {
+            0..18 => 1,
+            18..99 => 2,
+            _ => 3,
+        }
+    }
+
+    fn take_coin(&mut self, usage: &mut Usage, height: u32) -> Option<(PlannedCoin, u16)> {
+        let from_block = self.purse.is_empty() || self.rng.chance(10, 100);
+        if from_block && !usage.fresh.is_empty() {
+            let at = self.rng.below(usage.fresh.len() as u64) as usize;
+            if usage.fresh[at].1 < MAX_DEPTH {
+                let (coin, depth) = usage.fresh.swap_remove(at);
+                debug_assert_eq!(coin.height(), height);
+                return Some((coin, depth + 1));
+            }
+        }
+        self.purse.take(&mut self.rng).map(|coin| (coin, 0))
+    }
+
+    /// Gives back a coin that a transaction took and then did not fit.
+    fn purse_or_fresh(&mut self, usage: &mut Usage, coin: PlannedCoin, height: u32) {
+        if coin.height() == height {
+            // Its depth is not known any more; the greatest keeps it for later blocks.
+            usage.fresh.push((coin, MAX_DEPTH));
+        } else {
+            self.purse.add(coin, &mut self.rng);
+        }
+    }
+
+    fn input_cost(&self, script: ScriptRef) -> (u64, u64) {
+        match script {
+            ScriptRef::Pool(number) => {
+                let entry = self.pool.entry(number);
+                (entry.input_weight, entry.input_sigops)
+            }
+            _ => (41 * 4 + 1, 0),
+        }
+    }
+
+    fn output_cost(&self, script: ScriptRef) -> (u64, u64) {
+        match script {
+            ScriptRef::Pool(number) => {
+                let entry = self.pool.entry(number);
+                (4 * (9 + entry.script.len() as u64), entry.output_sigops)
+            }
+            ScriptRef::Bulky { len, .. } => (4 * (12 + u64::from(len)), 0),
+            ScriptRef::Data { len, .. } => (4 * (14 + u64::from(len)), 0),
+        }
+    }
+
+    fn output_script(&mut self) -> ScriptRef {
+        let salt = self.rng.below(1 << 16) as u16;
+        match self.rng.below(100_000) {
+            0..4_000 => ScriptRef::Data { len: 2 + self.rng.below(75) as u16, salt },
+            4_000..4_010 => ScriptRef::Data { len: 0, salt },
+            // Longer than a script that can be run.
+            4_010..4_012 => ScriptRef::Data { len: 10_000 + self.rng.below(2_000) as u16, salt },
+            4_012..4_100 => ScriptRef::Bulky { len: 40 + self.rng.below(600) as u16, salt },
+            4_100..4_104 => ScriptRef::Bulky { len: 9_000 + self.rng.below(1_000) as u16, salt },
+            _ => self.pool_script(),
+        }
+    }
+
+    fn pool_script(&mut self) -> ScriptRef {
+        let mut pick = self.rng.below(SHARES.iter().map(|(_, share)| share).sum());
+        let key = self.rng.below(KEYS.into()) as u16;
+        for (kind, share) in SHARES {
+            if pick < share {
+                return ScriptRef::new(kind, key);
+            }
+            pick -= share;
+        }
+        ScriptRef::new(Kind::P2wpkh, key)
+    }
+
+    fn plan_outputs(&mut self, tx: &mut TxPlan, count: u64) {
+        for left in (0..count).rev() {
+            // The last one takes the change, which data would burn.
+            let script = if left == 0 { self.pool_script() } else { self.output_script() };
+            tx.outputs.push(OutputPlan { amount: 0, script, slot: None });
+        }
+    }
+
+    /// Shares `total` among the outputs: unevenly, with round amounts among them.
+    fn split(&mut self, tx: &mut TxPlan, total: u64) {
+        let mut left = total;
+        let mut count = tx.outputs.len() as u64;
+        for output in &mut tx.outputs {
+            let is_data = matches!(output.script, ScriptRef::Data { .. });
+            let mut amount = match count {
+                1 => left,
+                _ if is_data => 0,
+                _ => self.rng.below(left * 3 / 2 / count + 1),
+            };
+            if count > 1 && self.rng.chance(1, 3) {
+                let unit = 10u64.pow(self.rng.below(6) as u32 + 2);
+                amount -= if amount > unit { amount % unit } else { 0 };
+            }
+            output.amount = amount;
+            left -= amount;
+            count -= 1;
+        }
+    }
+
+    /// Lock time and sequences, satisfied in this block; a good part of them would not be one block earlier.
+    fn plan_locks(&mut self, tx: &mut TxPlan, height: u32, mtp: u32) {
+        tx.lock_time = match self.rng.below(100) {
+            0..5 => height - 1,
+            5..15 => height - 1 - self.rng.below(u64::from(height).min(10)) as u32,
+            15..17 => mtp - 1,
+            17..19 => mtp - 1 - self.rng.below(100_000) as u32,
+            _ => 0,
+        };
+        let common =
+            [0xffff_fffd, 0xffff_fffd, 0xffff_fffd, 0xffff_ffff, 0xffff_fffe][self.rng.below(5) as usize];
+        for at in 0..tx.inputs.len() {
+            tx.inputs[at].sequence = match self.rng.below(200) {
+                0..6 => self.relative_height(height - tx.inputs[at].coin.height()),
+                6..8 => self.relative_time(tx.inputs[at].coin.height(), mtp),
+                // Bit 31 turns the relative lock off, whatever the rest says.
+                8 => 1 << 31 | self.rng.below(1 << 31) as u32,
+                _ => common,
+            };
+        }
+    }
+
+    fn relative_height(&mut self, age: u32) -> u32 {
+        let most = age.min(0xffff);
+        if self.rng.chance(1, 2) { most } else { self.rng.below(u64::from(most) + 1) as u32 }
+    }
+
+    fn relative_time(&mut self, coin_height: u32, mtp: u32) -> u32 {
+        let coin_time = self.median_time_past(coin_height.saturating_sub(1));
+        let most = (mtp.saturating_sub(coin_time) >> 9).min(0xffff);
+        1 << 22 | if self.rng.chance(1, 2) { most } else { self.rng.below(u64::from(most) + 1) as u32 }
+    }
+
+    fn keep_outputs(&mut self, tx: &mut TxPlan, height: u32, usage: &mut Usage) {
+        self.outputs += tx.outputs.len() as u64;
+        for (vout, output) in tx.outputs.iter_mut().enumerate() {
+            if let Some(coin) = self.new_coin(output, vout, height << 1) {
+                usage.fresh.push((coin, tx.depth));
+            }
+        }
+    }
+
+    fn new_coin(&mut self, output: &mut OutputPlan, vout: usize, code: u32) -> Option<PlannedCoin> {
+        if matches!(output.script, ScriptRef::Data { .. }) {
+            return None;
+        }
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        });
+        output.slot = Some(slot);
+        Some(PlannedCoin { slot, vout: vout as u32, amount: output.amount, code, script: output.script })
+    }
+
+    fn plan_coinbase(&mut self, plan: &mut BlockPlan, usage: &mut Usage) {
+        let height = plan.height;
+        let reserved = height <= self.spec.reserved;
+        plan.extra_nonce = self.rng.next_u64();
+        plan.commits = self.rng.chance(1, 2);
+        let reward = subsidy(height) + usage.fees;
+        // Some miners claimed less than they could.
+        let claimed = if self.rng.chance(1, 50) { reward - self.rng.below(reward / 2 + 1) } else { reward };
+        let count = if reserved { 1 } else { 1 + self.rng.heavy(20, 8) / 2 };
+        let mut left = claimed;
+        for output in 0..count {
+            let script = match height {
+                _ if reserved => ScriptRef::new(Kind::Anyone, 0),
+                0..60 => ScriptRef::new(
+                    if height.is_multiple_of(3) { Kind::P2pk } else { Kind::P2pkUncompressed },
+                    height as u16,
+                ),
+                _ => self.pool_script(),
+            };
+            let amount = if output + 1 == count { left } else { self.rng.below(left + 1) };
+            left -= amount;
+            let mut output_plan = OutputPlan { amount, script, slot: None };
+            if let Some(coin) = self.new_coin(&mut output_plan, output as usize, height << 1 | 1) {
+                if reserved {
+                    self.kept.push(coin);
+                } else {
+                    self.immature.push_back((height + COINBASE_MATURITY, coin));
+                }
+            }
+            plan.coinbase.push(output_plan);
+        }
+    }
+}
+
+/// What a regtest block may create (halved each 150 blocks).
+#[must_use]
+pub const fn subsidy(height: u32) -> u64 {
+    let halvings = height / 150;
+    if halvings >= 64 { 0 } else { 5_000_000_000 >> halvings }
+}

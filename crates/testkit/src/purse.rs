@@ -1,0 +1,121 @@
+//! The generator's unspent coins, arranged so that most spends take recent coins and some take very old ones.
+//!
+//! New coins enter level 0. A level that is full lets random coins down to the next one, four times as large, so a coin's
+//! level is about the logarithm of its age. A spend picks a level (the upper ones more often), then any coin in it. All
+//! of that is constant time, and the ages come out with the heavy tail that real spends have.
+
+use crate::{rng::Rng, scripts::ScriptRef};
+
+/// Coins in level 0; each further level holds four times as many.
+const FIRST_LEVEL: usize = 512;
+
+/// A coin as the planner knows it: all but its txid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedCoin {
+    /// Where the txid will be written once its transaction is made.
+    pub slot: u32,
+    /// Index among the outputs of its transaction.
+    pub vout: u32,
+    /// Satoshis.
+    pub amount: u64,
+    /// height * 2 + coinbase.
+    pub code: u32,
+    /// Its script.
+    pub script: ScriptRef,
+}
+
+impl PlannedCoin {
+    /// Height of the block that makes it.
+    #[must_use]
+    pub const fn height(&self) -> u32 {
+        self.code >> 1
+    }
+}
+
+/// The coins that may be spent.
+#[derive(Clone, Debug, Default)]
+pub struct Purse {
+    levels: Vec<Vec<PlannedCoin>>,
+    len: usize,
+}
+
+impl Purse {
+    /// How many coins there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All coins, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &PlannedCoin> {
+        self.levels.iter().flatten()
+    }
+
+    /// Adds a coin of the newest block.
+    pub fn add(&mut self, coin: PlannedCoin, rng: &mut Rng) {
+        self.len += 1;
+        let mut moved = coin;
+        let mut capacity = FIRST_LEVEL;
+        for level in &mut self.levels {
+            if level.len() < capacity {
+                level.push(moved);
+                return;
+            }
+            let at = rng.below(level.len() as u64) as usize;
+            moved = std::mem::replace(&mut level[at], moved);
+            capacity *= 4;
+        }
+        self.levels.push(vec![moved]);
+    }
+
+    /// Takes a coin.
+    pub fn take(&mut self, rng: &mut Rng) -> Option<PlannedCoin> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut level = 0;
+        while level + 1 < self.levels.len() && (self.levels[level].is_empty() || rng.chance(45, 100)) {
+            level += 1;
+        }
+        if self.levels[level].is_empty() {
+            level = self.levels.iter().position(|level| !level.is_empty())?;
+        }
+        let coins = &mut self.levels[level];
+        let at = rng.below(coins.len() as u64) as usize;
+        self.len -= 1;
+        Some(coins.swap_remove(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripts::Kind;
+
+    #[test]
+    fn ages_have_a_heavy_tail_and_no_coin_is_lost() {
+        let mut rng = Rng::new(1, "purse");
+        let mut purse = Purse::default();
+        let mut ages = Vec::new();
+        for height in 0..2_000u32 {
+            for vout in 0..20 {
+                let script = ScriptRef::new(Kind::P2wpkh, 0);
+                purse.add(PlannedCoin { slot: 0, vout, amount: 1, code: height * 2, script }, &mut rng);
+            }
+            for _ in 0..15 {
+                ages.push(height - purse.take(&mut rng).unwrap().height());
+            }
+        }
+        assert_eq!(purse.len(), 2_000 * 5);
+        assert_eq!(purse.iter().count(), purse.len());
+        ages.sort_unstable();
+        assert!(ages[ages.len() / 2] < 60, "median age {}", ages[ages.len() / 2]);
+        assert!(ages[ages.len() * 99 / 100] > 500);
+    }
+}
