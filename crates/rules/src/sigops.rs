@@ -50,7 +50,7 @@ pub fn accurate(script: &[u8]) -> u32 {
 /// Legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
 #[must_use]
 pub fn legacy_of_tx(tx: &TxView<'_>) -> u32 {
-    let inputs: u32 = tx.inputs().map(|input| legacy(input.script_sig())).sum();
+    let inputs: u32 = tx.inputs().map(|input| count::<false>(input.script_sig())).sum();
     inputs + tx.outputs().map(|output| legacy(output.script_pubkey())).sum::<u32>()
 }
 
@@ -86,7 +86,14 @@ fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
     let mut total = 0;
     let mut last = OP_INVALIDOPCODE;
     let mut rest = script;
-    while let Some((opcode, _, after)) = next_op(rest) {
+    loop {
+        // Short pushes are nearly all there is.
+        if let Some(&len @ 1..OP_PUSHDATA1) = rest.first() {
+            let Some(after) = rest.get(1 + len as usize..) else { return total };
+            (last, rest) = (len, after);
+            continue;
+        }
+        let Some((opcode, _, after)) = next_op(rest) else { return total };
         match opcode {
             OP_CHECKSIG | OP_CHECKSIGVERIFY => total += 1,
             OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => {
@@ -95,10 +102,8 @@ fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
             }
             _ => {}
         }
-        last = opcode;
-        rest = after;
+        (last, rest) = (opcode, after);
     }
-    total
 }
 
 /// The last item that a script of pushes alone pushes: the script that a P2SH spend reveals. OP_1NEGATE,
