@@ -1,0 +1,153 @@
+//! The command line: one definition per flag, which gives parser and help.
+
+use crate::progress::Style;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use engine::{Height, Network, ReindexOptions, StatsOptions};
+use std::{num::NonZeroUsize, path::PathBuf, thread};
+
+/// Rebuilds a Bitcoin Core chainstate from its block files.
+#[derive(Parser, Debug)]
+#[command(version, about, after_help = EXIT_CODES)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 our own fault; 2 usage; 3 the chain breaks a consensus rule; 4 damaged or missing files;
+5 the environment (locked, no space, no permission); 130 interrupted.";
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Rebuild the chainstate from blocks and undo data, and put it in place of the old one
+    Reindex(ReindexArgs),
+    /// Look at a UTXO set
+    Utxo {
+        #[command(subcommand)]
+        command: UtxoCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum UtxoCommand {
+    /// Say of the chainstate on disk what Bitcoin Core's gettxoutsetinfo says
+    Stats(StatsArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct DatadirArgs {
+    /// Bitcoin Core's data directory (the one that has `blocks`, or the networks' folders)
+    #[arg(long, value_name = "DIR")]
+    pub datadir: PathBuf,
+
+    /// Network, by Core's names: main, test, testnet4, signet, regtest
+    #[arg(long, default_value_t = Network::Main)]
+    pub chain: Network,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ReindexArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Rebuild the UTXO set as it was after this block
+    #[arg(long, value_name = "N")]
+    pub stop_at_height: Option<u32>,
+
+    /// Leave the datadir as it is and write into this one
+    #[arg(long, value_name = "DIR2")]
+    pub output: Option<PathBuf>,
+
+    /// Do not trust the block index: find blocks and undo data in their files, and write a new index too
+    #[arg(long)]
+    pub scan: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Compute MuHash3072 too (about 3 microseconds a coin)
+    #[arg(long)]
+    pub muhash: bool,
+}
+
+impl DatadirArgs {
+    fn threads(&self) -> NonZeroUsize {
+        self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+impl ReindexArgs {
+    /// What the engine is asked to do.
+    pub fn options(&self) -> ReindexOptions {
+        ReindexOptions {
+            stop_at_height: self.stop_at_height.map(Height),
+            output: self.output.clone(),
+            scan: self.scan,
+            threads: self.datadir.threads(),
+            ..ReindexOptions::new(&self.datadir.datadir, self.datadir.chain)
+        }
+    }
+}
+
+impl StatsArgs {
+    /// What the engine is asked to tell.
+    pub fn options(&self) -> StatsOptions {
+        StatsOptions {
+            datadir: self.datadir.datadir.clone(),
+            network: self.datadir.chain,
+            threads: self.datadir.threads(),
+            muhash: self.muhash,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_mean_what_the_engine_does() {
+        let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o --scan --json";
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        let Command::Reindex(args) = args.command else { panic!("reindex") };
+        let options = args.options();
+        assert_eq!((options.network, options.threads.get()), (Network::Test, 3));
+        assert_eq!((options.stop_at_height, options.scan, args.datadir.json), (Some(Height(7)), true, true));
+        assert_eq!(options.output.as_deref(), Some("o".as_ref()));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "peregrine",
+            "peregrine reindex",
+            "peregrine reindex --datadir d --chain mainnet",
+            "peregrine reindex --datadir d --threads 0",
+            "peregrine reindex --datadir d --stop-at-height -1",
+            "peregrine utxo stats",
+        ] {
+            assert!(Args::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

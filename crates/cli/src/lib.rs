@@ -1,1 +1,0 @@
-//! (room to be furnished)

@@ -1,0 +1,216 @@
+//! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
+
+use engine::{Error, ErrorKind, ReindexReport, Stage, UtxoStatsReport, hex_reversed};
+use serde::Serialize;
+
+/// What scripts get in this version.
+const SCRIPTS: &str = "not checked";
+
+#[derive(Serialize)]
+struct ReindexJson<'a> {
+    chain: &'static str,
+    height: u32,
+    hash: String,
+    blocks: u64,
+    transactions: u64,
+    inputs: u64,
+    outputs_created: u64,
+    txouts: u64,
+    total_amount_sat: i64,
+    hash_serialized_3: String,
+    scripts: &'static str,
+    engine: &'static str,
+    threads: usize,
+    seconds: f64,
+    block_bytes: u64,
+    peak_memory_bytes: Option<u64>,
+    bound_by: &'a str,
+    sha256: &'a str,
+    chainstate: String,
+    stages: Vec<StageJson>,
+}
+
+#[derive(Serialize)]
+struct StageJson {
+    stage: &'static str,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct FailureJson {
+    error: ErrorJson,
+}
+
+#[derive(Serialize)]
+struct ErrorJson {
+    kind: &'static str,
+    height: Option<u32>,
+    block_hash: Option<String>,
+    txid: Option<String>,
+    rule: Option<&'static str>,
+    core: Option<String>,
+    file: Option<String>,
+    offset: Option<u64>,
+    detail: String,
+}
+
+#[derive(Serialize)]
+struct StatsJson {
+    height: Option<u32>,
+    bestblock: String,
+    txouts: u64,
+    transactions: u64,
+    bogosize: u64,
+    total_amount_sat: i64,
+    hash_serialized_3: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    muhash: Option<String>,
+}
+
+pub fn reindex_json(report: &ReindexReport) -> String {
+    json(&ReindexJson {
+        chain: report.network.name(),
+        height: report.height.0,
+        hash: report.hash.to_string(),
+        blocks: report.counts.blocks,
+        transactions: report.counts.transactions,
+        inputs: report.counts.inputs,
+        outputs_created: report.counts.outputs,
+        txouts: report.txouts,
+        total_amount_sat: report.total_amount.0,
+        hash_serialized_3: hex_reversed(&report.hash_serialized_3),
+        scripts: SCRIPTS,
+        engine: report.engine,
+        threads: report.threads,
+        seconds: report.elapsed.as_secs_f64(),
+        block_bytes: report.counts.block_bytes,
+        peak_memory_bytes: report.peak_memory_bytes,
+        bound_by: report.bound_by,
+        sha256: report.sha256_kernel,
+        chainstate: report.chainstate.display().to_string(),
+        stages: report
+            .stages
+            .iter()
+            .map(|&(stage, time)| StageJson { stage: stage.name(), seconds: time.as_secs_f64() })
+            .collect(),
+    })
+}
+
+pub fn reindex_text(report: &ReindexReport) -> String {
+    let counts = &report.counts;
+    let seconds = report.elapsed.as_secs_f64();
+    let stages: Vec<String> =
+        report.stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64())).collect();
+    let memory =
+        report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let busy: Vec<&str> = report
+        .stages
+        .iter()
+        .map(|(stage, _)| *stage)
+        .filter(|&stage| stage != Stage::Judge)
+        .map(Stage::name)
+        .collect();
+    debug_assert!(!busy.is_empty());
+    format!(
+        "chainstate of {} at height {} is in {}\n\
+         block              {}\n\
+         coins              {} ({} BTC)\n\
+         hash_serialized_3  {}\n\
+         checked            headers, proof of work, every block and transaction rule, amounts, maturity, locks, sigops:\n\
+         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({})\n\
+         not checked        scripts and signatures (as bitcoind under assumevalid)\n\
+         time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
+         \x20                  {} (read, check and settle run side by side: summed over threads)\n\
+         peak memory        {memory}",
+        report.network.name(),
+        report.height,
+        report.chainstate.display(),
+        report.hash,
+        report.txouts,
+        btc(report.total_amount.0),
+        hex_reversed(&report.hash_serialized_3),
+        counts.blocks,
+        counts.transactions,
+        counts.inputs,
+        report.engine,
+        counts.block_bytes as f64 / 1e6 / seconds.max(1e-9),
+        report.threads,
+        report.bound_by,
+        stages.join(", "),
+    )
+}
+
+pub fn stats_json(stats: &UtxoStatsReport) -> String {
+    json(&StatsJson {
+        height: stats.height.map(|height| height.0),
+        bestblock: stats.best_block.to_string(),
+        txouts: stats.txouts,
+        transactions: stats.transactions,
+        bogosize: stats.bogosize,
+        total_amount_sat: stats.total_amount.0,
+        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
+        muhash: stats.muhash.as_ref().map(hex_reversed),
+    })
+}
+
+pub fn stats_text(stats: &UtxoStatsReport) -> String {
+    let mut text = format!(
+        "height             {}\n\
+         best block         {}\n\
+         coins              {} of {} transactions\n\
+         amount             {} BTC\n\
+         bogosize           {}\n\
+         hash_serialized_3  {}",
+        stats.height.map_or("unknown (not in the block index)".to_owned(), |height| height.to_string()),
+        stats.best_block,
+        stats.txouts,
+        stats.transactions,
+        btc(stats.total_amount.0),
+        stats.bogosize,
+        hex_reversed(&stats.hash_serialized_3),
+    );
+    if let Some(muhash) = &stats.muhash {
+        text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
+    }
+    text
+}
+
+pub fn failure_json(error: &Error) -> String {
+    json(&FailureJson {
+        error: ErrorJson {
+            kind: kind_name(error.kind),
+            height: error.height.map(|height| height.0),
+            block_hash: error.block_hash.map(|hash| hash.to_string()),
+            txid: error.txid.map(|txid| txid.to_string()),
+            rule: error.rule,
+            core: error.core.as_ref().map(ToString::to_string),
+            file: error.file.as_ref().map(|file| file.display().to_string()),
+            offset: error.offset,
+            detail: error.detail.clone(),
+        },
+    })
+}
+
+fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Usage => "usage",
+        ErrorKind::Consensus => "consensus",
+        ErrorKind::Damaged => "damaged",
+        ErrorKind::Environment => "environment",
+        ErrorKind::Interrupted => "interrupted",
+        _ => "internal",
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":{{\"detail\":\"{error}\"}}}}"))
+}
+
+fn btc(sats: i64) -> String {
+    format!(
+        "{}{}.{:08}",
+        if sats < 0 { "-" } else { "" },
+        sats.unsigned_abs() / 100_000_000,
+        sats.unsigned_abs() % 100_000_000
+    )
+}

@@ -1,0 +1,183 @@
+//! One error for the whole engine: what kind of wrong it is, where, by which rule, and what to do.
+
+use disk::{DiskError, fs::FileError, leveldb::LevelDbError};
+use rules::Violation;
+use std::{borrow::Cow, fmt, io, path::PathBuf};
+use wire::{BlockHash, Height, Txid};
+
+/// The kinds of wrong a user must tell apart; the CLI gives each its own exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request makes no sense for this datadir (a height above the tip, a wrong network).
+    Usage,
+    /// A block breaks a consensus rule: Bitcoin Core refuses the chain too.
+    Consensus,
+    /// Files are damaged or missing.
+    Damaged,
+    /// The machine refuses: locked, no space, no permission, an I/O error.
+    Environment,
+    /// The caller asked to stop.
+    Interrupted,
+    /// Our own fault: an invariant of ours does not hold.
+    Internal,
+}
+
+/// What went wrong, with every fact that is known about the place.
+#[derive(Clone, Debug)]
+pub struct Error {
+    /// What kind of wrong.
+    pub kind: ErrorKind,
+    /// Height of the block it is about.
+    pub height: Option<Height>,
+    /// Hash of the block it is about.
+    pub block_hash: Option<BlockHash>,
+    /// The transaction that breaks the rule.
+    pub txid: Option<Txid>,
+    /// Id of the broken rule (`docs/rules.md`).
+    pub rule: Option<&'static str>,
+    /// Bitcoin Core's reject string for it.
+    pub core: Option<Cow<'static, str>>,
+    /// The file it is about.
+    pub file: Option<PathBuf>,
+    /// Byte in that file.
+    pub offset: Option<u64>,
+    /// What is wrong, with values, and what to do.
+    pub detail: String,
+}
+
+impl Error {
+    /// An error of which only kind and text are known.
+    #[must_use]
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            height: None,
+            block_hash: None,
+            txid: None,
+            rule: None,
+            core: None,
+            file: None,
+            offset: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// The caller asked to stop.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was")
+    }
+
+    /// Damaged or missing files.
+    #[must_use]
+    pub fn damaged(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, detail)
+    }
+
+    /// A rule that a block breaks.
+    #[must_use]
+    pub fn violation(violation: &Violation) -> Self {
+        let rule = violation.rule;
+        let input = violation.input.map_or(String::new(), |input| format!("input {input}: "));
+        let detail = format!("{input}{}: {} ({}, {})", rule.id, violation.detail, rule.must, rule.source);
+        Self {
+            rule: Some(rule.id),
+            core: Some(violation.core.clone()),
+            ..Self::new(ErrorKind::Consensus, detail)
+        }
+    }
+
+    /// Names the block.
+    #[must_use]
+    pub fn at_block(mut self, height: Height, hash: BlockHash) -> Self {
+        self.height = Some(height);
+        self.block_hash = Some(hash);
+        self
+    }
+
+    /// Names the place in a file.
+    #[must_use]
+    pub fn in_file(mut self, file: impl Into<PathBuf>, offset: Option<u64>) -> Self {
+        self.file = Some(file.into());
+        self.offset = offset;
+        self
+    }
+
+    /// Names the transaction.
+    #[must_use]
+    pub fn in_tx(mut self, txid: Option<Txid>) -> Self {
+        self.txid = txid;
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}", file.display())?;
+            if let Some(offset) = self.offset {
+                write!(f, " at byte {offset}")?;
+            }
+            f.write_str(if self.height.is_some() { " " } else { ": " })?;
+        }
+        if let Some(height) = self.height {
+            match self.block_hash {
+                Some(hash) => write!(f, "(height {height}, block {hash}): ")?,
+                None => write!(f, "(height {height}): ")?,
+            }
+        }
+        if let Some(txid) = self.txid {
+            write!(f, "transaction {txid}: ")?;
+        }
+        f.write_str(&self.detail)?;
+        if let Some(core) = &self.core {
+            write!(f, " [Core: {core}]")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        let kind = match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotADirectory => {
+                ErrorKind::Damaged
+            }
+            _ => ErrorKind::Environment,
+        };
+        let remedy = match error.source.kind() {
+            io::ErrorKind::StorageFull => "; make room and run again",
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                "; give the permission, or write elsewhere with --output"
+            }
+            _ => "",
+        };
+        Self::new(kind, format!("cannot {}: {}{remedy}", error.action, error.source))
+            .in_file(error.path, None)
+    }
+}
+
+impl From<LevelDbError> for Error {
+    fn from(error: LevelDbError) -> Self {
+        match error {
+            LevelDbError::File(error) => error.into(),
+            other => Self::damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::File(error) => error.into(),
+            DiskError::LevelDb(error) => error.into(),
+            DiskError::Locked { .. } => Self::new(ErrorKind::Environment, error.to_string()),
+            DiskError::Misuse { .. } => Self::new(ErrorKind::Internal, error.to_string()),
+            DiskError::Damaged { path, offset, flaw } => Self::damaged(flaw).in_file(path, Some(offset)),
+            other => Self::damaged(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the engine says while it works. The engine never prints: the caller's [`Sink`] decides what becomes of events.
+
+use crate::stages::Stage;
+use std::time::Duration;
+use wire::{BlockHash, Height};
+
+/// One thing worth telling.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A stage begins.
+    Started(Stage),
+    /// The plan is made.
+    Planned {
+        /// Height of the last block of the chain that will be rebuilt.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// Bytes of block files to be read, at most (framing and undo data not counted).
+        block_bytes: u64,
+        /// Blocks on the best chain above `height` that are on disk but were never connected (no undo data);
+        /// bitcoind connects them when it starts.
+        unconnected: u32,
+    },
+    /// Work goes on; sent a few times a second.
+    Progress(Progress),
+    /// Something the user should know that is not an error.
+    Note(String),
+}
+
+/// How far the reading and checking of blocks is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Blocks done.
+    pub blocks: u32,
+    /// Blocks in all.
+    pub blocks_total: u32,
+    /// Bytes of block data done.
+    pub bytes: u64,
+    /// Bytes of block data in all, as far as known (the block index holds no lengths: an upper bound that falls).
+    pub bytes_total: u64,
+    /// Time since the stage began.
+    pub elapsed: Duration,
+}
+
+/// Where events go. Called from several threads.
+pub trait Sink: Sync {
+    /// Takes one event; must not block for long.
+    fn event(&self, event: Event);
+}
+
+impl<F: Fn(Event) + Sync> Sink for F {
+    fn event(&self, event: Event) {
+        self(event);
+    }
+}

@@ -1,0 +1,387 @@
+//! The rebuild, stage after stage: control flow only.
+
+use crate::{
+    chain::Files,
+    error::{Error, ErrorKind},
+    event::{Event, Progress, Sink},
+    machine,
+    report::{Counts, ReindexReport},
+    stages::{
+        Stage,
+        check::{self, Fault, Faults, Outcome, Shared},
+        commit::Target,
+        finish::{self, Finish},
+        judge,
+        plan::{self, Plan},
+        read::{Batch, FileReader, Pool},
+    },
+};
+use coins::{Join, Survivors};
+use crossbeam::channel::{RecvTimeoutError, Sender, bounded};
+use disk::{
+    datadir::Datadir,
+    fs::Disk,
+    lock::{DatadirLock, LockMode},
+    xor::read_block_obfuscation,
+};
+use rules::ChainParams;
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use wire::{BlockTime, Height, Network};
+
+/// Batches that may wait between reader and workers, per worker: one is being read while one is being checked.
+const BATCHES_PER_WORKER: usize = 2;
+
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// What to rebuild, from what, into what.
+#[derive(Clone, Debug)]
+pub struct ReindexOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// The network.
+    pub network: Network,
+    /// Worker threads, besides the one that reads.
+    pub threads: NonZeroUsize,
+    /// Last block; nothing for the last one on disk.
+    pub stop_at_height: Option<Height>,
+    /// Where the chainstate goes, if not into the datadir itself.
+    pub output: Option<PathBuf>,
+    /// Find blocks by scanning their files, and write a new block index.
+    pub scan: bool,
+    /// About how many bytes of rows go into one range of the new chainstate's tables.
+    pub range_bytes: u64,
+    /// The new chainstate's obfuscation key; nothing to draw one from the system.
+    pub obfuscation_key: Option<[u8; 8]>,
+}
+
+impl ReindexOptions {
+    /// The options of a plain run on one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            datadir: datadir.to_owned(),
+            network,
+            threads: NonZeroUsize::MIN,
+            stop_at_height: None,
+            output: None,
+            scan: false,
+            range_bytes: finish::RANGE_BYTES,
+            obfuscation_key: None,
+        }
+    }
+}
+
+/// Rebuilds the chainstate. Until it returns `Ok`, the datadir is as it was.
+///
+/// `interrupt` may be set from another thread at any time.
+///
+/// # Errors
+/// [`Error`] with its kind: what the user asked for, the chain, the files, the machine, or ourselves.
+pub fn reindex(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<ReindexReport, Error> {
+    let mut clock = Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
+    let _locks = DatadirLock::take(disk, &datadir, mode)?;
+    let target = Target::prepare(disk, &datadir, options)?;
+    target.clear_leftovers(disk)?;
+    let result = build(disk, options, &datadir, &target, sink, interrupt, &mut clock);
+    if result.is_err() {
+        target.discard(disk);
+    }
+    result
+}
+
+fn build(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    datadir: &Datadir,
+    target: &Target,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+    clock: &mut Clock,
+) -> Result<ReindexReport, Error> {
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = Files { disk, datadir, obfuscation, network: options.network };
+    let plan = plan::plan(&files, options.scan, options.stop_at_height, now(), interrupt)?;
+    let chain = &plan.chain;
+    sink.event(Event::Planned {
+        height: chain.tip_height(),
+        hash: chain.tip().hash,
+        block_bytes: plan.block_bytes,
+        unconnected: plan.unconnected,
+    });
+    clock.lap(Stage::Plan);
+
+    let threads = options.threads.get();
+    let run = Run { files: &files, plan: &plan, threads, sink, interrupt };
+    let settled = run.settle(clock)?;
+
+    sink.event(Event::Started(Stage::Finish));
+    let key = options.obfuscation_key.map_or_else(random, Ok)?;
+    let dir = target.building();
+    let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
+    let stats = finish.write(settled.survivors)?;
+    let total_amount = finish::check_supply(ChainParams::of(options.network), chain, &stats)?;
+    clock.lap(Stage::Finish);
+
+    sink.event(Event::Started(Stage::Prove));
+    finish.prove(&stats)?;
+    clock.lap(Stage::Prove);
+
+    sink.event(Event::Started(Stage::Commit));
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    let chainstate = target.commit(disk, plan.new_index.as_ref())?;
+    clock.lap(Stage::Commit);
+
+    Ok(ReindexReport {
+        network: options.network,
+        height: chain.tip_height(),
+        hash: chain.tip().hash,
+        counts: settled.counts,
+        txouts: stats.txouts,
+        total_amount,
+        hash_serialized_3: stats.hash_serialized_3.0,
+        engine: settled.engine,
+        threads,
+        elapsed: clock.started.elapsed(),
+        bound_by: clock.bound_by(threads),
+        stages: std::mem::take(&mut clock.stages),
+        sha256_kernel: digest::kernel::Kernel::active().name(),
+        peak_memory_bytes: machine::peak_memory_bytes(),
+        chainstate,
+    })
+}
+
+/// The coins after the last block, and how they were come by.
+struct Settled {
+    survivors: Survivors,
+    counts: Counts,
+    engine: &'static str,
+}
+
+/// What the stages that run side by side share.
+struct Run<'a> {
+    files: &'a Files<'a>,
+    plan: &'a Plan,
+    threads: usize,
+    sink: &'a dyn Sink,
+    interrupt: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    /// The coins after the last block: by the join, or where that cannot tell, by the judge.
+    fn settle(&self, clock: &mut Clock) -> Result<Settled, Error> {
+        let join = Join::new(random_pair()?);
+        let (reading, outcome, fault) = self.check_all(&join)?;
+        clock.side_by_side(reading, &outcome);
+        match fault {
+            Some((_, Fault::Damaged(error))) => return Err(error),
+            Some((_, Fault::Suspect)) => {}
+            None if !outcome.coinbases.duplicates(&[]).is_empty() => {}
+            None => {
+                if let Ok(survivors) = join.finish() {
+                    return Ok(Settled { survivors, counts: outcome.counts, engine: "join" });
+                }
+            }
+        }
+        self.judge(clock)
+    }
+
+    /// Goes through the chain in order. Comes back only if nothing is wrong with it.
+    fn judge(&self, clock: &mut Clock) -> Result<Settled, Error> {
+        let chain = &self.plan.chain;
+        self.sink.event(Event::Started(Stage::Judge));
+        let why = "something does not fit, or a transaction occurs twice: going through the blocks in order";
+        self.sink.event(Event::Note(why.to_owned()));
+        let (started, mut told) = (Instant::now(), Instant::now());
+        let (coins, counts) = judge::judge(chain, self.files, self.interrupt, |counts| {
+            if told.elapsed() >= PROGRESS_EVERY {
+                told = Instant::now();
+                self.progress(counts.blocks as u32, counts.block_bytes, started);
+            }
+        })?;
+        clock.lap(Stage::Judge);
+        Ok(Settled { survivors: coins.into_survivors(), counts, engine: "ordered" })
+    }
+
+    fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
+        self.sink.event(Event::Progress(Progress {
+            blocks,
+            blocks_total: self.plan.chain.block_count() as u32,
+            bytes,
+            bytes_total: self.plan.block_bytes.max(bytes),
+            elapsed: started.elapsed(),
+        }));
+    }
+
+    /// Read, check and settle, side by side, until all blocks are done or one is found at fault.
+    fn check_all(&self, join: &Join) -> Result<(Duration, Outcome, Option<(Height, Fault)>), Error> {
+        let key = random_pair()?;
+        self.sink.event(Event::Started(Stage::Check));
+        let faults = Faults::default();
+        let shared = Shared {
+            chain: &self.plan.chain,
+            files: self.files,
+            params: ChainParams::of(self.files.network),
+            join,
+            faults: &faults,
+            interrupt: self.interrupt,
+            blocks_done: AtomicU32::new(0),
+            bytes_done: AtomicU64::new(0),
+        };
+        let queue = BATCHES_PER_WORKER * self.threads;
+        // As many buffers as can be in flight: queued, being read, being worked on; each batch has two, sometimes more.
+        let pool = Pool::new(2 * (queue + self.threads + 1));
+        let (send, batches) = bounded(queue);
+        let (done, all_done) = bounded::<()>(0);
+        let started = Instant::now();
+        let (reading, outcomes) = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let send = send;
+                self.read_all(&send, &pool, &faults)
+            });
+            let workers: Vec<_> = (0..self.threads)
+                .map(|_| {
+                    let (batches, done) = (batches.clone(), done.clone());
+                    let (shared, pool) = (&shared, &pool);
+                    scope.spawn(move || {
+                        let _done = done;
+                        check::work(shared, &batches, pool, key)
+                    })
+                })
+                .collect();
+            // The workers hold the only ends: the channels close when all have ended, or one has panicked.
+            drop((batches, done));
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_EVERY) {
+                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
+                self.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), started);
+            }
+            let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            (reader.join(), outcomes)
+        });
+        let panicked = |_| Error::new(ErrorKind::Internal, "a worker thread panicked; please report this");
+        let reading = reading.map_err(panicked)??;
+        let mut all = Outcome::new(key);
+        for outcome in outcomes {
+            all.merge(outcome.map_err(panicked)?);
+        }
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        Ok((reading, all, faults.into_lowest()))
+    }
+
+    /// The reader: all files, in order. Gives the time it spent reading.
+    fn read_all(&self, batches: &Sender<Batch>, pool: &Pool, faults: &Faults) -> Result<Duration, Error> {
+        let mut reading = Duration::ZERO;
+        let chain = &self.plan.chain;
+        for (file, heights) in chain.by_file() {
+            if !heights.iter().any(|&height| faults.matters(height)) {
+                continue;
+            }
+            let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
+            loop {
+                let started = Instant::now();
+                let batch = match reader.next_batch() {
+                    Ok(Some(batch)) => batch,
+                    Ok(None) => break,
+                    // Damage at a place: what lies below it may be at fault as well, and is then told first.
+                    Err(error) if let (ErrorKind::Damaged, Some(height)) = (error.kind, error.height) => {
+                        faults.record(height, Fault::Damaged(error));
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                };
+                reading += started.elapsed();
+                if self.interrupt.load(Ordering::Relaxed) || batches.send(batch).is_err() {
+                    return Ok(reading);
+                }
+            }
+        }
+        Ok(reading)
+    }
+}
+
+/// Where the time goes.
+struct Clock {
+    started: Instant,
+    lap: Instant,
+    stages: Vec<(Stage, Duration)>,
+    /// Time in which workers waited for the reader, and in which read, check and settle ran side by side.
+    waited: Duration,
+    parallel: Duration,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { started: now, lap: now, stages: Vec::new(), waited: Duration::ZERO, parallel: Duration::ZERO }
+    }
+
+    /// Ends a stage that ran by itself.
+    fn lap(&mut self, stage: Stage) {
+        self.stages.push((stage, self.lap.elapsed()));
+        self.lap = Instant::now();
+    }
+
+    /// Ends the stages that ran side by side; their times are summed over threads.
+    fn side_by_side(&mut self, reading: Duration, workers: &Outcome) {
+        self.stages.push((Stage::Read, reading));
+        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.settling)));
+        self.stages.push((Stage::Settle, workers.settling));
+        self.waited = workers.waiting;
+        self.parallel = self.lap.elapsed();
+        self.lap = Instant::now();
+    }
+
+    /// What held the run up: the reader, if workers waited for it a quarter of their time or more.
+    fn bound_by(&self, threads: usize) -> &'static str {
+        let time =
+            |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
+        let [finish, prove, judge]: [Duration; 3] =
+            [time(Stage::Finish), time(Stage::Prove), time(Stage::Judge)];
+        if judge > self.parallel {
+            "going through the blocks in order"
+        } else if finish + prove > self.parallel {
+            "writing and reading back the chainstate"
+        } else if self.waited * 4 > self.parallel * threads as u32 {
+            "reading the block files"
+        } else {
+            "hashing and checking blocks"
+        }
+    }
+}
+
+/// Random bytes from the system.
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Environment, format!("no random numbers from the system: {error}"))
+    })?;
+    Ok(bytes)
+}
+
+fn random_pair() -> Result<(u64, u64), Error> {
+    Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
+}
+
+/// The time now, as headers tell it.
+fn now() -> BlockTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}

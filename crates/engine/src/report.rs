@@ -1,0 +1,79 @@
+//! What a run ends with.
+
+use crate::stages::Stage;
+use std::{ops::AddAssign, path::PathBuf, time::Duration};
+use wire::{BlockHash, BlockView, Height, Network, Sats};
+
+/// Result of [`crate::reindex`].
+#[derive(Clone, Debug)]
+pub struct ReindexReport {
+    /// The network.
+    pub network: Network,
+    /// Height of the chainstate's best block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// What was read and checked.
+    pub counts: Counts,
+    /// Coins in the chainstate.
+    pub txouts: u64,
+    /// Sum of their amounts.
+    pub total_amount: Sats,
+    /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
+    pub hash_serialized_3: [u8; 32],
+    /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
+    pub engine: &'static str,
+    /// Worker threads.
+    pub threads: usize,
+    /// From the call to the commit.
+    pub elapsed: Duration,
+    /// Time in each stage; read, check and settle run side by side and are summed over threads.
+    pub stages: Vec<(Stage, Duration)>,
+    /// What held the run up.
+    pub bound_by: &'static str,
+    /// The SHA-256 kernel that was used.
+    pub sha256_kernel: &'static str,
+    /// The most memory that was resident, in bytes, where known.
+    pub peak_memory_bytes: Option<u64>,
+    /// Where the chainstate is.
+    pub chainstate: PathBuf,
+}
+
+/// What was read and checked. The genesis block counts as a block with one transaction; coinbase inputs do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Blocks.
+    pub blocks: u64,
+    /// Transactions.
+    pub transactions: u64,
+    /// Inputs that spend a coin.
+    pub inputs: u64,
+    /// Outputs, unspendable ones included.
+    pub outputs: u64,
+    /// Bytes of serialised blocks.
+    pub block_bytes: u64,
+}
+
+impl Counts {
+    /// What one block counts.
+    #[must_use]
+    pub fn of(block: &BlockView<'_>) -> Self {
+        Self {
+            blocks: 1,
+            transactions: block.tx_count() as u64,
+            inputs: (block.input_count() as u64).saturating_sub(1),
+            outputs: block.output_count() as u64,
+            block_bytes: block.bytes().len() as u64,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.transactions += other.transactions;
+        self.inputs += other.inputs;
+        self.outputs += other.outputs;
+        self.block_bytes += other.block_bytes;
+    }
+}

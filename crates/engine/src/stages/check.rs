@@ -1,0 +1,335 @@
+//! Stage check: the rules of blocks and spends, on all cores, in any order.
+//!
+//! A worker takes a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids and wtxids
+//! in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the join. Spent coins come
+//! from undo data, whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
+
+use crate::{
+    chain::{Chain, Files},
+    error::Error,
+    report::Counts,
+    stages::{
+        hashes::Hashes,
+        read::{Batch, Job, Pool, Window},
+    },
+};
+use coins::{BlockDelta, CoinbaseTxids, Effects, Join};
+use crossbeam::channel::Receiver;
+use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
+use rules::{
+    BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, Violation, check_block,
+    check_block_spends,
+};
+use std::{
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height};
+
+/// Why the fast path could not accept a block.
+#[derive(Debug)]
+pub enum Fault {
+    /// Bytes on disk are not what they were.
+    Damaged(Error),
+    /// The block, or the undo data, or a block before it, breaks a rule: the judge will tell.
+    Suspect,
+}
+
+/// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the outcome does
+/// not depend on which worker was faster.
+#[derive(Debug)]
+pub struct Faults {
+    bound: AtomicU32,
+    lowest: Mutex<Option<(Height, Fault)>>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { bound: AtomicU32::new(u32::MAX), lowest: Mutex::new(None) }
+    }
+}
+
+impl Faults {
+    /// Records a fault, if no block below has one.
+    pub fn record(&self, height: Height, fault: Fault) {
+        let Ok(mut lowest) = self.lowest.lock() else { return };
+        if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
+            *lowest = Some((height, fault));
+            self.bound.store(height.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the block at `height` still matters.
+    #[must_use]
+    pub fn matters(&self, height: Height) -> bool {
+        height.0 < self.bound.load(Ordering::Relaxed)
+    }
+
+    /// The lowest fault.
+    #[must_use]
+    pub fn into_lowest(self) -> Option<(Height, Fault)> {
+        self.lowest.into_inner().ok().flatten()
+    }
+}
+
+/// What all workers share.
+pub struct Shared<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Its files.
+    pub files: &'a Files<'a>,
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// Where effects go.
+    pub join: &'a Join,
+    /// Faults found.
+    pub faults: &'a Faults,
+    /// The caller's wish to stop.
+    pub interrupt: &'a AtomicBool,
+    /// Blocks done, for progress.
+    pub blocks_done: AtomicU32,
+    /// Bytes of blocks done, for progress.
+    pub bytes_done: AtomicU64,
+}
+
+/// What a worker has when there is no more to do.
+pub struct Outcome {
+    /// What it checked.
+    pub counts: Counts,
+    /// The coinbases it saw.
+    pub coinbases: CoinbaseTxids,
+    /// Time in which it checked.
+    pub checking: Duration,
+    /// Time in which it settled effects.
+    pub settling: Duration,
+    /// Time in which it had to wait for the reader.
+    pub waiting: Duration,
+}
+
+impl Outcome {
+    /// Of no work; `key` as in [`CoinbaseTxids::new`].
+    #[must_use]
+    pub fn new(key: (u64, u64)) -> Self {
+        Self {
+            counts: Counts::default(),
+            coinbases: CoinbaseTxids::new(key),
+            checking: Duration::ZERO,
+            settling: Duration::ZERO,
+            waiting: Duration::ZERO,
+        }
+    }
+
+    /// Adds another worker's.
+    pub fn merge(&mut self, other: Self) {
+        self.counts += other.counts;
+        self.coinbases.merge(other.coinbases);
+        self.checking += other.checking;
+        self.settling += other.settling;
+        self.waiting += other.waiting;
+    }
+}
+
+/// Works until the reader has no more batches. `key` is the same for all workers.
+pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u64, u64)) -> Outcome {
+    let mut worker = Worker {
+        shared,
+        arena: BlockArena::default(),
+        undo_arena: UndoArena::default(),
+        hashes: Hashes::default(),
+        delta: BlockDelta::default(),
+        effects: shared.join.effects(),
+        outcome: Outcome::new(key),
+    };
+    loop {
+        let waiting = Instant::now();
+        let Ok(mut batch) = batches.recv() else { break };
+        let started = Instant::now();
+        worker.outcome.waiting += started - waiting;
+        for job in std::mem::take(&mut batch.jobs) {
+            if shared.interrupt.load(Ordering::Relaxed) {
+                break;
+            }
+            if shared.faults.matters(job.height)
+                && let Err(fault) = worker.check(&mut batch, &job)
+            {
+                shared.faults.record(job.height, fault);
+            }
+            shared.blocks_done.fetch_add(1, Ordering::Relaxed);
+            shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
+        }
+        worker.outcome.checking += started.elapsed();
+        pool.recycle(batch);
+    }
+    worker.finish()
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    hashes: Hashes,
+    delta: BlockDelta,
+    effects: Effects<'a>,
+    outcome: Outcome,
+}
+
+impl Worker<'_> {
+    fn finish(mut self) -> Outcome {
+        let settling = Instant::now();
+        self.effects.flush();
+        self.outcome.settling += settling.elapsed();
+        self.outcome
+    }
+
+    fn check(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Fault> {
+        let Shared { chain, files, params, .. } = *self.shared;
+        let height = job.height;
+        let hash = &chain.block(height).hash;
+        let place = Place::of(self.shared, batch, job);
+        let (block_bytes, undo_bytes) = uncover(files, batch, job, (place.blk_offset, place.rev_offset));
+        let block =
+            self.arena.parse(block_bytes).map_err(|error| place.block(format!("malformed: {error}")))?;
+        let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
+
+        self.hashes.of_block(&block, undo_data);
+        if self.hashes.block != *hash {
+            let other =
+                format!("another block, {}, is there: the index may be of other files", self.hashes.block);
+            return Err(place.block(other));
+        }
+        let sums = check_block(&BlockContext {
+            params,
+            height,
+            block: &block,
+            txids: &self.hashes.txids,
+            wtxids: &self.hashes.wtxids,
+            median_time_past_prev: chain.median_time_before(height),
+        })
+        .map_err(|violation| place.violation(&violation))?;
+        self.outcome.counts += Counts::of(&block);
+        if height.0 == 0 {
+            // The coin of the genesis block was never put into the UTXO set (Core ConnectBlock).
+            return Ok(());
+        }
+
+        if self.hashes.undo_checksum != *checksum {
+            return Err(place.undo("checksum differs".to_owned()));
+        }
+        let undo = UndoView::parse(undo_data, &mut self.undo_arena)
+            .map_err(|error| place.undo(error.to_string()))?;
+        if !fits(&block, &undo) {
+            return Err(
+                place.undo("it has other numbers of transactions or inputs than the block".to_owned())
+            );
+        }
+        let claims: Vec<Coin<'_>> = undo.coins().collect();
+        let coins: Result<Vec<SpentCoin<'_>>, _> = claims.iter().map(SpentCoin::from_coin).collect();
+        let coins = coins.map_err(|error| place.undo(error.to_string()))?;
+        check_block_spends(&BlockSpendContext {
+            params,
+            height,
+            hash,
+            block: &block,
+            coins: &coins,
+            mtp_by_height: chain.median_times(),
+            legacy_sigops: sums.legacy_sigops,
+        })
+        .map_err(|_| Fault::Suspect)?;
+
+        let settling = Instant::now();
+        if params.is_overwritten_coinbase(height, hash) {
+            // Its coins were made again before anyone spent them, and there is no other transaction in the block.
+            return if block.tx_count() == 1 { Ok(()) } else { Err(Fault::Suspect) };
+        }
+        if let Some(coinbase) = self.hashes.txids.first() {
+            self.outcome.coinbases.push(height, coinbase);
+        }
+        self.delta.apply(&block, &self.hashes.txids, height, &claims, &mut self.effects);
+        self.outcome.settling += settling.elapsed();
+        Ok(())
+    }
+}
+
+/// Takes the XOR off a block and its undo data (with checksum).
+fn uncover<'b>(
+    files: &Files<'_>,
+    batch: &'b mut Batch,
+    job: &Job,
+    (blk_offset, rev_offset): (u64, u64),
+) -> (&'b [u8], &'b [u8]) {
+    let block = batch.blocks.bytes.get_mut(job.block.clone()).unwrap_or_default();
+    files.obfuscation.apply(block, blk_offset);
+    let undo = job
+        .undo
+        .as_ref()
+        .and_then(|(window, range)| batch.undos.get_mut(*window)?.bytes.get_mut(range.clone()));
+    let undo = undo.unwrap_or_default();
+    files.obfuscation.apply(undo, rev_offset);
+    (block, undo)
+}
+
+/// Whether undo data has a coin for each input.
+fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
+    let txs = block.txs().skip(1);
+    undo.tx_count() == txs.len()
+        && txs
+            .zip(0..)
+            .all(|(tx, index)| undo.tx_coins(index).is_some_and(|coins| coins.len() == tx.input_count()))
+}
+
+/// Where a block and its undo data lie, for messages.
+struct Place<'a> {
+    files: &'a Files<'a>,
+    file: FileNo,
+    height: Height,
+    hash: BlockHash,
+    blk_offset: u64,
+    rev_offset: u64,
+}
+
+impl<'a> Place<'a> {
+    fn of(shared: &Shared<'a>, batch: &Batch, job: &Job) -> Self {
+        let start = |window: &Window, range: &Range<usize>| window.start + range.start as u64;
+        let undo =
+            job.undo.as_ref().and_then(|(window, range)| Some(start(batch.undos.get(*window)?, range)));
+        Self {
+            files: shared.files,
+            file: batch.file,
+            height: job.height,
+            hash: shared.chain.block(job.height).hash,
+            blk_offset: start(&batch.blocks, &job.block),
+            rev_offset: undo.unwrap_or(0),
+        }
+    }
+
+    fn block(&self, flaw: String) -> Fault {
+        let detail = format!(
+            "{flaw}; the block file is damaged: restore it, or let bitcoind -reindex fetch the block"
+        );
+        self.damaged(self.files.blk_path(self.file), self.blk_offset, detail)
+    }
+
+    fn undo(&self, flaw: String) -> Fault {
+        let detail = format!("{flaw}; the undo data is damaged: restore the file, or run bitcoind -reindex");
+        self.damaged(self.files.rev_path(self.file), self.rev_offset, detail)
+    }
+
+    fn violation(&self, violation: &Violation) -> Fault {
+        match violation.rule.class {
+            Class::Mutated => {
+                let flaw = "the block does not match its header";
+                self.block(format!("{flaw} ({}: {})", violation.core, violation.detail))
+            }
+            _ => Fault::Suspect,
+        }
+    }
+
+    fn damaged(&self, path: PathBuf, offset: u64, detail: String) -> Fault {
+        Fault::Damaged(Error::damaged(detail).at_block(self.height, self.hash).in_file(path, Some(offset)))
+    }
+}

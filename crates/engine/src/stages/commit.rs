@@ -1,0 +1,132 @@
+//! Stage commit, and what must be so before anything is written: where the new chainstate is built, and how it takes the
+//! old one's place.
+//!
+//! The new chainstate is built beside the old one, under a name that Core does not know, and takes its place by one
+//! atomic exchange of names; then the old one, now under our name, is removed. A crash at any point leaves either the
+//! old or the new one in place; what is left over under our name is removed by the next run.
+
+use crate::{
+    error::{Error, ErrorKind},
+    reindex::ReindexOptions,
+};
+use disk::{
+    datadir::Datadir,
+    fs::{Disk, During as _, finish_exchange},
+    index::{BlockIndex, write_block_index},
+};
+use std::path::{Path, PathBuf};
+
+/// Suffix of the directories we build in.
+const BUILDING: &str = ".peregrine";
+
+/// Where the results go.
+pub struct Target {
+    chainstate: Place,
+    index: Option<Place>,
+}
+
+/// A directory, and the one beside it in which its successor is built.
+struct Place {
+    dir: PathBuf,
+    building: PathBuf,
+}
+
+impl Place {
+    fn new(dir: PathBuf) -> Self {
+        let mut building = dir.clone().into_os_string();
+        building.push(BUILDING);
+        Self { dir, building: building.into() }
+    }
+
+    /// Ends an exchange that a crash cut short, and removes what was built or replaced before.
+    fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
+        finish_exchange(disk, &self.dir, &self.building).during("put back", &self.dir)?;
+        remove(disk, &self.building)
+    }
+
+    fn commit(&self, disk: &dyn Disk) -> Result<(), Error> {
+        if disk.exists(&self.dir).during("look for", &self.dir)? {
+            disk.exchange(&self.building, &self.dir).during("put the new database in place of", &self.dir)?;
+        } else {
+            disk.rename(&self.building, &self.dir).during("put the new database in place as", &self.dir)?;
+        }
+        if let Some(parent) = self.dir.parent() {
+            disk.sync_dir(parent).during("sync", parent)?;
+        }
+        remove(disk, &self.building)
+    }
+}
+
+fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+    if disk.exists(dir).during("look for", dir)? {
+        disk.remove_dir_all(dir).during("remove", dir)?;
+    }
+    Ok(())
+}
+
+impl Target {
+    /// Decides where results go; refuses an output that has a chainstate already. Makes the output's folders.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
+    pub fn prepare(disk: &dyn Disk, datadir: &Datadir, options: &ReindexOptions) -> Result<Self, Error> {
+        let home = match &options.output {
+            None => datadir.clone(),
+            Some(output) => Datadir::at(output, options.network),
+        };
+        let target = Self {
+            chainstate: Place::new(home.chainstate_dir()),
+            index: options.scan.then(|| Place::new(home.index_dir())),
+        };
+        if options.output.is_some() {
+            for place in target.places() {
+                if disk.exists(&place.dir).during("look for", &place.dir)? {
+                    let detail = "the output has one already; name an empty or new directory";
+                    return Err(Error::new(ErrorKind::Usage, detail).in_file(&place.dir, None));
+                }
+                let parent = place.dir.parent().unwrap_or(&place.dir);
+                disk.create_dir_all(parent).during("create", parent)?;
+            }
+        }
+        Ok(target)
+    }
+
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.index.iter().chain([&self.chainstate])
+    }
+
+    /// Removes what an earlier run left.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
+        self.places().try_for_each(|place| place.clear_leftovers(disk))
+    }
+
+    /// Removes what this run has built so far: after a failure.
+    pub fn discard(&self, disk: &dyn Disk) {
+        for place in self.places() {
+            // The failure is what the user must hear of; the next run removes what stays.
+            let _ = remove(disk, &place.building);
+        }
+    }
+
+    /// Where the new chainstate is built.
+    #[must_use]
+    pub fn building(&self) -> &Path {
+        &self.chainstate.building
+    }
+
+    /// Puts everything in place: the index of a scan first, for a chainstate's best block must be in it. Gives the
+    /// chainstate's place.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn commit(&self, disk: &dyn Disk, index: Option<&BlockIndex>) -> Result<PathBuf, Error> {
+        if let (Some(place), Some(index)) = (&self.index, index) {
+            write_block_index(disk, &place.building, index)?;
+        }
+        self.places().try_for_each(|place| place.commit(disk))?;
+        Ok(self.chainstate.dir.clone())
+    }
+}

@@ -1,0 +1,50 @@
+//! The hashes of one block, taken in one batch so that all SIMD lanes are full.
+
+use digest::sha256::{Message, sha256d_many};
+use wire::{BlockHash, BlockView, Txid, Wtxid};
+
+/// Hashes of the last block given to [`Hashes::of_block`], in vectors that are reused.
+#[derive(Debug, Default)]
+pub struct Hashes {
+    digests: Vec<[u8; 32]>,
+    /// Hash of the header.
+    pub block: BlockHash,
+    /// What the checksum of the block's undo data should be; of no meaning if none was given.
+    pub undo_checksum: [u8; 32],
+    /// Of each transaction.
+    pub txids: Vec<Txid>,
+    /// Of each transaction if any has a witness, else empty.
+    pub wtxids: Vec<Wtxid>,
+}
+
+impl Hashes {
+    /// Hashes header, undo data (with the previous block's hash in front, Core `BlockManager::WriteBlockUndo`) and
+    /// transactions.
+    pub fn of_block(&mut self, block: &BlockView<'_>, undo_data: &[u8]) {
+        let header = block.header().to_bytes();
+        let any_witness = block.txs().any(|tx| tx.has_witness());
+        let mut messages = Vec::with_capacity(2 + 2 * block.tx_count());
+        messages.push(Message([&header, &[], &[]]));
+        messages.push(Message([&block.header().prev.0, undo_data, &[]]));
+        messages.extend(block.txs().map(|tx| tx.txid_message()));
+        if any_witness {
+            messages.extend(block.txs().filter(|tx| tx.has_witness()).map(|tx| tx.wtxid_message()));
+        }
+        self.digests.clear();
+        sha256d_many(&messages, &mut self.digests);
+
+        let mut digests = self.digests.drain(..);
+        self.block = BlockHash(digests.next().unwrap_or_default());
+        self.undo_checksum = digests.next().unwrap_or_default();
+        self.txids.clear();
+        self.txids.extend(digests.by_ref().take(block.tx_count()).map(Txid));
+        self.wtxids.clear();
+        if any_witness {
+            let witnessed = block.txs().zip(&self.txids).map(|(tx, txid)| match tx.has_witness() {
+                true => Wtxid(digests.next().unwrap_or_default()),
+                false => Wtxid(txid.0),
+            });
+            self.wtxids.extend(witnessed);
+        }
+    }
+}

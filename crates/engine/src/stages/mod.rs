@@ -1,0 +1,79 @@
+//! The stages of a rebuild, in order. One file each; control flow between them is in [`crate::reindex`].
+//!
+//! | stage | takes | gives |
+//! | --- | --- | --- |
+//! | plan | the datadir | the chain: where each block and its undo data lie, headers judged |
+//! | read | the chain | batches of raw blocks with their undo data |
+//! | check | batches | effects: coins made and coins claimed as spent |
+//! | settle | effects, in any order | each claim matched with its coin (in [`coins::Join`]) |
+//! | finish | coins left open | the new chainstate's tables, `hash_serialized_3` |
+//! | prove | the new chainstate on disk | the same hash, from the bytes read back |
+//! | commit | the proven chainstate | the datadir with it in place |
+//!
+//! When check or settle finds something that the chain may be guilty of, [`judge`] goes through the blocks in order.
+
+pub mod check;
+pub mod commit;
+pub mod finish;
+mod hashes;
+pub mod judge;
+pub mod plan;
+pub mod read;
+
+use std::fmt;
+
+/// A stage, as reports and events name it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Choosing the chain and judging its headers.
+    Plan,
+    /// Reading blocks and undo data.
+    Read,
+    /// Checking blocks and spends.
+    Check,
+    /// Matching spends with coins.
+    Settle,
+    /// Judging in order what the fast path could not.
+    Judge,
+    /// Writing the new chainstate.
+    Finish,
+    /// Reading it back.
+    Prove,
+    /// Putting it in place.
+    Commit,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Plan,
+        Self::Read,
+        Self::Check,
+        Self::Settle,
+        Self::Judge,
+        Self::Finish,
+        Self::Prove,
+        Self::Commit,
+    ];
+
+    /// The stage's name, one lower-case word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Read => "read",
+            Self::Check => "check",
+            Self::Settle => "settle",
+            Self::Judge => "judge",
+            Self::Finish => "finish",
+            Self::Prove => "prove",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,345 @@
+//! Stage read: blocks and their undo data, in file order, in large sequential reads.
+//!
+//! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is taken from
+//! its own frame (`magic 4 | length 4`, before the position the index gives) and checked against the window that was
+//! read, the file's end and the largest block. Bytes stay obfuscated: taking the XOR off is left to the workers, who
+//! then have them in cache. Buffers come from a pool, so that the kernel does not hand out fresh zeroed pages for each.
+
+use crate::{
+    chain::{Chain, Files},
+    error::Error,
+};
+use crossbeam::channel::{Receiver, Sender};
+use disk::{fs::ReadAt, undo::CHECKSUM_LEN};
+use rules::Violation;
+use std::{ops::Range, path::PathBuf};
+use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
+
+/// How much of a block file is read at once, in bytes: large enough for sequential speed on a spinning disk, small enough
+/// for several in flight. At least twice the largest record, so that a window always holds a whole one.
+pub const WINDOW_BYTES: usize = 8 << 20;
+
+/// No block's serialisation is longer (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
+pub const MAX_BLOCK_BYTES: usize = 4_000_000;
+
+/// Undo records farther apart than this, in bytes, are read separately.
+const UNDO_GAP_MAX: u64 = 256 << 10;
+
+/// What is read beyond the start of a run's last undo record before its length is known, in bytes.
+const UNDO_TAIL_GUESS: u64 = 64 << 10;
+
+/// Length of a record's frame, before its data: magic and length.
+const FRAME_LEN: usize = 8;
+
+const _: () = assert!(WINDOW_BYTES >= 2 * (MAX_BLOCK_BYTES + FRAME_LEN), "a window must hold a whole record");
+
+/// A piece of a file.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Where it starts in its file.
+    pub start: u64,
+    /// Its bytes, as they are on disk.
+    pub bytes: Vec<u8>,
+}
+
+/// Blocks that lie together in one file, with their undo data.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The file pair.
+    pub file: FileNo,
+    /// The blocks' bytes.
+    pub blocks: Window,
+    /// Bytes of undo data, in one or more pieces.
+    pub undos: Vec<Window>,
+    /// What lies where.
+    pub jobs: Vec<Job>,
+}
+
+/// One block to check: ranges are within the windows of its [`Batch`].
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Height in the chain.
+    pub height: Height,
+    /// The serialised block in [`Batch::blocks`].
+    pub block: Range<usize>,
+    /// The undo data with its checksum, in the window of that number; none for the genesis block.
+    pub undo: Option<(usize, Range<usize>)>,
+}
+
+/// Empty buffers on their way back from the workers.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Gives buffers back.
+    pub give: Sender<Vec<u8>>,
+    /// Takes one.
+    pub take: Receiver<Vec<u8>>,
+}
+
+impl Pool {
+    /// A pool that keeps at most `buffers`.
+    #[must_use]
+    pub fn new(buffers: usize) -> Self {
+        let (give, take) = crossbeam::channel::bounded(buffers);
+        Self { give, take }
+    }
+
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.take.try_recv().unwrap_or_default();
+        // Growing zeroes only what was never used; shrinking costs nothing.
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a batch's buffers back; when the pool is full they are freed.
+    pub fn recycle(&self, batch: Batch) {
+        for window in std::iter::once(batch.blocks).chain(batch.undos) {
+            let _ = self.give.try_send(window.bytes);
+        }
+    }
+}
+
+/// Reads the blocks of one file pair, batch by batch.
+pub struct FileReader<'a> {
+    chain: &'a Chain,
+    files: &'a Files<'a>,
+    pool: &'a Pool,
+    file: FileNo,
+    blk: Box<dyn ReadAt>,
+    blk_len: u64,
+    rev: Option<(Box<dyn ReadAt>, u64)>,
+    /// Heights still to read, by position in the file.
+    pending: &'a [Height],
+}
+
+impl<'a> FileReader<'a> {
+    /// Opens `file`; `heights` are its blocks of the chain, by position.
+    ///
+    /// # Errors
+    /// Missing or unreadable files.
+    pub fn open(
+        chain: &'a Chain,
+        files: &'a Files<'a>,
+        pool: &'a Pool,
+        file: FileNo,
+        heights: &'a [Height],
+    ) -> Result<Self, Error> {
+        let (blk, blk_len) = files.open_blk(file)?;
+        let needs_undo = heights.iter().any(|&height| chain.block(height).undo_pos.is_some());
+        let rev = if needs_undo { Some(files.open_rev(file)?) } else { None };
+        Ok(Self { chain, files, pool, file, blk, blk_len, rev, pending: heights })
+    }
+
+    /// Reads the next batch; nothing when all blocks of the file have been read.
+    ///
+    /// # Errors
+    /// I/O errors, and records whose frame does not fit the file.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
+        let Some(&first) = self.pending.first() else { return Ok(None) };
+        let start = self.chain.block(first).data_pos.0 - FRAME_LEN as u64;
+        // The file's end, or a little beyond the start of its last block: files are allocated in 16 MiB steps of zeros.
+        let last = self.pending.last().map_or(start, |&last| self.chain.block(last).data_pos.0);
+        let end = self.blk_len.min(last + MAX_BLOCK_BYTES as u64).min(start + WINDOW_BYTES as u64);
+        let mut bytes = self.pool.buffer(end.saturating_sub(start) as usize);
+        let path = || self.files.blk_path(self.file);
+        self.blk.read_exact_at(&mut bytes, start).map_err(|source| Files::io(path(), start, &source))?;
+        let mut batch =
+            Batch { file: self.file, blocks: Window { start, bytes }, undos: Vec::new(), jobs: Vec::new() };
+        while let Some((&height, rest)) = self.pending.split_first() {
+            let pos = self.chain.block(height).data_pos.0;
+            let place = |detail: String| self.place(height, path(), pos - FRAME_LEN as u64, detail);
+            let Some(len) = self.files.frame_len(&batch.blocks, pos).map_err(place)? else { break };
+            if len > MAX_BLOCK_BYTES {
+                return Err(place(format!(
+                    "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is damaged"
+                )));
+            }
+            if pos + len as u64 > self.blk_len {
+                return Err(place(format!(
+                    "the block of {len} bytes runs beyond the end of the file ({} bytes); the file is truncated, \
+                     restore it or fetch the blocks again",
+                    self.blk_len
+                )));
+            }
+            let from = (pos - start) as usize;
+            if from + len > batch.blocks.bytes.len() {
+                break;
+            }
+            batch.jobs.push(Job { height, block: from..from + len, undo: None });
+            self.pending = rest;
+        }
+        if batch.jobs.is_empty() {
+            let detail = "the block lies beyond the end of the file; the block index and the file do not fit";
+            return Err(self.place(first, path(), start, detail.to_owned()));
+        }
+        self.read_undo(&mut batch)?;
+        Ok(Some(batch))
+    }
+
+    /// Reads the undo records of a batch: those that lie together in one read.
+    fn read_undo(&self, batch: &mut Batch) -> Result<(), Error> {
+        let Some((rev, rev_len)) = &self.rev else { return Ok(()) };
+        let mut wanted: Vec<(u64, usize)> = batch
+            .jobs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, job)| Some((self.chain.block(job.height).undo_pos?.0, index)))
+            .collect();
+        wanted.sort_unstable();
+        let apart = |a: &(u64, usize), b: &(u64, usize)| b.0 - a.0 <= UNDO_GAP_MAX;
+        for run in wanted.chunk_by(apart) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let start = first.0 - FRAME_LEN as u64;
+            let end = (last.0 + UNDO_TAIL_GUESS).min(*rev_len);
+            let mut window = Window { start, bytes: self.pool.buffer(end.saturating_sub(start) as usize) };
+            self.fill_undo(rev.as_ref(), &mut window, 0)?;
+            let number = batch.undos.len();
+            for &(pos, index) in run {
+                let Some(job) = batch.jobs.get_mut(index) else { continue };
+                let range = self.undo_range(rev.as_ref(), *rev_len, &mut window, pos, job.height)?;
+                job.undo = Some((number, range));
+            }
+            batch.undos.push(window);
+        }
+        Ok(())
+    }
+
+    fn undo_range(
+        &self,
+        rev: &dyn ReadAt,
+        rev_len: u64,
+        window: &mut Window,
+        pos: u64,
+        height: Height,
+    ) -> Result<Range<usize>, Error> {
+        let path = self.files.rev_path(self.file);
+        let place = |detail: String| self.place(height, path, pos - FRAME_LEN as u64, detail);
+        let end = match self.files.frame_len(window, pos) {
+            Ok(Some(len)) => pos + (len + CHECKSUM_LEN) as u64,
+            Ok(None) => rev_len + 1,
+            Err(detail) => return Err(place(detail)),
+        };
+        if end > rev_len {
+            return Err(place(format!(
+                "the undo record runs beyond the end of the file ({rev_len} bytes); the file is damaged, run bitcoind \
+                 -reindex or restore the file"
+            )));
+        }
+        let have = window.bytes.len();
+        let (from, to) = ((pos - window.start) as usize, (end - window.start) as usize);
+        if to > have {
+            window.bytes.resize(to, 0);
+            self.fill_undo(rev, window, have)?;
+        }
+        Ok(from..to)
+    }
+
+    fn fill_undo(&self, rev: &dyn ReadAt, window: &mut Window, from: usize) -> Result<(), Error> {
+        let at = window.start + from as u64;
+        let bytes = window.bytes.get_mut(from..).unwrap_or_default();
+        rev.read_exact_at(bytes, at).map_err(|source| Files::io(self.files.rev_path(self.file), at, &source))
+    }
+
+    fn place(&self, height: Height, file: PathBuf, offset: u64, detail: String) -> Error {
+        Error::damaged(detail).at_block(height, self.chain.block(height).hash).in_file(file, Some(offset))
+    }
+}
+
+/// One block by itself, without obfuscation: for the judge, who goes by height.
+#[derive(Debug)]
+pub struct RawBlock {
+    height: Height,
+    hash: BlockHash,
+    blk: (PathBuf, u64),
+    rev: (PathBuf, u64),
+    /// The serialised block.
+    pub block: Vec<u8>,
+    /// Undo data and checksum; empty for the genesis block.
+    pub undo: Vec<u8>,
+}
+
+impl RawBlock {
+    /// Parses the block.
+    ///
+    /// # Errors
+    /// [`RawBlock::block_error`] if it is malformed.
+    pub fn parse<'a>(&'a self, arena: &'a mut BlockArena) -> Result<BlockView<'a>, Error> {
+        arena.parse(&self.block).map_err(|error| self.block_error(format!("the block is malformed: {error}")))
+    }
+
+    /// Where the block lies.
+    #[must_use]
+    pub fn place(&self) -> (PathBuf, u64) {
+        self.blk.clone()
+    }
+
+    /// Damage in the block file.
+    #[must_use]
+    pub fn block_error(&self, detail: String) -> Error {
+        self.error(
+            &self.blk,
+            format!("{detail}; restore the file, or let bitcoind -reindex fetch the block again"),
+        )
+    }
+
+    /// Damage in the undo file.
+    #[must_use]
+    pub fn undo_error(&self, detail: String) -> Error {
+        self.error(
+            &self.rev,
+            format!("{detail}; restore the file, or let bitcoind -reindex write undo data anew"),
+        )
+    }
+
+    /// A body that is not the one its header commits to.
+    #[must_use]
+    pub fn mutated(&self, violation: &Violation) -> Error {
+        let detail =
+            format!("the block does not match its header ({}: {})", violation.core, violation.detail);
+        self.block_error(detail)
+    }
+
+    fn error(&self, (path, offset): &(PathBuf, u64), detail: String) -> Error {
+        Error::damaged(detail).at_block(self.height, self.hash).in_file(path, Some(*offset))
+    }
+}
+
+/// Reads the block at `height` and its undo data.
+///
+/// # Errors
+/// I/O errors, and records that do not fit their files.
+pub fn read_block(chain: &Chain, files: &Files<'_>, height: Height) -> Result<RawBlock, Error> {
+    let place = chain.block(height);
+    let name = |error: Error| error.at_block(height, place.hash);
+    let blk = (files.blk_path(place.file), place.data_pos.0);
+    let rev = (files.rev_path(place.file), place.undo_pos.map_or(0, |pos| pos.0));
+    let block = read_record(files, files.open_blk(place.file)?, &blk, 0).map_err(name)?;
+    let undo = match place.undo_pos {
+        Some(_) => read_record(files, files.open_rev(place.file)?, &rev, CHECKSUM_LEN).map_err(name)?,
+        None => Vec::new(),
+    };
+    Ok(RawBlock { height, hash: place.hash, blk, rev, block, undo })
+}
+
+/// Reads one record's data, and `tail` bytes after it, without obfuscation.
+fn read_record(
+    files: &Files<'_>,
+    (file, file_len): (Box<dyn ReadAt>, u64),
+    (path, pos): &(PathBuf, u64),
+    tail: usize,
+) -> Result<Vec<u8>, Error> {
+    let start = pos - FRAME_LEN as u64;
+    let io = |source: std::io::Error| Files::io(path.clone(), start, &source);
+    let mut frame = Window { start, bytes: vec![0; FRAME_LEN] };
+    file.read_exact_at(&mut frame.bytes, start).map_err(io)?;
+    let damaged = |detail: String| Error::damaged(detail).in_file(path, Some(start));
+    let len = files.frame_len(&frame, *pos).map_err(damaged)?.unwrap_or(0) + tail;
+    if pos + len as u64 > file_len {
+        return Err(damaged(format!(
+            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes)"
+        )));
+    }
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, *pos).map_err(io)?;
+    files.obfuscation.apply(&mut bytes, *pos);
+    Ok(bytes)
+}
