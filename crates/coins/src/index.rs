@@ -34,7 +34,7 @@ impl Index {
     #[inline]
     fn home(&self, slot_or_hash: u64) -> usize {
         // The product of two numbers below 2^32, shifted: always below the capacity.
-        ((slot_or_hash >> 32) * self.slots.len() as u64 >> 32) as usize
+        (((slot_or_hash >> 32) * self.slots.len() as u64) >> 32) as usize
     }
 
     #[inline]

@@ -1,0 +1,39 @@
+//! What a coin costs in memory: what the join says, and what the system says. Alone in its process for the latter.
+
+use coins::Join;
+use wire::{Coin, OutPoint, Txid};
+
+const COINS: u64 = 1_000_000;
+
+/// Resident bytes of this process, where Linux tells.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+#[test]
+fn a_coin_takes_about_100_bytes() {
+    let join = Join::new((1, 2));
+    let mut effects = join.effects();
+    let before = resident();
+    for number in 0..COINS {
+        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut txid = [0; 32];
+        txid[..8].copy_from_slice(&random.to_be_bytes());
+        let out = [number as u8; 40];
+        let coin = Coin { code: 2, out: &out[..21 + number as usize % 20] };
+        effects.push_creation(&OutPoint { txid: Txid(txid), vout: 0 }, coin);
+    }
+    drop(effects);
+    assert_eq!(join.open(), (COINS, 0));
+    let said = join.memory_bytes() as u64;
+    println!("{} bytes a coin by our count", said / COINS);
+    assert!((95 * COINS..110 * COINS).contains(&said), "{said}");
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let taken = after - before;
+        println!("{} bytes a coin by the system's", taken / COINS);
+        // The worker's staging (6 MB) is gone again, but the allocator may keep it.
+        assert!(taken < said + (12 << 20), "{taken} against {said}");
+    }
+}

@@ -1,0 +1,330 @@
+//! The join against the judge, over a universe so small that every kind of clash happens.
+//!
+//! Sixteen transactions with up to four outputs exist; a chain is any list of blocks of them, repetitions included. A
+//! transaction's inputs are fixed, as a txid fixes them, and refer to lower-numbered ones only, as hashes cannot form
+//! circles: this is all that the join's argument for exactness asks of txids. Undo data are what they should be, or
+//! else the most plausible lie. The verdict must be the judge's, whatever the order of arrival, batching and threads.
+
+mod chain;
+
+use chain::{Chain, claims_of, txid};
+use coins::{
+    BlockDelta, BlockTally, CoinbaseTxids, Effects, Finding, Join, OrderedCoins, OwnedCoin, Position,
+    Survivors,
+};
+use proptest::prelude::*;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+use wire::{BlockArena, Coin, Height, OutPoint, Txid};
+
+/// The judge's verdict on a chain: the coins left, or nothing.
+fn judge(chain: &Chain) -> Option<OrderedCoins> {
+    let mut coins = OrderedCoins::new();
+    for (height, block) in chain.heights() {
+        for (tx_index, &tx) in block.iter().enumerate() {
+            for outpoint in chain.inputs(tx) {
+                coins.spend(&outpoint)?;
+            }
+            for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
+                coins.create(outpoint, coin.as_coin()).ok()?;
+            }
+        }
+    }
+    Some(coins)
+}
+
+fn rows(survivors: Survivors) -> Vec<(OutPoint, OwnedCoin)> {
+    let size = survivors.size();
+    let rows: Vec<_> = survivors
+        .into_shards()
+        .into_iter()
+        .flat_map(|shard| {
+            let expected = shard.size().coins;
+            let sorted = shard.sort();
+            assert_eq!(sorted.len() as u64, expected);
+            sorted.iter().map(|(outpoint, coin)| (outpoint, coin.into())).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(size.coins, rows.len() as u64);
+    rows
+}
+
+/// How the blocks arrive.
+#[derive(Clone, Debug)]
+struct Arrival {
+    order: Vec<prop::sample::Index>,
+    threads: usize,
+    flush_every: usize,
+    key: (u64, u64),
+}
+
+fn arrival() -> impl Strategy<Value = Arrival> {
+    (prop::collection::vec(any::<prop::sample::Index>(), 12), 1usize..=4, 1usize..6, any::<(u64, u64)>())
+        .prop_map(|(order, threads, flush_every, key)| Arrival { order, threads, flush_every, key })
+}
+
+/// The join's verdict; the claims are given block by block.
+fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<Survivors, Vec<Finding>> {
+    let mut order: Vec<usize> = (0..chain.blocks.len()).collect();
+    for (at, swap) in arrival.order.iter().enumerate().take(order.len()) {
+        let other = swap.index(order.len());
+        order.swap(at, other);
+    }
+    let join = Join::new(arrival.key);
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new(BlockTally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..arrival.threads {
+            scope.spawn(|| {
+                let mut effects = join.effects();
+                let mut delta = BlockDelta::default();
+                let mut done = 0;
+                while let Some(&block) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let tally = apply(chain, block, &claims[block], &mut delta, &mut effects);
+                    let mut total = total.lock().expect("no worker panics");
+                    total.created += tally.created;
+                    total.spent += tally.spent;
+                    done += 1;
+                    if done % arrival.flush_every == 0 {
+                        effects.flush();
+                    }
+                }
+            });
+        }
+    });
+    let survivors = join.finish()?;
+    let total = total.into_inner().expect("no worker panics");
+    assert_eq!(survivors.size().coins, u64::from(total.created - total.spent));
+    Ok(survivors)
+}
+
+fn apply(
+    chain: &Chain,
+    block: usize,
+    claims: &[OwnedCoin],
+    delta: &mut BlockDelta,
+    effects: &mut Effects<'_>,
+) -> BlockTally {
+    let bytes = chain.block_bytes(block);
+    let mut arena = BlockArena::default();
+    let view = arena.parse(&bytes).expect("blocks of the universe are well formed");
+    let txids: Vec<Txid> = chain.blocks[block].iter().map(|&tx| txid(tx)).collect();
+    let claims: Vec<Coin<'_>> = claims.iter().map(OwnedCoin::as_coin).collect();
+    delta.apply(&view, &txids, Height(block as u32 + 1), &claims, effects)
+}
+
+fn has_duplicate_coinbases(chain: &Chain) -> bool {
+    let mut coinbases = CoinbaseTxids::new((5, 6));
+    for (height, block) in chain.heights() {
+        coinbases.push(height, &txid(block[0]));
+    }
+    !coinbases.duplicates(&[]).is_empty()
+}
+
+fn check(chain: &Chain, arrival: &Arrival) {
+    if has_duplicate_coinbases(chain) {
+        // Not for the join: the engine asks the judge.
+        return;
+    }
+    let joined = join(chain, &claims_of(chain), arrival);
+    match (judge(chain), joined) {
+        (Some(model), Ok(survivors)) => assert_eq!(rows(survivors), rows(model.into_survivors())),
+        (None, Err(findings)) => assert!(!findings.is_empty()),
+        (model, joined) => panic!("judge {model:?}\njoin {joined:?}\n{chain:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_chain_gets_the_judges_verdict(chain in chain::any_chain(), arrival in arrival()) {
+        check(&chain, &arrival);
+    }
+
+    #[test]
+    fn valid_chains_pass_with_the_judges_coins(chain in chain::valid_chain(), arrival in arrival()) {
+        prop_assert!(judge(&chain).is_some());
+        prop_assert!(!has_duplicate_coinbases(&chain));
+        check(&chain, &arrival);
+    }
+
+    /// A valid chain with one transaction moved, repeated or left out.
+    #[test]
+    fn nearly_valid_chains_get_the_judges_verdict(
+        chain in chain::valid_chain(), arrival in arrival(), change in chain::change(),
+    ) {
+        check(&chain.changed(&change), &arrival);
+    }
+
+    #[test]
+    fn each_lie_in_undo_data_is_found(
+        chain in chain::valid_chain(), arrival in arrival(),
+        at in any::<prop::sample::Index>(), byte in any::<prop::sample::Index>(), bit in 0u32..8, kind in 0u8..5,
+    ) {
+        let mut claims = claims_of(&chain);
+        let spends: Vec<(usize, usize)> = (0..claims.len())
+            .flat_map(|block| (0..claims[block].len()).map(move |claim| (block, claim)))
+            .collect();
+        prop_assume!(!spends.is_empty());
+        let (block, claim) = spends[at.index(spends.len())];
+        let lie = &mut claims[block][claim];
+        match kind {
+            0 => {
+                let byte = byte.index(lie.out.len());
+                lie.out[byte] ^= 1 << bit;
+            }
+            1 => lie.code ^= 1 << bit,
+            2 => lie.out = [&lie.out[..], &[0]].concat().into(),
+            3 => lie.out = lie.out[..lie.out.len() - 1].into(),
+            _ => { claims[block].remove(claim); }
+        }
+        prop_assert!(join(&chain, &claims, &arrival).is_err());
+    }
+}
+
+/// Three spends of two equal creations: whatever the order, something is found.
+#[test]
+fn no_order_of_a_double_spend_passes() {
+    let outpoint = OutPoint { txid: txid(1), vout: 0 };
+    let coin = Coin { code: 2, out: &[9, 9, 9] };
+    let ops = ["ssc", "scs", "css", "s", "cc", "scsc s", "ccs"];
+    for ops in ops {
+        let join = Join::new((0, 0));
+        let mut effects = join.effects();
+        for (input, op) in (0..).zip(ops.bytes()) {
+            let spender = Position { height: Height(9), input, ..Default::default() };
+            match op {
+                b's' => effects.push_spend(&outpoint, coin, spender),
+                b'c' => effects.push_creation(&outpoint, coin),
+                _ => {}
+            }
+        }
+        effects.flush();
+        drop(effects);
+        assert!(join.finish().is_err(), "{ops}");
+    }
+}
+
+#[test]
+fn a_spend_at_or_below_its_coins_height_is_found() {
+    for (height, valid) in [(4, false), (5, false), (6, true)] {
+        let join = Join::new((0, 0));
+        let mut effects = join.effects();
+        let outpoint = OutPoint { txid: txid(1), vout: 0 };
+        let coin = Coin { code: Coin::code_of(Height(5), false), out: &[1; 60] };
+        effects.push_spend(&outpoint, coin, Position { height: Height(height), ..Default::default() });
+        effects.push_creation(&outpoint, coin);
+        drop(effects);
+        assert_eq!(join.finish().is_ok(), valid, "{height}");
+    }
+}
+
+/// Long outputs, spends across inline and long forms, and vouts whose keys do not sort as numbers.
+#[test]
+fn order_and_long_outputs_survive() {
+    let join = Join::new((8, 9));
+    let mut model = OrderedCoins::new();
+    let mut effects = join.effects();
+    let vouts = [0u32, 1, 127, 128, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
+    for shard in [0u8, 1, 255] {
+        for len in 0..100usize {
+            let mut id = [shard; 32];
+            id[9] = len as u8 / 4;
+            for vout in vouts {
+                let outpoint = OutPoint { txid: Txid(id), vout: vout ^ (len as u32 % 4) };
+                let out = vec![len as u8; len + vout as usize % 30];
+                let coin = Coin { code: 20, out: &out };
+                if model.create(outpoint, coin).is_err() {
+                    continue;
+                }
+                effects.push_creation(&outpoint, coin);
+                if (len + vout as usize).is_multiple_of(3) {
+                    let spender = Position { height: Height(11), ..Default::default() };
+                    effects.push_spend(&outpoint, coin, spender);
+                    model.spend(&outpoint).unwrap();
+                }
+            }
+        }
+    }
+    drop(effects);
+    assert_eq!(join.open(), (model.len() as u64, 0));
+    let mut expected: Vec<(OutPoint, OwnedCoin)> = rows(model.clone().into_survivors());
+    expected.sort_by(|a, b| wire::coin::chainstate_key_order(&a.0, &b.0));
+    assert_eq!(rows(model.into_survivors()), expected);
+    assert_eq!(rows(join.finish().unwrap()), expected);
+}
+
+/// Shards large enough to grow, to reuse places and to fill batches, by four workers that each bring whatever comes.
+#[test]
+fn many_coins_in_few_shards_in_any_order() {
+    const COINS: u32 = 30_000;
+    let txid_of = |number: u32| {
+        let mut id = [0; 32];
+        id[..8].copy_from_slice(&u64::from(number / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        id[0] &= 1;
+        Txid(id)
+    };
+    let outpoint = |number| OutPoint { txid: txid_of(number), vout: number % 2 };
+    let out = |number: u32| vec![number as u8; 2 + number as usize % 53];
+    let is_spent = |number: u32| !number.is_multiple_of(5);
+    let mut model = OrderedCoins::new();
+    for number in (0..COINS).filter(|&number| !is_spent(number)) {
+        model.create(outpoint(number), Coin { code: 4, out: &out(number) }).unwrap();
+    }
+    let join = Join::new((1, 1));
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let join = &join;
+            scope.spawn(move || {
+                let mut effects = join.effects();
+                // 7 and 11 are prime to the number of coins: each walk meets each coin once, in another order.
+                for step in (worker..COINS).step_by(4) {
+                    let (made, spent) = (step * 7 % COINS, step * 11 % COINS);
+                    effects.push_creation(&outpoint(made), Coin { code: 4, out: &out(made) });
+                    if is_spent(spent) {
+                        let spender = Position { height: Height(3), ..Position::default() };
+                        effects.push_spend(&outpoint(spent), Coin { code: 4, out: &out(spent) }, spender);
+                    }
+                }
+            });
+        }
+    });
+    assert!(!join.has_findings());
+    assert_eq!(rows(join.finish().unwrap()), rows(model.into_survivors()));
+}
+
+/// Staging is bounded in bytes, too: a hostile chain may make scripts of 10,000 bytes only.
+#[test]
+fn long_outputs_do_not_pile_up_in_staging() {
+    let join = Join::new((1, 1));
+    let mut effects = join.effects();
+    for vout in 0..100 {
+        let coin = Coin { code: 2, out: &[5; 10_000] };
+        effects.push_creation(&OutPoint { txid: txid(1), vout }, coin);
+    }
+    assert!(join.open().0 >= 90);
+    assert!(join.memory_bytes() >= 900_000);
+    drop(effects);
+    assert_eq!(join.open(), (100, 0));
+}
+
+/// One finding decides; a chain made of nothing but defects must not fill the memory with them.
+#[test]
+fn findings_are_bounded_and_lowest_first() {
+    let join = Join::new((1, 1));
+    let mut effects = join.effects();
+    for input in (0..5000).rev() {
+        let spender = Position { height: Height(7 + input), input, ..Position::default() };
+        let coin = Coin { code: 2, out: &[5; 10] };
+        effects.push_spend(&OutPoint { txid: txid(1), vout: input }, coin, spender);
+    }
+    drop(effects);
+    assert_eq!(join.open(), (0, 5000));
+    let findings = join.finish().unwrap_err();
+    assert!((1..1000).contains(&findings.len()));
+    assert!(findings.is_sorted_by_key(Finding::height));
+    assert!(matches!(findings[0], Finding::MissingCoin { .. }));
+}
