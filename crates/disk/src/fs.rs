@@ -1,0 +1,496 @@
+//! The one door to files: every read, write, rename and sync of the project goes through [`Disk`].
+//!
+//! A trait, and not `std::fs`, because crash safety can only be tested on a disk that fails on demand: the
+//! test kit has a disk in memory and one that breaks at the n-th operation, and each writer is run against
+//! them. The trait is object-safe and small; it returns plain [`io::Error`], and callers add path and
+//! action with [`During::during`].
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+/// Suffix of the name under which [`Disk::exchange`] parks its first path when the file system cannot swap.
+pub const PARKED: &str = ".exchange";
+
+/// A file operation that failed, with the place and what was tried.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {action}: {source}", path.display())]
+pub struct FileError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What was tried, as it follows "cannot": `open for reading`.
+    pub action: &'static str,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+/// Names place and action of an [`io::Error`].
+pub trait During<T> {
+    /// Wraps the error of `self` as "`path`: cannot `action`: ...".
+    ///
+    /// # Errors
+    /// The wrapped error, if `self` is one.
+    fn during(self, action: &'static str, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, action: &'static str, path: &Path) -> Result<T, FileError> {
+        self.map_err(|source| FileError { path: path.to_path_buf(), action, source })
+    }
+}
+
+/// An open file that is read at explicit offsets, by any number of threads.
+pub trait ReadAt: Send + Sync {
+    /// Fills `buf` from byte `offset` of the file.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends inside the range; else what the medium says.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Length in bytes now.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes now.
+    ///
+    /// # Errors
+    /// As [`ReadAt::len`].
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// A new file that is written from its first byte to its last.
+pub trait WriteFile: Send {
+    /// Appends all of `bytes`. There is no buffer in between: write in large pieces.
+    ///
+    /// # Errors
+    /// What the medium says, a full disk included; how much was written is then unknown.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Returns when all bytes written are on the medium. The file's name needs [`Disk::sync_dir`] besides.
+    ///
+    /// # Errors
+    /// What the medium says; the bytes written are then in doubt and the file must be made anew.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// What [`Disk::metadata`] and [`Disk::list`] tell of a path. Symbolic links are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Whether the path is a directory.
+    pub is_dir: bool,
+    /// Length in bytes; of no meaning for a directory.
+    pub len: u64,
+}
+
+/// A held lock, given back when dropped.
+pub trait Lock: Send {}
+
+/// All that the project does with files. Paths are used as they are given.
+pub trait Disk: Send + Sync {
+    /// Opens an existing file for reads at offsets.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
+
+    /// Makes a file that does not exist yet.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one; else what the medium says.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+
+    /// The whole of a small file.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if it has more than `limit` bytes (nothing is read then); else what the medium says.
+    fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        let len = file.len()?;
+        if len > limit {
+            let text = format!("it has {len} bytes, more than the {limit} that are read at once");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Names in a directory, without `.` and `..`, sorted.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
+
+    /// Kind and length of a path, `None` if nothing is there.
+    ///
+    /// # Errors
+    /// What the medium says, absence excepted.
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>>;
+
+    /// Whether something is at `path`.
+    ///
+    /// # Errors
+    /// As [`Disk::metadata`].
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.metadata(path)?.is_some())
+    }
+
+    /// Makes a directory and the missing ones above it.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// Gives `from` the name `to` in one step; a file at `to` is replaced, a directory only if it is empty.
+    ///
+    /// # Errors
+    /// `CrossesDevices` between file systems; else what the medium says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Swaps what the names `a` and `b` stand for; both must exist, on one file system.
+    ///
+    /// One step where the system can (Linux `renameat2` with `RENAME_EXCHANGE`, macOS `renameatx_np`). Else
+    /// three renames: `a` to `a` + [`PARKED`], `b` to `a`, the parked one to `b`. After a crash in between,
+    /// [`finish_exchange`] puts the names right.
+    ///
+    /// # Errors
+    /// What the medium says; the names are then as before, if they could be put back.
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a directory with all that is in it.
+    ///
+    /// # Errors
+    /// What the medium says; part of the content may be gone.
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// Returns when the names in `dir` (made, renamed, removed) are on the medium.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Bytes that this user can still write to the file system of `path`.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn free_space(&self, path: &Path) -> io::Result<u64>;
+
+    /// Whether a rename from `a` to `b` stays on one file system; both must exist.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
+
+    /// Takes the exclusive lock of the file `path` without waiting; the file is made if it is missing.
+    /// `None` if another process holds it.
+    ///
+    /// The kind of lock is the one Bitcoin Core takes on `.lock` and LevelDB on `LOCK`: a POSIX record lock
+    /// over the whole file. Such a lock belongs to the process and ends when the process closes the file
+    /// anywhere, so the file must not be opened otherwise while the lock is held.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+
+    /// Takes a shared lock of the existing file `path`, which may be on a read-only file system, without
+    /// waiting. It keeps off those who want the exclusive one, not other readers. `None` if another process
+    /// holds the exclusive lock.
+    ///
+    /// As [`Disk::lock`] otherwise; a disk without shared locks takes that one.
+    ///
+    /// # Errors
+    /// What the medium says, `NotFound` for a missing file.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(path)
+    }
+}
+
+/// Puts the names right after a crash inside [`Disk::exchange`]; does nothing if there was none.
+///
+/// Returns whether something was repaired. If `b` had not yet taken the name `a`, the exchange is undone,
+/// else done.
+///
+/// # Errors
+/// What the medium says.
+pub fn finish_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
+    let parked = parked(a);
+    if !disk.exists(&parked)? {
+        return Ok(false);
+    }
+    let name = if disk.exists(a)? { b } else { a };
+    disk.rename(&parked, name)?;
+    Ok(true)
+}
+
+/// The three renames that stand for an exchange where the file system cannot swap names.
+///
+/// # Errors
+/// As [`Disk::exchange`].
+pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> {
+    let parked = parked(a);
+    disk.rename(a, &parked)?;
+    if let Err(error) = disk.rename(b, a) {
+        disk.rename(&parked, a)?;
+        return Err(error);
+    }
+    disk.rename(&parked, b)
+}
+
+/// The name beside `path` under which it waits.
+fn parked(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(PARKED);
+    PathBuf::from(name)
+}
+
+/// The file system of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl ReadAt for File {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+impl WriteFile for File {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.sync_all()
+    }
+}
+
+impl Lock for File {}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(File::create_new(path)?))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        match swap_names(a, b) {
+            Err(error) if cannot_swap(&error) => exchange_in_steps(self, a, b),
+            done => done,
+        }
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        take_lock(file, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        take_lock(File::open(path)?, FlockOperation::NonBlockingLockShared)
+    }
+}
+
+fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
+    match rustix::fs::fcntl_lock(&file, operation) {
+        Ok(()) => Ok(Some(Box::new(file))),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+fn swap_names(a: &Path, b: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
+fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
+    Err(rustix::io::Errno::NOSYS.into())
+}
+
+/// Whether the error says that this system or file system has no exchange (`EINVAL` from file systems on
+/// Linux).
+fn cannot_swap(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
+        .into_iter()
+        .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
+        let mut file = disk.create(path).unwrap();
+        file.write_all(bytes).unwrap();
+        file.sync().unwrap();
+    }
+
+    #[test]
+    fn files_are_made_once_read_at_offsets_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, path) = (RealDisk, dir.path().join("a"));
+        assert_eq!(disk.metadata(&path).unwrap(), None);
+        write(&disk, &path, b"0123456789");
+        assert_eq!(disk.create(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+
+        let file = disk.open(&path).unwrap();
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, 6).unwrap();
+        assert_eq!((&bytes, file.len().unwrap()), (b"6789", 10));
+        assert_eq!(file.read_exact_at(&mut bytes, 7).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+
+        assert_eq!(disk.read(&path, 10).unwrap(), b"0123456789");
+        assert_eq!(disk.read(&path, 9).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(disk.metadata(&path).unwrap(), Some(Metadata { is_dir: false, len: 10 }));
+        assert_eq!(disk.list(dir.path()).unwrap(), ["a"]);
+        assert!(disk.metadata(dir.path()).unwrap().unwrap().is_dir);
+        assert!(disk.free_space(dir.path()).unwrap() > 0);
+        assert!(disk.same_file_system(dir.path(), &path).unwrap());
+        disk.sync_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn errors_name_path_and_action() {
+        let error = RealDisk
+            .open(Path::new("no/blk00000.dat"))
+            .during("open for reading", Path::new("no/blk00000.dat"));
+        let text = error.err().unwrap().to_string();
+        assert!(text.starts_with("no/blk00000.dat: cannot open for reading: No such file"), "{text}");
+    }
+
+    #[test]
+    fn exchange_swaps_directories_in_one_step_or_three() {
+        for exchange in [
+            |a: &Path, b: &Path| RealDisk.exchange(a, b),
+            |a: &Path, b: &Path| exchange_in_steps(&RealDisk, a, b),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+            for (path, text) in [(&a, b"old"), (&b, b"new")] {
+                RealDisk.create_dir_all(path).unwrap();
+                write(&RealDisk, &path.join("file"), text);
+            }
+            exchange(&a, &b).unwrap();
+            assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new");
+            assert_eq!(RealDisk.read(&b.join("file"), 9).unwrap(), b"old");
+            assert!(!finish_exchange(&RealDisk, &a, &b).unwrap());
+            RealDisk.remove_dir_all(&b).unwrap();
+            assert!(exchange(&a, &b).is_err());
+            assert_eq!(
+                RealDisk.read(&a.join("file"), 9).unwrap(),
+                b"new",
+                "a failed exchange changes nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn an_exchange_cut_short_is_undone_or_done() {
+        // (names left by the crash, names after the repair), each name holding the text of the file it was
+        // at first.
+        for (left, want) in [
+            ([("a.exchange", "a"), ("b", "b")], [("a", "a"), ("b", "b")]),
+            ([("a.exchange", "a"), ("a", "b")], [("a", "b"), ("b", "a")]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in left {
+                write(&RealDisk, &dir.path().join(name), text.as_bytes());
+            }
+            assert!(finish_exchange(&RealDisk, &dir.path().join("a"), &dir.path().join("b")).unwrap());
+            for (name, text) in want {
+                assert_eq!(RealDisk.read(&dir.path().join(name), 9).unwrap(), text.as_bytes());
+            }
+            assert_eq!(RealDisk.list(dir.path()).unwrap(), ["a", "b"]);
+        }
+    }
+
+    /// A POSIX lock binds processes, not threads, so this test runs itself once more as the other process.
+    #[test]
+    fn a_lock_is_held_against_other_processes() {
+        const OTHER: &str = "PEREGRINE_TEST_LOCK";
+        if let Some(path) = std::env::var_os(OTHER) {
+            let free = RealDisk.lock(Path::new(&path)).unwrap().is_some();
+            std::process::exit(if free { 10 } else { 11 });
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("LOCK");
+        let other = || {
+            let name = "fs::tests::a_lock_is_held_against_other_processes";
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", name]).env(OTHER, &path).output().unwrap().status.code()
+        };
+        let lock = RealDisk.lock(&path).unwrap();
+        assert!(lock.is_some());
+        assert_eq!(RealDisk.list(dir.path()).unwrap(), ["LOCK"]);
+        assert_eq!(other(), Some(11));
+        drop(lock);
+        assert_eq!(other(), Some(10));
+    }
+}

@@ -1,0 +1,361 @@
+//! `CURRENT` and `MANIFEST-NNNNNN`: which tables make up a database. Written by LevelDB `VersionSet` and by
+//! `write_database`; read as LevelDB `VersionSet::Recover` does.
+//!
+//! `CURRENT` is the manifest's file name and a newline. A manifest is a log (see `log`) of edits; the state
+//! is what all edits make together. An edit is a sequence of fields, each a varint tag and:
+//! ```text
+//! 1  comparator         string: leveldb.BytewiseComparator
+//! 2  log number         varint: logs below it are in tables
+//! 3  next file number   varint
+//! 4  last sequence      varint: greatest sequence number in the tables
+//! 5  compact pointer    level varint, internal key string: where compaction goes on; of no use to us
+//! 6  deleted file       level varint, number varint
+//! 7  new file           level varint, number varint, size varint, smallest and largest internal key strings
+//! 9  previous log       varint: one older log to read, 0 for none
+//! ```
+//! A crash leaves a torn last edit (tolerated, the files of the edits before it are still there) or
+//! `CURRENT` pointing at the manifest before.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::coding::{Input, put_string, put_varint, split_internal};
+use super::{LevelDbError, hex, log};
+use crate::fs::{Disk, During as _};
+
+/// Levels of tables. In level 0 tables may overlap; in each other level they lie side by side.
+pub(super) const LEVELS: usize = 7;
+
+/// Bytes of a manifest that are read. A table needs about 120 and LevelDB begins anew at each open.
+const MAX_MANIFEST_BYTES: u64 = 256 << 20;
+
+const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
+
+const TAG_COMPARATOR: u64 = 1;
+const TAG_LOG_NUMBER: u64 = 2;
+const TAG_NEXT_FILE: u64 = 3;
+const TAG_LAST_SEQUENCE: u64 = 4;
+const TAG_COMPACT_POINTER: u64 = 5;
+const TAG_DELETED_FILE: u64 = 6;
+const TAG_NEW_FILE: u64 = 7;
+const TAG_PREVIOUS_LOG: u64 = 9;
+
+/// A live table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LiveTable {
+    pub(super) number: u64,
+    /// Bytes of the file.
+    pub(super) size: u64,
+    /// Internal keys of the first and last row.
+    pub(super) smallest: Vec<u8>,
+    pub(super) largest: Vec<u8>,
+}
+
+impl LiveTable {
+    /// User key of the first row.
+    pub(super) fn first(&self) -> &[u8] {
+        split_internal(&self.smallest).map_or(&[], |(user, _)| user)
+    }
+
+    /// User key of the last row.
+    pub(super) fn last(&self) -> &[u8] {
+        split_internal(&self.largest).map_or(&[], |(user, _)| user)
+    }
+}
+
+/// The state that a manifest's edits make.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) log_number: u64,
+    pub(super) previous_log: u64,
+    pub(super) next_file: u64,
+    pub(super) last_sequence: u64,
+    /// Per level, in file order: level 0 newest first, others by key.
+    pub(super) levels: [Vec<LiveTable>; LEVELS],
+}
+
+/// The path of the file `NUMBER.SUFFIX`, six digits at least.
+pub(super) fn numbered(dir: &Path, number: u64, suffix: &str) -> PathBuf {
+    dir.join(format!("{number:06}.{suffix}"))
+}
+
+/// The file name of a manifest.
+pub(super) fn manifest_name(number: u64) -> String {
+    format!("MANIFEST-{number:06}")
+}
+
+/// Reads `CURRENT` and the manifest it names in the database `dir`.
+///
+/// # Errors
+/// [`LevelDbError::File`] or [`LevelDbError::Damaged`]; [`LevelDbError::Unsupported`] for keys in another
+/// order.
+pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError> {
+    let current = dir.join("CURRENT");
+    let name = disk.read(&current, 4096).during("read", &current)?;
+    let name = std::str::from_utf8(&name).ok().and_then(|text| text.strip_suffix('\n'));
+    let digits = name.and_then(|name| name.strip_prefix("MANIFEST-")).unwrap_or_default();
+    let (Some(name), true) = (name, !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    else {
+        let flaw = "it is not the name of a MANIFEST and a newline".into();
+        return Err(LevelDbError::Damaged { path: current, offset: 0, flaw });
+    };
+    let path = dir.join(name);
+    let file = disk.read(&path, MAX_MANIFEST_BYTES).during("read", &path)?;
+    decode(&file, &path)
+}
+
+/// The state that the manifest `file` makes.
+fn decode(file: &[u8], path: &Path) -> Result<Manifest, LevelDbError> {
+    let mut state = State::default();
+    log::read_records(file, path, |offset, edit| {
+        state.apply(edit).map_err(|flaw| match flaw {
+            Flaw::Damaged(flaw) => LevelDbError::Damaged { path: path.into(), offset, flaw },
+            Flaw::Comparator(name) => {
+                let feature = format!("keys are in the order of {}", String::from_utf8_lossy(&name));
+                LevelDbError::Unsupported { path: path.into(), offset, feature }
+            }
+        })
+    })?;
+    state.finish().map_err(|flaw| LevelDbError::Damaged {
+        path: path.into(),
+        offset: file.len() as u64,
+        flaw,
+    })
+}
+
+/// What is wrong with an edit.
+enum Flaw {
+    Damaged(String),
+    Comparator(Vec<u8>),
+}
+
+impl From<&str> for Flaw {
+    fn from(text: &str) -> Self {
+        Self::Damaged(text.into())
+    }
+}
+
+/// The fields seen so far.
+#[derive(Default)]
+struct State {
+    log_number: Option<u64>,
+    previous_log: Option<u64>,
+    next_file: Option<u64>,
+    last_sequence: Option<u64>,
+    tables: BTreeMap<(usize, u64), LiveTable>, // by level and number
+}
+
+impl State {
+    fn apply(&mut self, edit: &[u8]) -> Result<(), Flaw> {
+        let mut rest = Input(edit);
+        // An edit is a set of deletions and one of additions, whatever the order of its fields: deletions
+        // go first.
+        let (mut deleted, mut added) = (Vec::new(), Vec::new());
+        while !rest.is_empty() {
+            let tag = rest.varint().ok_or("edit cut short")?;
+            match tag {
+                TAG_COMPARATOR => {
+                    let name = rest.string().ok_or("comparator cut short")?;
+                    if name != COMPARATOR {
+                        return Err(Flaw::Comparator(name.to_vec()));
+                    }
+                }
+                TAG_LOG_NUMBER => self.log_number = Some(rest.varint().ok_or("log number cut short")?),
+                TAG_PREVIOUS_LOG => self.previous_log = Some(rest.varint().ok_or("previous log cut short")?),
+                TAG_NEXT_FILE => self.next_file = Some(rest.varint().ok_or("next file number cut short")?),
+                TAG_LAST_SEQUENCE => {
+                    self.last_sequence = Some(rest.varint().ok_or("last sequence cut short")?)
+                }
+                TAG_COMPACT_POINTER => {
+                    level(&mut rest)?;
+                    rest.string().ok_or("compact pointer cut short")?;
+                }
+                TAG_DELETED_FILE => {
+                    deleted.push((level(&mut rest)?, rest.varint().ok_or("deleted file cut short")?))
+                }
+                TAG_NEW_FILE => added.push((level(&mut rest)?, new_file(&mut rest)?)),
+                _ => return Err(Flaw::Damaged(format!("unknown field {tag} in an edit"))),
+            }
+        }
+        deleted.iter().for_each(|place| drop(self.tables.remove(place)));
+        self.tables.extend(added.into_iter().map(|(level, table)| ((level, table.number), table)));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Manifest, String> {
+        let mut manifest = Manifest {
+            log_number: self.log_number.ok_or("no edit tells the log number")?,
+            previous_log: self.previous_log.unwrap_or(0),
+            next_file: self.next_file.ok_or("no edit tells the next file number")?,
+            last_sequence: self.last_sequence.ok_or("no edit tells the last sequence number")?,
+            levels: Default::default(),
+        };
+        for ((level, _), table) in self.tables {
+            manifest.levels.get_mut(level).ok_or("level beyond 6")?.push(table);
+        }
+        let [level0, deeper @ ..] = &mut manifest.levels;
+        level0.reverse();
+        for tables in deeper {
+            tables.sort_by(|a, b| internal_order(&a.smallest).cmp(&internal_order(&b.smallest)));
+            for (left, right) in tables.iter().zip(tables.iter().skip(1)) {
+                if internal_order(&left.largest) >= internal_order(&right.smallest) {
+                    let [before, after] = [left, right].map(|table| table.number);
+                    let key = hex(right.first());
+                    return Err(format!(
+                        "tables {before:06} and {after:06} of one level overlap at key {key}"
+                    ));
+                }
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+/// What internal keys are sorted by: the user key, then the newest first.
+fn internal_order(key: &[u8]) -> (&[u8], std::cmp::Reverse<u64>) {
+    let (user, trailer) = split_internal(key).unwrap_or_default();
+    (user, std::cmp::Reverse(trailer))
+}
+
+fn level(rest: &mut Input<'_>) -> Result<usize, Flaw> {
+    let level = rest.varint().and_then(|level| usize::try_from(level).ok());
+    Ok(level.filter(|&level| level < LEVELS).ok_or("a level is cut short or beyond 6")?)
+}
+
+fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, Flaw> {
+    let (number, size) = (rest.varint(), rest.varint());
+    let mut key = || rest.string().filter(|key| split_internal(key).is_some()).map(<[u8]>::to_vec);
+    let (Some(number), Some(size), Some(smallest), Some(largest)) = (number, size, key(), key()) else {
+        return Err("new file is cut short, or a key of it has less than 8 bytes".into());
+    };
+    if internal_order(&smallest) > internal_order(&largest) {
+        return Err(Flaw::Damaged(format!("new file {number:06} ends before it begins")));
+    }
+    Ok(LiveTable { number, size, smallest, largest })
+}
+
+/// The bytes of a manifest file that makes this state: one edit with the numbers, then one per table.
+pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut edit = Vec::new();
+    put_varint(&mut edit, TAG_COMPARATOR);
+    put_string(&mut edit, COMPARATOR);
+    for (tag, value) in [
+        (TAG_LOG_NUMBER, manifest.log_number),
+        (TAG_PREVIOUS_LOG, manifest.previous_log),
+        (TAG_NEXT_FILE, manifest.next_file),
+        (TAG_LAST_SEQUENCE, manifest.last_sequence),
+    ] {
+        put_varint(&mut edit, tag);
+        put_varint(&mut edit, value);
+    }
+    for (level, tables) in manifest.levels.iter().enumerate() {
+        for table in tables {
+            for value in [TAG_NEW_FILE, level as u64, table.number, table.size] {
+                put_varint(&mut edit, value);
+            }
+            put_string(&mut edit, &table.smallest);
+            put_string(&mut edit, &table.largest);
+        }
+    }
+    log::append_record(&mut file, &edit);
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(number: u64, first: &str, last: &str) -> LiveTable {
+        let key = |user: &str| [user.as_bytes(), &[1, 1, 0, 0, 0, 0, 0, 0]].concat();
+        LiveTable { number, size: 1000 * number, smallest: key(first), largest: key(last) }
+    }
+
+    fn sample() -> Manifest {
+        let mut manifest = Manifest {
+            log_number: 3,
+            previous_log: 2,
+            next_file: 9,
+            last_sequence: 77,
+            ..Default::default()
+        };
+        manifest.levels[0] = vec![table(8, "a", "z"), table(4, "b", "c")];
+        manifest.levels[6] = vec![table(7, "a", "b"), table(5, "c", "c"), table(6, "d", "e")];
+        manifest
+    }
+
+    fn decode_edits(edits: &[Vec<u8>]) -> Result<Manifest, String> {
+        let mut file = Vec::new();
+        edits.iter().for_each(|edit| log::append_record(&mut file, edit));
+        decode(&file, Path::new("MANIFEST-000001")).map_err(|error| error.to_string())
+    }
+
+    /// The edit that [`encode`] makes, without its framing.
+    fn edit(manifest: &Manifest) -> Vec<u8> {
+        encode(manifest)[7..].to_vec()
+    }
+
+    #[test]
+    fn a_manifest_round_trips() {
+        let manifest = sample();
+        assert_eq!(decode(&encode(&manifest), Path::new("m")).unwrap(), manifest);
+        // Many tables: the edit spans blocks of the log.
+        let mut large = sample();
+        large.levels[6] =
+            (0..5000).map(|n| table(n + 10, &format!("{n:04}a"), &format!("{n:04}b"))).collect();
+        assert_eq!(decode(&encode(&large), Path::new("m")).unwrap(), large);
+    }
+
+    #[test]
+    fn later_edits_delete_move_and_renumber() {
+        let mut second = Vec::new();
+        for value in
+            [TAG_DELETED_FILE, 0, 4, TAG_DELETED_FILE, 6, 6, TAG_LAST_SEQUENCE, 80, TAG_LOG_NUMBER, 8]
+        {
+            put_varint(&mut second, value);
+        }
+        // Moved within the edit: a new file in one level, deleted in another.
+        for value in [TAG_NEW_FILE, 5, 6, 6000] {
+            put_varint(&mut second, value);
+        }
+        put_string(&mut second, &table(6, "d", "e").smallest);
+        put_string(&mut second, &table(6, "d", "e").largest);
+        for value in [TAG_COMPACT_POINTER, 3, 1, 0] {
+            put_varint(&mut second, value);
+        }
+        let found = decode_edits(&[edit(&sample()), second]).unwrap();
+        let mut want = sample();
+        want.levels[0].pop();
+        want.levels[5] = vec![want.levels[6].pop().unwrap()];
+        (want.last_sequence, want.log_number) = (80, 8);
+        assert_eq!(found, want);
+    }
+
+    #[test]
+    fn malformed_edits_are_refused() {
+        let check = |edits: &[Vec<u8>], want: &str| {
+            let text = decode_edits(edits).unwrap_err();
+            assert!(text.contains(want), "{text}");
+        };
+        check(&[], "no edit tells the log number");
+        check(&[vec![2, 5]], "no edit tells the next file number");
+        check(&[vec![2, 5, 3, 6]], "no edit tells the last sequence number");
+        check(&[vec![8, 1]], "unknown field 8");
+        check(&[vec![6, 7, 1]], "a level is cut short or beyond 6");
+        check(&[vec![1, 1, b'x']], "keys are in the order of x");
+        let mut overlap = sample();
+        overlap.levels[6][1] = table(5, "b", "c");
+        overlap.levels[6][0] = table(7, "a", "c");
+        check(&[edit(&overlap)], "tables 000007 and 000005 of one level overlap at key 62");
+        let mut reversed = sample();
+        reversed.levels[6] = vec![table(5, "d", "c")];
+        check(&[edit(&reversed)], "new file 000005 ends before it begins");
+        let mut short = sample();
+        short.levels[6][0].smallest.truncate(7);
+        check(&[edit(&short)], "less than 8 bytes");
+        let good = edit(&sample());
+        for len in 1..good.len() {
+            let _ = decode_edits(&[good[..len].to_vec()]); // must not panic
+        }
+    }
+}

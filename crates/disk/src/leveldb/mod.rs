@@ -1,0 +1,81 @@
+//! LevelDB databases as Bitcoin Core makes them (`chainstate`, `blocks/index`): read without a trace,
+//! written in one go.
+//!
+//! A database is a directory:
+//! ```text
+//! CURRENT            the name of the live MANIFEST and a newline
+//! MANIFEST-NNNNNN    which tables are live, in which level     (manifest, in the framing of log)
+//! NNNNNN.ldb, .sst   sorted rows                               (table, filter)
+//! NNNNNN.log         rows not yet in tables                    (batch, in the framing of log)
+//! LOCK               empty, locked by the process that has the database open (not by this code)
+//! ```
+//! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and makes
+//! new files when it only opens a database, and a chainstate must stay as it was until its successor is
+//! proven. The writer makes tables bottom-up from rows that come in order, and one MANIFEST over them: many
+//! times faster than puts. The formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`,
+//! `doc/impl.md`), without compression.
+
+mod batch;
+mod coding;
+mod cursor;
+mod filter;
+mod log;
+mod manifest;
+mod reader;
+mod table;
+mod writer;
+
+pub use cursor::Cursor;
+pub use reader::Database;
+pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, table_path, write_database};
+
+use std::path::PathBuf;
+
+use crate::fs::FileError;
+
+/// Why a database cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LevelDbError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file is not what LevelDB writes.
+    #[error("{} at byte {offset}: {flaw}; the database is damaged, restore or rebuild it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        flaw: String,
+    },
+    /// A file is sound, but this code does not read its kind.
+    #[error("{} at byte {offset}: {feature}; open it with Bitcoin Core once, or rebuild it", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What is not supported.
+        feature: String,
+    },
+    /// The writer was given rows or tables out of order.
+    #[error("{}: key {after} does not come after {before}; this is a bug, please report it", path.display())]
+    Order {
+        /// The table or manifest being written.
+        path: PathBuf,
+        /// The earlier key, in hex.
+        before: String,
+        /// The later key, in hex.
+        after: String,
+    },
+}
+
+/// Lower-case hex, for keys in messages.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

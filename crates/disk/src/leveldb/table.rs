@@ -1,0 +1,394 @@
+//! `NNNNNN.ldb` (`.sst` before 2013): rows sorted by internal key. Written by LevelDB `TableBuilder` and by
+//! `TableWriter`; never changed once made, so a crash leaves a whole table or one that no MANIFEST names.
+//!
+//! ```text
+//! file                                     footer, 48 bytes
+//!    data blocks                              meta index handle, index handle: offset and size varints each
+//!    filter block (see filter)                zeros up to byte 40
+//!    meta index block                         magic 8: db4775248b80fb57 (little-endian)
+//!    index block
+//!    footer
+//!
+//! block                                    entry of a block
+//!    entries                                  shared varint: bytes in common with the key before
+//!    offsets of restarts, 4 bytes each        unshared varint, value length varint
+//!    number of restarts, 4 bytes              the unshared bytes of the key, the value
+//! after each block
+//!    1 byte: compression (0 none)
+//!    4 bytes: masked CRC-32C of block and compression byte
+//! ```
+//! At a restart, every 16 entries of a data block and every entry of an index block, shared is 0. A data
+//! block has internal keys. The index has for each data block a key not below its last one and below the
+//! next block's first one, and the block's handle. The meta index has the filter's name and handle. The
+//! filter block has no entries and no restarts. Data blocks have about 4 KiB, files in a chainstate 32 MiB.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::coding::{Input, masked_crc, put_varint, split_internal};
+use super::manifest::LiveTable;
+use super::{LevelDbError, filter};
+use crate::fs::{During as _, FileError, ReadAt};
+
+/// Bytes after each block.
+pub(super) const TRAILER: usize = 5;
+/// Bytes of a footer.
+pub(super) const FOOTER: usize = 48;
+const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+
+/// The compression byte of plain blocks.
+pub(super) const PLAIN: u8 = 0;
+const SNAPPY: u8 = 1;
+
+/// Bytes of a block that are read. Data blocks have 4 KiB or one larger row (a node's rows stay below 4
+/// MiB), an index 1 % of its table.
+const MAX_BLOCK: u64 = 256 << 20;
+
+/// Bytes read at once by a scan: enough for full speed of a disk, small against the memory of a run.
+const READ_AHEAD: u64 = 256 << 10;
+
+/// Where a block lies: file offset and size without trailer, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+impl Handle {
+    fn take(input: &mut Input<'_>) -> Option<Self> {
+        Some(Self { offset: input.varint()?, size: input.varint()? })
+    }
+
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        put_varint(out, self.offset);
+        put_varint(out, self.size);
+    }
+
+    /// Bytes of block and trailer.
+    fn stored_size(self) -> u64 {
+        self.size + TRAILER as u64
+    }
+}
+
+/// A table's last 48 bytes.
+pub(super) fn encode_footer(meta_index: Handle, index: Handle) -> Vec<u8> {
+    let mut footer = Vec::with_capacity(FOOTER);
+    meta_index.put(&mut footer);
+    index.put(&mut footer);
+    footer.resize(FOOTER - 8, 0);
+    footer.extend_from_slice(&MAGIC.to_le_bytes());
+    footer
+}
+
+/// One decoded entry: its key is the first `shared` bytes of the key before it and `unshared`.
+struct Entry<'a> {
+    shared: usize,
+    unshared: &'a [u8],
+    value: &'a [u8],
+    /// Bytes before the value.
+    value_start: usize,
+}
+
+/// Decodes the entry at the start of `entries`.
+#[inline]
+fn decode_entry(entries: &[u8]) -> Option<Entry<'_>> {
+    let (lengths, rest) = match entries.split_first_chunk::<3>() {
+        Some((&bytes, rest)) if bytes.iter().all(|&byte| byte < 0x80) => (bytes.map(usize::from), rest),
+        _ => {
+            let mut rest = Input(entries);
+            let mut length = || usize::try_from(rest.varint32()?).ok();
+            ([length()?, length()?, length()?], rest.0)
+        }
+    };
+    let [shared, unshared, value] = lengths;
+    let (unshared, rest) = rest.split_at_checked(unshared)?;
+    Some(Entry { shared, unshared, value: rest.get(..value)?, value_start: entries.len() - rest.len() })
+}
+
+/// Length of the entries of `block`, that is, without the restarts.
+fn entries_len(block: &[u8]) -> Option<usize> {
+    let (_, count) = block.split_last_chunk()?;
+    let restarts = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_add(1)?.checked_mul(4)?;
+    block.len().checked_sub(restarts)
+}
+
+/// Calls `each` with every key and value of a block.
+fn each_entry(block: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Option<()> {
+    let mut rest = block.get(..entries_len(block)?)?;
+    let mut key = Vec::new();
+    while !rest.is_empty() {
+        let entry = decode_entry(rest)?;
+        if entry.shared > key.len() {
+            return None;
+        }
+        key.truncate(entry.shared);
+        key.extend_from_slice(entry.unshared);
+        each(&key, entry.value)?;
+        rest = rest.get(entry.value_start + entry.value.len()..)?;
+    }
+    Some(())
+}
+
+/// A data block in the index.
+struct IndexEntry {
+    /// End of its separator, a user key, in [`Table::separators`].
+    separator_end: usize,
+    handle: Handle,
+}
+
+/// An open table: its index in memory, its data in the file.
+pub(super) struct Table {
+    path: PathBuf,
+    file: Box<dyn ReadAt>,
+    index: Vec<IndexEntry>,
+    separators: Vec<u8>,
+    filter: Vec<u8>,
+}
+
+impl Table {
+    /// Reads footer, index, meta index and filter of the table `file`, and verifies them; `live` is what
+    /// the MANIFEST says of it. The filter is kept in memory if `keep_filter`.
+    pub(super) fn open(
+        file: Box<dyn ReadAt>,
+        path: PathBuf,
+        live: &LiveTable,
+        keep_filter: bool,
+    ) -> Result<Self, LevelDbError> {
+        let mut table = Self { path, file, index: Vec::new(), separators: Vec::new(), filter: Vec::new() };
+        let len = table.file.len().during("measure", &table.path)?;
+        if len != live.size || len < FOOTER as u64 {
+            return Err(
+                table.damaged(len, format!("the file ends here, the MANIFEST says at byte {}", live.size))
+            );
+        }
+        let footer_offset = len - FOOTER as u64;
+        let mut footer = [0; FOOTER];
+        table.read(&mut footer, footer_offset)?;
+        let (handles, magic) = footer.split_last_chunk().unwrap_or((&[], &[0; 8]));
+        if *magic != MAGIC.to_le_bytes() {
+            return Err(table.damaged(len - 8, "the magic number of a table is missing".into()));
+        }
+        let mut rest = Input(handles);
+        let (Some(meta_index), Some(index)) = (Handle::take(&mut rest), Handle::take(&mut rest)) else {
+            return Err(table.damaged(footer_offset, "the footer is malformed".into()));
+        };
+        // No checksum covers the footer, but there is only one way to write it.
+        if encode_footer(meta_index, index) != footer {
+            return Err(table.damaged(footer_offset, "the footer is malformed".into()));
+        }
+        table.read_index(index, footer_offset)?;
+        let filter = table.read_filter(meta_index, footer_offset)?;
+        if keep_filter {
+            table.filter = filter;
+        }
+        Ok(table)
+    }
+
+    fn read_index(&mut self, handle: Handle, limit: u64) -> Result<(), LevelDbError> {
+        let block = self.block(handle, limit)?;
+        let mut data_end = 0;
+        each_entry(&block, |key, value| {
+            let handle = Handle::take(&mut Input(value))?;
+            let end = handle.offset.checked_add(handle.size)?.checked_add(TRAILER as u64)?;
+            if handle.offset < data_end || end > limit || handle.size > MAX_BLOCK {
+                return None;
+            }
+            data_end = end;
+            self.separators.extend_from_slice(split_internal(key)?.0);
+            self.index.push(IndexEntry { separator_end: self.separators.len(), handle });
+            Some(())
+        })
+        .ok_or_else(|| self.damaged(handle.offset, "the index is malformed".into()))
+    }
+
+    /// The filter block; empty if the table has none of the kind we know.
+    fn read_filter(&self, meta_index: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
+        let mut filter = None;
+        each_entry(&self.block(meta_index, limit)?, |key, value| {
+            if key == filter::META_KEY {
+                filter = Some(Handle::take(&mut Input(value))?);
+            }
+            Some(())
+        })
+        .ok_or_else(|| self.damaged(meta_index.offset, "the meta index is malformed".into()))?;
+        filter.map_or(Ok(Vec::new()), |handle| self.block(handle, limit))
+    }
+
+    /// Reads one block that lies below `limit`, and verifies it.
+    fn block(&self, handle: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
+        let end = handle.offset.checked_add(handle.size).and_then(|end| end.checked_add(TRAILER as u64));
+        let size = usize::try_from(handle.size).ok().filter(|_| handle.size <= MAX_BLOCK);
+        let (Some(size), true) = (size, end.is_some_and(|end| end <= limit)) else {
+            let flaw = format!("block of {} bytes, but there are {limit}", handle.size);
+            return Err(self.damaged(handle.offset, flaw));
+        };
+        let mut stored = vec![0; size + TRAILER];
+        self.read(&mut stored, handle.offset)?;
+        self.verify(&stored, handle.offset)?;
+        stored.truncate(size);
+        Ok(stored)
+    }
+
+    /// Verifies the trailer of a block `stored` at `offset`, and returns the block.
+    fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<&'a [u8], LevelDbError> {
+        let Some((summed, sum)) = stored.split_last_chunk() else {
+            return Err(self.damaged(offset, "a block lacks its checksum".into()));
+        };
+        let (sum, found) = (u32::from_le_bytes(*sum), masked_crc(summed));
+        if sum != found {
+            return Err(
+                self.damaged(offset, format!("block checksum is {sum:08x}, the bytes have {found:08x}"))
+            );
+        }
+        match summed.split_last() {
+            Some((&PLAIN, block)) => Ok(block),
+            Some((&SNAPPY, _)) => {
+                let feature = "compressed blocks (snappy) are not supported".into();
+                Err(LevelDbError::Unsupported { path: self.path.clone(), offset, feature })
+            }
+            _ => Err(self.damaged(offset, "unknown compression of a block".into())),
+        }
+    }
+
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), FileError> {
+        self.file.read_exact_at(buf, offset).during("read", &self.path)
+    }
+
+    pub(super) fn damaged(&self, offset: u64, flaw: String) -> LevelDbError {
+        LevelDbError::Damaged { path: self.path.clone(), offset, flaw }
+    }
+
+    /// Number of the first data block that can have a user key not below `key`.
+    fn find_block(&self, key: &[u8]) -> usize {
+        let mut start = 0;
+        // The separators are laid end to end, so a search by halves needs the end of the entry before:
+        // index - 1.
+        let separator = |at: usize, entry: &IndexEntry| {
+            let start =
+                at.checked_sub(1).and_then(|before| self.index.get(before)).map_or(0, |e| e.separator_end);
+            self.separators.get(start..entry.separator_end).unwrap_or_default()
+        };
+        let mut end = self.index.len();
+        while start < end {
+            let middle = start.midpoint(end);
+            match self.index.get(middle) {
+                Some(entry) if separator(middle, entry) < key => start = middle + 1,
+                _ => end = middle,
+            }
+        }
+        start
+    }
+}
+
+/// Walks the rows of a table in order, reading ahead.
+pub(super) struct Scan {
+    table: Arc<Table>,
+    next_block: usize,
+    read_ahead: u64,
+    /// Bytes of the file from `window_offset` on.
+    window: Vec<u8>,
+    window_offset: u64,
+    /// What is left of the current block's entries, in `window`.
+    entries: Range<usize>,
+    key: Vec<u8>, // internal
+    value: Range<usize>,
+}
+
+impl Scan {
+    /// A scan of all rows whose user key is not below `start`. It stands before the first one.
+    pub(super) fn from(table: Arc<Table>, start: &[u8]) -> Result<(Self, bool), LevelDbError> {
+        let next_block = table.find_block(start);
+        let mut scan = Self::at_block(table, next_block, READ_AHEAD);
+        let found = scan.skip_to(start)?;
+        Ok((scan, found))
+    }
+
+    /// A scan that begins at the rows with exactly this user key, or `None` if the filter rules them out.
+    pub(super) fn at_key(table: Arc<Table>, key: &[u8]) -> Result<Option<Self>, LevelDbError> {
+        let block = table.find_block(key);
+        let Some(entry) = table.index.get(block) else { return Ok(None) };
+        if !table.filter.is_empty() && !filter::may_contain(&table.filter, entry.handle.offset, key) {
+            return Ok(None);
+        }
+        let mut scan = Self::at_block(table, block, 0);
+        Ok(scan.skip_to(key)?.then_some(scan))
+    }
+
+    fn at_block(table: Arc<Table>, next_block: usize, read_ahead: u64) -> Self {
+        let (window, key) = (Vec::new(), Vec::new());
+        Self { table, next_block, read_ahead, window, window_offset: 0, entries: 0..0, key, value: 0..0 }
+    }
+
+    /// Steps to the first row whose user key is not below `start`; false if there is none.
+    fn skip_to(&mut self, start: &[u8]) -> Result<bool, LevelDbError> {
+        while self.step()? {
+            if self.row().0 >= start {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes to the next row; false if there is none.
+    #[inline]
+    pub(super) fn step(&mut self) -> Result<bool, LevelDbError> {
+        while self.entries.is_empty() {
+            let Some(entry) = self.table.index.get(self.next_block) else { return Ok(false) };
+            self.load(entry.handle)?;
+            self.next_block += 1;
+        }
+        let decoded = self.window.get(self.entries.clone()).and_then(decode_entry);
+        let Some(entry) = decoded.filter(|entry| entry.shared <= self.key.len()) else {
+            return Err(self.malformed("an entry runs beyond its block"));
+        };
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(entry.unshared);
+        if self.key.len() < 8 {
+            return Err(self.malformed("an internal key has less than 8 bytes"));
+        }
+        let start = self.entries.start + entry.value_start;
+        self.value = start..start + entry.value.len();
+        self.entries.start = self.value.end;
+        Ok(true)
+    }
+
+    #[cold]
+    fn malformed(&self, flaw: &str) -> LevelDbError {
+        self.table.damaged(self.window_offset + self.entries.start as u64, flaw.into())
+    }
+
+    /// Makes the data block at `handle` (checked when the index was read) the current one.
+    fn load(&mut self, handle: Handle) -> Result<(), LevelDbError> {
+        let table = Arc::clone(&self.table);
+        let in_window = handle.offset.checked_sub(self.window_offset);
+        let window_len = self.window.len() as u64;
+        let start = match in_window {
+            Some(start) if start.saturating_add(handle.stored_size()) <= window_len => start,
+            _ => {
+                let data_end =
+                    table.index.last().map_or(0, |last| last.handle.offset + last.handle.stored_size());
+                let len = handle.stored_size().max(self.read_ahead).min(data_end - handle.offset);
+                self.window.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
+                table.read(&mut self.window, handle.offset)?;
+                self.window_offset = handle.offset;
+                0
+            }
+        };
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::try_from(handle.stored_size()).unwrap_or(usize::MAX));
+        let block = table.verify(self.window.get(start..end).unwrap_or_default(), handle.offset)?;
+        let len = entries_len(block)
+            .ok_or_else(|| table.damaged(handle.offset, "no restarts in a block".into()))?;
+        self.entries = start..start + len;
+        self.key.clear();
+        Ok(())
+    }
+
+    /// User key, trailer and value of the current row.
+    #[inline]
+    pub(super) fn row(&self) -> (&[u8], u64, &[u8]) {
+        let (user, trailer) = split_internal(&self.key).unwrap_or_default();
+        (user, trailer, self.window.get(self.value.clone()).unwrap_or_default())
+    }
+}

@@ -1,0 +1,465 @@
+//! The room against an independent LevelDB (`rusty-leveldb`, always on a copy), real databases of Bitcoin
+//! Core, and damage.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use rusty_leveldb::{DB, LdbIterator as _, Options};
+
+use super::*;
+use crate::fs::RealDisk;
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// All rows, as our reader gives them.
+fn dump(dir: &Path) -> Result<Rows, LevelDbError> {
+    let database = Database::open(&RealDisk, dir)?;
+    collect(database.cursor()?)
+}
+
+fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {
+    let mut rows = Vec::new();
+    while cursor.advance()? {
+        rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
+    }
+    Ok(rows)
+}
+
+/// LevelDB as it is when Core opens it, made small so that few rows fill several levels.
+fn options() -> Options {
+    let write_buffer_size = 16 << 10;
+    Options {
+        compressor: 0,
+        paranoid_checks: true,
+        write_buffer_size,
+        max_file_size: 16 << 10,
+        ..Options::default()
+    }
+}
+
+/// All rows, as `rusty-leveldb` gives them from a copy of `dir`.
+fn dump_by_other(dir: &Path) -> Rows {
+    let copy = tempfile::tempdir().unwrap();
+    for (name, bytes) in files(dir) {
+        fs::write(copy.path().join(name), bytes).unwrap();
+    }
+    let mut db = DB::open(copy.path(), Options { create_if_missing: false, ..options() }).unwrap();
+    let mut rows = db.new_iter().unwrap();
+    std::iter::from_fn(|| rows.next()).collect()
+}
+
+/// Names and bytes of all files in `dir`.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+}
+
+/// A pseudo-random number for each `n` (SplitMix64).
+fn mix(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Rows like a chainstate's in ascending order, with keys that begin other keys, and large values.
+fn sample_rows(count: u64) -> Rows {
+    let mut rows = BTreeMap::new();
+    for n in 0..count {
+        let txid: Vec<u8> = (0..4).flat_map(|i| mix(4 * (n / 3) + i).to_le_bytes()).collect();
+        let key = [&b"C"[..], &txid, &[n as u8 % 3]].concat();
+        let len = if n % 500 == 7 { 5000 + n as usize } else { mix(n) as usize % 60 };
+        rows.insert(key, vec![n as u8; len]);
+    }
+    for key in [&b"B"[..], b"C", b"\x0e\x00obfuscate_key", &[0xff; 9], &[0xff; 8], b"C\x00", b""] {
+        rows.insert(key.to_vec(), key.to_vec());
+    }
+    rows.into_iter().collect()
+}
+
+/// Writes `rows` as a database whose tables have about `table_size` bytes, and numbers that run against key
+/// order.
+fn write(dir: &Path, rows: &Rows, table_size: u64) -> Vec<TableMeta> {
+    let (mut tables, mut writer) = (Vec::new(), None);
+    for (key, value) in rows {
+        let number = 1000 - tables.len() as u64;
+        let table = writer.get_or_insert_with(|| TableWriter::create(&RealDisk, dir, number).unwrap());
+        table.add(key, value).unwrap();
+        if table.size() >= table_size {
+            tables.extend(writer.take().map(|table| table.finish().unwrap()));
+        }
+    }
+    tables.extend(writer.map(|table| table.finish().unwrap()));
+    write_database(&RealDisk, dir, &tables).unwrap();
+    tables
+}
+
+#[test]
+fn what_we_write_is_read_by_us_and_by_another_leveldb() {
+    for (count, table_size) in [(0, 1 << 20), (1, 1), (3000, 20_000), (3000, 1 << 30)] {
+        let rows = sample_rows(count);
+        let dir = tempfile::tempdir().unwrap();
+        let tables = write(dir.path(), &rows, table_size);
+        assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), rows.len() as u64);
+        assert!(dump(dir.path()).unwrap() == rows);
+        assert!(dump_by_other(dir.path()) == rows);
+        // The other one's point reads go through our filters and restarts. A row is put first: at the
+        // sequence number of our rows, this library (not LevelDB) misses a row whose internal key is its
+        // block's key in the index.
+        let mut db = DB::open(dir.path(), options()).unwrap();
+        db.put(b"new", b"row").unwrap();
+        for (key, value) in &rows {
+            assert_eq!(db.get(key).as_deref(), Some(&value[..]));
+        }
+        assert_eq!(db.get(b"new").as_deref(), Some(&b"row"[..]));
+    }
+}
+
+#[test]
+fn what_another_leveldb_writes_is_read_as_it_stands() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = BTreeMap::new();
+    // Reopened now and then, so that logs become tables; rows overwritten and deleted over all levels.
+    for session in 0..6 {
+        let mut db = DB::open(dir.path(), options()).unwrap();
+        for n in 0..4000 {
+            let id = mix(session * 10_000 + n);
+            let key = format!("key{:05}", id % 6000).into_bytes();
+            if id >> 32 & 3 == 0 {
+                db.delete(&key).unwrap();
+                model.remove(&key);
+            } else {
+                let value = id.to_le_bytes().repeat(1 + id as usize % 5);
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        db.flush().unwrap();
+        drop(db);
+        let before = files(dir.path());
+        let rows: Rows = model.clone().into_iter().collect();
+        assert!(dump(dir.path()).unwrap() == rows, "session {session}");
+        assert_eq!(files(dir.path()), before, "reading leaves no trace");
+    }
+    let database = Database::open(&RealDisk, dir.path()).unwrap();
+    assert!(database.memory.len() > 0, "some rows are in the log only");
+    assert!(
+        database.table_count_by_level().iter().filter(|&&count| count > 0).count() >= 2,
+        "several levels"
+    );
+    for n in 0..6100 {
+        let key = format!("key{n:05}").into_bytes();
+        assert_eq!(database.get(&key).unwrap(), model.get(&key).cloned());
+    }
+    for (start, end) in
+        [("", "key03"), ("key00999x", "key01"), ("key02", "key02"), ("key05", "l"), ("l", "m")]
+    {
+        let (start, end) = (start.as_bytes().to_vec(), end.as_bytes().to_vec());
+        let found = collect(database.range(&start, Some(&end)).unwrap()).unwrap();
+        let want: Rows = model.range(start..end).map(|(key, value)| (key.clone(), value.clone())).collect();
+        assert!(found == want);
+    }
+}
+
+#[test]
+fn ranges_are_walked_by_threads_and_make_up_the_whole() {
+    let (dir, rows) = (tempfile::tempdir().unwrap(), sample_rows(5000));
+    write(dir.path(), &rows, 30_000);
+    let database = Database::open(&RealDisk, dir.path()).unwrap();
+    let bounds: Vec<Vec<u8>> = (0..=16).map(|n| if n == 0 { vec![] } else { vec![b'C', n * 15] }).collect();
+    let found: Rows = std::thread::scope(|scope| {
+        let part = |i: usize| {
+            let (start, end) = (&bounds[i], bounds.get(i + 1).map(Vec::as_slice));
+            collect(database.range(start, end).unwrap()).unwrap()
+        };
+        let threads: Vec<_> = (0..bounds.len()).map(|i| scope.spawn(move || part(i))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(found == rows);
+    assert!(database.get(b"absent").unwrap().is_none());
+    assert_eq!(
+        database.table_bytes(),
+        files(dir.path()).iter().filter(|f| f.0.ends_with("ldb")).map(|f| f.1.len() as u64).sum()
+    );
+}
+
+#[test]
+fn rows_and_tables_out_of_order_are_refused() {
+    for (first, second) in [("b", "a"), ("b", "b"), ("ab", "a"), ("b", "")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = TableWriter::create(&RealDisk, dir.path(), 1).unwrap();
+        writer.add(first.as_bytes(), b"").unwrap();
+        let error = writer.add(second.as_bytes(), b"").unwrap_err();
+        assert!(matches!(error, LevelDbError::Order { .. }), "{error}");
+    }
+    let table = |number, smallest: &[u8], largest: &[u8]| {
+        let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+        TableMeta { number, size: 9, smallest, largest, entries: 1 }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let error =
+        write_database(&RealDisk, dir.path(), &[table(2, b"c", b"d"), table(1, b"a", b"c")]).unwrap_err();
+    let path = dir.path().join("MANIFEST-000003");
+    let want = format!("{}: key 63 does not come after 63; this is a bug, please report it", path.display());
+    assert_eq!(error.to_string(), want);
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn what_is_no_database_or_not_supported_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |dir: &Path| dump(dir).unwrap_err().to_string();
+    assert!(text(dir.path()).contains("CURRENT: cannot read: No such file"), "{}", text(dir.path()));
+    write(dir.path(), &sample_rows(10), 1 << 20);
+    fs::remove_file(dir.path().join("001000.ldb")).unwrap();
+    assert!(
+        text(dir.path()).contains("001000.ldb at byte 0: the MANIFEST names this table, but it is missing")
+    );
+    for current in ["", "MANIFEST-000001", "MANIFEST-\n", "../MANIFEST-000001\n", "MANIFEST-1/2\n"] {
+        fs::write(dir.path().join("CURRENT"), current).unwrap();
+        assert!(
+            text(dir.path()).contains("CURRENT at byte 0: it is not the name of a MANIFEST"),
+            "{current:?}"
+        );
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = DB::open(dir.path(), Options { compressor: 1, ..options() }).unwrap();
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    db.close().unwrap();
+    let error = dump(dir.path()).unwrap_err();
+    assert!(
+        matches!(error, LevelDbError::Unsupported { .. }) && error.to_string().contains("snappy"),
+        "{error}"
+    );
+}
+
+/// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code made it when the format was
+/// settled. A line each: three rows, restarts, trailer; filter, trailer; meta index, trailer; index,
+/// trailer; footer in two.
+const GOLDEN: &str = "\
+    00090161010100000000000031\
+    010900620101000000000000\
+    0009026201010000000000003233\
+    0000000001000000\
+    00cdfcaba7\
+    583160d0800107000600000000090000000b\
+    0071372bb1\
+    00220266696c7465722e6c6576656c64622e4275696c74696e426c6f6f6d46696c7465723234120000000001000000\
+    00245cedfe\
+    000902620101000000000000002f0000000001000000\
+    005e4b6f84\
+    4b2f7f16000000000000000000000000000000000000000000000000000000000000000000000000\
+    57fb808b247547db";
+
+#[test]
+fn a_tiny_table_has_its_golden_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows: Rows = [("a", "1"), ("ab", ""), ("b", "23")].map(|(k, v)| (k.into(), v.into())).into();
+    write(dir.path(), &rows, 1 << 20);
+    assert_eq!(hex(&files(dir.path())["001000.ldb"]), GOLDEN);
+    assert_eq!(files(dir.path())["CURRENT"], b"MANIFEST-001001\n");
+    assert_eq!(dump_by_other(dir.path()), rows);
+}
+
+#[test]
+fn each_damaged_byte_of_a_table_is_noticed() {
+    let (dir, mut rows) = (tempfile::tempdir().unwrap(), sample_rows(70));
+    rows.retain(|(_, value)| value.len() < 60); // two data blocks remain
+    write(dir.path(), &rows, 1 << 20);
+    let path = dir.path().join("001000.ldb");
+    let good = fs::read(&path).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    for (at, &byte) in good.iter().enumerate() {
+        file.write_all_at(&[byte ^ 1 << (at % 8)], at as u64).unwrap();
+        let error = dump(dir.path()).err();
+        assert!(
+            matches!(error, Some(LevelDbError::Damaged { .. })),
+            "byte {at} of {}: {error:?}",
+            good.len()
+        );
+        file.write_all_at(&[byte], at as u64).unwrap();
+    }
+    for len in (0..good.len()).step_by(97) {
+        fs::write(&path, &good[..len]).unwrap();
+        assert!(matches!(dump(dir.path()), Err(LevelDbError::Damaged { .. })), "cut at {len}");
+    }
+}
+
+#[test]
+fn each_damaged_byte_of_a_manifest_is_noticed() {
+    let (dir, rows) = (tempfile::tempdir().unwrap(), sample_rows(300));
+    write(dir.path(), &rows, 4000);
+    let path = dir.path().join(fs::read_to_string(dir.path().join("CURRENT")).unwrap().trim());
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        fs::write(&path, bad).unwrap();
+        assert!(dump(dir.path()).is_err(), "byte {at}");
+    }
+}
+
+/// A database that another LevelDB made, with a log and two levels, as files.
+fn other_database() -> BTreeMap<String, Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = DB::open(dir.path(), options()).unwrap();
+    for n in 0..2500u64 {
+        db.put(&mix(n % 900).to_le_bytes(), &mix(n).to_le_bytes().repeat(3)).unwrap();
+    }
+    db.flush().unwrap();
+    drop(db);
+    files(dir.path())
+}
+
+/// Replaces checksums by right ones, so that damage reaches what lies behind them.
+fn reseal_log(file: &mut [u8]) {
+    let mut at = 0;
+    while let Some(header) = file.get(at..at + 7) {
+        let end = at + 7 + usize::from(u16::from_le_bytes([header[4], header[5]]));
+        let Some(summed) = file.get(at + 6..end) else { return };
+        let sum = coding::masked_crc(summed).to_le_bytes();
+        file[at..at + 4].copy_from_slice(&sum);
+        at = end;
+    }
+}
+
+/// The same for the blocks of a table that we wrote with one data block: `ends` are the ends of the blocks.
+fn reseal_table(file: &mut [u8], ends: &[usize]) {
+    let mut start = 0;
+    for &end in ends {
+        let sum = coding::masked_crc(&file[start..end - 4]).to_le_bytes();
+        file[end - 4..end].copy_from_slice(&sum);
+        start = end;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any damage gives rows or an error, in bounded memory, and never a panic.
+    #[test]
+    fn damage_never_panics(
+        which: prop::sample::Index,
+        flips: Vec<(prop::sample::Index, u8)>,
+        cut: Option<prop::sample::Index>,
+        reseal: bool,
+    ) {
+        static FILES: std::sync::OnceLock<BTreeMap<String, Vec<u8>>> = std::sync::OnceLock::new();
+        let files = FILES.get_or_init(other_database);
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<_> = files.keys().filter(|name| !files[*name].is_empty()).collect();
+        let damaged = which.get(&names);
+        for (name, bytes) in files {
+            let mut bytes = bytes.clone();
+            if name == *damaged {
+                for (at, bits) in &flips {
+                    *at.get_mut(&mut bytes) ^= bits;
+                }
+                if let Some(cut) = cut {
+                    bytes.truncate(cut.index(bytes.len()));
+                }
+                if reseal && (name.ends_with("log") || name.starts_with("MANIFEST")) {
+                    reseal_log(&mut bytes);
+                }
+            }
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        if let Ok(rows) = dump(dir.path()) {
+            prop_assert!(rows.is_sorted_by(|a, b| a.0 < b.0));
+        }
+    }
+
+    /// Damage behind right checksums: what a hostile maker of a table can do.
+    #[test]
+    fn a_hostile_table_never_panics(flips: Vec<(prop::sample::Index, u8)>) {
+        let dir = tempfile::tempdir().unwrap();
+        let rows: Rows = (0..20u8).map(|n| (vec![b'C', n], vec![n; n.into()])).collect();
+        write(dir.path(), &rows, 1 << 20);
+        let path = dir.path().join("001000.ldb");
+        let mut bytes = fs::read(&path).unwrap();
+        let ends = block_ends(&bytes);
+        for (at, bits) in &flips {
+            *at.get_mut(&mut bytes) ^= bits;
+        }
+        reseal_table(&mut bytes, &ends);
+        fs::write(&path, bytes).unwrap();
+        let _ = Database::open(&RealDisk, dir.path()).unwrap().get(b"C\x05");
+        if let Ok(rows) = dump(dir.path()) {
+            prop_assert!(rows.is_sorted_by(|a, b| a.0 < b.0));
+        }
+    }
+
+    /// Any set of rows comes back, whatever the table size.
+    #[test]
+    fn any_rows_round_trip(rows: BTreeMap<Vec<u8>, Vec<u8>>, table_size in 200u64..5000) {
+        let (dir, rows) = (tempfile::tempdir().unwrap(), rows.into_iter().collect());
+        write(dir.path(), &rows, table_size);
+        prop_assert!(dump(dir.path()).unwrap() == rows);
+    }
+}
+
+/// Ends of the data, filter, meta index and index block, trailers included, of a table with one data block.
+fn block_ends(table: &[u8]) -> Vec<usize> {
+    let mut footer = coding::Input(&table[table.len() - 48..]);
+    let [meta, meta_len, _, _] = [(); 4].map(|()| footer.varint().unwrap() as usize);
+    let mut input = coding::Input(&table[meta + 3 + filter::META_KEY.len()..]);
+    let (filter, filter_len) = (input.varint().unwrap() as usize, input.varint().unwrap() as usize);
+    assert_eq!(filter + filter_len + 5, meta);
+    vec![filter, meta, meta + meta_len + 5, table.len() - 48]
+}
+
+/// The folder of real data; `None` (said so) if this is a bare clone.
+fn data() -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+    let dir = std::env::var_os("PEREGRINE_DATA").map_or(beside.into(), PathBuf::from);
+    let found = dir.join("core-datadirs").is_dir();
+    if !found {
+        println!("skipped: no core-datadirs in {}", dir.display());
+    }
+    found.then_some(dir)
+}
+
+#[test]
+fn databases_of_bitcoin_core_are_read_as_they_stand() {
+    let Some(data) = data() else { return };
+    for (archive, folder) in
+        [("main", ""), ("testnet3", "testnet3"), ("signet", "signet"), ("regtest", "regtest")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::open(data.join(format!("core-datadirs/{archive}.tar.xz"))).unwrap();
+        tar::Archive::new(liblzma::read::XzDecoder::new(file)).unpack(dir.path()).unwrap();
+        for name in ["chainstate", "blocks/index"] {
+            let database = find(dir.path(), name).unwrap_or_else(|| panic!("{archive}: no {folder}/{name}"));
+            let before = files(&database);
+            let rows = dump(&database).unwrap();
+            assert_eq!(files(&database), before, "{archive} {name}: reading leaves no trace");
+            assert!(!rows.is_empty() && rows == dump_by_other(&database), "{archive} {name}");
+            println!("{archive} {name}: {} rows", rows.len());
+
+            let opened = Database::open(&RealDisk, &database).unwrap();
+            for (key, value) in rows.iter().step_by(37) {
+                assert_eq!(opened.get(key).unwrap().as_deref(), Some(&value[..]));
+            }
+            // Our own writer gives the same rows back.
+            let ours = tempfile::tempdir().unwrap();
+            write(ours.path(), &rows, 200_000);
+            assert!(dump(ours.path()).unwrap() == rows && dump_by_other(ours.path()) == rows);
+        }
+    }
+}
+
+/// The directory below `root` whose path ends in `name` and that has a `CURRENT`.
+fn find(root: &Path, name: &str) -> Option<PathBuf> {
+    let here = root.join(name);
+    if here.join("CURRENT").is_file() {
+        return Some(here);
+    }
+    let mut folders = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    folders.find_map(|folder| folder.is_dir().then(|| find(&folder, name))?)
+}

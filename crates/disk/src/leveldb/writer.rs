@@ -1,0 +1,380 @@
+//! Makes a database in one go from rows that come in key order: tables bottom-up, each row written once,
+//! and a MANIFEST over them. Bitcoin Core opens it like one that LevelDB made (blocks of 4 KiB, restarts
+//! every 16 rows, filters of 10 bits, no compression, tables of 32 MiB: Core's settings).
+//!
+//! All tables go to level 6: no table there is ever too many, so LevelDB starts no compaction when it opens
+//! the database. All rows have sequence number 1. There is no log; LevelDB begins one.
+//!
+//! A crash at any point leaves a directory without `CURRENT`, which is no database, or the whole one: files
+//! are synced before the directory, and the directory before `CURRENT` gets its name.
+
+use std::path::{Path, PathBuf};
+
+use super::coding::{VALUE, put_varint};
+use super::filter::{self, FilterWriter};
+use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
+use super::table::{Handle, PLAIN, TRAILER, encode_footer};
+use super::{LevelDbError, coding, hex};
+use crate::fs::{Disk, During as _, WriteFile};
+
+/// Bytes after which a caller should finish a table and begin the next one: Core's
+/// `DBWRAPPER_MAX_FILE_SIZE`.
+pub const TARGET_TABLE_SIZE: u64 = 32 << 20;
+
+/// Bytes of a data block, restarts included, after which it is complete (LevelDB `Options::block_size`).
+const BLOCK_SIZE: usize = 4096;
+/// Rows from one restart to the next (LevelDB `Options::block_restart_interval`).
+const RESTART_INTERVAL: usize = 16;
+/// Bytes written to the file at once.
+const WRITE_SIZE: usize = 1 << 20;
+
+/// Sequence number of all rows.
+const SEQUENCE: u64 = 1;
+const ROW_TRAILER: [u8; 8] = (SEQUENCE << 8 | VALUE as u64).to_le_bytes();
+
+/// A finished table, as the MANIFEST needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// File number; the file is `NUMBER.ldb`.
+    pub number: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Key of the first row.
+    pub smallest: Vec<u8>,
+    /// Key of the last row.
+    pub largest: Vec<u8>,
+    /// Number of rows.
+    pub entries: u64,
+}
+
+/// The path of table `number` in the database `dir`.
+pub fn table_path(dir: &Path, number: u64) -> PathBuf {
+    numbered(dir, number, "ldb")
+}
+
+/// A block under construction at the end of a buffer.
+#[derive(Default)]
+struct BlockWriter {
+    restarts: Vec<u32>,
+    rows: usize, // since the last restart
+    start: usize,
+}
+
+impl BlockWriter {
+    /// A block that begins at the end of `out`.
+    fn begin(&mut self, out: &[u8]) {
+        self.restarts.clear();
+        self.rows = 0;
+        self.start = out.len();
+    }
+
+    /// Bytes of the block if it ended here.
+    fn len(&self, out: &[u8]) -> usize {
+        out.len() - self.start + 4 * self.restarts.len() + 4
+    }
+
+    /// Appends a row whose `key` has its first `common` bytes in common with the key before.
+    #[inline]
+    fn add(&mut self, out: &mut Vec<u8>, key: &[u8], common: usize, value: &[u8], interval: usize) {
+        let mut shared = common;
+        if self.restarts.is_empty() || self.rows == interval {
+            self.restarts.push((out.len() - self.start) as u32); // a block has a few KiB or one row
+            self.rows = 0;
+            shared = 0;
+        }
+        self.rows += 1;
+        let unshared = key.get(shared..).unwrap_or_default();
+        let lengths = [shared, unshared.len(), value.len()];
+        if lengths.iter().all(|&length| length < 0x80) {
+            out.extend_from_slice(&lengths.map(|length| length as u8));
+        } else {
+            lengths.iter().for_each(|&length| put_varint(out, length as u64));
+        }
+        out.extend_from_slice(unshared);
+        out.extend_from_slice(value);
+    }
+
+    /// Completes the block with restarts and trailer.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.restarts.is_empty() {
+            self.restarts.push(0); // as LevelDB ends a block without rows
+        }
+        let count = self.restarts.len() as u32;
+        for word in self.restarts.iter().chain([&count]) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        seal(out, self.start);
+    }
+}
+
+/// Appends the trailer of the block that begins at `start` of `out`.
+fn seal(out: &mut Vec<u8>, start: usize) {
+    out.push(PLAIN);
+    let sum = coding::masked_crc(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&sum.to_le_bytes());
+}
+
+/// Writes one table. Tables of one database can be written by threads side by side, each with its own
+/// number.
+pub struct TableWriter {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    number: u64,
+    /// Bytes not yet written; they begin at `written` in the file.
+    out: Vec<u8>,
+    written: u64,
+    data: BlockWriter,
+    /// The last complete data block, which the index gets when the next key is known.
+    pending: Option<Handle>,
+    index: Vec<u8>,
+    index_block: BlockWriter,
+    filter: FilterWriter,
+    smallest: Vec<u8>,
+    /// Internal key of the last row, and the room for the next.
+    last: Vec<u8>,
+    key: Vec<u8>,
+    entries: u64,
+}
+
+impl TableWriter {
+    /// Makes the file of table `number` (1 or more) in the directory `dir`, which must exist.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`], also if the file exists.
+    pub fn create(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Self, LevelDbError> {
+        let path = table_path(dir, number);
+        let file = disk.create(&path).during("create", &path)?;
+        Ok(Self {
+            file,
+            path,
+            number,
+            out: Vec::with_capacity(WRITE_SIZE + 2 * BLOCK_SIZE),
+            written: 0,
+            data: BlockWriter::default(),
+            pending: None,
+            index: Vec::new(),
+            index_block: BlockWriter::default(),
+            filter: FilterWriter::default(),
+            smallest: Vec::new(),
+            last: Vec::new(),
+            key: Vec::new(),
+            entries: 0,
+        })
+    }
+
+    /// Appends a row. Keys must ascend, and value and key have less than 4 GiB.
+    ///
+    /// # Errors
+    /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
+    /// fails.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.key.extend_from_slice(&ROW_TRAILER);
+        let common = self.key.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
+        if self.entries == 0 {
+            self.smallest = key.to_vec();
+        } else {
+            let before = user_key(&self.last);
+            // The first byte that differs tells the order, unless one key is the beginning of the other.
+            let ascends = match (before.get(common), key.get(common)) {
+                (Some(before), Some(after)) => before < after,
+                _ => before.len() < key.len(),
+            };
+            if !ascends {
+                let [before, after] = [before, key].map(hex);
+                return Err(LevelDbError::Order { path: self.path.clone(), before, after });
+            }
+        }
+        if let Some(handle) = self.pending.take() {
+            let separator = separator(&self.last, key);
+            self.add_index(&separator, handle);
+        }
+        self.filter.add(key);
+        self.data.add(&mut self.out, &self.key, common, value, RESTART_INTERVAL);
+        std::mem::swap(&mut self.key, &mut self.last);
+        self.entries += 1;
+        if self.data.len(&self.out) >= BLOCK_SIZE {
+            self.finish_data_block()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file so far, without filter and index (about 4 % more).
+    pub fn size(&self) -> u64 {
+        self.written + self.out.len() as u64
+    }
+
+    /// Completes the table and syncs its file. The file's name is durable after [`write_database`].
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    ///
+    /// # Panics
+    /// If the table has no row: LevelDB has no such tables.
+    pub fn finish(mut self) -> Result<TableMeta, LevelDbError> {
+        assert!(self.entries > 0, "a table has a row");
+        if self.pending.is_none() {
+            self.finish_data_block()?;
+        }
+        if let Some(handle) = self.pending.take() {
+            let successor = successor(&self.last);
+            self.add_index(&successor, handle);
+        }
+        let filter = std::mem::take(&mut self.filter).finish();
+        let filter = self.add_block(&filter);
+
+        let mut meta_index = Vec::new();
+        let mut block = BlockWriter::default();
+        let mut handle = Vec::new();
+        filter.put(&mut handle);
+        block.add(&mut meta_index, filter::META_KEY, 0, &handle, RESTART_INTERVAL);
+        block.finish(&mut meta_index);
+        let meta_index = self.add_sealed(&meta_index);
+
+        let mut index = std::mem::take(&mut self.index);
+        self.index_block.finish(&mut index);
+        let index = self.add_sealed(&index);
+
+        self.out.extend_from_slice(&encode_footer(meta_index, index));
+        self.write_out()?;
+        self.file.sync().during("sync", &self.path)?;
+        let largest = user_key(&self.last).to_vec();
+        let (size, entries) = (self.written, self.entries);
+        Ok(TableMeta { number: self.number, size, smallest: self.smallest, largest, entries })
+    }
+
+    fn finish_data_block(&mut self) -> Result<(), LevelDbError> {
+        let offset = self.written + self.data.start as u64;
+        self.data.finish(&mut self.out);
+        let size = self.size() - offset - TRAILER as u64;
+        self.pending = Some(Handle { offset, size });
+        self.filter.start_block(self.size());
+        if self.out.len() >= WRITE_SIZE {
+            self.write_out()?;
+        }
+        self.data.begin(&self.out);
+        Ok(())
+    }
+
+    fn add_index(&mut self, separator: &[u8], handle: Handle) {
+        let mut value = Vec::with_capacity(20);
+        handle.put(&mut value);
+        self.index_block.add(&mut self.index, separator, 0, &value, 1);
+    }
+
+    /// Appends a block that has no trailer yet.
+    fn add_block(&mut self, block: &[u8]) -> Handle {
+        let offset = self.size();
+        let start = self.out.len();
+        self.out.extend_from_slice(block);
+        seal(&mut self.out, start);
+        Handle { offset, size: block.len() as u64 }
+    }
+
+    /// Appends a block with its trailer.
+    fn add_sealed(&mut self, stored: &[u8]) -> Handle {
+        let offset = self.size();
+        self.out.extend_from_slice(stored);
+        Handle { offset, size: (stored.len() - TRAILER) as u64 }
+    }
+
+    fn write_out(&mut self) -> Result<(), LevelDbError> {
+        self.file.write_all(&self.out).during("write", &self.path)?;
+        self.written += self.out.len() as u64;
+        self.out.clear();
+        Ok(())
+    }
+}
+
+/// The user key of an internal key of ours.
+fn user_key(internal: &[u8]) -> &[u8] {
+    coding::split_internal(internal).map_or(&[], |(user, _)| user)
+}
+
+/// A short internal key from `last` (internal) up, below the user key `next`: LevelDB
+/// `FindShortestSeparator`.
+fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
+    let user = user_key(last);
+    let common = user.iter().zip(next).take_while(|(a, b)| a == b).count();
+    match (user.get(common), next.get(common)) {
+        (Some(&byte), Some(&limit)) if common + 1 < user.len() && u16::from(byte) + 1 < u16::from(limit) => {
+            bumped(user, common, byte)
+        }
+        _ => last.to_vec(),
+    }
+}
+
+/// A short internal key from `last` (internal) up: LevelDB `FindShortSuccessor`.
+fn successor(last: &[u8]) -> Vec<u8> {
+    let user = user_key(last);
+    match user.iter().position(|&byte| byte != 0xff) {
+        Some(at) if at + 1 < user.len() => bumped(user, at, user.get(at).copied().unwrap_or_default()),
+        _ => last.to_vec(),
+    }
+}
+
+/// The internal key before all others of the user key that is `user` up to `at`, and then `byte` + 1.
+fn bumped(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
+    let mut key = user.get(..at).unwrap_or_default().to_vec();
+    key.push(byte + 1);
+    key.extend_from_slice(&coding::MAX_TRAILER.to_le_bytes());
+    key
+}
+
+/// Makes the database in `dir` out of finished tables, in any order, that lie there and have no key range
+/// in common: writes `LOCK`, the MANIFEST and `CURRENT`, and syncs all. The directory's own name is the
+/// caller's matter.
+///
+/// # Errors
+/// [`LevelDbError::Order`] if two tables overlap; [`LevelDbError::File`] if the disk fails or `dir` holds a
+/// database.
+pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Result<(), LevelDbError> {
+    let number = 1 + tables.iter().map(|table| table.number).max().unwrap_or(0);
+    let name = manifest_name(number);
+    let path = dir.join(&name);
+    let manifest = make_manifest(tables, number, &path)?;
+    create_synced(disk, &dir.join("LOCK"), &[])?;
+    create_synced(disk, &path, &manifest::encode(&manifest))?;
+    disk.sync_dir(dir).during("sync", dir)?;
+
+    let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
+    create_synced(disk, &temporary, format!("{name}\n").as_bytes())?;
+    disk.rename(&temporary, &current).during("rename to CURRENT", &temporary)?;
+    disk.sync_dir(dir).during("sync", dir)?;
+    Ok(())
+}
+
+fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manifest, LevelDbError> {
+    let mut sorted: Vec<_> = tables.iter().collect();
+    sorted.sort_by_key(|table| &table.smallest);
+    for (left, right) in sorted.iter().zip(sorted.iter().skip(1)) {
+        if left.largest >= right.smallest {
+            let [before, after] = [&left.largest, &right.smallest].map(|key| hex(key));
+            return Err(LevelDbError::Order { path: path.into(), before, after });
+        }
+    }
+    let live = |table: &TableMeta| LiveTable {
+        number: table.number,
+        size: table.size,
+        smallest: [&table.smallest, &ROW_TRAILER[..]].concat(),
+        largest: [&table.largest, &ROW_TRAILER[..]].concat(),
+    };
+    let mut manifest = Manifest {
+        log_number: 0,
+        previous_log: 0,
+        next_file: number + 1,
+        last_sequence: SEQUENCE,
+        ..Default::default()
+    };
+    let [.., deepest] = &mut manifest.levels;
+    *deepest = sorted.into_iter().map(live).collect();
+    Ok(manifest)
+}
+
+fn create_synced(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LevelDbError> {
+    let mut file = disk.create(path).during("create", path)?;
+    file.write_all(bytes).during("write", path)?;
+    file.sync().during("sync", path)?;
+    Ok(())
+}
