@@ -1,0 +1,173 @@
+//! Where things lie in a Bitcoin Core datadir.
+//!
+//! ```text
+//! <root>/                      main; the other networks: <root>/testnet3, testnet4, signet, regtest
+//!   .lock                      held by the process that uses the datadir        (lock)
+//!   blocks/blkNNNNN.dat        blocks as they came in                           (blk)
+//!   blocks/revNNNNN.dat        the coins each of them spent                     (undo)
+//!   blocks/xor.dat             the key that obfuscates both                     (xor)
+//!   blocks/.lock               as above, since blocks/ can be shared
+//!   blocks/index/              LevelDB: headers, positions, files               (index)
+//!   chainstate/                LevelDB: the UTXO set                            (chainstate)
+//! ```
+//! `-blocksdir` is not looked up: a datadir whose `blocks` is elsewhere needs a symbolic link to it.
+
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use wire::{FileNo, Network};
+
+/// The paths of one network in a datadir.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Datadir {
+    network: Network,
+    net_dir: PathBuf,
+}
+
+impl Datadir {
+    /// Finds `network` in the datadir at `root`.
+    ///
+    /// # Errors
+    /// [`DiskError::NoDatadir`] if it has no blocks there: the message names the networks that have.
+    /// [`DiskError::File`] if the medium fails.
+    pub fn open(disk: &dyn Disk, root: &Path, network: Network) -> Result<Self, DiskError> {
+        let found = Self::at(root, network);
+        if is_dir(disk, &found.blocks_dir())? {
+            return Ok(found);
+        }
+        let flaw = if is_dir(disk, root)? {
+            let mut others = Vec::new();
+            for other in Network::ALL {
+                if is_dir(disk, &Self::at(root, other).blocks_dir())? {
+                    others.push(other.name());
+                }
+            }
+            match others.as_slice() {
+                [] => {
+                    "no Bitcoin Core datadir: it has no folder `blocks`, for any chain; give the folder that \
+                       bitcoind uses as -datadir"
+                        .to_owned()
+                }
+                others => format!(
+                    "has no blocks of chain {network}, but of: {}; choose the chain",
+                    others.join(", ")
+                ),
+            }
+        } else {
+            "no such folder; give the folder that bitcoind uses as -datadir".to_owned()
+        };
+        Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
+    }
+
+    /// The paths that a datadir at `root` has, whether it exists or not.
+    #[must_use]
+    pub fn at(root: &Path, network: Network) -> Self {
+        let net_dir = network.folder().map_or_else(|| root.to_owned(), |folder| root.join(folder));
+        Self { network, net_dir }
+    }
+
+    /// The network.
+    #[must_use]
+    pub const fn network(&self) -> Network {
+        self.network
+    }
+
+    /// The folder of the network.
+    #[must_use]
+    pub fn net_dir(&self) -> &Path {
+        &self.net_dir
+    }
+
+    /// `blocks`.
+    #[must_use]
+    pub fn blocks_dir(&self) -> PathBuf {
+        self.net_dir.join("blocks")
+    }
+
+    /// `blocks/index`.
+    #[must_use]
+    pub fn index_dir(&self) -> PathBuf {
+        self.blocks_dir().join("index")
+    }
+
+    /// `chainstate`.
+    #[must_use]
+    pub fn chainstate_dir(&self) -> PathBuf {
+        self.net_dir.join("chainstate")
+    }
+
+    /// `blocks/blkNNNNN.dat`.
+    #[must_use]
+    pub fn blk_path(&self, file: FileNo) -> PathBuf {
+        self.blocks_dir().join(format!("blk{:05}.dat", file.0))
+    }
+
+    /// `blocks/revNNNNN.dat`.
+    #[must_use]
+    pub fn rev_path(&self, file: FileNo) -> PathBuf {
+        self.blocks_dir().join(format!("rev{:05}.dat", file.0))
+    }
+
+    /// The numbers of the `blk` files that are there, ascending; pruned datadirs have gaps.
+    ///
+    /// # Errors
+    /// [`DiskError::File`] if the folder cannot be listed.
+    pub fn blk_files(&self, disk: &dyn Disk) -> Result<Vec<FileNo>, DiskError> {
+        let dir = self.blocks_dir();
+        let names = disk.list(&dir).during("list", &dir)?;
+        let mut files: Vec<FileNo> = names.iter().filter_map(|name| blk_file_no(name)).collect();
+        files.sort_unstable();
+        Ok(files)
+    }
+}
+
+/// The number in the name of a `blk` file, if it is exactly as Core would write it.
+fn blk_file_no(name: &OsStr) -> Option<FileNo> {
+    let digits = name.to_str()?.strip_prefix("blk")?.strip_suffix(".dat")?;
+    let number = digits.parse().ok()?;
+    (digits == format!("{number:05}")).then_some(FileNo(number))
+}
+
+fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    let found = disk.metadata(path).during("look at", path)?;
+    Ok(found.is_some_and(|found| found.is_dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::RealDisk;
+
+    #[test]
+    fn a_wrong_chain_is_told_which_ones_are_there() {
+        let root = tempfile::tempdir().unwrap();
+        let open =
+            |network| Datadir::open(&RealDisk, root.path(), network).map_err(|error| error.to_string());
+        assert!(open(Network::Main).unwrap_err().contains("no Bitcoin Core datadir"));
+        for folder in ["signet/blocks", "regtest/blocks"] {
+            RealDisk.create_dir_all(&root.path().join(folder)).unwrap();
+        }
+        assert!(open(Network::Main).unwrap_err().contains("of chain main, but of: signet, regtest"));
+        let signet = open(Network::Signet).unwrap();
+        assert_eq!(signet.net_dir(), root.path().join("signet"));
+        assert!(signet.rev_path(FileNo(123_456)).ends_with("signet/blocks/rev123456.dat"));
+        let missing =
+            Datadir::open(&RealDisk, &root.path().join("x"), Network::Main).unwrap_err().to_string();
+        assert!(missing.contains("no such folder"), "{missing}");
+    }
+
+    #[test]
+    fn only_block_files_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let datadir = Datadir::at(root.path(), Network::Main);
+        RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
+        for name in
+            ["blk00010.dat", "blk00002.dat", "blk100000.dat", "blk2.dat", "blk00002.dat.bak", "rev00003.dat"]
+        {
+            RealDisk.create(&datadir.blocks_dir().join(name)).unwrap();
+        }
+        let files = datadir.blk_files(&RealDisk).unwrap();
+        assert_eq!(files, [FileNo(2), FileNo(10), FileNo(100_000)]);
+    }
+}

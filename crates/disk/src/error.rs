@@ -1,0 +1,73 @@
+//! Why a datadir, or a file in it, cannot be used. Messages name the place, what is wrong there, and what to
+//! do.
+
+use crate::fs::FileError;
+use crate::leveldb::LevelDbError;
+use std::path::{Path, PathBuf};
+
+/// The errors of all formats in this crate; those of bare LevelDB files are inside [`DiskError::LevelDb`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A database cannot be read or written.
+    #[error(transparent)]
+    LevelDb(#[from] LevelDbError),
+    /// The directory is not a datadir of the network.
+    #[error("{}: {flaw}", path.display())]
+    NoDatadir {
+        /// The directory that was looked at.
+        path: PathBuf,
+        /// What is missing and which networks are there.
+        flaw: String,
+    },
+    /// Another process uses the datadir.
+    #[error("{} is in use, stop bitcoind (or the program that uses it)", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A file is not what Core writes.
+    #[error("{} at byte {offset}: {flaw}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What is wrong there and what to do.
+        flaw: String,
+    },
+    /// A row of a database is not what Core writes.
+    #[error("{}, row {key}: {flaw}", dir.display())]
+    Row {
+        /// The database.
+        dir: PathBuf,
+        /// The key in hexadecimal.
+        key: String,
+        /// What is wrong with it and what to do.
+        flaw: String,
+    },
+    /// Core was stopped while it wrote the chainstate, which is now between two blocks.
+    #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
+    InterruptedFlush {
+        /// The database.
+        dir: PathBuf,
+    },
+    /// The caller gave rows that cannot be written: our own mistake.
+    #[error("{}: {flaw}; this is a bug, please report it", dir.display())]
+    Misuse {
+        /// The database being written.
+        dir: PathBuf,
+        /// What was asked for.
+        flaw: String,
+    },
+}
+
+impl DiskError {
+    pub(crate) fn row(dir: &Path, key: &[u8], flaw: impl Into<String>) -> Self {
+        let key = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::Row { dir: dir.to_owned(), key, flaw: flaw.into() }
+    }
+}

@@ -1,0 +1,475 @@
+//! `blocks/index`: the LevelDB in which Core keeps what it knows of each block header and each block file.
+//!
+//! Written by Core `BlockTreeDB::WriteBatchSync` (`node/blockstorage.cpp`), `CDiskBlockIndex` (`chain.h`),
+//! `CBlockFileInfo`.
+//!
+//! ```text
+//! 'b' | block hash 32      -> block   VARINT: version (259900, unused), height, status, transactions,
+//!                                     file if it has data or undo, data position if it has data,
+//!                                     undo position if it has undo; header 80
+//! 'f' | file number u32    -> file    VARINT: blocks, size of blk, size of rev, lowest and highest height,
+//!                                     earliest and latest time
+//! 'l'                      -> u32     number of the last block file
+//! 'R'                      -> '1'     a -reindex is under way (absent: it is not)
+//! 'F' | length 1 | name    -> '1'/'0' a flag; "prunedblockfiles" says that block files have been deleted
+//! ```
+//! Numbers that are no VARINT are little-endian, so 'f' rows are not in numeric order. Values are not
+//! obfuscated. A mainnet index has about a million rows of 130 bytes. Core writes it at flushes, in one
+//! batch together with 'f' and 'l', after syncing the block files: after a crash it is whole, but may lack
+//! the newest blocks.
+
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _};
+use crate::leveldb::{Database, write_database};
+use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};
+use std::collections::BTreeMap;
+use std::path::Path;
+use wire::read::write_var_int;
+use wire::{BlockHash, ByteOffset, FileNo, Header, Height, Reader, WireError};
+
+const BLOCK: u8 = b'b';
+const FILE: u8 = b'f';
+const LAST_FILE: &[u8] = b"l";
+const REINDEXING: &[u8] = b"R";
+const PRUNED: &[u8] = b"F\x10prunedblockfiles";
+
+/// What Core writes as version of an entry, and never reads (`CDiskBlockIndex::DUMMY_VERSION`).
+const ENTRY_VERSION: u64 = 259_900;
+
+/// More block files than this (128 TiB) are damage, not a chain.
+const MAX_FILES: u32 = 1 << 20;
+
+/// What Core knows of a block: how far it was validated, what of it is on disk, whether it failed (Core
+/// `BlockStatus`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BlockStatus(pub u32);
+
+impl BlockStatus {
+    /// Validity level: the headers of it and all before are sound.
+    pub const VALID_TREE: u32 = 2;
+    /// Validity level: its transactions are sound by themselves.
+    pub const VALID_TRANSACTIONS: u32 = 3;
+    /// Validity level: it spends only what it may, scripts left out.
+    pub const VALID_CHAIN: u32 = 4;
+    /// Validity level: fully validated.
+    pub const VALID_SCRIPTS: u32 = 5;
+    const VALID_MASK: u32 = 7;
+    /// The block is in a `blk` file.
+    pub const HAVE_DATA: u32 = 8;
+    /// Its undo data is in a `rev` file.
+    pub const HAVE_UNDO: u32 = 16;
+    /// It was found invalid.
+    pub const FAILED_VALID: u32 = 32;
+    /// It descends from one that was; no longer written.
+    pub const FAILED_CHILD: u32 = 64;
+    /// It was received with its witnesses.
+    pub const OPT_WITNESS: u32 = 128;
+
+    /// The validity level, one of the `VALID_` constants or lower.
+    #[must_use]
+    pub const fn validity(self) -> u32 {
+        self.0 & Self::VALID_MASK
+    }
+
+    /// Whether the block is in a `blk` file.
+    #[must_use]
+    pub const fn has_data(self) -> bool {
+        self.0 & Self::HAVE_DATA != 0
+    }
+
+    /// Whether its undo data is in a `rev` file.
+    #[must_use]
+    pub const fn has_undo(self) -> bool {
+        self.0 & Self::HAVE_UNDO != 0
+    }
+
+    /// Whether it, or one before it, was found invalid.
+    #[must_use]
+    pub const fn is_failed(self) -> bool {
+        self.0 & (Self::FAILED_VALID | Self::FAILED_CHILD) != 0
+    }
+}
+
+/// A block header and where its block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexEntry {
+    /// SHA-256d of the header.
+    pub hash: BlockHash,
+    /// The header.
+    pub header: Header,
+    /// Height, as Core computed it when it accepted the header.
+    pub height: Height,
+    /// What is known of the block. Whether there are positions below is said here too: keep them in step.
+    pub status: BlockStatus,
+    /// Transactions of the block; 0 as long as only the header is known.
+    pub tx_count: u32,
+    /// Number of its `blk` and `rev` file.
+    pub file: Option<FileNo>,
+    /// Where the block starts in the `blk` file, after the record header: at least 8.
+    pub data_pos: Option<ByteOffset>,
+    /// Where the undo data starts in the `rev` file, after the record header: at least 8.
+    pub undo_pos: Option<ByteOffset>,
+}
+
+impl IndexEntry {
+    /// Decodes a row. The hash is computed from the header, not taken from a key.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, for a message.
+    pub fn decode(value: &[u8]) -> Result<Self, String> {
+        let mut reader = Reader::new(value);
+        let mut number = |what: &str| var_u32(&mut reader, what);
+        number("version")?;
+        let height = number("height")?;
+        if height > i32::MAX as u32 {
+            return Err(format!("height {height} is above the limit of 2147483647"));
+        }
+        let status = BlockStatus(number("status")?);
+        let tx_count = number("transaction count")?;
+        let on_disk = status.has_data() || status.has_undo();
+        let file = if on_disk { Some(FileNo(number("file number")?)) } else { None };
+        let mut position = |present: bool, what| match present.then(|| number(what)).transpose()? {
+            Some(pos) if (pos as usize) < RECORD_HEADER_LEN => {
+                Err(format!("{what} {pos} lies before the end of the first record header"))
+            }
+            pos => Ok(pos.map(|pos| ByteOffset(pos.into()))),
+        };
+        let data_pos = position(status.has_data(), "data position")?;
+        let undo_pos = position(status.has_undo(), "undo position")?;
+        let header = Header::read(&mut reader).map_err(|error| format!("header: {error}"))?;
+        reader.finish().map_err(|error: WireError| error.to_string())?;
+        let (hash, height) = (header.hash(), Height(height));
+        Ok(Self { hash, header, height, status, tx_count, file, data_pos, undo_pos })
+    }
+
+    /// Appends the row's value.
+    ///
+    /// # Panics
+    /// If the status promises a file or position that is not there, or a position is above 4 GiB.
+    pub fn encode(&self, value: &mut Vec<u8>) {
+        for number in [ENTRY_VERSION, self.height.0.into(), self.status.0.into(), self.tx_count.into()] {
+            write_var_int(value, number);
+        }
+        let on_disk = self.status.has_data() || self.status.has_undo();
+        assert_eq!(self.file.is_some(), on_disk, "block {}: the status tells of a file", self.hash);
+        if let Some(file) = self.file {
+            write_var_int(value, file.0.into());
+        }
+        for (pos, told) in [(self.data_pos, self.status.has_data()), (self.undo_pos, self.status.has_undo())]
+        {
+            assert_eq!(pos.is_some(), told, "block {}: the status tells of a position", self.hash);
+            if let Some(ByteOffset(pos)) = pos {
+                assert!(u32::try_from(pos).is_ok(), "block {}: files are smaller than 4 GiB", self.hash);
+                write_var_int(value, pos);
+            }
+        }
+        value.extend_from_slice(&self.header.to_bytes());
+    }
+}
+
+/// What Core knows of a pair of block files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileInfo {
+    /// Blocks in the `blk` file.
+    pub blocks: u32,
+    /// Bytes in use of the `blk` file, where the next block goes.
+    pub size: u32,
+    /// Bytes in use of the `rev` file.
+    pub undo_size: u32,
+    /// Lowest height of a block in it.
+    pub height_first: u32,
+    /// Highest height.
+    pub height_last: u32,
+    /// Earliest time of a block in it, in seconds since 1970.
+    pub time_first: u64,
+    /// Latest time.
+    pub time_last: u64,
+}
+
+impl FileInfo {
+    /// Decodes a row.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, for a message.
+    pub fn decode(value: &[u8]) -> Result<Self, String> {
+        let mut reader = Reader::new(value);
+        let mut info = Self {
+            blocks: var_u32(&mut reader, "block count")?,
+            size: var_u32(&mut reader, "size")?,
+            undo_size: var_u32(&mut reader, "undo size")?,
+            height_first: var_u32(&mut reader, "lowest height")?,
+            height_last: var_u32(&mut reader, "highest height")?,
+            ..Self::default()
+        };
+        info.time_first = reader.var_int().map_err(|error| format!("earliest time: {error}"))?;
+        info.time_last = reader.var_int().map_err(|error| format!("latest time: {error}"))?;
+        reader.finish().map_err(|error| error.to_string())?;
+        Ok(info)
+    }
+
+    /// Appends the row's value.
+    pub fn encode(&self, value: &mut Vec<u8>) {
+        for number in [self.blocks, self.size, self.undo_size, self.height_first, self.height_last] {
+            write_var_int(value, number.into());
+        }
+        write_var_int(value, self.time_first);
+        write_var_int(value, self.time_last);
+    }
+
+    /// Counts a block in; sizes are the caller's matter (Core `CBlockFileInfo::AddBlock`).
+    pub fn add_block(&mut self, height: Height, time: u64) {
+        if self.blocks == 0 {
+            (self.height_first, self.time_first) = (height.0, time);
+        }
+        self.height_first = self.height_first.min(height.0);
+        self.height_last = self.height_last.max(height.0);
+        self.time_first = self.time_first.min(time);
+        self.time_last = self.time_last.max(time);
+        self.blocks += 1;
+    }
+}
+
+fn var_u32(reader: &mut Reader<'_>, what: &str) -> Result<u32, String> {
+    let number = reader.var_int().map_err(|error| format!("{what}: {error}"))?;
+    u32::try_from(number).map_err(|_| format!("{what} {number} does not fit 32 bits"))
+}
+
+/// The whole block index.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BlockIndex {
+    /// All headers Core has accepted, in the order of their hashes' bytes. Nothing says that they form a
+    /// tree.
+    pub entries: Vec<IndexEntry>,
+    /// The files, by number; where Core has no row, all zeros.
+    pub files: Vec<FileInfo>,
+    /// Number of the last block file.
+    pub last_file: FileNo,
+    /// Block files have been deleted to save space.
+    pub pruned: bool,
+    /// A -reindex was under way: entries are missing.
+    pub reindexing: bool,
+}
+
+/// Reads the block index in `dir`; the database is left as it is.
+///
+/// # Errors
+/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is not what Core writes,
+/// also if a header does not hash to its key.
+pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
+    let database = Database::open(disk, dir)?;
+    let obfuscation = read_database_obfuscation(&database, dir)?;
+    let mut index = BlockIndex::default();
+    let mut files = BTreeMap::new();
+    let (mut cursor, mut plain) = (database.range(b"F", None)?, Vec::new());
+    while cursor.advance()? {
+        let key = cursor.key();
+        plain.clear();
+        plain.extend_from_slice(cursor.value());
+        obfuscation.apply(&mut plain, 0);
+        let damaged = |flaw| {
+            let remedy = "the block index is damaged, run bitcoind -reindex or use --scan";
+            DiskError::row(dir, key, format!("{flaw}; {remedy}"))
+        };
+        match key {
+            [BLOCK, hash @ ..] if hash.len() == 32 => {
+                let entry = IndexEntry::decode(&plain).map_err(damaged)?;
+                if entry.hash.0 != hash {
+                    return Err(damaged(format!("the header hashes to {}, not to the key", entry.hash)));
+                }
+                index.entries.push(entry);
+            }
+            [FILE, number @ ..] if number.len() == 4 => {
+                let number = u32::from_le_bytes(number.first_chunk().copied().unwrap_or_default());
+                files.insert(number, FileInfo::decode(&plain).map_err(damaged)?);
+            }
+            LAST_FILE => {
+                let number = plain.first_chunk().filter(|_| plain.len() == 4);
+                let number = number.ok_or_else(|| damaged("not a file number".to_owned()))?;
+                index.last_file = FileNo(u32::from_le_bytes(*number));
+            }
+            REINDEXING => index.reindexing = true,
+            PRUNED => index.pruned = plain == b"1",
+            // Rows of other and older versions (a transaction index, flags) are none of ours.
+            _ => {}
+        }
+    }
+    let count = files
+        .last_key_value()
+        .map_or(0, |(last, _)| last.saturating_add(1))
+        .max(if index.entries.is_empty() { 0 } else { index.last_file.0.saturating_add(1) });
+    if count > MAX_FILES {
+        let flaw = format!("the index tells of {count} block files; it is damaged, run bitcoind -reindex");
+        return Err(DiskError::row(dir, LAST_FILE, flaw));
+    }
+    index.files = (0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect();
+    Ok(index)
+}
+
+/// Writes a new block index into `dir`, which is made if it is missing and must not hold a database.
+///
+/// Entries may be in any order and must differ in their hashes. When it returns, everything but the name of
+/// `dir` itself is on the medium; a crash before leaves no database there.
+///
+/// # Errors
+/// [`DiskError::LevelDb`] if the disk fails, `dir` holds a database or an entry is there twice.
+///
+/// # Panics
+/// As [`IndexEntry::encode`].
+pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
+    disk.create_dir_all(dir).during("create", dir)?;
+    let mut rows = TableRun::new(disk, dir, 1, 1);
+    if index.pruned {
+        rows.add(PRUNED, b"1")?;
+    }
+    if index.reindexing {
+        rows.add(REINDEXING, b"1")?;
+    }
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut entries: Vec<&IndexEntry> = index.entries.iter().collect();
+    entries.sort_unstable_by_key(|entry| entry.hash);
+    for entry in entries {
+        key.clear();
+        key.push(BLOCK);
+        key.extend_from_slice(&entry.hash.0);
+        value.clear();
+        entry.encode(&mut value);
+        rows.add(&key, &value)?;
+    }
+    let mut files: Vec<([u8; 4], &FileInfo)> =
+        (0u32..).zip(&index.files).map(|(number, info)| (number.to_le_bytes(), info)).collect();
+    files.sort_unstable_by_key(|(number, _)| *number);
+    for (number, info) in files {
+        key.clear();
+        key.push(FILE);
+        key.extend_from_slice(&number);
+        value.clear();
+        info.encode(&mut value);
+        rows.add(&key, &value)?;
+    }
+    rows.add(LAST_FILE, &index.last_file.0.to_le_bytes())?;
+    let tables = rows.finish()?;
+    write_database(disk, dir, &tables)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::RealDisk;
+    use proptest::prelude::*;
+
+    fn arb_entry() -> impl Strategy<Value = IndexEntry> {
+        let positions = (any::<u32>(), 8..u32::MAX, 8..u32::MAX);
+        (0..=i32::MAX as u32, any::<u32>(), any::<u32>(), positions, any::<[u8; 80]>()).prop_map(
+            |(height, status, tx_count, (file, data, undo), header)| {
+                let status = BlockStatus(status);
+                let header = Header::read(&mut Reader::new(&header)).unwrap();
+                IndexEntry {
+                    hash: header.hash(),
+                    header,
+                    height: Height(height),
+                    status,
+                    tx_count,
+                    file: (status.has_data() || status.has_undo()).then_some(FileNo(file)),
+                    data_pos: status.has_data().then_some(ByteOffset(data.into())),
+                    undo_pos: status.has_undo().then_some(ByteOffset(undo.into())),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn entries_come_back_and_damage_never_panics(
+            entry in arb_entry(), at in any::<prop::sample::Index>(), byte: u8
+        ) {
+            let mut value = Vec::new();
+            entry.encode(&mut value);
+            prop_assert_eq!(IndexEntry::decode(&value), Ok(entry));
+            let at = at.index(value.len());
+            prop_assert!(IndexEntry::decode(&value[..at]).is_err());
+            let damaged = [&value[..at], &[byte], &value[at + 1..]].concat();
+            if let Ok(other) = IndexEntry::decode(&damaged) {
+                let mut again = Vec::new();
+                other.encode(&mut again);
+                prop_assert!(again == damaged || at < 3, "only the version is not kept");
+            }
+            value.push(0);
+            prop_assert!(IndexEntry::decode(&value).is_err());
+        }
+
+        #[test]
+        fn file_infos_come_back(sizes: [u32; 5], time_first: u64, time_last: u64) {
+            let [blocks, size, undo_size, height_first, height_last] = sizes;
+            let info = FileInfo { blocks, size, undo_size, height_first, height_last, time_first, time_last };
+            let mut value = Vec::new();
+            info.encode(&mut value);
+            prop_assert_eq!(FileInfo::decode(&value), Ok(info));
+            prop_assert!(FileInfo::decode(&value[..value.len() - 1]).is_err());
+        }
+    }
+
+    fn genesis() -> IndexEntry {
+        let header = Header { nonce: 1, ..Header::default() };
+        IndexEntry {
+            hash: header.hash(),
+            header,
+            height: Height(0),
+            status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
+            tx_count: 1,
+            file: Some(FileNo(0)),
+            data_pos: Some(ByteOffset(8)),
+            undo_pos: None,
+        }
+    }
+
+    #[test]
+    fn an_entry_has_the_bytes_core_gives_it() {
+        let mut value = Vec::new();
+        genesis().encode(&mut value);
+        // 259900 as VARINT, height 0, status 13, 1 transaction, file 0, position 8.
+        assert_eq!(value[..8], [0x8e, 0xed, 0x3c, 0, 13, 1, 0, 8]);
+        assert_eq!(value[8..], genesis().header.to_bytes());
+        value[7] = 7;
+        assert!(IndexEntry::decode(&value).unwrap_err().starts_with("data position 7"));
+    }
+
+    #[test]
+    fn files_are_numeric_and_flags_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        let mut files: Vec<FileInfo> = vec![FileInfo::default(); 300];
+        for (height, file) in (0u32..).zip(&mut files) {
+            file.add_block(Height(height), 7);
+            file.add_block(Height(height + 2), 5);
+        }
+        assert_eq!((files[256].height_first, files[256].height_last, files[256].time_last), (256, 258, 7));
+        let entries = vec![genesis()];
+        let index = BlockIndex { entries, files, last_file: FileNo(299), pruned: true, reindexing: true };
+        write_block_index(&RealDisk, &path, &index).unwrap();
+        assert_eq!(read_block_index(&RealDisk, &path).unwrap(), index);
+    }
+
+    #[test]
+    fn a_header_under_a_wrong_key_and_a_huge_file_number_are_errors() {
+        let mut value = Vec::new();
+        genesis().encode(&mut value);
+        let info = {
+            let mut info = Vec::new();
+            FileInfo::default().encode(&mut info);
+            info
+        };
+        for (key, value, want) in [
+            ([&b"b"[..], &[9; 32]].concat(), &value, "the header hashes to"),
+            (b"f\xff\xff\xff\xff".to_vec(), &info, "block files"),
+            (b"l".to_vec(), &info, "not a file number"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut rows = TableRun::new(&RealDisk, dir.path(), 1, 1);
+            rows.add(&key, value).unwrap();
+            write_database(&RealDisk, dir.path(), &rows.finish().unwrap()).unwrap();
+            let error = read_block_index(&RealDisk, dir.path()).unwrap_err().to_string();
+            assert!(error.contains(want) && error.contains("reindex"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The locks that keep bitcoind off a datadir while we use it, and us off while bitcoind runs.
+//!
+//! Core locks the file `.lock` in the network's folder and, because blocks can be shared, `blocks/.lock`
+//! (`init.cpp` `LockDirectories`); LevelDB locks `LOCK` in each open database. All are POSIX record locks
+//! (`fcntl` `F_SETLK`) over the whole of an empty file, which stays behind. They belong to the process and
+//! end with it, even after kill -9; they also end when the process closes *any* descriptor of the file, so
+//! nothing else may open these files meanwhile.
+
+use crate::datadir::Datadir;
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _, Lock};
+
+/// What the datadir is needed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockMode {
+    /// It is changed: missing lock files are made, as Core makes them.
+    Change,
+    /// It is only read, and can be on a read-only file system: the lock files that are there are locked
+    /// shared. That keeps bitcoind off, not other readers. Where one is missing (a copy made without it), a
+    /// bitcoind started meanwhile is not kept off: the databases' checksums show the change then, block
+    /// files only grow.
+    Read,
+}
+
+/// The held locks of a datadir; dropping it gives them back.
+pub struct DatadirLock {
+    _locks: Vec<Box<dyn Lock>>,
+}
+
+impl DatadirLock {
+    /// Takes all locks, or none.
+    ///
+    /// # Errors
+    /// [`DiskError::Locked`] if another process holds one; [`DiskError::File`] if a lock file cannot be made
+    /// or opened.
+    pub fn take(disk: &dyn Disk, datadir: &Datadir, mode: LockMode) -> Result<Self, DiskError> {
+        let mut locks = Vec::new();
+        for (dir, name) in [
+            (datadir.net_dir().to_owned(), ".lock"),
+            (datadir.blocks_dir(), ".lock"),
+            (datadir.index_dir(), "LOCK"),
+            (datadir.chainstate_dir(), "LOCK"),
+        ] {
+            let path = dir.join(name);
+            let needed = match mode {
+                LockMode::Change => &dir,
+                LockMode::Read => &path,
+            };
+            if !disk.exists(needed).during("look at", needed)? {
+                continue;
+            }
+            let lock = match mode {
+                LockMode::Change => disk.lock(&path),
+                LockMode::Read => disk.lock_shared(&path),
+            };
+            match lock.during("lock", &path)? {
+                Some(lock) => locks.push(lock),
+                None => return Err(DiskError::Locked { path }),
+            }
+        }
+        Ok(Self { _locks: locks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::RealDisk;
+    use std::path::Path;
+    use wire::Network;
+
+    const ROOT: &str = "PEREGRINE_TEST_DATADIR";
+    const MODE: &str = "PEREGRINE_TEST_LOCK_MODE";
+
+    /// Record locks bind processes, so the other one is this test run once more.
+    fn another_process_gets(root: &Path, mode: &str) -> bool {
+        let name = "lock::tests::a_datadir_is_locked_against_other_processes";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = command.args(["--exact", name]).env(ROOT, root).env(MODE, mode).output().unwrap().status;
+        match status.code() {
+            Some(10) => true,
+            Some(11) => false,
+            code => panic!("the other process ended with {code:?}"),
+        }
+    }
+
+    #[test]
+    fn a_datadir_is_locked_against_other_processes() {
+        if let Some(root) = std::env::var_os(ROOT) {
+            let datadir = Datadir::at(Path::new(&root), Network::Signet);
+            let mode = if std::env::var(MODE).unwrap() == "read" { LockMode::Read } else { LockMode::Change };
+            let code = match DatadirLock::take(&RealDisk, &datadir, mode) {
+                Ok(_) => 10,
+                Err(DiskError::Locked { .. }) => 11,
+                Err(error) => panic!("{error}"),
+            };
+            std::process::exit(code);
+        }
+        let root = tempfile::tempdir().unwrap();
+        let datadir = Datadir::at(root.path(), Network::Signet);
+        RealDisk.create_dir_all(&datadir.index_dir()).unwrap();
+        drop(DatadirLock::take(&RealDisk, &datadir, LockMode::Read).unwrap());
+        assert_eq!(RealDisk.list(datadir.net_dir()).unwrap(), ["blocks"], "a reader makes no files");
+
+        for (mode, reads, changes) in [(LockMode::Change, false, false), (LockMode::Read, true, false)] {
+            let lock = DatadirLock::take(&RealDisk, &datadir, mode).unwrap();
+            assert_eq!(RealDisk.list(datadir.net_dir()).unwrap(), [".lock", "blocks"]);
+            assert_eq!(RealDisk.list(&datadir.index_dir()).unwrap(), ["LOCK"]);
+            assert_eq!(another_process_gets(root.path(), "read"), reads);
+            assert_eq!(another_process_gets(root.path(), "change"), changes);
+            drop(lock);
+            assert!(another_process_gets(root.path(), "change"));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Rows in key order, cut into tables of the size that Core's LevelDB would give them.
+
+use crate::fs::Disk;
+use crate::leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter};
+use std::path::PathBuf;
+
+/// Bytes of rows after which a table is finished: filter and index, about 4 % more, must fit below the
+/// target too.
+const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE - TARGET_TABLE_SIZE / 16;
+
+/// A writer of the tables `first`, `first + step`, `first + 2 * step`, ... of a database.
+pub(crate) struct TableRun<'a> {
+    disk: &'a dyn Disk,
+    dir: PathBuf,
+    next: u64,
+    step: u64,
+    open: Option<TableWriter>,
+    done: Vec<TableMeta>,
+}
+
+impl<'a> TableRun<'a> {
+    /// `dir` must exist before the first row.
+    pub(crate) fn new(disk: &'a dyn Disk, dir: impl Into<PathBuf>, first: u64, step: u64) -> Self {
+        Self { disk, dir: dir.into(), next: first, step, open: None, done: Vec::new() }
+    }
+
+    /// Appends a row; keys must ascend.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
+        let table = match &mut self.open {
+            Some(table) => table,
+            none => {
+                let number = self.next;
+                self.next += self.step;
+                none.insert(TableWriter::create(self.disk, &self.dir, number)?)
+            }
+        };
+        table.add(key, value)?;
+        if table.size() >= TABLE_ROWS_LEN {
+            self.close_table()?;
+        }
+        Ok(())
+    }
+
+    /// Finishes and syncs the last table: all of them, none if there was no row.
+    pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>, LevelDbError> {
+        self.close_table()?;
+        Ok(self.done)
+    }
+
+    fn close_table(&mut self) -> Result<(), LevelDbError> {
+        self.done.extend(self.open.take().map(TableWriter::finish).transpose()?);
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! `revNNNNN.dat`: the coins each block spent, so that Core can take the block back.
+//!
+//! Written by Core `BlockManager::WriteBlockUndo` when a block is connected for the first time, into the
+//! file with the number of the block's own `blk` file: so mostly in chain order, unlike blocks. Nothing for
+//! the genesis block.
+//!
+//! ```text
+//! record      magic 4 | size 4 | undo data | SHA-256d(previous block hash | undo data) 32
+//! undo data   CompactSize: transactions without the coinbase
+//!             | per transaction: CompactSize: coins | undo entries
+//! undo entry  see wire::coin
+//! ```
+//! Numbers are little-endian; `size` is of the undo data only. All bytes are obfuscated (`xor`). An index
+//! entry points at the undo data, [`RECORD_HEADER_LEN`] bytes into the record. Files grow by 1 MiB of zeros
+//! at a time. A crash can leave a torn record at the end, which no index entry points at, and a record can
+//! be there twice.
+//!
+//! Undo data is a claim: the checksum guards against damage, not against lies, and covers no position in the
+//! chain.
+
+use crate::blk::RECORD_HEADER_LEN;
+use digest::sha256::Sha256;
+use wire::coin::CoinError;
+use wire::read::write_compact_size;
+use wire::{BlockHash, Coin, Reader, WireError};
+
+/// Bytes of the checksum after the undo data.
+pub const CHECKSUM_LEN: usize = 32;
+
+/// No block's undo data is longer, in bytes: an input weighs at least 164 of a block's 4,000,000 (BIP-0141),
+/// and an undo entry has at most 10,000 bytes of script and 19 more (VARINTs of code, version, amount and
+/// length).
+pub const MAX_UNDO_LEN: usize = 256 << 20;
+
+const _: () = assert!(MAX_UNDO_LEN > 4_000_000 / 164 * (10_000 + 19), "all coins a block can spend");
+
+/// Why bytes are not the undo data of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UndoError {
+    /// The counts or the end are not right.
+    #[error("undo data: {0}")]
+    Wire(#[from] WireError),
+    /// An entry is no coin.
+    #[error("undo entry of input {input} of transaction {tx}, at byte {at} of the undo data: {source}")]
+    Entry {
+        /// Position of the transaction in its block; the coinbase has 0.
+        tx: u32,
+        /// Position of the input in its transaction.
+        input: u32,
+        /// Where the entry starts.
+        at: u32,
+        /// What is wrong with it.
+        source: CoinError,
+    },
+    /// More bytes than a block's undo data can have.
+    #[error("undo data of {len} bytes is above the limit of {MAX_UNDO_LEN}")]
+    Oversized {
+        /// How many.
+        len: usize,
+    },
+}
+
+/// Reusable room for the entries of one block.
+#[derive(Clone, Debug, Default)]
+pub struct UndoArena {
+    entries: Vec<EntrySpan>,
+    /// For each transaction, where its entries end in `entries`.
+    tx_ends: Vec<u32>,
+}
+
+/// A coin: `out` lies at `start..end` of the undo data.
+#[derive(Clone, Copy, Debug)]
+struct EntrySpan {
+    code: u32,
+    start: u32,
+    end: u32,
+}
+
+/// The well-formed undo data of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct UndoView<'a> {
+    undo: &'a [u8],
+    arena: &'a UndoArena,
+}
+
+impl<'a> UndoView<'a> {
+    /// Walks the undo data of one block: record header and checksum must be cut off.
+    ///
+    /// # Errors
+    /// [`UndoError`] if it ends early, runs on, or holds something that is no coin.
+    pub fn parse(undo: &'a [u8], arena: &'a mut UndoArena) -> Result<Self, UndoError> {
+        arena.entries.clear();
+        arena.tx_ends.clear();
+        // Offsets are 32 bits wide from here on.
+        if undo.len() > MAX_UNDO_LEN {
+            return Err(UndoError::Oversized { len: undo.len() });
+        }
+        let mut reader = Reader::new(undo);
+        // Counts come from the file: nothing is reserved for them, each entry must show its bytes.
+        let txs = reader.compact_size()?;
+        for tx in 0..txs {
+            let coins = reader.compact_size()?;
+            for input in 0..coins {
+                let at = reader.position();
+                let coin = Coin::read_undo(&mut reader, undo).map_err(|source| UndoError::Entry {
+                    tx: tx as u32 + 1,
+                    input: input as u32,
+                    at: at as u32,
+                    source,
+                })?;
+                let end = reader.position() as u32;
+                arena.entries.push(EntrySpan { code: coin.code, start: end - coin.out.len() as u32, end });
+            }
+            arena.tx_ends.push(arena.entries.len() as u32);
+        }
+        reader.finish()?;
+        Ok(Self { undo, arena })
+    }
+
+    /// How many transactions of the block have entries: all but the coinbase.
+    #[must_use]
+    pub fn tx_count(&self) -> usize {
+        self.arena.tx_ends.len()
+    }
+
+    /// How many coins the block spent.
+    #[must_use]
+    pub fn coin_count(&self) -> usize {
+        self.arena.entries.len()
+    }
+
+    /// All coins, in the order of transactions and inputs.
+    pub fn coins(&self) -> impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a> {
+        coins(self.undo, &self.arena.entries)
+    }
+
+    /// The coins of the transaction at `index` among those without the coinbase, in input order.
+    #[must_use]
+    pub fn tx_coins(
+        &self,
+        index: usize,
+    ) -> Option<impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a>> {
+        let end = *self.arena.tx_ends.get(index)?;
+        let start =
+            index.checked_sub(1).and_then(|before| self.arena.tx_ends.get(before)).copied().unwrap_or(0);
+        Some(coins(self.undo, self.arena.entries.get(start as usize..end as usize)?))
+    }
+
+    /// The coins of each transaction, the coinbase left out.
+    pub fn txs(
+        &self,
+    ) -> impl Iterator<Item = impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a>> + Clone + use<'a>
+    {
+        let view = *self;
+        (0..self.tx_count()).map_while(move |index| view.tx_coins(index))
+    }
+}
+
+fn coins<'a>(
+    undo: &'a [u8],
+    entries: &'a [EntrySpan],
+) -> impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a> {
+    // The walk has seen that the spans lie within the undo data, so the default is never taken.
+    entries.iter().map(move |entry| Coin {
+        code: entry.code,
+        out: undo.get(entry.start as usize..entry.end as usize).unwrap_or_default(),
+    })
+}
+
+/// The checksum of undo data; `prev` is the hash of the block before the one it belongs to.
+#[must_use]
+pub fn checksum(prev: &BlockHash, undo: &[u8]) -> [u8; CHECKSUM_LEN] {
+    let mut hasher = Sha256::new();
+    hasher.update(&prev.0);
+    hasher.update(undo);
+    hasher.finalize_double()
+}
+
+/// Encodes the coins that each transaction but the coinbase spends, in block order.
+pub fn write_undo<'a, C>(txs: impl ExactSizeIterator<Item = C>) -> Vec<u8>
+where
+    C: ExactSizeIterator<Item = Coin<'a>>,
+{
+    let mut undo = Vec::new();
+    write_compact_size(&mut undo, txs.len() as u64);
+    for coins in txs {
+        write_compact_size(&mut undo, coins.len() as u64);
+        coins.for_each(|coin| coin.write_undo(&mut undo));
+    }
+    undo
+}
+
+/// Appends a whole record, not obfuscated. The undo data starts [`RECORD_HEADER_LEN`] bytes into it.
+///
+/// # Panics
+/// If `undo` has 4 GiB or more.
+pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], prev: &BlockHash, undo: &[u8]) {
+    record.reserve(RECORD_HEADER_LEN + undo.len() + CHECKSUM_LEN);
+    crate::blk::write_record(record, magic, undo);
+    record.extend_from_slice(&checksum(prev, undo));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+    use wire::{Height, Sats, coin::compress_output};
+
+    type Block = Vec<Vec<(u32, Vec<u8>)>>;
+
+    fn encode(block: &Block) -> Vec<u8> {
+        write_undo(block.iter().map(|coins| coins.iter().map(|(code, out)| Coin { code: *code, out })))
+    }
+
+    fn arb_block() -> impl Strategy<Value = Block> {
+        let coin =
+            (2u32.., 0i64..Sats::MAX_MONEY.0, vec(any::<u8>(), 0..40)).prop_map(|(code, amount, script)| {
+                let mut out = Vec::new();
+                compress_output(&mut out, Sats(amount), &script);
+                (code, out)
+            });
+        vec(vec(coin, 0..6), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn coins_come_back(block in arb_block()) {
+            let undo = encode(&block);
+            let mut arena = UndoArena::default();
+            let view = UndoView::parse(&undo, &mut arena).unwrap();
+            let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
+            let back: Block = view.txs().map(|coins| coins.map(owned).collect()).collect();
+            prop_assert_eq!(&back, &block);
+            prop_assert_eq!(view.coins().len(), block.iter().map(Vec::len).sum::<usize>());
+            prop_assert_eq!((view.tx_count(), view.coin_count()), (block.len(), view.coins().count()));
+        }
+
+        #[test]
+        fn damage_never_panics(
+            block in arb_block(), at in any::<prop::sample::Index>(), byte: u8, cut: bool
+        ) {
+            let mut undo = encode(&block);
+            let at = at.index(undo.len());
+            if cut {
+                undo.truncate(at);
+            } else {
+                undo[at] = byte;
+            }
+            let mut arena = UndoArena::default();
+            if let Ok(view) = UndoView::parse(&undo, &mut arena) {
+                // Whatever parses says so of the very same bytes; a version's VARINT is all that may be lost.
+                let again = write_undo(view.txs().collect::<Vec<_>>().into_iter());
+                prop_assert!(!cut && again.len() <= undo.len());
+            }
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_and_large_counts_are_errors() {
+        let mut arena = UndoArena::default();
+        assert!(UndoView::parse(&[0], &mut arena).is_ok());
+        let trailing = UndoView::parse(&[0, 0], &mut arena).unwrap_err();
+        assert_eq!(trailing, UndoError::Wire(WireError::Trailing { at: 1, extra: 1 }));
+        let many = UndoView::parse(&[0xfe, 0, 0, 0, 2], &mut arena).unwrap_err();
+        assert_eq!(many, UndoError::Wire(WireError::Truncated { at: 5, needed: 1 }));
+        let no_coin = UndoView::parse(&[1, 1, 3], &mut arena).unwrap_err();
+        assert!(
+            no_coin.to_string().starts_with("undo entry of input 0 of transaction 1, at byte 2"),
+            "{no_coin}"
+        );
+    }
+
+    #[test]
+    fn a_record_has_its_parts_in_place() {
+        let mut out = Vec::new();
+        compress_output(&mut out, Sats(1), &[0x51]);
+        let coin = Coin { code: Coin::code_of(Height(9), true), out: &out };
+        let undo = write_undo([[coin].into_iter()].into_iter());
+        let (mut record, prev) = (Vec::new(), BlockHash([7; 32]));
+        write_record(&mut record, [1, 2, 3, 4], &prev, &undo);
+        assert_eq!(record[..8], [1, 2, 3, 4, undo.len() as u8, 0, 0, 0]);
+        assert_eq!(record[8..8 + undo.len()], undo);
+        assert_eq!(record[8 + undo.len()..], digest::sha256::sha256d(&[&prev.0[..], &undo].concat()));
+    }
+}

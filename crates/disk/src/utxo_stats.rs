@@ -1,0 +1,433 @@
+//! What Core's `gettxoutsetinfo` says of a UTXO set: its two hashes, counts and sums.
+//!
+//! Source: Core `kernel/coinstats.cpp`. `hash_serialized_3` is the SHA-256d of one long string: for each
+//! transaction in the order of txid bytes, for each of its coins in numeric order of `vout`, the coin's
+//! element (`wire::Coin::write_utxo_element`). MuHash is over the same elements, in no order.
+//!
+//! One string means one thread for the hashing, so everything else is kept off it: any number of
+//! [`StatsPart`]s turn coins into elements, count, and feed MuHash; the [`UtxoHasher`] only hashes bytes,
+//! part after part.
+
+use crate::chainstate::ChainstateReader;
+use crate::error::DiskError;
+use crate::fs::Disk;
+use digest::{muhash::MuHash3072, sha256::Sha256};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use wire::coin::CoinError;
+use wire::hash::ParseHashError;
+use wire::{BlockHash, Coin, OutPoint, Sats, Txid};
+
+/// The hash of a set of coins. Bytes are in the order of the hash function; text is reversed, as Core prints
+/// it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UtxoHash(pub [u8; 32]);
+
+impl fmt::Display for UtxoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        BlockHash(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for UtxoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for UtxoHash {
+    type Err = ParseHashError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHashError> {
+        text.parse().map(|BlockHash(bytes)| Self(bytes))
+    }
+}
+
+/// The answers of `gettxoutsetinfo`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UtxoStats {
+    /// Coins.
+    pub txouts: u64,
+    /// Transactions with coins.
+    pub transactions: u64,
+    /// Core's measure of size that no database depends on: 50 bytes and the script for each coin.
+    pub bogosize: u64,
+    /// Sum of all amounts; nothing if it does not fit.
+    pub total_amount: Option<Sats>,
+    /// `hash_serialized_3`.
+    pub hash_serialized_3: UtxoHash,
+    /// `muhash`, if it was asked for.
+    pub muhash: Option<UtxoHash>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    txouts: u64,
+    transactions: u64,
+    bogosize: u64,
+    total_amount: Option<Sats>,
+}
+
+const NOTHING: Counts = Counts { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)) };
+
+impl Counts {
+    fn merge(&mut self, other: Self) {
+        self.txouts += other.txouts;
+        self.transactions += other.transactions;
+        self.bogosize += other.bogosize;
+        self.add_amount(other.total_amount);
+    }
+
+    fn add_amount(&mut self, amount: Option<Sats>) {
+        self.total_amount = match (self.total_amount, amount) {
+            (Some(Sats(sum)), Some(Sats(amount))) => sum.checked_add(amount).map(Sats),
+            _ => None,
+        };
+    }
+}
+
+/// Core's bogosize of a coin without its script: txid 32, vout 4, code 4, amount 8, script length 2.
+const BOGOSIZE: u64 = 50;
+
+/// The coins of a range of txids on their way into the hash.
+#[derive(Clone, Debug)]
+pub struct StatsPart {
+    counts: Counts,
+    muhash: Option<MuHash3072>,
+    /// Elements in hash order; from `group_start` on those of the current transaction in key order.
+    elements: Vec<u8>,
+    group_start: usize,
+    txid: Option<Txid>,
+    /// `vout` and end in `elements` of each coin of the current transaction.
+    group: Vec<(u32, usize)>,
+    sorted: bool,
+}
+
+impl StatsPart {
+    /// An empty part; `muhash` tells whether that hash is wanted too (about 3 us per coin).
+    #[must_use]
+    pub fn new(muhash: bool) -> Self {
+        Self {
+            counts: NOTHING,
+            muhash: muhash.then(MuHash3072::new),
+            elements: Vec::new(),
+            group_start: 0,
+            txid: None,
+            group: Vec::new(),
+            sorted: true,
+        }
+    }
+
+    /// Adds a coin. Coins must come in the order of chainstate keys, those of one transaction in one part.
+    ///
+    /// # Errors
+    /// [`CoinError`] if `out` is not one compressed output.
+    pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), CoinError> {
+        if self.txid != Some(outpoint.txid) {
+            self.end_group();
+            self.txid = Some(outpoint.txid);
+            self.counts.transactions += 1;
+        }
+        let (amount, script) = coin.output()?;
+        let start = self.elements.len();
+        coin.write_utxo_element(outpoint, &mut self.elements)?;
+        if let Some(muhash) = &mut self.muhash {
+            muhash.insert(self.elements.get(start..).unwrap_or_default());
+        }
+        self.sorted &= self.group.last().is_none_or(|&(before, _)| before < outpoint.vout);
+        self.group.push((outpoint.vout, self.elements.len()));
+        self.counts.txouts += 1;
+        self.counts.bogosize += BOGOSIZE + script.script_len() as u64;
+        self.counts.add_amount(Some(amount));
+        Ok(())
+    }
+
+    /// Bytes of complete transactions that [`StatsPart::take_elements`] would return.
+    #[must_use]
+    pub const fn ready_len(&self) -> usize {
+        self.group_start
+    }
+
+    /// Takes the elements of complete transactions, for [`UtxoHasher::hash`]; `room` becomes the next buffer.
+    #[must_use]
+    pub fn take_elements(&mut self, mut room: Vec<u8>) -> Vec<u8> {
+        room.clear();
+        room.extend_from_slice(self.elements.get(self.group_start..).unwrap_or_default());
+        self.elements.truncate(self.group_start);
+        for (_, end) in &mut self.group {
+            *end -= self.group_start;
+        }
+        self.group_start = 0;
+        std::mem::replace(&mut self.elements, room)
+    }
+
+    /// Completes the last transaction; the part can then be drained and merged.
+    pub fn end_group(&mut self) {
+        if !self.sorted {
+            self.sort_group();
+        }
+        self.txid = None;
+        self.group.clear();
+        self.sorted = true;
+        self.group_start = self.elements.len();
+    }
+
+    /// Puts the current transaction's elements into numeric order of `vout`: key order differs from 16512 on.
+    #[cold]
+    fn sort_group(&mut self) {
+        let group = self.elements.split_off(self.group_start);
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(self.group.len());
+        for &(vout, end) in &self.group {
+            let end = end - self.group_start;
+            parts.push((vout, group.get(start..end).unwrap_or_default()));
+            start = end;
+        }
+        parts.sort_unstable_by_key(|&(vout, _)| vout);
+        for (_, element) in parts {
+            self.elements.extend_from_slice(element);
+        }
+    }
+}
+
+/// Hashes elements and sums up what the parts counted.
+#[derive(Clone, Debug)]
+pub struct UtxoHasher {
+    sha: Sha256,
+    counts: Counts,
+    muhash: Option<MuHash3072>,
+}
+
+impl UtxoHasher {
+    /// Of the empty set; `muhash` as in the parts.
+    #[must_use]
+    pub fn new(muhash: bool) -> Self {
+        Self { sha: Sha256::new(), counts: NOTHING, muhash: muhash.then(MuHash3072::new) }
+    }
+
+    /// Hashes elements that a part gave away. Parts must come in the order of their txids.
+    pub fn hash(&mut self, elements: &[u8]) {
+        self.sha.update(elements);
+    }
+
+    /// Adds a part: hashes what is left in it, and adds its counts and MuHash.
+    pub fn merge(&mut self, mut part: StatsPart) {
+        part.end_group();
+        self.sha.update(&part.elements);
+        self.counts.merge(part.counts);
+        match (&mut self.muhash, part.muhash) {
+            (Some(muhash), Some(other)) => muhash.combine(&other),
+            (muhash, _) => *muhash = None,
+        }
+    }
+
+    /// The results.
+    #[must_use]
+    pub fn finish(self) -> UtxoStats {
+        let Counts { txouts, transactions, bogosize, total_amount } = self.counts;
+        UtxoStats {
+            txouts,
+            transactions,
+            bogosize,
+            total_amount,
+            hash_serialized_3: UtxoHash(self.sha.finalize_double()),
+            muhash: self.muhash.map(|muhash| UtxoHash(muhash.finalize())),
+        }
+    }
+}
+
+/// Elements that go to the hashing thread at once, in bytes.
+const CHUNK_LEN: usize = 1 << 20;
+/// Chunks that wait for the hashing thread per range; a reader that is ahead waits.
+const CHUNKS_WAITING: usize = 4;
+
+enum Message {
+    Elements(Vec<u8>),
+    End(Box<StatsPart>),
+    Failed(DiskError),
+}
+
+/// Computes the statistics of the chainstate in `dir` with `threads` (1 or more) threads that read, and this
+/// one that hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread.
+///
+/// # Errors
+/// As [`ChainstateReader`] and its cursor.
+pub fn stats_of_chainstate(
+    disk: &dyn Disk,
+    dir: &Path,
+    muhash: bool,
+    threads: usize,
+) -> Result<UtxoStats, DiskError> {
+    stats_of_coins(&ChainstateReader::open(disk, dir)?, muhash, threads)
+}
+
+/// [`stats_of_chainstate`] of an open one.
+///
+/// # Errors
+/// As [`ChainstateReader`] and its cursor.
+pub fn stats_of_coins(
+    reader: &ChainstateReader<'_>,
+    muhash: bool,
+    threads: usize,
+) -> Result<UtxoStats, DiskError> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..=u8::MAX).map(|_| sync_channel(CHUNKS_WAITING)).unzip();
+    // Ranges are taken in order, so the one that is hashed next is always read by someone.
+    let ranges = Mutex::new((0..=u8::MAX).zip(senders));
+    let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some((range, sender)) = next() {
+                    if !send_range(reader, range, muhash, &sender) {
+                        return;
+                    }
+                }
+            });
+        }
+        hash_ranges(receivers, muhash)
+    })
+}
+
+/// Hashes what the readers send; dropping the receivers, as an error does, stops them.
+fn hash_ranges(receivers: Vec<Receiver<Message>>, muhash: bool) -> Result<UtxoStats, DiskError> {
+    let mut hasher = UtxoHasher::new(muhash);
+    for receiver in receivers {
+        // A range without its last message is one whose reader panicked, which the scope passes on.
+        while let Ok(message) = receiver.recv() {
+            match message {
+                Message::Elements(elements) => hasher.hash(&elements),
+                Message::End(part) => {
+                    hasher.merge(*part);
+                    break;
+                }
+                Message::Failed(error) => return Err(error),
+            }
+        }
+    }
+    Ok(hasher.finish())
+}
+
+/// Reads one range; false if nobody listens any more or it failed.
+fn send_range(reader: &ChainstateReader<'_>, range: u8, muhash: bool, sender: &SyncSender<Message>) -> bool {
+    match read_range(reader, range, muhash, sender) {
+        Ok(Some(part)) => sender.send(Message::End(Box::new(part))).is_ok(),
+        Ok(None) => false,
+        Err(error) => {
+            // If nobody listens any more, another error has been reported already.
+            let _ = sender.send(Message::Failed(error));
+            false
+        }
+    }
+}
+
+fn read_range(
+    reader: &ChainstateReader<'_>,
+    range: u8,
+    muhash: bool,
+    sender: &SyncSender<Message>,
+) -> Result<Option<StatsPart>, DiskError> {
+    let end = range.checked_add(1).map(|end| [end]);
+    let mut coins = reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
+    let mut part = StatsPart::new(muhash);
+    while let Some((outpoint, coin)) = coins.advance()? {
+        part.add(&outpoint, &coin).map_err(|flaw| {
+            let mut key = Vec::new();
+            wire::coin::write_chainstate_key(&mut key, &outpoint);
+            DiskError::row(reader.dir(), &key, format!("{flaw}; rebuild the chainstate"))
+        })?;
+        if part.ready_len() >= CHUNK_LEN {
+            let elements = part.take_elements(Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8));
+            if sender.send(Message::Elements(elements)).is_err() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::btree_set, prelude::*};
+    use wire::coin::{chainstate_key_order, compress_output};
+
+    fn coins(outpoints: &[(u8, u32)]) -> Vec<(OutPoint, Vec<u8>)> {
+        let mut coins: Vec<_> = outpoints
+            .iter()
+            .map(|&(byte, vout)| {
+                let mut out = Vec::new();
+                compress_output(&mut out, Sats(vout.into()), &vec![byte; byte as usize]);
+                (OutPoint { txid: Txid([byte; 32]), vout }, out)
+            })
+            .collect();
+        coins.sort_by(|(a, _), (b, _)| chainstate_key_order(a, b));
+        coins
+    }
+
+    /// All elements in numeric order, hashed as one.
+    fn simple(mut coins: Vec<(OutPoint, Vec<u8>)>) -> UtxoHash {
+        coins.sort_by_key(|(outpoint, _)| *outpoint);
+        let mut all = Vec::new();
+        coins.iter().for_each(|(outpoint, out)| {
+            Coin { code: 7, out }.write_utxo_element(outpoint, &mut all).unwrap()
+        });
+        UtxoHash(digest::sha256::sha256d(&all))
+    }
+
+    proptest! {
+        #[test]
+        fn vouts_are_hashed_in_numeric_order_however_the_parts_are_drained(
+            outpoints in btree_set((0u8..5, prop_oneof![0u32..3, 16_500u32..16_520, any::<u32>()]), 0..40),
+            drain in 1usize..5,
+            split in 0u8..5,
+        ) {
+            let coins = coins(&outpoints.into_iter().collect::<Vec<_>>());
+            let mut hasher = UtxoHasher::new(true);
+            let mut parts = [StatsPart::new(true), StatsPart::new(true)];
+            for (count, (outpoint, out)) in coins.iter().enumerate() {
+                let part = &mut parts[usize::from(outpoint.txid.0[0] >= split)];
+                part.add(outpoint, &Coin { code: 7, out }).unwrap();
+                // Only the first part may hand elements on while the second waits for it.
+                if outpoint.txid.0[0] < split && count % drain == 0 {
+                    let ready = part.ready_len();
+                    let elements = part.take_elements(Vec::new());
+                    prop_assert_eq!(elements.len(), ready);
+                    hasher.hash(&elements);
+                }
+            }
+            parts.into_iter().for_each(|part| hasher.merge(part));
+            let stats = hasher.finish();
+            prop_assert_eq!(stats.hash_serialized_3, simple(coins.clone()));
+            prop_assert_eq!(stats.txouts, coins.len() as u64);
+            let script_bytes: u64 = coins.iter().map(|(outpoint, _)| u64::from(outpoint.txid.0[0])).sum();
+            prop_assert_eq!(stats.bogosize, 50 * stats.txouts + script_bytes);
+            let sum: i64 = coins.iter().map(|(outpoint, _)| i64::from(outpoint.vout)).sum();
+            prop_assert_eq!(stats.total_amount, Some(Sats(sum)));
+        }
+    }
+
+    #[test]
+    fn the_order_of_vouts_matters() {
+        let coins = coins(&[(1, 16_511), (1, 16_512)]);
+        // As keys: 80 80 00 before ff 7f.
+        assert_eq!(coins[0].0.vout, 16_512);
+        let mut as_keys = Vec::new();
+        coins.iter().for_each(|(outpoint, out)| {
+            Coin { code: 7, out }.write_utxo_element(outpoint, &mut as_keys).unwrap()
+        });
+        assert_ne!(UtxoHash(digest::sha256::sha256d(&as_keys)), simple(coins));
+    }
+
+    #[test]
+    fn amounts_that_do_not_fit_have_no_sum() {
+        let mut counts = NOTHING;
+        counts.add_amount(Some(Sats(i64::MAX)));
+        assert_eq!(counts.total_amount, Some(Sats(i64::MAX)));
+        counts.add_amount(Some(Sats(1)));
+        counts.merge(NOTHING);
+        assert_eq!(counts.total_amount, None);
+    }
+}

@@ -1,0 +1,184 @@
+//! Each writer against a disk that fails at its n-th operation, for every n, once or from then on: what is left is no
+//! database, or the whole one, and a second try in a clean directory succeeds.
+
+use digest::obfuscation::Obfuscation;
+use disk::DiskError;
+use disk::chainstate::{ChainstateReader, ChainstateWriter};
+use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
+use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, OutPoint, Txid};
+
+/// Counts operations that change something; those from `first` to before `end` fail.
+#[derive(Clone)]
+struct Faults {
+    done: Arc<AtomicU64>,
+    first: u64,
+    end: u64,
+}
+
+impl Faults {
+    fn new(first: u64, sticky: bool) -> Self {
+        Self { done: Arc::default(), first, end: if sticky { u64::MAX } else { first + 1 } }
+    }
+
+    fn step(&self) -> io::Result<()> {
+        let number = self.done.fetch_add(1, Ordering::Relaxed);
+        if (self.first..self.end).contains(&number) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+struct FaultyFile(Box<dyn WriteFile>, Faults);
+
+impl WriteFile for FaultyFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let result = self.1.step();
+        let len = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        self.0.write_all(&bytes[..len])?;
+        result
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.1.step()?;
+        self.0.sync()
+    }
+}
+
+impl Disk for Faults {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        RealDisk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.step()?;
+        Ok(Box::new(FaultyFile(RealDisk.create(path)?, self.clone())))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        RealDisk.list(dir)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        RealDisk.metadata(path)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.create_dir_all(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.rename(from, to)
+    }
+
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.exchange(a, b)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.remove_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.step()?;
+        RealDisk.sync_dir(dir)
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.free_space(path)
+    }
+
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        RealDisk.same_file_system(a, b)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        RealDisk.lock(path)
+    }
+}
+
+/// Fails `write` at each operation in turn; `is_whole` opens what `CURRENT` makes a database.
+fn check(write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>, is_whole: impl Fn(&Path) -> bool) {
+    for sticky in [false, true] {
+        for first in 0.. {
+            let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+            let dir = root.path().join("database");
+            let faults = Faults::new(first, sticky);
+            let result = write(&faults, &dir);
+            if faults.done.load(Ordering::Relaxed) <= first {
+                assert!(result.is_ok() && first > 8, "all operations have failed once");
+                break;
+            }
+            let error = result.err().map(|error| error.to_string());
+            assert!(
+                error.as_ref().is_some_and(|text| text.contains("cannot")),
+                "operation {first}: {error:?}"
+            );
+            assert!(!dir.join("CURRENT").exists() || is_whole(&dir), "operation {first} failed");
+            let _ = std::fs::remove_dir_all(&dir);
+            assert!(write(&RealDisk, &dir).is_ok() && is_whole(&dir));
+        }
+    }
+}
+
+#[test]
+fn a_chainstate_is_whole_or_none() {
+    let outpoint = |byte: u8| OutPoint { txid: Txid([byte; 32]), vout: 1 };
+    let coin = Coin { code: 9, out: &[1, 7, 0x51] };
+    check(
+        |disk, dir| {
+            let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key([7; 8]), 2)?;
+            let mut tables = Vec::new();
+            for index in 0..2 {
+                let mut range = writer.range(index);
+                for byte in 0..100 {
+                    range.add(&outpoint(byte + 100 * index as u8), &coin)?;
+                }
+                tables.push(range.finish()?);
+            }
+            writer.finish(BlockHash([3; 32]), tables)
+        },
+        |dir| {
+            let Ok(reader) = ChainstateReader::open(&RealDisk, dir) else { return false };
+            let Ok(mut coins) = reader.coins() else { return false };
+            (0..200).all(|byte| coins.advance().ok().flatten() == Some((outpoint(byte), coin)))
+                && coins.advance().ok() == Some(None)
+        },
+    );
+}
+
+#[test]
+fn a_block_index_is_whole_or_none() {
+    let entry = |nonce: u32| {
+        let header = Header { nonce, ..Header::default() };
+        IndexEntry {
+            hash: header.hash(),
+            header,
+            height: Height(nonce),
+            status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
+            tx_count: 1,
+            file: Some(FileNo(0)),
+            data_pos: Some(ByteOffset(8)),
+            undo_pos: None,
+        }
+    };
+    let mut entries: Vec<_> = (0..100).map(entry).collect();
+    entries.sort_by_key(|entry| entry.hash);
+    let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
+    check(
+        |disk, dir| write_block_index(disk, dir, &index),
+        |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
+    );
+}
