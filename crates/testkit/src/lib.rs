@@ -13,6 +13,7 @@ pub mod generate;
 pub mod keys;
 pub mod make;
 pub mod model;
+pub mod mutation;
 pub mod plan;
 pub mod purse;
 pub mod rng;

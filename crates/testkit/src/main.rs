@@ -6,6 +6,7 @@ use testkit::{
     ChainSpec,
     datadir::{DatadirWriter, Layout, WriteError},
     generate::generate,
+    mutation::{base_chain, mutations},
 };
 
 /// Chains that look like Bitcoin's, from a seed.
@@ -20,6 +21,19 @@ struct Args {
 enum Command {
     /// Writes a regtest chain as a Bitcoin Core datadir without a chainstate; prints what it holds as JSON.
     Chain(ChainArgs),
+    /// Prints each one-rule mutation as a line of JSON: name, Core's reject string (null: valid), the valid blocks before
+    /// it and the block itself in hex.
+    Mutations(MutationArgs),
+}
+
+#[derive(clap::Args)]
+struct MutationArgs {
+    /// Everything follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Writes the chain they extend to DIR/base, and each mutated chain to DIR/NAME, as datadirs.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -121,9 +135,36 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
     Ok(())
 }
 
+fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
+    let base = base_chain(args.seed);
+    let layout = Layout { preallocate: false, ..Layout::new(args.seed) };
+    if let Some(out) = &args.out {
+        base.write_datadir(&out.join("base"), &layout)?;
+    }
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for mutation in mutations() {
+        let mutated = mutation.apply(&base);
+        if let Some(out) = &args.out {
+            mutated.chain.write_datadir(&out.join(mutation.name), &layout)?;
+        }
+        let json = serde_json::json!({
+            "name": mutation.name,
+            "core": mutation.core,
+            "stage": format!("{:?}", mutation.stage),
+            "setup": mutated.setup.iter().map(|block| hex(&block.bytes)).collect::<Vec<_>>(),
+            "block": hex(&mutated.block.bytes),
+        });
+        println!("{json}");
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    let Args { command: Command::Chain(args) } = Args::parse();
-    match chain(&args) {
+    let done = match Args::parse().command {
+        Command::Chain(args) => chain(&args),
+        Command::Mutations(args) => print_mutations(&args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("testkit: {error}");

@@ -1,0 +1,380 @@
+//! Where mutated blocks are made: a chain's tip with coins to spend, and drafts whose every part can be spoiled.
+
+use crate::{
+    block::{
+        BITS, COMMITMENT_PREFIX, GeneratedBlock, coinbase, commit_to_witnesses, has_work, merkle_root, mine,
+        serialise, undo_data,
+    },
+    chain::Chain,
+    make::MadeTx,
+    model::{Model, ModelCoin, outpoint},
+    plan::{COINBASE_MATURITY, subsidy},
+    scripts::{Prevout, ScriptPool},
+};
+use bitcoin::{
+    Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
+    consensus::deserialize, hashes::Hash, opcodes::OP_TRUE, script::Builder, transaction::Version,
+};
+use std::collections::BTreeMap;
+use wire::{
+    BlockHash, BlockTime, Coin, Header, OutPoint, Sats, coin::compress_output, read::write_compact_size,
+};
+
+/// A coin and where it is.
+#[derive(Clone, Debug)]
+pub struct WorkbenchCoin {
+    /// Where it was made.
+    pub outpoint: OutPoint,
+    /// The coin.
+    pub coin: ModelCoin,
+}
+
+/// What to do about the witness commitment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commitment {
+    /// There is one if a transaction has a witness.
+    AsNeeded,
+    /// There is one.
+    Present,
+    /// There is none.
+    Absent,
+    /// There is one, and it is wrong.
+    Wrong,
+    /// There are two: a wrong one, then the right one.
+    WrongThenRight,
+}
+
+/// A block before it is sealed.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// Header version.
+    pub version: i32,
+    /// Header time.
+    pub time: u32,
+    /// Target in compact form.
+    pub bits: u32,
+    /// Whether the hash meets the target.
+    pub has_work: bool,
+    /// The coinbase, without commitment; `None`: the block has none.
+    pub coinbase: Option<Transaction>,
+    /// The other transactions.
+    pub txs: Vec<Transaction>,
+    /// Transactions after those, as bytes without witness.
+    pub raw: Vec<Vec<u8>>,
+    /// The commitment.
+    pub commitment: Commitment,
+    /// The coinbase's witness, if there is a commitment; `None`: 32 zero bytes.
+    pub reserved_value: Option<Vec<Vec<u8>>>,
+    /// Whether the merkle root is another.
+    pub wrong_root: bool,
+    /// How many transactions from the end are repeated without changing the merkle root (CVE-2012-2459).
+    pub repeated: usize,
+}
+
+/// A chain being extended.
+#[derive(Debug)]
+pub struct Workbench<'a> {
+    chain: &'a Chain,
+    pool: ScriptPool,
+    model: Model,
+    /// What the blocks added here have spent.
+    spent: BTreeMap<OutPoint, ModelCoin>,
+    /// Coins that pay to `TRUE` and are mature.
+    free: Vec<WorkbenchCoin>,
+    /// Header times by height.
+    times: Vec<u32>,
+    tip: BlockHash,
+    /// In every coinbase: no two mutations share a block.
+    salt: u64,
+    added: Vec<GeneratedBlock>,
+}
+
+impl<'a> Workbench<'a> {
+    /// Starts at the chain's tip.
+    #[must_use]
+    pub fn new(chain: &'a Chain, salt: u64) -> Self {
+        let next = chain.tip().height + 1;
+        let free = |(outpoint, coin): (&OutPoint, &ModelCoin)| {
+            let height = coin.code >> 1;
+            let is_free = height <= chain.spec.reserved && height + COINBASE_MATURITY <= next;
+            is_free.then(|| WorkbenchCoin { outpoint: *outpoint, coin: coin.clone() })
+        };
+        let mut bench = Self {
+            pool: ScriptPool::new(chain.spec.seed, true),
+            model: chain.model.clone(),
+            spent: BTreeMap::new(),
+            free: chain.model.coins.iter().filter_map(free).collect(),
+            times: chain.main().map(|block| block.header.time.0).collect(),
+            tip: chain.tip().hash,
+            salt,
+            added: Vec::new(),
+            chain,
+        };
+        bench.free.sort_by_key(|free| std::cmp::Reverse(free.coin.code));
+        bench
+    }
+
+    /// Height of the next block.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        self.times.len() as u32
+    }
+
+    /// Median time of the eleven blocks up to `height`.
+    #[must_use]
+    pub fn median_time_past(&self, height: u32) -> u32 {
+        let from = (height as usize).saturating_sub(10);
+        let mut times = self.times[from..=height as usize].to_vec();
+        times.sort_unstable();
+        times[times.len() / 2]
+    }
+
+    /// Takes a mature coin that anyone can spend, the oldest first.
+    pub fn take(&mut self) -> WorkbenchCoin {
+        self.free.pop().expect("the chain has reserved coins")
+    }
+
+    /// An unspent coinbase coin made at `height`.
+    #[must_use]
+    pub fn coinbase_of(&self, height: u32) -> WorkbenchCoin {
+        let found = self.model.coins.iter().find(|(_, coin)| {
+            coin.code == height << 1 | 1
+                && self.pool.find(bitcoin::Script::from_bytes(&coin.script)).is_some()
+        });
+        let (outpoint, coin) = found.expect("coinbases have coins that can be signed for");
+        WorkbenchCoin { outpoint: *outpoint, coin: coin.clone() }
+    }
+
+    /// The output of a transaction as a coin of the next block.
+    #[must_use]
+    pub fn coin_of(&self, tx: &Transaction, vout: u32) -> WorkbenchCoin {
+        self.made_by(tx, self.height(), vout)
+    }
+
+    /// The output of a transaction as a coin of the newest block.
+    #[must_use]
+    pub fn tip_coin_of(&self, tx: &Transaction, vout: u32) -> WorkbenchCoin {
+        self.made_by(tx, self.height() - 1, vout)
+    }
+
+    fn made_by(&self, tx: &Transaction, height: u32, vout: u32) -> WorkbenchCoin {
+        let output = &tx.output[vout as usize];
+        let outpoint = outpoint(&bitcoin::OutPoint::new(tx.compute_txid(), vout));
+        let amount = output.value.to_sat() as i64;
+        WorkbenchCoin {
+            outpoint,
+            coin: ModelCoin { code: height << 1, amount, script: output.script_pubkey.to_bytes() },
+        }
+    }
+
+    /// A signed transaction of version 2 with these outputs.
+    #[must_use]
+    pub fn spend(&self, coins: &[&WorkbenchCoin], output: Vec<TxOut>) -> Transaction {
+        let input = coins.iter().map(|coin| {
+            let txid = bitcoin::Txid::from_byte_array(coin.outpoint.txid.0);
+            TxIn {
+                previous_output: bitcoin::OutPoint::new(txid, coin.outpoint.vout),
+                script_sig: ScriptBuf::new(),
+                sequence: Sequence::MAX,
+                witness: Witness::new(),
+            }
+        });
+        let mut tx =
+            Transaction { version: Version::TWO, lock_time: LockTime::ZERO, input: input.collect(), output };
+        let prevouts: Option<Vec<Prevout>> = coins
+            .iter()
+            .map(|coin| {
+                let script = self.pool.find(bitcoin::Script::from_bytes(&coin.coin.script))?;
+                Some(Prevout { amount: coin.coin.amount as u64, script })
+            })
+            .collect();
+        // Coins with scripts of our own are satisfied by whoever made them up.
+        if let Some(prevouts) = prevouts {
+            self.pool.satisfy(&mut tx, &prevouts);
+        }
+        tx
+    }
+
+    /// Spends a free coin whole, to `TRUE`.
+    pub fn simple(&mut self) -> Transaction {
+        let coin = self.take();
+        self.spend(&[&coin], vec![anyone(coin.coin.amount)])
+    }
+
+    /// The coin that `prevout` names, as a node would find it that does not see what is wrong: among the coins, those
+    /// spent here, or those of the same block.
+    fn claim(&self, prevout: &OutPoint, coinbase: Option<&Transaction>, txs: &[Transaction]) -> ModelCoin {
+        if let Some(coin) = self.model.coins.get(prevout).or_else(|| self.spent.get(prevout)) {
+            return coin.clone();
+        }
+        let made_here =
+            txs.iter().chain(coinbase).find(|tx| tx.compute_txid().to_byte_array() == prevout.txid.0);
+        match made_here {
+            Some(tx) if (prevout.vout as usize) < tx.output.len() => {
+                let coin = self.coin_of(tx, prevout.vout).coin;
+                ModelCoin { code: coin.code | u32::from(tx.is_coinbase()), ..coin }
+            }
+            _ => {
+                ModelCoin { code: (self.height() - 1) << 1, amount: 50_000, script: true_script().to_bytes() }
+            }
+        }
+    }
+
+    /// A block with these transactions whose coinbase takes all it may.
+    #[must_use]
+    pub fn draft(&self, txs: Vec<Transaction>) -> Draft {
+        let amount_in: i64 = txs
+            .iter()
+            .flat_map(|tx| &tx.input)
+            .map(|input| self.claim(&outpoint(&input.previous_output), None, &txs).amount)
+            .sum();
+        let amount_out: i128 =
+            txs.iter().flat_map(|tx| &tx.output).map(|o| i128::from(o.value.to_sat())).sum();
+        let fees = (i128::from(amount_in) - amount_out).max(0) as i64;
+        let height = self.height();
+        let reward = anyone(subsidy(height) as i64 + fees);
+        Draft {
+            version: 0x2000_0000,
+            time: self.median_time_past(height - 1) + 1_200,
+            bits: BITS,
+            has_work: true,
+            coinbase: Some(coinbase(height, self.salt, vec![reward])),
+            txs,
+            raw: Vec::new(),
+            commitment: Commitment::AsNeeded,
+            reserved_value: None,
+            wrong_root: false,
+            repeated: 0,
+        }
+    }
+
+    /// Seals a draft without changing the workbench.
+    #[must_use]
+    pub fn seal(&self, draft: &Draft) -> GeneratedBlock {
+        let mut made: Vec<MadeTx> =
+            draft.txs.iter().map(|tx| MadeTx::new(tx, self.undo(tx, draft))).collect();
+        made.extend(draft.raw.iter().map(|bytes| MadeTx {
+            stripped_size: bytes.len(),
+            txid: digest::sha256::sha256d(bytes),
+            wtxid: digest::sha256::sha256d(bytes),
+            bytes: bytes.clone(),
+            undo: vec![0],
+        }));
+        if let Some(coinbase) = &draft.coinbase {
+            made.insert(0, MadeTx::new(&committed(coinbase, draft, &made), Vec::new()));
+        }
+        let mut root = merkle_root(made.iter().map(|tx| tx.txid).collect());
+        root[0] ^= u8::from(draft.wrong_root);
+        let mut header = Header {
+            version: draft.version,
+            prev: self.tip,
+            merkle_root: root,
+            time: BlockTime(draft.time),
+            bits: draft.bits,
+            nonce: 0,
+        };
+        let hash = mine(&mut header, |hash| if draft.has_work { has_work(hash) } else { hash.0[31] >= 0x80 });
+        made.extend_from_within(made.len() - draft.repeated..);
+        GeneratedBlock {
+            bytes: serialise(&header, made.iter()),
+            hash,
+            header,
+            height: self.height(),
+            txs: made.len() as u32,
+            undo: Some(if made.is_empty() { vec![0] } else { undo_data(made.iter()) }),
+            stale: false,
+        }
+    }
+
+    /// Undo data of a transaction of the draft.
+    fn undo(&self, tx: &Transaction, draft: &Draft) -> Vec<u8> {
+        let mut undo = Vec::new();
+        write_compact_size(&mut undo, tx.input.len() as u64);
+        for input in &tx.input {
+            let coin = self.claim(&outpoint(&input.previous_output), draft.coinbase.as_ref(), &draft.txs);
+            let mut out = Vec::new();
+            compress_output(&mut out, Sats(coin.amount), &coin.script);
+            Coin { code: coin.code, out: &out }.write_undo(&mut undo);
+        }
+        undo
+    }
+
+    /// Adds a valid block to the chain.
+    pub fn add(&mut self, txs: Vec<Transaction>) {
+        let block = self.seal(&self.draft(txs));
+        let decoded: bitcoin::Block = deserialize(&block.bytes).expect("we made it");
+        for input in decoded.txdata.iter().skip(1).flat_map(|tx| &tx.input) {
+            let prevout = outpoint(&input.previous_output);
+            if let Some(coin) = self.model.coins.get(&prevout) {
+                self.spent.insert(prevout, coin.clone());
+            }
+        }
+        self.model.apply(&block.bytes, block.height);
+        self.times.push(block.header.time.0);
+        self.tip = block.hash;
+        self.added.push(block);
+    }
+
+    /// The blocks added.
+    #[must_use]
+    pub fn into_added(self) -> Vec<GeneratedBlock> {
+        self.added
+    }
+
+    /// What the coinbases of this workbench hold after the height.
+    #[must_use]
+    pub const fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    /// The chain below.
+    #[must_use]
+    pub const fn chain(&self) -> &Chain {
+        self.chain
+    }
+}
+
+fn committed(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Transaction {
+    let mut tx = coinbase.clone();
+    let commits = match draft.commitment {
+        Commitment::AsNeeded => made.iter().any(MadeTx::has_witness),
+        Commitment::Absent => false,
+        _ => true,
+    };
+    if commits {
+        if draft.commitment == Commitment::WrongThenRight {
+            let wrong = [&COMMITMENT_PREFIX[..], &[0x77; 32]].concat();
+            tx.output.push(TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from_bytes(wrong) });
+        }
+        commit_to_witnesses(&mut tx, made.iter().map(|tx| tx.wtxid));
+        if draft.commitment == Commitment::Wrong
+            && let Some(output) = tx.output.last_mut()
+        {
+            let mut script = output.script_pubkey.to_bytes();
+            script[6] ^= 1;
+            output.script_pubkey = ScriptBuf::from_bytes(script);
+        }
+        if let Some(stack) = &draft.reserved_value {
+            tx.input[0].witness = Witness::from_slice(stack);
+        }
+    }
+    tx
+}
+
+/// `TRUE`
+#[must_use]
+pub fn true_script() -> ScriptBuf {
+    Builder::new().push_opcode(OP_TRUE).into_script()
+}
+
+/// An output that anyone can spend; a negative amount is possible.
+#[must_use]
+pub fn anyone(amount: i64) -> TxOut {
+    paying(amount, true_script())
+}
+
+/// An output.
+#[must_use]
+pub fn paying(amount: i64, script_pubkey: ScriptBuf) -> TxOut {
+    TxOut { value: Amount::from_sat(amount as u64), script_pubkey }
+}
