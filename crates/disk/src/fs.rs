@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -277,7 +277,6 @@ impl WriteFile for File {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.flush()?;
         self.sync_all()
     }
 }
