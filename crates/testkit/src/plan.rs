@@ -25,6 +25,8 @@ const SPACING: u32 = 600;
 const RESERVED_WEIGHT: u64 = 3_400;
 /// What a full block is planned to weigh: all but what estimates may miss.
 const MAX_TARGET: u64 = 3_998_000;
+/// Weight of a transaction but for its inputs and outputs: version, lock time, two counts of one byte, marker and flag.
+const TX_WEIGHT: u64 = 4 * 10 + 2;
 /// Signature operation cost a planned block stays below; the limit is 80,000.
 const SIGOP_BUDGET: u64 = 76_000;
 /// The longest chain of spends within a block.
@@ -269,12 +271,13 @@ impl<'a> Planner<'a> {
         let grow = (self.purse.len() as u64) < self.wanted_coins();
         let (inputs, outputs) = self.shape(grow);
         let mut tx = TxPlan { version: self.version(), ..TxPlan::default() };
-        let mut weight = 4 * (10 + 4) + 2;
+        let mut weight = TX_WEIGHT;
         let mut sigops = 0;
         while (tx.inputs.len() as u64) < inputs {
             let Some((coin, depth)) = self.take_coin(usage, plan.height) else { break };
             let (input_weight, input_sigops) = self.input_cost(coin.script);
             weight += input_weight;
+            weight += if tx.inputs.len() == 0xfc { 8 } else { 0 };
             sigops += input_sigops;
             tx.depth = tx.depth.max(depth);
             tx.inputs.push(InputPlan { coin, sequence: 0 });
@@ -283,6 +286,7 @@ impl<'a> Planner<'a> {
         // A coin of less than a few hundred satoshis is not worth its fee: keep amounts above that.
         let outputs = outputs.min(total / 1_500).max(1);
         self.plan_outputs(&mut tx, outputs);
+        weight += if tx.outputs.len() > 0xfc { 8 } else { 0 };
         for output in &tx.outputs {
             let (output_weight, output_sigops) = self.output_cost(output.script);
             weight += output_weight;

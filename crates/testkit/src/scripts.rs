@@ -141,11 +141,14 @@ impl PoolScript {
             (_, Scheme::TaprootKey | Scheme::TaprootLeaf(_)) => 64,
             _ => ECDSA_LEN as u64,
         };
-        let sig_bytes: u64 = script_sig.iter().map(|item| len(item) + 3).sum();
+        // The opcode that pushes so many bytes is as long as a CompactSize but for lengths from 76 on.
+        let push = |item: &Item| len(item) + 1 + u64::from(len(item) > 75) + u64::from(len(item) > 255);
+        let sig_bytes: u64 = script_sig.iter().map(push).sum();
+        let sig_len = if sig_bytes < 0xfd { 1 } else { 3 };
         let witness_bytes: u64 = witness.iter().map(|item| len(item) + 1).sum();
         Self {
             compressed: compressed(&script),
-            input_weight: (41 + 2 + sig_bytes) * 4 + witness_bytes + 1,
+            input_weight: (40 + sig_len + sig_bytes) * 4 + witness_bytes + 1,
             input_sigops: 0,
             output_sigops: 4 * script.count_sigops_legacy() as u64,
             script,

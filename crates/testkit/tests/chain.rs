@@ -1,18 +1,145 @@
-//! Generated chains are what they promise: the model agrees with the planner's books, and the shapes are there.
+//! Generated chains are what they promise: the model agrees with the planner's books, the shapes are there, and the files
+//! hold the blocks.
 
-use testkit::{Chain, ChainSpec};
+use digest::sha256::Message;
+use disk::{
+    blk::RECORD_HEADER_LEN,
+    datadir::Datadir,
+    fs::RealDisk,
+    index::read_block_index,
+    undo::{UndoArena, UndoView, checksum},
+};
+use std::collections::{BTreeMap, HashSet};
+use testkit::{Chain, ChainSpec, corrupt, datadir::Layout};
+use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compress_output};
 
 #[test]
 fn books_and_model_agree_and_seeds_repeat() {
     let mut spec = ChainSpec::new(1, 3_000_000);
     let chain = Chain::generate(&spec);
-    println!("{:?}", chain.totals);
     assert_eq!(chain.model.stats(), chain.totals.utxo);
-    assert!(chain.totals.bytes > 2_000_000 && chain.totals.bytes < 4_500_000, "{}", chain.totals.bytes);
+    assert!((2_000_000..4_500_000).contains(&chain.totals.bytes), "{}", chain.totals.bytes);
     assert!(chain.totals.stale_blocks > 0);
     spec.threads = 1;
     let again = Chain::generate(&spec);
     assert!(again.blocks == chain.blocks, "threads must not change a byte");
     spec.seed = 2;
     assert_ne!(Chain::generate(&spec).totals.hash, chain.totals.hash);
+    spec.signed = false;
+    assert_eq!(Chain::generate(&spec).totals.inputs, {
+        spec.signed = true;
+        Chain::generate(&spec).totals.inputs
+    });
+}
+
+#[test]
+fn undo_data_is_what_the_model_spends() {
+    let chain = Chain::generate(&ChainSpec::new(5, 1_000_000));
+    let mut made: BTreeMap<OutPoint, (u32, Vec<u8>)> = BTreeMap::new();
+    let (mut arena, mut coins) = (BlockArena::default(), UndoArena::default());
+    let mut spends_in_block = 0;
+    for block in chain.main().skip(1) {
+        let view = arena.parse(&block.bytes).unwrap();
+        let undo = UndoView::parse(block.undo.as_deref().unwrap(), &mut coins).unwrap();
+        let mut claims = undo.coins();
+        for (index, tx) in view.txs().enumerate() {
+            let Message([a, b, c]) = tx.txid_message();
+            let txid = Txid(digest::sha256::sha256d(&[a, b, c].concat()));
+            for input in tx.inputs().filter(|_| index > 0) {
+                let (code, out) = made.remove(&input.prevout()).unwrap();
+                assert_eq!(claims.next(), Some(Coin { code, out: &out }));
+                spends_in_block += u32::from(code >> 1 == block.height);
+            }
+            for (vout, output) in tx.outputs().enumerate() {
+                let mut out = Vec::new();
+                compress_output(&mut out, output.value(), output.script_pubkey());
+                let code = block.height << 1 | u32::from(index == 0);
+                made.insert(OutPoint { txid, vout: vout as u32 }, (code, out));
+            }
+        }
+        assert_eq!(claims.next(), None);
+    }
+    assert!(spends_in_block > 50);
+}
+
+#[test]
+fn shapes_are_like_the_networks() {
+    let chain = Chain::generate(&ChainSpec::new(9, 12_000_000));
+    let totals = &chain.totals;
+    let share = totals.witness_inputs as f64 / totals.inputs as f64;
+    assert!((0.78..0.92).contains(&share), "{share} of inputs have a witness");
+    let mut arena = BlockArena::default();
+    let (mut large, mut locked, mut versions) = (0, 0, HashSet::new());
+    for block in chain.main() {
+        let view = arena.parse(&block.bytes).unwrap();
+        assert!(view.weight().0 <= 4_000_000);
+        for tx in view.txs() {
+            large += u32::from(tx.total_size() > 16_384);
+            locked += u32::from(tx.lock_time() > 0);
+            versions.insert(tx.version());
+        }
+    }
+    assert!(large > 0 && locked > 100, "{large} large, {locked} locked");
+    assert_eq!(versions, HashSet::from([1, 2, 3]));
+}
+
+#[test]
+fn full_blocks_are_full() {
+    let spec = ChainSpec { stale: false, ..ChainSpec::new(4, 30_000_000) };
+    let spec = ChainSpec { blocks: Some(134), signed: false, ..spec };
+    let chain = Chain::generate(&spec);
+    let mut arena = BlockArena::default();
+    let weights: Vec<u64> = chain.main().map(|block| arena.parse(&block.bytes).unwrap().weight().0).collect();
+    let heaviest = weights.iter().max().copied().unwrap();
+    assert!((3_999_996..=4_000_000).contains(&heaviest), "{heaviest}");
+}
+
+#[test]
+fn files_hold_the_blocks() {
+    for xor in [true, false] {
+        let chain = Chain::generate(&ChainSpec { empty_tail: 20, ..ChainSpec::new(3, 2_000_000) });
+        let dir = tempfile::tempdir().unwrap();
+        let mut layout = Layout { file_size: 400_000, ..Layout::new(3) };
+        if !xor {
+            layout.xor_key = None;
+        }
+        chain.write_datadir(dir.path(), &layout).unwrap();
+        check_files(&chain, &Datadir::at(dir.path(), Network::Regtest), layout.xor_key);
+        assert!(corrupt::snapshot(dir.path()).unwrap().len() > 10);
+    }
+}
+
+fn check_files(chain: &Chain, paths: &Datadir, key: Option<[u8; 8]>) {
+    let index = read_block_index(&RealDisk, &paths.index_dir()).expect("as generated");
+    let blocks: BTreeMap<BlockHash, _> = chain.blocks.iter().map(|block| (block.hash, block)).collect();
+    assert_eq!(index.entries.len(), blocks.len());
+    assert!(index.files.len() > 3);
+    let xor = digest::obfuscation::Obfuscation::from_key(key.unwrap_or_default());
+    let read = |path| {
+        let mut bytes = std::fs::read(path).expect("as generated");
+        xor.apply(&mut bytes, 0);
+        bytes
+    };
+    let mut out_of_order = false;
+    let mut last = 0;
+    let mut entries = index.entries.clone();
+    entries.sort_by_key(|entry| (entry.file, entry.data_pos));
+    for entry in entries {
+        let block = blocks[&entry.hash];
+        out_of_order |= block.height < last;
+        last = block.height;
+        let file = entry.file.expect("as generated");
+        let at = entry.data_pos.expect("as generated").0 as usize;
+        let bytes = read(paths.blk_path(file));
+        assert_eq!(&bytes[at - RECORD_HEADER_LEN..at - 4], Network::Regtest.magic());
+        assert_eq!(bytes[at..at + block.bytes.len()], block.bytes);
+        assert_eq!(entry.undo_pos.is_some(), block.undo.is_some());
+        if let (Some(at), Some(undo)) = (entry.undo_pos, &block.undo) {
+            let bytes = read(paths.rev_path(file));
+            let (data, rest) = bytes[at.0 as usize..].split_at(undo.len());
+            assert_eq!(data, undo);
+            assert_eq!(rest[..32], checksum(&block.header.prev, undo));
+        }
+    }
+    assert!(out_of_order);
 }

@@ -1,0 +1,51 @@
+//! The table of mutations is sound: each row builds, differs from its neighbours, and its datadir holds what it says.
+
+use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
+use std::collections::BTreeSet;
+use testkit::{
+    datadir::Layout,
+    mutation::{base_chain, mutations},
+};
+use wire::{BlockArena, Network};
+
+#[test]
+fn rows_are_many_and_unlike() {
+    let names: BTreeSet<&str> = mutations().map(|mutation| mutation.name).collect();
+    assert_eq!(names.len(), mutations().count());
+    let strings: BTreeSet<&str> = mutations().filter_map(|mutation| mutation.core).collect();
+    assert!(strings.len() >= 30, "{} reject strings", strings.len());
+    assert!(mutations().filter(|mutation| mutation.core.is_none()).count() >= 25);
+}
+
+#[test]
+fn each_row_builds_a_block_that_parses() {
+    let base = base_chain(1);
+    let mut hashes = BTreeSet::new();
+    for mutation in mutations() {
+        let mutated = mutation.apply(&base);
+        let mut arena = BlockArena::default();
+        let view = arena.parse(&mutated.block.bytes).unwrap();
+        assert_eq!(view.header().hash(), mutated.block.hash, "{}", mutation.name);
+        assert_eq!(view.tx_count() as u32, mutated.block.txs, "{}", mutation.name);
+        assert!(hashes.insert(mutated.block.hash), "{} repeats a block", mutation.name);
+        assert_eq!(mutated.chain.tip().hash, mutated.block.hash);
+        let undo = mutated.block.undo.as_deref().unwrap();
+        let mut coins = disk::undo::UndoArena::default();
+        let view = disk::undo::UndoView::parse(undo, &mut coins).unwrap();
+        assert_eq!(view.tx_count() as u32, mutated.block.txs.saturating_sub(1), "{}", mutation.name);
+    }
+}
+
+#[test]
+fn a_mutated_chain_becomes_a_datadir() {
+    let base = base_chain(2);
+    let mutation = mutations().find(|mutation| mutation.name == "reward-1-too-much").unwrap();
+    let mutated = mutation.apply(&base);
+    let dir = tempfile::tempdir().unwrap();
+    mutated.chain.write_datadir(dir.path(), &Layout::new(2)).unwrap();
+    let index = read_block_index(&RealDisk, &Datadir::at(dir.path(), Network::Regtest).index_dir()).unwrap();
+    assert_eq!(index.entries.len(), mutated.chain.blocks.len());
+    let tip = index.entries.iter().find(|entry| entry.hash == mutated.block.hash).unwrap();
+    assert!(tip.status.has_data() && tip.status.has_undo());
+    assert_eq!(tip.height.0, base.tip().height + 1);
+}
