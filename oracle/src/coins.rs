@@ -1,0 +1,157 @@
+//! Chainstates as lists of rows, and the differences between two of them.
+//!
+//! Rows are compared as bytes with the obfuscation taken off, all of them but the obfuscation key itself: a
+//! row that one side has and the other lacks shows even if it is no coin.
+
+use disk::{
+    fs::RealDisk,
+    leveldb::{Database, LevelDbError, TableWriter, write_database},
+};
+use std::{cmp::Ordering, fs, path::Path};
+use wire::{BlockHash, Coin, coin};
+
+/// Key of the row that holds the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`); the row itself is in
+/// plain.
+const OBFUSCATION_KEY: &[u8] = b"\x0e\x00obfuscate_key";
+/// Key of the row that names the last connected block (Core `DB_BEST_BLOCK`).
+const BEST_BLOCK: &[u8] = b"B";
+
+/// One row of a chainstate, in plain.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// All rows of a chainstate in key order, without obfuscation and without the row of its key.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rows(pub Vec<Row>);
+
+impl Rows {
+    /// Reads the database in `dir`, which no process may have open for writing.
+    ///
+    /// # Errors
+    /// As [`Database`].
+    pub fn read(dir: &Path) -> Result<Self, LevelDbError> {
+        let database = Database::open(&RealDisk, dir)?;
+        // Length 8, then the key; a database without one is not obfuscated.
+        let key = database.get(OBFUSCATION_KEY)?.map_or_else(Vec::new, |value| value[1..].to_vec());
+        let mut rows = Vec::new();
+        let mut cursor = database.cursor()?;
+        while cursor.advance()? {
+            if cursor.key() != OBFUSCATION_KEY {
+                let mut value = cursor.value().to_vec();
+                value.iter_mut().zip(key.iter().cycle()).for_each(|(byte, pad)| *byte ^= pad);
+                rows.push((cursor.key().to_vec(), value));
+            }
+        }
+        Ok(Self(rows))
+    }
+
+    /// Writes the rows as a new database with `tables` tables into `dir`, which must not exist yet,
+    /// obfuscated with `key`.
+    ///
+    /// # Errors
+    /// As the file system and [`TableWriter`] have them.
+    pub fn write(&self, dir: &Path, tables: usize, key: [u8; 8]) -> Result<(), Box<dyn std::error::Error>> {
+        fs::create_dir(dir)?;
+        let key_row = (OBFUSCATION_KEY.to_vec(), [&[key.len() as u8][..], &key].concat());
+        let mut rows = vec![&key_row];
+        rows.extend(&self.0);
+        let mut metas = Vec::new();
+        for (number, rows) in (1..).zip(rows.chunks(rows.len().div_ceil(tables))) {
+            let mut table = TableWriter::create(&RealDisk, dir, number)?;
+            for row in rows {
+                let mut value = row.1.clone();
+                if row.0 != OBFUSCATION_KEY {
+                    value.iter_mut().zip(key.iter().cycle()).for_each(|(byte, pad)| *byte ^= pad);
+                }
+                table.add(&row.0, &value)?;
+            }
+            metas.push(table.finish()?);
+        }
+        Ok(write_database(&RealDisk, dir, &metas)?)
+    }
+
+    /// Number of coins.
+    #[must_use]
+    pub fn coins(&self) -> usize {
+        self.0.iter().filter(|(key, _)| key.first() == Some(&coin::COIN_KEY_PREFIX)).count()
+    }
+
+    /// The block that the chainstate is of.
+    #[must_use]
+    pub fn best_block(&self) -> Option<BlockHash> {
+        let (_, value) = self.0.iter().find(|(key, _)| key == BEST_BLOCK)?;
+        value.as_slice().try_into().ok().map(BlockHash)
+    }
+
+    /// What `self` and `other` do not share, described for people; empty if they are equal.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut found = Vec::new();
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (None, None) => return found,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => a.0.cmp(&b.0),
+            };
+            let a = if order.is_le() { left.next() } else { None };
+            let b = if order.is_ge() { right.next() } else { None };
+            if a != b {
+                found.push(format!(
+                    "{}: left {}, right {}",
+                    name(a.or(b)),
+                    a.map_or_else(|| "absent".to_owned(), describe),
+                    b.map_or_else(|| "absent".to_owned(), describe)
+                ));
+            }
+        }
+    }
+}
+
+fn name(row: Option<&Row>) -> String {
+    let Some((key, _)) = row else { return String::new() };
+    match coin::read_chainstate_key(key) {
+        Ok(outpoint) => format!("coin {outpoint}"),
+        Err(_) => format!("row {}", key.escape_ascii()),
+    }
+}
+
+fn describe(row: &Row) -> String {
+    match Coin::read_chainstate_value(&row.1) {
+        Ok(coin) if row.0.first() == Some(&coin::COIN_KEY_PREFIX) => {
+            let coinbase = if coin.is_coinbase() { " coinbase" } else { "" };
+            format!("height {}{coinbase} out {}", coin.height(), hex(coin.out))
+        }
+        _ => hex(&row.1),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_difference_is_named() {
+        let row = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+        let best = row(BEST_BLOCK, &[7; 32]);
+        let coin_key = [&b"C"[..], &[1; 32], &[0]].concat();
+        let (coin, other) = (row(&coin_key, &[3, 9, 0x06]), row(&coin_key, &[2, 9, 0x06]));
+        let left = Rows(vec![best.clone(), coin, row(b"X", b"a")]);
+        let right = Rows(vec![best, other, row(b"Y", b"b")]);
+        assert_eq!(left.differences(&left), Vec::<String>::new());
+        let found = left.differences(&right);
+        assert_eq!(found.len(), 3);
+        assert!(
+            found[0].contains("left height 1 coinbase out 0906, right height 1 out 0906"),
+            "{}",
+            found[0]
+        );
+        assert!(found[1].contains("row X: left 61, right absent"), "{}", found[1]);
+        assert!(found[2].contains("row Y: left absent, right 62"), "{}", found[2]);
+        assert_eq!((left.coins(), left.best_block()), (1, Some(BlockHash([7; 32]))));
+    }
+}

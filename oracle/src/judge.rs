@@ -1,0 +1,297 @@
+//! Bitcoin Core's `ChainstateManager` over a datadir: submit blocks, hear verdicts, read what it wrote.
+
+use crate::log::{self, Reason};
+use bitcoinkernel::{
+    Block, BlockValidationResult, BlockValidationStateRef, ChainType, ChainstateManager, Context,
+    ContextBuilder, KernelError, ProcessBlockResult, ValidationMode, prelude::*,
+};
+use std::{
+    mem,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+use wire::{BlockHash, BlockTime, Height, Network};
+
+/// Why Core could not be asked. (A verdict is no error.)
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JudgeError {
+    /// Core did not open the datadir; its log says why.
+    #[error("Core does not open {path}: {log}")]
+    Open {
+        /// The network folder.
+        path: String,
+        /// What Core logged, errors only if there are any.
+        log: String,
+    },
+    /// Core did not import the block files; its log says why.
+    #[error("Core does not import the block files: {0}")]
+    Import(String),
+    /// Core has no such block on its active chain, or cannot read it.
+    #[error("Core does not read the block of height {height}: {source}")]
+    Read {
+        /// The height asked for.
+        height: Height,
+        /// What the kernel API said.
+        source: KernelError,
+    },
+}
+
+/// What to forget before Core opens a datadir.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wipe {
+    /// Start as a node that was stopped: Core connects what its chainstate lacks.
+    Nothing,
+    /// As `-reindex-chainstate`.
+    Chainstate,
+    /// As `-reindex`: only the `blk` files are believed.
+    All,
+}
+
+/// What Core says of one submitted block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Valid, and the tip now.
+    Connected,
+    /// Stored, but not connected: another branch has as much work or more.
+    Stored,
+    /// Known already.
+    Duplicate,
+    /// The bytes are not a block.
+    Malformed,
+    /// A rule is broken, by this block or by another one on the branch that it made the best.
+    Rejected(Rejection),
+}
+
+impl Verdict {
+    /// Core's reject string, if it rejected.
+    #[must_use]
+    pub fn reject(&self) -> Option<&str> {
+        match self {
+            Self::Rejected(rejection) => Some(&rejection.reason.reject),
+            _ => None,
+        }
+    }
+}
+
+/// A block refused by Core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejection {
+    /// The block that breaks a rule.
+    pub hash: BlockHash,
+    /// From Core's log.
+    pub reason: Reason,
+    /// The class of the failure.
+    pub result: BlockValidationResult,
+    /// Whether the chain is at fault ([`ValidationMode::Invalid`]) or the machine.
+    pub mode: ValidationMode,
+}
+
+/// What Core told its listeners, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A block was judged.
+    Checked(BlockHash, ValidationMode, BlockValidationResult),
+    /// A block became part of the active chain.
+    Connected(Height, BlockHash),
+    /// A block left the active chain.
+    Disconnected(Height, BlockHash),
+}
+
+/// A coin that a block spent, as Core reads it from undo data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpentCoin {
+    /// Height of the block that made it.
+    pub height: Height,
+    /// Whether a coinbase made it.
+    pub is_coinbase: bool,
+    /// Amount in satoshis.
+    pub amount: i64,
+    /// The output script.
+    pub script: Vec<u8>,
+}
+
+type Events = Arc<Mutex<Vec<Event>>>;
+
+/// Core, over one datadir. It flushes and closes when dropped.
+pub struct Judge {
+    // First: it must go before the context that it uses.
+    chainman: ChainstateManager,
+    _context: Context,
+    events: Events,
+}
+
+impl Judge {
+    /// Opens the network folder `net_dir` (the one that has `blocks` in it), or makes a new one with the
+    /// genesis block. Core then connects every valid block that it finds in the index, on top of its
+    /// chainstate, and verifies the last six as a starting node does.
+    ///
+    /// # Errors
+    /// [`JudgeError::Open`] if Core refuses the databases, [`JudgeError::Import`] if it fails in a reindex.
+    pub fn open(net_dir: &Path, network: Network, wipe: Wipe) -> Result<Self, JudgeError> {
+        let events = Events::default();
+        let (opened, lines) = log::listen(|| open(net_dir, network, wipe, &events));
+        let (chainman, context) = opened.map_err(|error| JudgeError::Open {
+            path: net_dir.display().to_string(),
+            log: complaints(&lines).unwrap_or_else(|| error.to_string()),
+        })?;
+        if wipe != Wipe::Nothing {
+            let (imported, lines) = log::listen(|| chainman.import_blocks());
+            imported.map_err(|error| {
+                JudgeError::Import(complaints(&lines).unwrap_or_else(|| error.to_string()))
+            })?;
+        }
+        Ok(Self { chainman, _context: context, events })
+    }
+
+    /// Submits a serialised block as a peer or `submitblock` would.
+    #[must_use]
+    pub fn submit(&self, block: &[u8]) -> Verdict {
+        let Ok(block) = Block::new(block) else { return Verdict::Malformed };
+        let hash = BlockHash(block.hash().to_bytes());
+        let before = self.event_count();
+        let (result, lines) = log::listen(|| self.chainman.process_block(&block));
+        let failed = lock(&self.events).iter().skip(before).find_map(|event| match event {
+            Event::Checked(hash, mode, result) if *mode != ValidationMode::Valid => {
+                Some((*hash, *mode, *result))
+            }
+            _ => None,
+        });
+        if let Some((hash, mode, result)) = failed {
+            let reason = log::reason_in(&lines)
+                .unwrap_or_else(|| Reason { reject: String::new(), detail: lines.join(" | ") });
+            return Verdict::Rejected(Rejection { hash, reason, result, mode });
+        }
+        match result {
+            ProcessBlockResult::Duplicate => Verdict::Duplicate,
+            ProcessBlockResult::NewBlock if self.tip().1 == hash => Verdict::Connected,
+            ProcessBlockResult::NewBlock => Verdict::Stored,
+            // Without a failed check only the machine can be at fault (disk full).
+            ProcessBlockResult::Rejected => Verdict::Rejected(Rejection {
+                hash,
+                reason: Reason { reject: String::new(), detail: lines.join(" | ") },
+                result: BlockValidationResult::Unset,
+                mode: ValidationMode::InternalError,
+            }),
+        }
+    }
+
+    /// Takes what happened since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        mem::take(&mut *lock(&self.events))
+    }
+
+    fn event_count(&self) -> usize {
+        lock(&self.events).len()
+    }
+
+    /// Height and hash of the active chain's last block.
+    #[must_use]
+    pub fn tip(&self) -> (Height, BlockHash) {
+        let tip = self.chainman.active_chain().tip();
+        (Height(tip.height().unsigned_abs()), BlockHash(tip.block_hash().to_bytes()))
+    }
+
+    /// Hash of the active chain's block at `height`.
+    #[must_use]
+    pub fn block_hash(&self, height: Height) -> Option<BlockHash> {
+        let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
+        Some(BlockHash(entry.block_hash().to_bytes()))
+    }
+
+    /// Time in the header of the active chain's block at `height`.
+    #[must_use]
+    pub fn block_time(&self, height: Height) -> Option<BlockTime> {
+        let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
+        Some(BlockTime(entry.header().timestamp()))
+    }
+
+    /// The active chain's block at `height`, read from the `blk` files at the position the index has.
+    ///
+    /// # Errors
+    /// [`JudgeError::Read`] if there is none or Core cannot read it.
+    pub fn read_block(&self, height: Height) -> Result<Vec<u8>, JudgeError> {
+        let failed = |source| JudgeError::Read { height, source };
+        let entry = self.chainman.active_chain().at_height(height.0 as usize);
+        let entry = entry.ok_or_else(|| failed(KernelError::OutOfBounds))?;
+        self.chainman.read_block_data(&entry).and_then(|block| block.consensus_encode()).map_err(failed)
+    }
+
+    /// The coins that the active chain's block at `height` spent, by transaction (without the coinbase) and
+    /// input, read from the `rev` files at the position the index has; Core checks the record's checksum.
+    ///
+    /// # Errors
+    /// [`JudgeError::Read`] if there is no such block or Core cannot read its record.
+    pub fn read_spent(&self, height: Height) -> Result<Vec<Vec<SpentCoin>>, JudgeError> {
+        let failed = |source| JudgeError::Read { height, source };
+        let entry = self.chainman.active_chain().at_height(height.0 as usize);
+        let entry = entry.ok_or_else(|| failed(KernelError::OutOfBounds))?;
+        let spent = self.chainman.read_spent_outputs(&entry).map_err(failed)?;
+        let coin = |coin: bitcoinkernel::CoinRef<'_>| SpentCoin {
+            height: Height(coin.confirmation_height()),
+            is_coinbase: coin.is_coinbase(),
+            amount: coin.output().value(),
+            script: coin.output().script_pubkey().to_bytes(),
+        };
+        Ok(spent.iter().map(|tx| tx.coins().map(coin).collect()).collect())
+    }
+}
+
+fn open(
+    net_dir: &Path,
+    network: Network,
+    wipe: Wipe,
+    events: &Events,
+) -> Result<(ChainstateManager, Context), KernelError> {
+    let context = context(network, events)?;
+    let text = |path: &Path| path.display().to_string();
+    let chainman = ChainstateManager::builder(&context, &text(net_dir), &text(&net_dir.join("blocks")))?
+        .wipe_db(wipe == Wipe::All, wipe != Wipe::Nothing)?
+        .worker_threads(1)
+        .build()?;
+    Ok((chainman, context))
+}
+
+fn context(network: Network, events: &Events) -> Result<Context, KernelError> {
+    let [checked, connected, disconnected] = [events, events, events].map(Arc::clone);
+    let hash_of = |block: &Block| BlockHash(block.hash().to_bytes());
+    let height_of = |entry: &bitcoinkernel::BlockTreeEntry<'_>| Height(entry.height().unsigned_abs());
+    ContextBuilder::new()
+        .chain_type(chain_type(network))
+        .with_block_checked_validation(move |block: Block, state: BlockValidationStateRef<'_>| {
+            lock(&checked).push(Event::Checked(hash_of(&block), state.mode(), state.result()));
+        })
+        .with_block_connected_validation(move |block: Block, entry: bitcoinkernel::BlockTreeEntry<'_>| {
+            lock(&connected).push(Event::Connected(height_of(&entry), hash_of(&block)));
+        })
+        .with_block_disconnected_validation(move |block: Block, entry: bitcoinkernel::BlockTreeEntry<'_>| {
+            lock(&disconnected).push(Event::Disconnected(height_of(&entry), hash_of(&block)));
+        })
+        .build()
+}
+
+const fn chain_type(network: Network) -> ChainType {
+    match network {
+        Network::Main => ChainType::Mainnet,
+        Network::Test => ChainType::Testnet,
+        Network::Testnet4 => ChainType::Testnet4,
+        Network::Signet => ChainType::Signet,
+        Network::Regtest => ChainType::Regtest,
+    }
+}
+
+/// The lines in which Core complains, or nothing.
+fn complaints(lines: &[String]) -> Option<String> {
+    let bad: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| ["error", "Error", "ERROR", "ailed", "orrupt"].iter().any(|word| line.contains(word)))
+        .collect();
+    (!bad.is_empty()).then(|| bad.join(" | "))
+}
+
+fn lock(events: &Events) -> std::sync::MutexGuard<'_, Vec<Event>> {
+    // The lists stay whole if a test panics while it holds one.
+    events.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,99 @@
+//! What Core says while it works: its API names only the class of a failure, its log names the reject string.
+//!
+//! Core has one log for the whole process and calls back on the thread that logs. A block is judged on the
+//! thread that submits it, so a buffer per thread tells judges apart that run side by side, as tests do.
+
+use bitcoinkernel::{Log, LogCategory, LogLevel, Logger};
+use std::{cell::RefCell, sync::Once};
+
+thread_local! {
+    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+struct Ear;
+
+impl Log for Ear {
+    fn log(&self, message: &str) {
+        // A thread that is going down has lost its buffer: nobody waits for its lines.
+        let _ = HEARD.try_with(|heard| {
+            if let Some(lines) = heard.borrow_mut().as_mut() {
+                lines.push(message.trim_end().to_owned());
+            }
+        });
+    }
+}
+
+/// Runs `work` and returns, with its result, the lines that Core logged meanwhile on this thread.
+///
+/// # Panics
+/// If Core refuses the log connection, which it does only when out of memory.
+pub fn listen<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    static CONNECT: Once = Once::new();
+    CONNECT.call_once(|| {
+        let logger = Logger::new(Ear).expect("Core takes a log connection");
+        logger.set_level_category(LogCategory::Validation, LogLevel::Debug);
+        logger.enable_category(LogCategory::Validation);
+        // It serves all threads until the process ends.
+        std::mem::forget(logger);
+    });
+    let outer = HEARD.replace(Some(Vec::new()));
+    let result = work();
+    let lines = HEARD.replace(outer).unwrap_or_default();
+    (result, lines)
+}
+
+/// A failed validation as a log line tells it: Core's reject string, and what it adds for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason {
+    /// The stable part, such as `bad-cb-amount`.
+    pub reject: String,
+    /// The rest, such as `coinbase pays too much (actual=..`; may be empty.
+    pub detail: String,
+}
+
+/// Finds the reason among the lines of one judged block (Core `ProcessNewBlock`, `AcceptBlock`, `ConnectTip`,
+/// which print `BlockValidationState::ToString`: the reject string, then a comma and the detail, if there is
+/// one).
+#[must_use]
+pub fn reason_in(lines: &[String]) -> Option<Reason> {
+    lines.iter().find_map(|line| {
+        let state = if let Some((_, rest)) = line.split_once("AcceptBlock FAILED (") {
+            rest.strip_suffix(')')?
+        } else {
+            let (_, rest) = line.split_once("ConnectBlock ")?;
+            rest.split_once(" failed, ")?.1
+        };
+        let (reject, detail) = state.split_once(", ").unwrap_or((state, ""));
+        Some(Reason { reject: reject.to_owned(), detail: detail.to_owned() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(line: &str) -> Option<(String, String)> {
+        reason_in(&["UpdateTip: new best".to_owned(), line.to_owned()])
+            .map(|found| (found.reject, found.detail))
+    }
+
+    #[test]
+    fn reject_strings_are_found_in_the_lines_core_prints() {
+        let pair = |reject: &str, detail: &str| Some((reject.to_owned(), detail.to_owned()));
+        assert_eq!(
+            reason("[error] ProcessNewBlock: AcceptBlock FAILED (high-hash, proof of work failed)"),
+            pair("high-hash", "proof of work failed")
+        );
+        assert_eq!(
+            reason("ProcessNewBlock: AcceptBlock FAILED (bad-cb-multiple)"),
+            pair("bad-cb-multiple", "")
+        );
+        assert_eq!(
+            reason(
+                "[error] ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)"
+            ),
+            pair("bad-cb-amount", "pays too much (actual=2, limit=1)")
+        );
+        assert_eq!(reason("ConnectBlock something else"), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! Our side of a comparison: a rebuild as the tests here want it.
+
+use engine::{Error, Height, Network, RealDisk, ReindexOptions, ReindexReport};
+use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+
+/// About how many bytes of coins go into one table, so that small chains make many tables.
+const SMALL_RANGE: u64 = 4 << 10;
+
+/// What the tests vary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rebuild {
+    /// Ignore the block index and write a new one.
+    pub scan: bool,
+    /// Last block; nothing for the last one on disk.
+    pub stop_at_height: Option<Height>,
+}
+
+impl Rebuild {
+    /// Rebuilds the chainstate of the datadir `root` in place, with many small tables, on two threads.
+    ///
+    /// # Errors
+    /// As [`engine::reindex`].
+    pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Error> {
+        let options = ReindexOptions {
+            threads: NonZeroUsize::MIN.saturating_add(1),
+            scan: self.scan,
+            stop_at_height: self.stop_at_height,
+            range_bytes: SMALL_RANGE,
+            ..ReindexOptions::new(root, network)
+        };
+        engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+    }
+}
+
+/// How many tables a database in `dir` has.
+///
+/// # Errors
+/// If the directory cannot be listed.
+pub fn tables(dir: &Path) -> std::io::Result<usize> {
+    let mut count = 0;
+    for entry in std::fs::read_dir(dir)? {
+        count += usize::from(entry?.path().extension().is_some_and(|suffix| suffix == "ldb"));
+    }
+    Ok(count)
+}

@@ -1,0 +1,70 @@
+//! What several tests do with Core, step by step.
+
+use crate::{
+    coins::Rows,
+    judge::{Event, Judge, Verdict, Wipe},
+    mine::empty_block,
+};
+use std::{error::Error, path::Path};
+use testkit::Chain;
+use wire::{BlockTime, Height, Network};
+
+/// Gives Core, in a new network folder, the blocks of a chain one by one, stale ones last.
+///
+/// # Errors
+/// If Core cannot be started.
+///
+/// # Panics
+/// If Core does not connect each block of the main chain, and store each stale one.
+pub fn feed(chain: &Chain, net_dir: &Path) -> Result<Judge, Box<dyn Error>> {
+    let judge = Judge::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    for block in chain.main().skip(1) {
+        assert_eq!(judge.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
+    }
+    for block in chain.blocks.iter().filter(|block| block.stale) {
+        assert_eq!(judge.submit(&block.bytes), Verdict::Stored, "stale block of height {}", block.height);
+    }
+    assert_eq!(judge.tip(), (Height(chain.tip().height), chain.tip().hash));
+    Ok(judge)
+}
+
+/// Opens a regtest datadir, connects one block on its tip, then reorganises to a branch that leaves the old
+/// one below the last block that spends coins, so that Core must give them back. Returns the coins in the
+/// end.
+///
+/// # Errors
+/// If Core does not open the datadir or cannot read it.
+///
+/// # Panics
+/// If Core does not connect and take back what it should.
+pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>> {
+    let judge = Judge::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    let (tip, hash) = judge.tip();
+    let time = judge.block_time(tip).expect("the tip has a time").0;
+    let spends =
+        |height| judge.read_spent(Height(height)).map(|spent| spent.iter().map(Vec::len).sum::<usize>());
+    let mut fork = tip.0;
+    while spends(fork)? == 0 {
+        fork -= 1;
+    }
+
+    let (_, on_tip) = empty_block(hash, Height(tip.0 + 1), BlockTime(time + 1), 1);
+    assert_eq!(judge.submit(&on_tip), Verdict::Connected);
+    let _ = judge.take_events();
+
+    let mut prev = judge.block_hash(Height(fork - 1)).expect("every block has a parent");
+    for height in fork..=tip.0 + 2 {
+        let (hash, block) = empty_block(prev, Height(height), BlockTime(time + 2 + height - fork), 2);
+        let wanted = if height == tip.0 + 2 { Verdict::Connected } else { Verdict::Stored };
+        assert_eq!(judge.submit(&block), wanted, "height {height}");
+        prev = hash;
+    }
+    let gone = judge.take_events().into_iter().filter_map(|event| match event {
+        Event::Disconnected(height, _) => Some(height.0),
+        _ => None,
+    });
+    assert!(gone.eq((fork..=tip.0 + 1).rev()), "Core takes back all from the old tip down to the fork");
+    assert_eq!(judge.tip(), (Height(tip.0 + 2), prev));
+    drop(judge);
+    Ok(Rows::read(&net_dir.join("chainstate"))?)
+}

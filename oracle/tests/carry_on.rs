@@ -1,0 +1,66 @@
+//! Bitcoin Core starts on a chainstate of ours and goes on from there: it connects blocks, and takes blocks
+//! back.
+
+use oracle::{
+    Judge, Rebuild, Wipe,
+    coins::Rows,
+    judge::Event,
+    ours,
+    scenario::{connect_one_and_take_back, feed},
+};
+use std::{error::Error, fs};
+use testkit::{Chain, ChainSpec, datadir::Layout};
+use wire::{Height, Network};
+
+/// A chainstate that a rebuild wrote for an earlier height, in many tables: Core opens it, connects the last
+/// blocks of the chain with all they spend, then an empty block, then takes several back, and its coins are
+/// those of a Core that did the same on a chainstate of its own.
+#[test]
+fn core_carries_on_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
+    const MISSING: u32 = 5;
+    let chain = Chain::generate(&ChainSpec::new(4, 6 << 20));
+    let tip = chain.tip().height;
+    let control = tempfile::tempdir()?;
+    drop(feed(&chain, control.path())?);
+
+    let root = tempfile::tempdir()?;
+    chain.write_datadir(root.path(), &Layout { file_size: 1 << 20, ..Layout::new(4) })?;
+    let stop_at_height = Some(Height(tip - MISSING));
+    Rebuild { stop_at_height, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
+    let net_dir = root.path().join("regtest");
+    let tables = ours::tables(&net_dir.join("chainstate"))?;
+    assert!(tables >= 20, "{tables} tables");
+
+    let judge = Judge::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    let connected = judge.take_events().into_iter().filter_map(|event| match event {
+        Event::Connected(height, _) => Some(height.0),
+        _ => None,
+    });
+    assert!(connected.eq(tip - MISSING + 1..=tip), "Core connects what the chainstate lacks, and no more");
+    assert_eq!(judge.tip(), (Height(tip), chain.tip().hash));
+    drop(judge);
+    let core = Rows::read(&control.path().join("chainstate"))?;
+    assert_eq!(core.differences(&Rows::read(&net_dir.join("chainstate"))?), Vec::<String>::new());
+
+    let core = connect_one_and_take_back(control.path())?;
+    assert_eq!(core.differences(&connect_one_and_take_back(&net_dir)?), Vec::<String>::new());
+    Ok(())
+}
+
+/// The LevelDB writer alone: Core's own coins, written by us into 24 tables under another key.
+#[test]
+fn core_carries_on_from_its_own_coins_in_our_tables() -> Result<(), Box<dyn Error>> {
+    let chain = Chain::generate(&ChainSpec::new(5, 2 << 20));
+    let (control, copy) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    for dir in [&control, &copy] {
+        drop(feed(&chain, dir.path())?);
+    }
+    let chainstate = copy.path().join("chainstate");
+    let rows = Rows::read(&chainstate)?;
+    fs::remove_dir_all(&chainstate)?;
+    rows.write(&chainstate, 24, [9, 8, 7, 6, 5, 4, 3, 2])?;
+    assert_eq!((ours::tables(&chainstate)?, Rows::read(&chainstate)?), (24, rows));
+    let core = connect_one_and_take_back(control.path())?;
+    assert_eq!(core.differences(&connect_one_and_take_back(copy.path())?), Vec::<String>::new());
+    Ok(())
+}

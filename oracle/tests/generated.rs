@@ -1,0 +1,57 @@
+//! Generated chains with all kinds of scripts and valid signatures: Core accepts each block, and ends with
+//! our coins.
+
+use oracle::{Rebuild, coins::Rows, ours, scenario};
+use std::error::Error;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+use wire::{Height, Network, Sats, coin};
+
+/// The rows that a chain's naive model stands for.
+fn model_rows(chain: &Chain) -> Rows {
+    let mut rows = vec![(b"B".to_vec(), chain.tip().hash.0.to_vec())];
+    rows.extend(chain.model.coins.iter().map(|(outpoint, model)| {
+        let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        coin::write_chainstate_key(&mut key, outpoint);
+        coin::compress_output(&mut out, Sats(model.amount), &model.script);
+        coin::Coin { code: model.code, out: &out }.write_chainstate_value(&mut value);
+        (key, value)
+    }));
+    rows.sort();
+    Rows(rows)
+}
+
+/// Core connects every block of a generated chain; its coins are those of the model; and a rebuild from the
+/// same chain's datadir, which Core never saw, comes to the same rows.
+fn core_and_rebuild_agree(seed: u64, bytes: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
+    let chain = Chain::generate(&ChainSpec::new(seed, bytes));
+    let dir = tempfile::tempdir()?;
+    drop(scenario::feed(&chain, dir.path())?);
+    let core = Rows::read(&dir.path().join("chainstate"))?;
+    assert!(core.coins() > 1000);
+    assert_eq!(core.differences(&model_rows(&chain)), Vec::<String>::new());
+
+    let dir = tempfile::tempdir()?;
+    chain.write_datadir(dir.path(), layout)?;
+    let report = Rebuild { scan: !layout.index, ..Rebuild::default() }.run(dir.path(), Network::Regtest)?;
+    assert_eq!((report.height, report.hash), (Height(chain.tip().height), chain.tip().hash));
+    let chainstate = dir.path().join("regtest/chainstate");
+    let tables = ours::tables(&chainstate)?;
+    assert!(tables >= 20, "{tables} tables");
+    assert_eq!(core.differences(&Rows::read(&chainstate)?), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn as_core_lays_files_out() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_agree(1, 8 << 20, &Layout::new(1))
+}
+
+#[test]
+fn many_small_files_in_disorder() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_agree(2, 5 << 20, &Layout { file_size: 300_000, shuffle: 40, ..Layout::new(2) })
+}
+
+#[test]
+fn without_obfuscation_nor_index() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_agree(3, 5 << 20, &Layout { xor_key: None, index: false, ..Layout::new(3) })
+}

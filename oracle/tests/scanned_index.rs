@@ -1,0 +1,67 @@
+//! Bitcoin Core starts on a block index of ours, made from the block files alone, and goes on from there.
+
+use oracle::{
+    Judge, Rebuild, Wipe,
+    scenario::{connect_one_and_take_back, feed},
+};
+use std::error::Error;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+use wire::{Height, Network};
+
+/// From a datadir without index a rebuild makes index and chainstate. Core opens them, has the right tip,
+/// finds each block and each undo record where the index says, as it finds its own; then it connects a block
+/// and takes several back, and what it appends to the files spoils nothing that was there before.
+fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
+    let chain = Chain::generate(&ChainSpec::new(seed, 4 << 20));
+    let control_dir = tempfile::tempdir()?;
+    let control = feed(&chain, control_dir.path())?;
+
+    let root = tempfile::tempdir()?;
+    chain.write_datadir(root.path(), &Layout { index: false, ..layout.clone() })?;
+    Rebuild { scan: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
+    let net_dir = root.path().join("regtest");
+    let judge = Judge::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    assert_eq!(judge.take_events(), [], "there is nothing left to connect");
+    assert_eq!(judge.tip(), (Height(chain.tip().height), chain.tip().hash));
+    for block in chain.main() {
+        let height = Height(block.height);
+        assert_eq!(judge.read_block(height)?, block.bytes, "height {height}");
+        if block.height > 0 {
+            assert_eq!(judge.read_spent(height)?, control.read_spent(height)?, "height {height}");
+        }
+    }
+    drop((judge, control));
+
+    let core = connect_one_and_take_back(control_dir.path())?;
+    assert_eq!(core.differences(&connect_one_and_take_back(&net_dir)?), Vec::<String>::new());
+    let judge = Judge::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    let control = Judge::open(control_dir.path(), Network::Regtest, Wipe::Nothing)?;
+    assert_eq!(judge.tip(), control.tip());
+    for height in (1..=judge.tip().0.0).map(Height) {
+        assert_eq!(judge.read_block(height)?, control.read_block(height)?, "height {height}");
+        assert_eq!(judge.read_spent(height)?, control.read_spent(height)?, "height {height}");
+    }
+    drop((judge, control));
+
+    // All of it holds for a Core that believes nothing but the block files, appended ones included.
+    let judge = Judge::open(&net_dir, Network::Regtest, Wipe::All)?;
+    drop(judge);
+    let again = oracle::coins::Rows::read(&net_dir.join("chainstate"))?;
+    assert_eq!(core.differences(&again), Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn one_file_with_preallocated_space() -> Result<(), Box<dyn Error>> {
+    core_reads_all_and_carries_on(6, &Layout::new(6))
+}
+
+#[test]
+fn many_small_files_in_disorder() -> Result<(), Box<dyn Error>> {
+    core_reads_all_and_carries_on(7, &Layout { file_size: 200_000, shuffle: 40, ..Layout::new(7) })
+}
+
+#[test]
+fn without_preallocated_space_nor_obfuscation() -> Result<(), Box<dyn Error>> {
+    core_reads_all_and_carries_on(8, &Layout { preallocate: false, xor_key: None, ..Layout::new(8) })
+}
