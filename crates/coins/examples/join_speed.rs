@@ -1,8 +1,9 @@
-//! How fast the join is: a stream of creations and spends with heavy-tailed ages, as a chain has them, on one core.
+//! How fast the join is: a stream of creations and spends with heavy-tailed ages, as a chain has them, on
+//! one core.
 //!
-//! `cargo run --release -p coins --example join_speed [millions of creations]`. Prints nanoseconds per operation, what
-//! making up the operations costs of that, memory, the time to sort what is left, and a hash of it all, which must not
-//! change when the code gets faster.
+//! `cargo run --release -p coins --example join_speed [millions of creations]`. Prints nanoseconds per
+//! operation, what making up the operations costs of that, memory, the time to sort what is left, and a hash
+//! of it all, which must not change when the code gets faster.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
 use coins::{Join, Position};
@@ -72,7 +73,8 @@ fn operations(creations: u32) -> Vec<u32> {
     ops
 }
 
-/// Measures processor time of this thread where Linux tells it, so that a busy machine does not count; else the clock.
+/// Measures processor time of this thread where Linux tells it, so that a busy machine does not count; else
+/// the clock.
 struct Stopwatch(Option<Duration>, Instant);
 
 impl Stopwatch {

@@ -6,9 +6,10 @@
 //! body     creation: out           spend: number of the spender in the attic 4, then out
 //! ```
 //!
-//! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH, 33 for
-//! P2PK; the amount takes at most 9, nearly always up to 5. So all of these lie in the cell; bare multisig and other
-//! long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open at a time.
+//! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH,
+//! 33 for P2PK; the amount takes at most 9, nearly always up to 5. So all of these lie in the cell; bare
+//! multisig and other long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open
+//! at a time.
 
 use crate::{finding::Position, slab::Slab};
 use wire::{Coin, OutPoint, Txid};

@@ -1,14 +1,15 @@
 //! Whether the coinbase txids of a chain are unique, on which the join's exactness stands.
 //!
-//! BIP-0034 makes them so in practice; before it, mainnet has two pairs, and any other chain may have what it likes.
+//! BIP-0034 makes them so in practice; before it, mainnet has two pairs, and any other chain may have what
+//! it likes.
 
 use digest::siphash::SipHash13Uj;
 use wire::{Height, Txid};
 
 /// The coinbase txids of the blocks seen so far, each as a keyed hash of 8 bytes.
 ///
-/// Equal txids always show. Different ones look equal with a chance below 1 in 10 million for a chain of a million
-/// blocks, and that costs time only: the chain is then judged in order.
+/// Equal txids always show. Different ones look equal with a chance below 1 in 10 million for a chain of a
+/// million blocks, and that costs time only: the chain is then judged in order.
 #[derive(Clone, Debug)]
 pub struct CoinbaseTxids {
     hasher: SipHash13Uj,
@@ -44,8 +45,8 @@ impl CoinbaseTxids {
         self.seen.is_empty()
     }
 
-    /// Returns the heights of blocks that repeat a coinbase txid, each with the height of the last one before it, lowest
-    /// repetition first. Pairs in `allowed`, written the same way, are left out.
+    /// Returns the heights of blocks that repeat a coinbase txid, each with the height of the last one
+    /// before it, lowest repetition first. Pairs in `allowed`, written the same way, are left out.
     #[must_use]
     pub fn duplicates(mut self, allowed: &[(Height, Height)]) -> Vec<(Height, Height)> {
         self.seen.sort_unstable();

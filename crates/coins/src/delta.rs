@@ -1,8 +1,8 @@
 //! A block's own delta: coins that a block makes and spends itself never reach the join.
 //!
-//! Inside a block the order counts: an output can be spent by later transactions only. Here both positions are at hand,
-//! so this is where that is judged; the join then needs heights only. It also saves the join work, as many spends are
-//! of coins a few transactions old.
+//! Inside a block the order counts: an output can be spent by later transactions only. Here both positions
+//! are at hand, so this is where that is judged; the join then needs heights only. It also saves the join
+//! work, as many spends are of coins a few transactions old.
 
 use crate::{
     finding::{Finding, Position},
@@ -41,9 +41,10 @@ pub struct BlockDelta {
 impl BlockDelta {
     /// Sends to `effects` what a block makes and spends, but what it makes and spends itself.
     ///
-    /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of each transaction
-    /// but the first, in block order. All defects become findings of `effects`. Not for the genesis block, whose coinbase
-    /// is no coin, nor for coinbases that a later one overwrites (BIP-0030's exceptions).
+    /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of
+    /// each transaction but the first, in block order. All defects become findings of `effects`. Not for the
+    /// genesis block, whose coinbase is no coin, nor for coinbases that a later one overwrites (BIP-0030's
+    /// exceptions).
     ///
     /// # Panics
     /// If there are not as many txids as transactions.

@@ -21,8 +21,8 @@ impl std::fmt::Display for Position {
 
 /// Why creations and spends do not match.
 ///
-/// That there is a finding is exact. Which one, and whom it names, may depend on the order of arrival and on what else
-/// is wrong: [`crate::ordered`] names the first invalid block.
+/// That there is a finding is exact. Which one, and whom it names, may depend on the order of arrival and on
+/// what else is wrong: [`crate::ordered`] names the first invalid block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Finding {

@@ -1,15 +1,16 @@
 //! The index of a shard: from an outpoint's keyed hash to the number of its cell, in 8 bytes a slot.
 //!
-//! Open addressing with linear probing. A slot holds the upper half of the hash as a tag, so that a probe reads a cell
-//! only when it is almost surely the right one, and growing never reads a cell at all. The home slot grows with the tag
-//! (`tag * capacity >> 32`), hence the capacity can be any number, and growing by half copies the old slots in order:
-//! two sequential walks instead of random writes. Removal shifts the followers back, so there are no tombstones and a
-//! table that lives through a billion coins does not decay.
+//! Open addressing with linear probing. A slot holds the upper half of the hash as a tag, so that a probe
+//! reads a cell only when it is almost surely the right one, and growing never reads a cell at all. The home
+//! slot grows with the tag (`tag * capacity >> 32`), hence the capacity can be any number, and growing by
+//! half copies the old slots in order: two sequential walks instead of random writes. Removal shifts the
+//! followers back, so there are no tombstones and a table that lives through a billion coins does not decay.
 
 /// A slot: tag in the upper 32 bits, cell number + 1 in the lower. Zero is empty.
 type Slot = u64;
 
-/// The table never holds more than 4 entries in 5 slots: above that, linear probing of absent keys gets slow.
+/// The table never holds more than 4 entries in 5 slots: above that, linear probing of absent keys gets
+/// slow.
 const MAX_LOAD: (usize, usize) = (4, 5);
 /// Half a kilobyte a shard to begin with.
 const FIRST_CAPACITY: usize = 64;

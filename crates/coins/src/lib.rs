@@ -1,9 +1,10 @@
 //! The coins of a chain: which are made, which are spent, and which are left.
 //!
-//! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends from all
-//! threads in any order and says whether all is well; [`ordered`] goes block by block and says what is not. A block's
-//! own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the UTXO set, sorted shard by
-//! shard as the chainstate sorts its keys. This room knows neither files nor rules nor threads of its own.
+//! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends
+//! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
+//! is not. A block's own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the
+//! UTXO set, sorted shard by shard as the chainstate sorts its keys. This room knows neither files nor rules
+//! nor threads of its own.
 //!
 //! ```
 //! use coins::{Join, Position};

@@ -1,8 +1,8 @@
 //! The judge: blocks in height order on one thread, with real coins, nothing taken from undo data.
 //!
-//! It does what Core's coins view does, so what it refuses is what Core refuses, and at the same block. The engine asks
-//! it when the join has found something, and when coinbase txids repeat (BIP-0030). It is the tests' model too, so it is
-//! written to be obviously right rather than fast.
+//! It does what Core's coins view does, so what it refuses is what Core refuses, and at the same block. The
+//! engine asks it when the join has found something, and when coinbase txids repeat (BIP-0030). It is the
+//! tests' model too, so it is written to be obviously right rather than fast.
 
 use crate::{
     SHARDS,
@@ -95,7 +95,8 @@ impl OrderedCoins {
         }
     }
 
-    /// Adds a coin in place of whatever is there, as Core does where BIP-0030 is not enforced. Returns what was there.
+    /// Adds a coin in place of whatever is there, as Core does where BIP-0030 is not enforced. Returns what
+    /// was there.
     pub fn overwrite(&mut self, outpoint: OutPoint, coin: Coin<'_>) -> Option<OwnedCoin> {
         self.coins.insert(outpoint, coin.into())
     }

@@ -1,9 +1,11 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
-//! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in windows: first
-//! all hashes of a window, then all its index slots are touched, then all cells they point at, then each operation runs
-//! on warm lines. Within a step nothing depends on the one before, so the processor has many misses in flight at once,
-//! without a prefetch instruction.
+//! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
+//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point
+//! at, then each operation runs on warm lines. Within a step nothing depends on the one before, so the
+//! processor has many misses in flight at once, without a prefetch instruction. With two million open coins
+//! windows of 64 save a fifth of the whole time against one operation after the other
+//! (`examples/join_speed.rs`); the more coins are open, the more.
 
 use crate::{
     cell::{Attic, Cell},

@@ -1,5 +1,5 @@
-//! Numbered places for values, in chunks: it grows without ever moving a value, and reuses the place freed last, which
-//! is the one most likely still in the processor's cache.
+//! Numbered places for values, in chunks: it grows without ever moving a value, and reuses the place freed
+//! last, which is the one most likely still in the processor's cache.
 
 /// Numbered places for values of one type.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The UTXO set that a chain leaves, shard by shard in the order of the chainstate's keys.
 //!
-//! Shard `i` holds the coins whose txid begins with byte `i`, so the shards one after the other, each sorted, are the
-//! whole set in key order. Each shard is a value of its own: threads can take them in any order, and its memory goes
-//! when it does.
+//! Shard `i` holds the coins whose txid begins with byte `i`, so the shards one after the other, each
+//! sorted, are the whole set in key order. Each shard is a value of its own: threads can take them in any
+//! order, and its memory goes when it does.
 
 use crate::{
     SHARDS,
@@ -146,11 +146,12 @@ impl SurvivorShard {
         self.size
     }
 
-    /// Sorts the coins by [`chainstate_key_order`]. Takes 20 bytes a coin on top while it runs, 4 thereafter.
+    /// Sorts the coins by [`chainstate_key_order`]. Takes 20 bytes a coin on top while it runs, 4
+    /// thereafter.
     #[must_use]
     pub fn sort(self) -> SortedCoins {
-        // Eight bytes of the txid after the first, which all share, decide nearly always but for one transaction's
-        // outputs; the cells themselves are read only for those.
+        // Eight bytes of the txid after the first, which all share, decide nearly always but for one
+        // transaction's outputs; the cells themselves are read only for those.
         let mut order: Vec<(u64, u32)> = self
             .cells
             .iter()
@@ -193,7 +194,8 @@ impl SortedCoins {
 
     /// The coins in order.
     pub fn iter(&self) -> impl Iterator<Item = (OutPoint, Coin<'_>)> {
-        // Sorted order is random order in memory: cells are touched a window ahead, so that their misses overlap.
+        // Sorted order is random order in memory: cells are touched a window ahead, so that their misses
+        // overlap.
         const WINDOW: usize = 32;
         self.order.chunks(WINDOW).flat_map(move |window| {
             black_box(window.iter().fold(0, |sum, &at| sum ^ self.cells[at].touch()));

@@ -1,4 +1,5 @@
-//! What a coin costs in memory: what the join says, and what the system says. Alone in its process for the latter.
+//! What a coin costs in memory: what the join says, and what the system says. Alone in its process for the
+//! latter.
 
 use coins::Join;
 use wire::{Coin, OutPoint, Txid};

@@ -1,9 +1,10 @@
 //! The join against the judge, over a universe so small that every kind of clash happens.
 //!
-//! Sixteen transactions with up to four outputs exist; a chain is any list of blocks of them, repetitions included. A
-//! transaction's inputs are fixed, as a txid fixes them, and refer to lower-numbered ones only, as hashes cannot form
-//! circles: this is all that the join's argument for exactness asks of txids. Undo data are what they should be, or
-//! else the most plausible lie. The verdict must be the judge's, whatever the order of arrival, batching and threads.
+//! Sixteen transactions with up to four outputs exist; a chain is any list of blocks of them, repetitions
+//! included. A transaction's inputs are fixed, as a txid fixes them, and refer to lower-numbered ones only,
+//! as hashes cannot form circles: this is all that the join's argument for exactness asks of txids. Undo
+//! data are what they should be, or else the most plausible lie. The verdict must be the judge's, whatever
+//! the order of arrival, batching and threads.
 
 mod chain;
 
@@ -257,7 +258,8 @@ fn order_and_long_outputs_survive() {
     assert_eq!(rows(join.finish().unwrap()), expected);
 }
 
-/// Shards large enough to grow, to reuse places and to fill batches, by four workers that each bring whatever comes.
+/// Shards large enough to grow, to reuse places and to fill batches, by four workers that each bring
+/// whatever comes.
 #[test]
 fn many_coins_in_few_shards_in_any_order() {
     const COINS: u32 = 30_000;
@@ -280,7 +282,8 @@ fn many_coins_in_few_shards_in_any_order() {
             let join = &join;
             scope.spawn(move || {
                 let mut effects = join.effects();
-                // 7 and 11 are prime to the number of coins: each walk meets each coin once, in another order.
+                // 7 and 11 are prime to the number of coins: each walk meets each coin once, in another
+                // order.
                 for step in (worker..COINS).step_by(4) {
                     let (made, spent) = (step * 7 % COINS, step * 11 % COINS);
                     effects.push_creation(&outpoint(made), Coin { code: 4, out: &out(made) });
@@ -327,4 +330,32 @@ fn findings_are_bounded_and_lowest_first() {
     assert!((1..1000).contains(&findings.len()));
     assert!(findings.is_sorted_by_key(Finding::height));
     assert!(matches!(findings[0], Finding::MissingCoin { .. }));
+}
+
+/// Two outpoints that the index cannot tell apart are still two: the cells decide. Among 200,000 outputs of
+/// one transaction some share the 32 bits that a slot keeps of the hash.
+#[test]
+fn outpoints_with_equal_tags_stay_apart() {
+    let hasher = digest::siphash::SipHash13Uj::new(1, 2);
+    let mut tags: Vec<(u64, u32)> =
+        (0..200_000).map(|vout| (hasher.hash_outpoint(&txid(1).0, vout) >> 32, vout)).collect();
+    tags.sort_unstable();
+    let pair =
+        tags.windows(2).find(|pair| pair[0].0 == pair[1].0).expect("four collisions are to be expected");
+    let [kept, spent] = [pair[0].1, pair[1].1].map(|vout| OutPoint { txid: txid(1), vout });
+    let coin = Coin { code: 2, out: &[3; 22] };
+    let spender = Position { height: Height(2), ..Position::default() };
+    let check = |spends: &[OutPoint]| {
+        let join = Join::new((1, 2));
+        let mut effects = join.effects();
+        effects.push_creation(&kept, coin);
+        spends.iter().for_each(|outpoint| effects.push_spend(outpoint, coin, spender));
+        effects.push_creation(&spent, coin);
+        drop(effects);
+        join.finish().map(rows)
+    };
+    assert_eq!(check(&[spent]), Ok(vec![(kept, coin.into())]));
+    assert_eq!(check(&[kept]), Ok(vec![(spent, coin.into())]));
+    assert_eq!(check(&[kept, spent]), Ok(vec![]));
+    assert!(check(&[spent, spent]).is_err());
 }

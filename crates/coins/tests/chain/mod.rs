@@ -124,8 +124,8 @@ pub fn change() -> impl Strategy<Value = Change> {
     (0u8..3, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<prop::sample::Index>())
 }
 
-/// The true coins where there are any when the block comes; else the coin that some block makes, and if need be makes
-/// later, said to be old enough; else anything.
+/// The true coins where there are any when the block comes; else the coin that some block makes, and if need
+/// be makes later, said to be old enough; else anything.
 pub fn claims_of(chain: &Chain) -> Vec<Vec<OwnedCoin>> {
     let mut ever = OrderedCoins::new();
     for (height, block) in chain.heights() {
