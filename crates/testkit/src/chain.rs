@@ -12,7 +12,8 @@ use std::convert::Infallible;
 pub struct Chain {
     /// What it was made from.
     pub spec: ChainSpec,
-    /// All blocks: the main chain from the genesis block up, each stale branch after the block it competes with.
+    /// All blocks: the main chain from the genesis block up, each stale branch after the block it competes
+    /// with.
     pub blocks: Vec<GeneratedBlock>,
     /// The coins at the tip, by applying each block naively.
     pub model: Model,

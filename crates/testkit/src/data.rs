@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. Where it is absent,
-/// prints why the test is skipped.
+/// The folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. Where it is
+/// absent, prints why the test is skipped.
 #[must_use]
 pub fn shared_data_dir() -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");

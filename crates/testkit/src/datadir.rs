@@ -1,8 +1,9 @@
 //! Lays generated blocks out as a Bitcoin Core datadir: `blk` and `rev` files, `xor.dat` and the block index.
 //!
-//! As a node leaves them after its initial download: blocks in the order in which peers delivered them (a window of
-//! disorder), undo records in the order of connection but in the `rev` file of their block's number, the last files
-//! padded with zeros to the next preallocated chunk. There is no chainstate: making it is what is tested.
+//! As a node leaves them after its initial download: blocks in the order in which peers delivered them (a
+//! window of disorder), undo records in the order of connection but in the `rev` file of their block's
+//! number, the last files padded with zeros to the next preallocated chunk. There is no chainstate: making it
+//! is what is tested.
 
 use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
 use digest::obfuscation::Obfuscation;
@@ -86,7 +87,8 @@ pub struct DatadirWriter {
     waiting: Vec<GeneratedBlock>,
     pairs: Vec<Pair>,
     entries: Vec<IndexEntry>,
-    /// By height: undo data that waits for that of lower blocks, with the number of its entry and the block before.
+    /// By height: undo data that waits for that of lower blocks, with the number of its entry and the block
+    /// before.
     undo: BTreeMap<u32, (usize, BlockHash, Vec<u8>)>,
     next_undo: u32,
 }

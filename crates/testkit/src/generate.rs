@@ -35,10 +35,13 @@ pub struct ChainSpec {
     pub max_block_weight: u64,
     /// The number of unspent coins that the chain stays about below.
     pub max_coins: u64,
-    /// The coinbases up to this height pay to `TRUE` and are never spent: for what is built on the chain later.
+    /// The coinbases up to this height pay to `TRUE` and are never spent: for what is built on the chain
+    /// later.
     pub reserved: u32,
     /// Whether there are stale branches.
     pub stale: bool,
+    /// Height of a block that starts with a transaction of 17,000 outputs (about 600 kB); 0: none.
+    pub wide_tx: u32,
 }
 
 impl ChainSpec {
@@ -56,6 +59,7 @@ impl ChainSpec {
             max_coins: 4_000_000,
             reserved: 0,
             stale: true,
+            wide_tx: 0,
         }
     }
 }
@@ -94,8 +98,8 @@ struct MadeBlock {
     stale_coinbase: Option<MadeTx>,
 }
 
-/// Generates the chain and hands its blocks, the genesis block first, to `sink` in height order, each stale branch right
-/// after the block it competes with.
+/// Generates the chain and hands its blocks, the genesis block first, to `sink` in height order, each stale
+/// branch right after the block it competes with.
 ///
 /// # Errors
 /// The first error of `sink`.

@@ -1,8 +1,9 @@
 //! Keys and cheap signatures.
 //!
-//! Signing the usual way costs a point multiplication each, and a chain has millions of signatures. Nothing here guards
-//! money, so nonces come from a small pool whose points and inverses are computed once: a signature is then two
-//! multiplications modulo the group order. Whoever reads the chain can compute the keys; the seed gives them anyway.
+//! Signing the usual way costs a point multiplication each, and a chain has millions of signatures. Nothing
+//! here guards money, so nonces come from a small pool whose points and inverses are computed once: a
+//! signature is then two multiplications modulo the group order. Whoever reads the chain can compute the
+//! keys; the seed gives them anyway.
 
 use crate::rng::Rng;
 use bitcoin::secp256k1::{Keypair, Parity, PublicKey, Scalar, Secp256k1, SecretKey, XOnlyPublicKey, ecdsa};

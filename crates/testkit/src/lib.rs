@@ -1,7 +1,8 @@
 //! Break it: chains that look like Bitcoin's, made from a seed, whole or broken in exactly one way.
 //!
-//! [`ChainSpec`] says what a chain is to be like; [`Chain::generate`] makes a small one in memory, with a naive model of
-//! its coins; [`generate::generate`] streams a large one. [`datadir`] lays blocks out on disk as Core does.
+//! [`ChainSpec`] says what a chain is to be like; [`Chain::generate`] makes a small one in memory, with a
+//! naive model of its coins; [`generate::generate`] streams a large one. [`datadir`] lays blocks out on disk
+//! as Core does.
 #![forbid(unsafe_code)]
 
 pub mod block;

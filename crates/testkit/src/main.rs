@@ -21,8 +21,8 @@ struct Args {
 enum Command {
     /// Writes a regtest chain as a Bitcoin Core datadir without a chainstate; prints what it holds as JSON.
     Chain(ChainArgs),
-    /// Prints each one-rule mutation as a line of JSON: name, Core's reject string (null: valid), the valid blocks before
-    /// it and the block itself in hex.
+    /// Prints each one-rule mutation as a line of JSON: name, Core's reject string (null: valid), the valid
+    /// blocks before it and the block itself in hex.
     Mutations(MutationArgs),
 }
 
@@ -62,6 +62,9 @@ struct ChainArgs {
     /// The number of unspent coins to stay about below.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     max_coins: u64,
+    /// Height of a block with a transaction of 17,000 outputs; 0: none.
+    #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
+    wide_tx: u32,
     /// No blk file grows to this size.
     #[arg(long, default_value = "128MiB", value_parser = parse_size)]
     file_size: u64,
@@ -101,6 +104,7 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
         signed: !args.unsigned,
         threads: args.threads,
         max_coins: args.max_coins,
+        wide_tx: args.wide_tx,
         ..ChainSpec::new(args.seed, args.size)
     };
     let mut layout = Layout { file_size: args.file_size, index: !args.no_index, ..Layout::new(args.seed) };

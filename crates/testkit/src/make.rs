@@ -1,4 +1,5 @@
-//! Makes planned transactions: serialised, signed, hashed, with the undo data of what they spend. All threads.
+//! Makes planned transactions: serialised, signed, hashed, with the undo data of what they spend. All
+//! threads.
 
 use crate::{
     plan::{BlockPlan, OutputPlan, TxPlan},

@@ -1,7 +1,7 @@
 //! The naive UTXO set: a map, applied block by block, with nothing of the engine in it.
 //!
-//! It decodes blocks with the crate `bitcoin` and hashes coins as Core's `kernel/coinstats.cpp` does, so that what the
-//! engine says of a generated chain has something to be held against.
+//! It decodes blocks with the crate `bitcoin` and hashes coins as Core's `kernel/coinstats.cpp` does, so that
+//! what the engine says of a generated chain has something to be held against.
 
 use bitcoin::consensus::deserialize;
 use digest::sha256::Sha256;

@@ -1,7 +1,7 @@
 //! Plans a chain: which transactions each block has, what they spend, when, and how they are locked.
 //!
-//! Planning is one thread and needs no hash: coins are known by slots, so that making the transactions (signing, hashing)
-//! can go on in parallel behind it without changing a byte of the result.
+//! Planning is one thread and needs no hash: coins are known by slots, so that making the transactions
+//! (signing, hashing) can go on in parallel behind it without changing a byte of the result.
 
 use crate::{
     ChainSpec,
@@ -25,7 +25,8 @@ const SPACING: u32 = 600;
 const RESERVED_WEIGHT: u64 = 3_400;
 /// What a full block is planned to weigh: all but what estimates may miss.
 const MAX_TARGET: u64 = 3_998_000;
-/// Weight of a transaction but for its inputs and outputs: version, lock time, two counts of one byte, marker and flag.
+/// Weight of a transaction but for its inputs and outputs: version, lock time, two counts of one byte, marker
+/// and flag.
 const TX_WEIGHT: u64 = 4 * 10 + 2;
 /// Signature operation cost a planned block stays below; the limit is 80,000.
 const SIGOP_BUDGET: u64 = 76_000;
@@ -36,6 +37,9 @@ const LAST_BLOCKS: u32 = 6;
 /// Most inputs and outputs of a transaction.
 const MAX_INPUTS: u64 = 700;
 const MAX_OUTPUTS: u64 = 3_000;
+
+/// Outputs of the wide transaction: indexes from 16,512 on take three bytes in a chainstate key, and sort otherwise.
+const WIDE_OUTPUTS: u64 = 17_000;
 
 /// Kinds of outputs and how many of 1000 are of each: 85 % of inputs end up with a witness, as on mainnet.
 const SHARES: [(Kind, u64); 14] = [
@@ -199,8 +203,11 @@ impl<'a> Planner<'a> {
         let mut plan = BlockPlan { height, time: self.next_time(height), is_tail, ..BlockPlan::default() };
         plan.version =
             if self.rng.chance(1, 10) { 0x2000_0000 | self.rng.below(1 << 16) as i32 } else { 0x2000_0000 };
-        if !is_tail && height >= FIRST_SPENDING_HEIGHT && !self.rng.chance(1, 80) {
-            let target = self.target_weight();
+        if !is_tail
+            && height >= FIRST_SPENDING_HEIGHT
+            && (height == self.spec.wide_tx || !self.rng.chance(1, 80))
+        {
+            let target = self.target_weight(height);
             plan.fill = target >= MAX_TARGET;
             self.plan_txs(&mut plan, &mut usage, target);
         }
@@ -237,8 +244,11 @@ impl<'a> Planner<'a> {
         GENESIS_TIME + height * spacing + jitter
     }
 
-    fn target_weight(&mut self) -> u64 {
+    fn target_weight(&mut self, height: u32) -> u64 {
         let most = self.spec.max_block_weight.min(MAX_TARGET);
+        if height == self.spec.wide_tx {
+            return most;
+        }
         let bytes = match self.spec.blocks {
             Some(blocks) => self.spec.bytes / u64::from(blocks.saturating_sub(FIRST_SPENDING_HEIGHT).max(1)),
             None => self.spec.bytes / 60,
@@ -254,7 +264,8 @@ impl<'a> Planner<'a> {
 
     fn plan_txs(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64) {
         let mtp = self.median_time_past(plan.height - 1);
-        // Weight that no transaction fits in any more ends the block; a large one that does not fit is given back.
+        // Weight that no transaction fits in any more ends the block; a large one that does not fit is given
+        // back.
         let mut misses = 0;
         while usage.weight + 800 < target && misses < 4 {
             if self.purse.len() + usage.fresh.len() < 2 {
@@ -269,7 +280,8 @@ impl<'a> Planner<'a> {
     /// Plans one transaction; false if it did not fit.
     fn plan_tx(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64, mtp: u32) -> bool {
         let grow = (self.purse.len() as u64) < self.wanted_coins();
-        let (inputs, outputs) = self.shape(grow);
+        let is_wide = plan.height == self.spec.wide_tx && plan.txs.is_empty();
+        let (inputs, outputs) = if is_wide { (20, WIDE_OUTPUTS) } else { self.shape(grow) };
         let mut tx = TxPlan { version: self.version(), ..TxPlan::default() };
         let mut weight = TX_WEIGHT;
         let mut sigops = 0;
@@ -284,7 +296,7 @@ impl<'a> Planner<'a> {
         }
         let total: u64 = tx.inputs.iter().map(|input| input.coin.amount).sum();
         // A coin of less than a few hundred satoshis is not worth its fee: keep amounts above that.
-        let outputs = outputs.min(total / 1_500).max(1);
+        let outputs = if is_wide { outputs } else { outputs.min(total / 1_500).max(1) };
         self.plan_outputs(&mut tx, outputs);
         weight += if tx.outputs.len() > 0xfc { 8 } else { 0 };
         for output in &tx.outputs {

@@ -1,8 +1,9 @@
 //! The generator's unspent coins, arranged so that most spends take recent coins and some take very old ones.
 //!
-//! New coins enter level 0. A level that is full lets random coins down to the next one, four times as large, so a coin's
-//! level is about the logarithm of its age. A spend picks a level (the upper ones more often), then any coin in it. All
-//! of that is constant time, and the ages come out with the heavy tail that real spends have.
+//! New coins enter level 0. A level that is full lets random coins down to the next one, four times as large,
+//! so a coin's level is about the logarithm of its age. A spend picks a level (the upper ones more often),
+//! then any coin in it. All of that is constant time, and the ages come out with the heavy tail that real
+//! spends have.
 
 use crate::{rng::Rng, scripts::ScriptRef};
 

@@ -1,7 +1,8 @@
 //! The scripts that generated coins are locked with, and how each is satisfied.
 //!
-//! A pool of 64 keys and 14 kinds is computed once per seed; a planned coin then names its script by two bytes. How an
-//! input is satisfied is data: the items of its signature script and of its witness, each fixed bytes or a signature.
+//! A pool of 64 keys and 14 kinds is computed once per seed; a planned coin then names its script by two
+//! bytes. How an input is satisfied is data: the items of its signature script and of its witness, each fixed
+//! bytes or a signature.
 
 use crate::{
     keys::{Key, Signer, random_key},

@@ -1,5 +1,5 @@
-//! Generated chains are what they promise: the model agrees with the planner's books, the shapes are there, and the files
-//! hold the blocks.
+//! Generated chains are what they promise: the model agrees with the planner's books, the shapes are there,
+//! and the files hold the blocks.
 
 use digest::sha256::Message;
 use disk::{
@@ -81,6 +81,14 @@ fn shapes_are_like_the_networks() {
     }
     assert!(large > 0 && locked > 100, "{large} large, {locked} locked");
     assert_eq!(versions, HashSet::from([1, 2, 3]));
+}
+
+#[test]
+fn a_wide_transaction_is_made_when_asked_for() {
+    let spec = ChainSpec { wide_tx: 140, ..ChainSpec::new(6, 1_500_000) };
+    let chain = Chain::generate(&spec);
+    assert_eq!(chain.model.stats(), chain.totals.utxo);
+    assert!(chain.model.coins.keys().any(|outpoint| outpoint.vout >= 16_512));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The table of mutations is sound: each row builds, differs from its neighbours, and its datadir holds what it says.
+//! The table of mutations is sound: each row builds, differs from its neighbours, and its datadir holds what
+//! it says.
 
 use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Most characters of a line: rustfmt holds code to 110, comments and texts may run a little longer.
-const LINE: usize = 120;
+/// Most characters of a line.
+const LINE: usize = 110;
 /// Most lines of a file.
 const FILE: usize = 700;
 /// Rooms that may hold unsafe code: SIMD and FFI.

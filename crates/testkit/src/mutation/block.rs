@@ -57,7 +57,8 @@ fn of_weight(bench: &mut Workbench<'_>, weight: u64) -> Draft {
     make(guess + (weight - got) as usize)
 }
 
-/// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 for each of the former, 1 for each of the latter; anyone can spend it.
+/// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 for each of the former, 1 for each of the latter;
+/// anyone can spend it.
 fn costly_script(multisigs: u64, sigs: u64) -> ScriptBuf {
     let mut builder = Builder::new().push_int(0).push_opcode(OP_IF);
     for _ in 0..multisigs {
@@ -130,7 +131,8 @@ fn of_output_sigops(bench: &mut Workbench<'_>, sigops: usize) -> Draft {
     bench.draft(vec![tx])
 }
 
-/// A block whose coinbase script is the height and then zeros up to `len` bytes; shorter than the height, it is cut.
+/// A block whose coinbase script is the height and then zeros up to `len` bytes; shorter than the height, it
+/// is cut.
 fn of_coinbase_length(bench: &Workbench<'_>, len: usize) -> Draft {
     let mut draft = bench.draft(vec![]);
     let mut script = Builder::new().push_int(bench.height().into()).into_script().into_bytes();

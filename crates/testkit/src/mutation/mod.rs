@@ -1,9 +1,9 @@
 //! Blocks that break exactly one rule, with what Bitcoin Core says of them.
 //!
-//! Each row makes the next block of a valid chain and spoils one thing in it; all else is made right again: merkle root,
-//! witness commitment, proof of work, coinbase amount, and undo data as a node would have written it that lacks that one
-//! rule. Where a rule has a boundary, a twin row stands exactly on it and must be accepted: it shows that the row beside it
-//! fails for its reason and no other.
+//! Each row makes the next block of a valid chain and spoils one thing in it; all else is made right again:
+//! merkle root, witness commitment, proof of work, coinbase amount, and undo data as a node would have
+//! written it that lacks that one rule. Where a rule has a boundary, a twin row stands exactly on it and must
+//! be accepted: it shows that the row beside it fails for its reason and no other.
 
 mod block;
 mod header;
@@ -45,7 +45,8 @@ pub struct MutatedChain {
     pub setup: Vec<GeneratedBlock>,
     /// The mutated block: the tip.
     pub block: GeneratedBlock,
-    /// All blocks, the mutated one at the end with its undo data; the model holds the coins at the last *valid* block.
+    /// All blocks, the mutated one at the end with its undo data; the model holds the coins at the last
+    /// *valid* block.
     pub chain: Chain,
 }
 

@@ -1,4 +1,5 @@
-//! Where mutated blocks are made: a chain's tip with coins to spend, and drafts whose every part can be spoiled.
+//! Where mutated blocks are made: a chain's tip with coins to spend, and drafts whose every part can be
+//! spoiled.
 
 use crate::{
     block::{
@@ -201,8 +202,8 @@ impl<'a> Workbench<'a> {
         self.spend(&[&coin], vec![anyone(coin.coin.amount)])
     }
 
-    /// The coin that `prevout` names, as a node would find it that does not see what is wrong: among the coins, those
-    /// spent here, or those of the same block.
+    /// The coin that `prevout` names, as a node would find it that does not see what is wrong: among the
+    /// coins, those spent here, or those of the same block.
     fn claim(&self, prevout: &OutPoint, coinbase: Option<&Transaction>, txs: &[Transaction]) -> ModelCoin {
         if let Some(coin) = self.model.coins.get(prevout).or_else(|| self.spent.get(prevout)) {
             return coin.clone();

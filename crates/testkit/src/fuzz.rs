@@ -1,0 +1,138 @@
+//! Fuzzing: everything that reads bytes which someone else may have written, each held against what must be
+//! true of it.
+//!
+//! A [`Target`] is a plain function over bytes that panics when something is wrong: a panic in the code under
+//! test, a round trip that changes a byte, a verdict that differs from another implementation's. [`TARGETS`]
+//! is the one list of them. `fuzz/run` gives each to libFuzzer, which is guided by coverage; [`hunt`] runs
+//! the same functions on mutated seeds inside `cargo test`, so that no target rots. Whatever either finds
+//! becomes a named test beside the code.
+
+mod disk;
+mod memory;
+mod reseal;
+mod rules;
+mod samples;
+mod wire;
+
+use crate::rng::Rng;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
+
+/// Seeds are cut to this many bytes by [`hunt`] and libFuzzer alike: small inputs are quick and show the same
+/// defects.
+pub const MAX_INPUT: usize = 64 << 10;
+
+/// A function that must hold for all bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: the folder of its corpus, and what `fuzz/run` takes.
+    pub name: &'static str,
+    /// Panics if something is wrong.
+    pub body: fn(&[u8]),
+    /// Inputs to begin with: real ones, so that mutations get past the first check.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets. To add one, add a row.
+pub const TARGETS: &[Target] = &[
+    Target { name: "block", body: wire::block, seeds: samples::blocks },
+    Target { name: "transaction", body: wire::transaction, seeds: samples::transactions },
+    Target { name: "numbers", body: wire::numbers, seeds: samples::numbers },
+    Target { name: "chainstate_row", body: wire::chainstate_row, seeds: samples::chainstate_rows },
+    Target { name: "rules", body: rules::block_and_undo, seeds: samples::blocks_and_undo },
+    Target { name: "undo", body: disk::undo, seeds: samples::undo },
+    Target { name: "index_rows", body: disk::index_rows, seeds: samples::index_rows },
+    Target { name: "leveldb_log", body: disk::leveldb_log, seeds: samples::leveldb_logs },
+    Target { name: "leveldb_manifest", body: disk::leveldb_manifest, seeds: samples::leveldb_manifests },
+    Target { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
+    Target { name: "scan", body: disk::scan, seeds: samples::block_files },
+];
+
+/// Makes a claim that is false (no VARINT is above 999), to see that whoever runs targets notices. Not in
+/// [`TARGETS`].
+pub const CANARY: Target = Target { name: "canary", body: wire::canary, seeds: samples::numbers };
+
+/// The target of that name, the canary included.
+#[must_use]
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
+}
+
+/// What a hunt came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hunt {
+    /// Inputs tried.
+    pub inputs: u64,
+    /// The input at which the body panicked, if it did; the hunt ended there.
+    pub failure: Option<Vec<u8>>,
+}
+
+/// Runs a target on its seeds, then on mutations of them until `time` is over. The inputs and their order
+/// depend only on `seed`; how far it gets, on the machine.
+#[must_use]
+pub fn hunt(target: &Target, seed: u64, time: Duration) -> Hunt {
+    let started = Instant::now();
+    let mut seeds = (target.seeds)();
+    seeds.iter_mut().for_each(|bytes| bytes.truncate(MAX_INPUT));
+    let mut rng = Rng::new(seed, target.name);
+    let mut inputs = 0;
+    while inputs < seeds.len() as u64 || started.elapsed() < time {
+        let input = match seeds.get(inputs as usize) {
+            Some(seed) => seed.clone(),
+            None => mutate(&seeds, &mut rng),
+        };
+        inputs += 1;
+        if catch_unwind(AssertUnwindSafe(|| (target.body)(&input))).is_err() {
+            return Hunt { inputs, failure: Some(input) };
+        }
+    }
+    Hunt { inputs, failure: None }
+}
+
+/// A seed with one to eight changes; now and then nothing but noise.
+fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let pick = |rng: &mut Rng| seeds[rng.below(seeds.len() as u64) as usize].clone();
+    let mut bytes = if rng.chance(1, 16) { noise(rng, 256) } else { pick(rng) };
+    for _ in 0..rng.heavy(50, 8) {
+        let len = bytes.len();
+        let at = rng.below(len as u64 + 1) as usize;
+        let end = (at + rng.heavy(60, 64) as usize).min(len);
+        match rng.below(8) {
+            0 => bytes.truncate(at),
+            1 => drop(bytes.drain(at..end)),
+            2 => drop(bytes.splice(at..at, noise(rng, 16))),
+            3 => {
+                let copied = bytes[at..end].to_vec();
+                let to = rng.below(len as u64 + 1) as usize;
+                bytes.splice(to..to, copied);
+            }
+            4 => {
+                let other = pick(rng);
+                let from = rng.below(other.len() as u64 + 1) as usize;
+                bytes.truncate(at);
+                bytes.extend_from_slice(&other[from..]);
+            }
+            5 => {
+                // Numbers at which sizes, counts and their encodings change their ways.
+                let edges = [0u64, 1, 0x7f, 0x80, 0xfc, 0xfd, 0xff, 0xffff, 0x1_0000, 0x0200_0000, 0xffff_ffff];
+                let number = edges[rng.below(edges.len() as u64) as usize].wrapping_sub(rng.below(2));
+                let width = 1 << rng.below(4);
+                let end = (at + width).min(len);
+                bytes[at..end].copy_from_slice(&number.to_le_bytes()[..end - at]);
+            }
+            6 if at < len => bytes[at] ^= 1 << rng.below(8),
+            _ if at < len => bytes[at] = rng.next_u64() as u8,
+            _ => {}
+        }
+    }
+    bytes.truncate(MAX_INPUT);
+    bytes
+}
+
+fn noise(rng: &mut Rng, most: u64) -> Vec<u8> {
+    let mut bytes = vec![0; rng.below(most) as usize];
+    rng.fill(&mut bytes);
+    bytes
+}

@@ -1,0 +1,182 @@
+//! Targets over `disk`: undo data, rows of the block index, LevelDB's files, block files.
+
+use super::{
+    memory::MemoryDisk,
+    reseal,
+    samples::{BlockFiles, DATABASE},
+    wire::check_coin,
+};
+use ::wire::{ByteOffset, FileNo, Header, Network, Reader};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    blk::{BlockScanner, MAX_BLOCK_LEN, RECORD_HEADER_LEN, parse_record_header},
+    datadir::Datadir,
+    fs::Disk as _,
+    index::{FileInfo, IndexEntry},
+    leveldb::Database,
+    scan::scan_files,
+    undo::{UndoArena, UndoView, write_undo},
+};
+use std::path::Path;
+
+/// Undo data is the same when it is written again, but for the versions, which Core writes as 0.
+pub fn undo(bytes: &[u8]) {
+    let mut arena = UndoArena::default();
+    let Ok(view) = UndoView::parse(bytes, &mut arena) else { return };
+    view.coins().for_each(|coin| check_coin(&coin));
+    let by_tx: Vec<_> = view.txs().collect();
+    assert_eq!(by_tx.len(), view.tx_count());
+    assert!(by_tx.iter().cloned().flatten().eq(view.coins()));
+    assert!(view.tx_coins(view.tx_count()).is_none());
+    let again = write_undo(by_tx.into_iter());
+    let mut arena = UndoArena::default();
+    let read = UndoView::parse(&again, &mut arena).expect("what was written can be read");
+    assert!(read.coins().eq(view.coins()));
+    assert!(again.len() <= bytes.len());
+}
+
+/// Entries and file infos are the same when they are written again, but for an entry's version.
+pub fn index_rows(bytes: &[u8]) {
+    let mut again = Vec::new();
+    if let Ok(entry) = IndexEntry::decode(bytes) {
+        assert_eq!(entry.hash, entry.header.hash());
+        entry.encode(&mut again);
+        assert_eq!(IndexEntry::decode(&again), Ok(entry));
+        let behind_version = |row: &[u8]| {
+            let mut reader = Reader::new(row);
+            reader.var_int().expect("it has been decoded a moment ago");
+            row[reader.position()..].to_vec()
+        };
+        assert_eq!(behind_version(&again), behind_version(bytes));
+    }
+    if let Ok(info) = FileInfo::decode(bytes) {
+        again.clear();
+        info.encode(&mut again);
+        assert_eq!(again, bytes);
+    }
+}
+
+const DIR: &str = "database";
+
+/// A log as it is, and with its checksums set right.
+pub fn leveldb_log(bytes: &[u8]) {
+    let manifest = reseal::log_record(&[&b"\x01\x1aleveldb.BytewiseComparator"[..], &[2, 3, 3, 4, 4, 0]].concat());
+    both(bytes, reseal::log, |log| walk(database(manifest.clone()).with(in_dir("000003.log"), log)));
+}
+
+/// A MANIFEST beside the tables of a real database.
+pub fn leveldb_manifest(bytes: &[u8]) {
+    both(bytes, reseal::log, |manifest| {
+        walk(DATABASE.tables().fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), bytes)));
+    });
+}
+
+/// A table that a MANIFEST says to have all keys.
+pub fn leveldb_table(bytes: &[u8]) {
+    let mut edit = b"\x01\x1aleveldb.BytewiseComparator\x02\x03\x03\x06\x04\xff\x01\x07\x02\x05".to_vec();
+    let mut size = bytes.len();
+    while size >= 0x80 {
+        edit.push(size as u8 | 0x80);
+        size >>= 7;
+    }
+    edit.push(size as u8);
+    edit.extend([8].into_iter().chain([0xff; 8]).chain([48]).chain([0xff; 40]).chain([0; 8]));
+    let manifest = reseal::log_record(&edit);
+    both(bytes, reseal::table, |table| walk(database(manifest.clone()).with(in_dir("000005.ldb"), table)));
+}
+
+fn in_dir(name: &str) -> String {
+    format!("{DIR}/{name}")
+}
+
+fn database(manifest: Vec<u8>) -> MemoryDisk {
+    MemoryDisk::default()
+        .with(in_dir("CURRENT"), *b"MANIFEST-000002\n")
+        .with(in_dir("MANIFEST-000002"), manifest)
+}
+
+fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>)) {
+    read(bytes.to_vec());
+    let mut sealed = bytes.to_vec();
+    reseal(&mut sealed);
+    if sealed != bytes {
+        read(sealed);
+    }
+}
+
+/// Rows come in ascending order, whatever the files say; looking them up one by one does no harm.
+fn walk(disk: MemoryDisk) {
+    let Ok(database) = Database::open(&disk, Path::new(DIR)) else { return };
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    if let Ok(mut rows) = database.cursor() {
+        while let Ok(true) = rows.advance() {
+            assert!(last.as_deref().is_none_or(|last| last < rows.key()), "rows are out of order");
+            last = Some(rows.key().to_vec());
+            if keys.len() < 32 {
+                keys.extend(last.clone());
+            }
+        }
+    }
+    for key in keys.iter().map(Vec::as_slice).chain([&b""[..], b"B", b"\xff"]) {
+        let _ = database.get(key);
+        if let Ok(mut rows) = database.range(key, None)
+            && let Ok(true) = rows.advance()
+        {
+            assert!(rows.key() >= key);
+        }
+    }
+}
+
+/// Block and undo files are searched as a plain loop over all bytes does, and undo data is given to no wrong
+/// block.
+pub fn scan(bytes: &[u8]) {
+    let Some(BlockFiles { key, blk, rev }) = BlockFiles::split(bytes) else { return };
+    let obfuscation = Obfuscation::from_key(key);
+    let datadir = Datadir::at(Path::new(""), Network::Regtest);
+    let file = FileNo(0);
+    let disk = MemoryDisk::default().with(datadir.blk_path(file), blk).with(datadir.rev_path(file), rev);
+    let [mut blk, mut rev] = [blk.to_vec(), rev.to_vec()];
+    obfuscation.apply(&mut blk, 0);
+    obfuscation.apply(&mut rev, 0);
+
+    let path = datadir.blk_path(file);
+    let open = disk.open(&path).expect("the file is there");
+    let mut scanner =
+        BlockScanner::new(open.as_ref(), &path, Network::Regtest.magic(), obfuscation).expect("memory can be read");
+    let mut found = Vec::new();
+    while let Some(record) = scanner.next_record().expect("memory can be read") {
+        found.push((record.data_pos, record.size));
+    }
+    assert_eq!(found, naive_scan(&blk));
+
+    let scan = scan_files(&disk, &datadir, obfuscation, |_| true).expect("memory can be read");
+    assert_eq!(scan.blocks.iter().map(|block| (block.data_pos, block.size)).collect::<Vec<_>>(), found);
+    for block in &scan.blocks {
+        let Some(ByteOffset(at)) = block.undo_pos else { continue };
+        let header = rev[at as usize - RECORD_HEADER_LEN..].first_chunk().expect("a record has a header");
+        let size = parse_record_header(*header, Network::Regtest.magic()).expect("a record has the magic");
+        let (data, rest) = rev[at as usize..].split_at(size as usize);
+        assert_eq!(rest[..32], disk::undo::checksum(&block.header.prev, data));
+    }
+}
+
+/// Core's `LoadExternalBlockFile`, as `blk` describes it.
+fn naive_scan(file: &[u8]) -> Vec<(ByteOffset, u32)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(&header) = file.get(at..).and_then(<[u8]>::first_chunk) {
+        let start = at + RECORD_HEADER_LEN;
+        at += 1;
+        let Some(size) = parse_record_header(header, Network::Regtest.magic()) else { continue };
+        if !(Header::LEN..=MAX_BLOCK_LEN).contains(&(size as usize)) {
+            continue;
+        }
+        let Some(block) = file.get(start..start + size as usize) else { break };
+        at = start + block.len();
+        if Reader::new(&block[Header::LEN..]).compact_size().is_ok() {
+            found.push((ByteOffset(start as u64), size));
+        }
+    }
+    found
+}

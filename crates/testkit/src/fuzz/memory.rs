@@ -1,0 +1,99 @@
+//! A disk of a few files in memory that nobody can write to: what the targets over `disk` read from.
+
+use disk::fs::{Disk, Lock, Metadata, ReadAt, WriteFile};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Files by path; directories are what their paths name.
+#[derive(Debug, Default)]
+pub struct MemoryDisk(BTreeMap<PathBuf, Arc<Vec<u8>>>);
+
+impl MemoryDisk {
+    pub fn with(mut self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.0.insert(path.into(), Arc::new(bytes.into()));
+        self
+    }
+}
+
+struct Bytes(Arc<Vec<u8>>);
+
+impl ReadAt for Bytes {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..buf.len()));
+        buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+}
+
+fn read_only<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl Disk for MemoryDisk {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        let bytes = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Bytes(Arc::clone(bytes))))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let name = |path: &PathBuf| Some(path.strip_prefix(dir).ok()?.iter().next()?.to_os_string());
+        let mut names: Vec<_> = self.0.keys().filter_map(name).collect();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        let file = self.0.get(path).map(|bytes| Metadata { is_dir: false, len: bytes.len() as u64 });
+        let is_dir = || self.0.keys().any(|file| file.starts_with(path));
+        Ok(file.or_else(|| is_dir().then_some(Metadata { is_dir: true, len: 0 })))
+    }
+
+    fn same_file_system(&self, _: &Path, _: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn free_space(&self, _: &Path) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn lock(&self, _: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        Ok(None)
+    }
+
+    fn create(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
+        read_only()
+    }
+
+    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn exchange(&self, _: &Path, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn remove_dir_all(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+}

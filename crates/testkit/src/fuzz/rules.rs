@@ -1,0 +1,96 @@
+//! The target over `rules`: the fused passes and the table agree on any block with any undo data.
+
+use super::samples::BlockAndUndo;
+use crate::block::COMMITMENT_PREFIX;
+use digest::sha256::{Message, sha256d, sha256d_many};
+use disk::undo::{UndoArena, UndoView};
+use rules::{
+    BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::judge_block, check_block,
+    check_block_spends, merkle::merkle_root, spend::judge_block_spends,
+};
+use std::sync::LazyLock;
+use wire::{BlockArena, BlockTime, BlockView, Height, Network, Txid, Wtxid};
+
+/// Heights are taken modulo this.
+const HEIGHTS: u32 = 1 << 12;
+
+static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> =
+    LazyLock::new(|| (0..HEIGHTS).map(|height| BlockTime(1_296_688_602 + 600 * height)).collect());
+
+/// Merkle root and witness commitment are set right first, or hardly a mutation would get past them.
+pub fn block_and_undo(bytes: &[u8]) {
+    let Some(BlockAndUndo { height, block, undo }) = BlockAndUndo::split(bytes) else { return };
+    let height = Height(1 + height % (HEIGHTS - 1));
+    let Some(bytes) = commit(block) else { return };
+    let mut arena = BlockArena::default();
+    let block = arena.parse(&bytes).expect("commitments have fixed lengths");
+    let (txids, wtxids) = ids(&block);
+    let params = ChainParams::of(Network::Regtest);
+    let context = BlockContext {
+        params,
+        height,
+        block: &block,
+        txids: &txids,
+        wtxids: &wtxids,
+        median_time_past_prev: MEDIAN_TIMES[height.0 as usize - 1],
+    };
+    let sums = check_block(&context);
+    let judged = judge_block(&context);
+    assert_eq!(sums.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
+    let Ok(sums) = sums else { return };
+
+    let mut undo_arena = UndoArena::default();
+    let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return };
+    let coins: Result<Vec<_>, _> = undo.coins().map(|coin| SpentCoin::from_coin(&coin)).collect();
+    let Ok(coins) = coins else { return };
+    let context = BlockSpendContext {
+        params,
+        height,
+        hash: &block.header().hash(),
+        block: &block,
+        coins: &coins,
+        mtp_by_height: &MEDIAN_TIMES,
+        legacy_sigops: sums.legacy_sigops,
+    };
+    let (totals, judged) = (check_block_spends(&context), judge_block_spends(&context));
+    assert_eq!(totals.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
+}
+
+fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
+    let hash = |messages: Vec<Message<'_>>| {
+        let mut digests = Vec::new();
+        sha256d_many(&messages, &mut digests);
+        digests
+    };
+    let txids = hash(block.txs().map(|tx| tx.txid_message()).collect());
+    let wtxids = hash(block.txs().map(|tx| tx.wtxid_message()).collect());
+    (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
+}
+
+/// The block with the commitments that it should have.
+fn commit(block: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = block.to_vec();
+    let mut arena = BlockArena::default();
+    if let Some((at, commitment)) = witness_commitment(&arena.parse(block).ok()?) {
+        bytes.get_mut(at..at + 32)?.copy_from_slice(&commitment);
+    }
+    let root = {
+        let (txids, _) = ids(&arena.parse(&bytes).ok()?);
+        merkle_root(txids.iter().map(|txid| txid.0).collect()).root
+    };
+    bytes.get_mut(36..68)?.copy_from_slice(&root);
+    Some(bytes)
+}
+
+/// Where the witness commitment lies in the block, and what it should be (BIP-0141).
+fn witness_commitment(block: &BlockView<'_>) -> Option<(usize, [u8; 32])> {
+    let coinbase = block.tx(0)?;
+    let reserved = coinbase.inputs().next()?.witness().next()?;
+    let scripts = coinbase.outputs().map(|output| output.script_pubkey());
+    let script =
+        scripts.filter(|script| script.len() >= 38 && script.starts_with(&COMMITMENT_PREFIX)).last()?;
+    let at = script.as_ptr() as usize - block.bytes().as_ptr() as usize + COMMITMENT_PREFIX.len();
+    let (_, wtxids) = ids(block);
+    let leaves = std::iter::once([0; 32]).chain(wtxids.iter().skip(1).map(|wtxid| wtxid.0)).collect();
+    Some((at, sha256d(&[&merkle_root(leaves).root, reserved].concat())))
+}
