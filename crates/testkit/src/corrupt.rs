@@ -100,3 +100,28 @@ pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
 pub fn regtest_paths(root: &Path) -> Datadir {
     Datadir::at(root, Network::Regtest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_as_asked_for_and_undone_by_a_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::create_dir_all(from.join("deep")).unwrap();
+        std::fs::write(from.join("deep/file"), [0u8, 1, 2, 3]).unwrap();
+        copy_dir(&from, &to).unwrap();
+        let file = to.join("deep/file");
+        flip_bit(&file, 3, 7).unwrap();
+        overwrite(&file, 0, &[9]).unwrap();
+        pad(&file, 2).unwrap();
+        assert_eq!(snapshot(&to).unwrap(), [(file.clone(), vec![9, 1, 2, 0x83, 0, 0])]);
+        assert!(flip_bit(&file, 6, 0).is_err());
+        truncate(&file, 1).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), [9]);
+        remove(&file).unwrap();
+        assert!(snapshot(&to).unwrap().is_empty());
+        assert_eq!(snapshot(&from).unwrap().len(), 1);
+    }
+}

@@ -38,7 +38,8 @@ const LAST_BLOCKS: u32 = 6;
 const MAX_INPUTS: u64 = 700;
 const MAX_OUTPUTS: u64 = 3_000;
 
-/// Outputs of the wide transaction: indexes from 16,512 on take three bytes in a chainstate key, and sort otherwise.
+/// Outputs of the wide transaction: indexes from 16,512 on take three bytes in a chainstate key, and sort
+/// otherwise.
 const WIDE_OUTPUTS: u64 = 17_000;
 
 /// Kinds of outputs and how many of 1000 are of each: 85 % of inputs end up with a witness, as on mainnet.
