@@ -10,6 +10,8 @@
 //! for any branch, [`scenario`] has what several tests do, [`datadir`] copies datadirs so that each test has
 //! its own.
 
+#![forbid(unsafe_code)]
+
 pub mod coins;
 pub mod datadir;
 pub mod judge;

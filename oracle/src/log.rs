@@ -89,9 +89,7 @@ mod tests {
             pair("bad-cb-multiple", "")
         );
         assert_eq!(
-            reason(
-                "[error] ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)"
-            ),
+            reason("ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)"),
             pair("bad-cb-amount", "pays too much (actual=2, limit=1)")
         );
         assert_eq!(reason("ConnectBlock something else"), None);

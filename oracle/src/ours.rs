@@ -13,22 +13,25 @@ pub struct Rebuild {
     pub scan: bool,
     /// Last block; nothing for the last one on disk.
     pub stop_at_height: Option<Height>,
+    /// Make many small tables, where the default makes few of a small chain.
+    pub many_tables: bool,
 }
 
 impl Rebuild {
-    /// Rebuilds the chainstate of the datadir `root` in place, with many small tables, on two threads.
+    /// Rebuilds the chainstate of the datadir `root` in place, on two threads.
     ///
     /// # Errors
     /// As [`engine::reindex`].
-    pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Error> {
+    pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Box<Error>> {
+        let default = ReindexOptions::new(root, network);
         let options = ReindexOptions {
             threads: NonZeroUsize::MIN.saturating_add(1),
             scan: self.scan,
             stop_at_height: self.stop_at_height,
-            range_bytes: SMALL_RANGE,
-            ..ReindexOptions::new(root, network)
+            range_bytes: if self.many_tables { SMALL_RANGE } else { default.range_bytes },
+            ..default
         };
-        engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+        engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).map_err(Box::new)
     }
 }
 

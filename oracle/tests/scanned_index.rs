@@ -18,7 +18,7 @@ fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<d
 
     let root = tempfile::tempdir()?;
     chain.write_datadir(root.path(), &Layout { index: false, ..layout.clone() })?;
-    Rebuild { scan: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
+    Rebuild { scan: true, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
     let net_dir = root.path().join("regtest");
     let judge = Judge::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
     assert_eq!(judge.take_events(), [], "there is nothing left to connect");
