@@ -24,7 +24,7 @@ mod tree;
 pub use disk::fs::RealDisk;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Progress, Sink};
-pub use reindex::{ReindexOptions, reindex};
+pub use reindex::{Engine, ReindexOptions, reindex};
 pub use report::{Counts, ReindexReport};
 pub use stages::Stage;
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};

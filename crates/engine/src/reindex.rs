@@ -40,6 +40,26 @@ const BATCHES_PER_WORKER: usize = 2;
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// How spends are matched with coins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// In any order, on all cores; what cannot be proven so is left to the other.
+    Join,
+    /// In order, on one thread, with real coins.
+    Ordered,
+}
+
+impl Engine {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
 /// What to rebuild, from what, into what.
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
@@ -55,6 +75,8 @@ pub struct ReindexOptions {
     pub output: Option<PathBuf>,
     /// Find blocks by scanning their files, and write a new block index.
     pub scan: bool,
+    /// What to begin with: anything but [`Engine::Join`] is for tests and comparisons.
+    pub engine: Engine,
     /// About how many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// The new chainstate's obfuscation key; nothing to draw one from the system.
@@ -72,13 +94,15 @@ impl ReindexOptions {
             stop_at_height: None,
             output: None,
             scan: false,
+            engine: Engine::Join,
             range_bytes: finish::RANGE_BYTES,
             obfuscation_key: None,
         }
     }
 }
 
-/// Rebuilds the chainstate. Until it returns `Ok`, the datadir is as it was.
+/// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step, has either the
+/// old chainstate or the new one, whole.
 ///
 /// `interrupt` may be set from another thread at any time.
 ///
@@ -92,6 +116,7 @@ pub fn reindex(
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
+    machine::sha256_kernel()?;
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
     let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
     let _locks = DatadirLock::take(disk, &datadir, mode)?;
@@ -127,7 +152,10 @@ fn build(
 
     let threads = options.threads.get();
     let run = Run { files: &files, plan: &plan, threads, sink, interrupt };
-    let settled = run.settle(clock)?;
+    let settled = match options.engine {
+        Engine::Join => run.settle(clock)?,
+        Engine::Ordered => run.judge(clock)?,
+    };
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(random, Ok)?;
@@ -145,7 +173,7 @@ fn build(
     if interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let chainstate = target.commit(disk, plan.new_index.as_ref())?;
+    let chainstate = target.commit(disk, plan.new_index.as_ref(), sink)?;
     clock.lap(Stage::Commit);
 
     Ok(ReindexReport {
@@ -156,12 +184,12 @@ fn build(
         txouts: stats.txouts,
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
-        engine: settled.engine,
+        engine: settled.engine.name(),
         threads,
         elapsed: clock.started.elapsed(),
         bound_by: clock.bound_by(threads),
         stages: std::mem::take(&mut clock.stages),
-        sha256_kernel: digest::kernel::Kernel::active().name(),
+        sha256_kernel: machine::sha256_kernel()?,
         peak_memory_bytes: machine::peak_memory_bytes(),
         chainstate,
     })
@@ -171,7 +199,7 @@ fn build(
 struct Settled {
     survivors: Survivors,
     counts: Counts,
-    engine: &'static str,
+    engine: Engine,
 }
 
 /// What the stages that run side by side share.
@@ -195,10 +223,12 @@ impl Run<'_> {
             None if !outcome.coinbases.duplicates(&[]).is_empty() => {}
             None => {
                 if let Ok(survivors) = join.finish() {
-                    return Ok(Settled { survivors, counts: outcome.counts, engine: "join" });
+                    return Ok(Settled { survivors, counts: outcome.counts, engine: Engine::Join });
                 }
             }
         }
+        let why = "something does not fit, or a transaction occurs twice: going through the blocks in order";
+        self.sink.event(Event::Note(why.to_owned()));
         self.judge(clock)
     }
 
@@ -206,8 +236,6 @@ impl Run<'_> {
     fn judge(&self, clock: &mut Clock) -> Result<Settled, Error> {
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Judge));
-        let why = "something does not fit, or a transaction occurs twice: going through the blocks in order";
-        self.sink.event(Event::Note(why.to_owned()));
         let (started, mut told) = (Instant::now(), Instant::now());
         let (coins, counts) = judge::judge(chain, self.files, self.interrupt, |counts| {
             if told.elapsed() >= PROGRESS_EVERY {
@@ -216,7 +244,7 @@ impl Run<'_> {
             }
         })?;
         clock.lap(Stage::Judge);
-        Ok(Settled { survivors: coins.into_survivors(), counts, engine: "ordered" })
+        Ok(Settled { survivors: coins.into_survivors(), counts, engine: Engine::Ordered })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {

@@ -1,10 +1,10 @@
 //! What Core's `gettxoutsetinfo` says, from a chainstate on disk.
 
-use crate::error::Error;
+use crate::{error::Error, machine};
 use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
-    fs::Disk,
+    fs::{Disk, During as _},
     index::read_block_index,
     lock::{DatadirLock, LockMode},
     utxo_stats::stats_of_coins,
@@ -51,7 +51,13 @@ pub struct UtxoStatsReport {
 /// # Errors
 /// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is missing or damaged.
 pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsReport, Error> {
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    machine::sha256_kernel()?;
+    let mut datadir = Datadir::at(&options.datadir, options.network);
+    let chainstate = datadir.chainstate_dir();
+    // A chainstate is enough: what --output has made has no blocks. Without one, say what is wrong with the folder.
+    if !disk.exists(&chainstate).during("look for", &chainstate)? {
+        datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    }
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let dir = datadir.chainstate_dir();
     let reader = ChainstateReader::open(disk, &dir)?;

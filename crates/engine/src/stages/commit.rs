@@ -7,14 +7,18 @@
 
 use crate::{
     error::{Error, ErrorKind},
+    event::{Event, Sink},
     reindex::ReindexOptions,
 };
 use disk::{
     datadir::Datadir,
-    fs::{Disk, During as _, finish_exchange},
+    fs::{Disk, During as _, FileError, finish_exchange},
     index::{BlockIndex, write_block_index},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    cell::Cell,
+    path::{Path, PathBuf},
+};
 
 /// Suffix of the directories we build in.
 const BUILDING: &str = ".peregrine";
@@ -29,19 +33,45 @@ pub struct Target {
 struct Place {
     dir: PathBuf,
     building: PathBuf,
+    /// The new one has the name `dir`. Under the other name is the old one, which must stay until that is on the medium.
+    exchanged: Cell<bool>,
 }
 
 impl Place {
     fn new(dir: PathBuf) -> Self {
         let mut building = dir.clone().into_os_string();
         building.push(BUILDING);
-        Self { dir, building: building.into() }
+        Self { dir, building: building.into(), exchanged: Cell::new(false) }
+    }
+
+    /// Makes the folders above in an output, which must not have the database yet.
+    fn make_room(&self, disk: &dyn Disk) -> Result<(), Error> {
+        // Whatever is wrong with this path, it is not damage to the datadir.
+        let unusable = |error: FileError| {
+            let detail = format!("cannot {}: {}; name another --output", error.action, error.source);
+            Error::new(ErrorKind::Environment, detail).in_file(error.path, None)
+        };
+        if disk.exists(&self.dir).during("look for", &self.dir).map_err(unusable)? {
+            let detail = "the output has one already; name an empty or new directory";
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(&self.dir, None));
+        }
+        let parent = self.dir.parent().unwrap_or(&self.dir);
+        disk.create_dir_all(parent).during("create", parent).map_err(unusable)
     }
 
     /// Ends an exchange that a crash cut short, and removes what was built or replaced before.
     fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
         finish_exchange(disk, &self.dir, &self.building).during("put back", &self.dir)?;
+        if disk.exists(&self.building).during("look for", &self.building)? {
+            self.sync_names(disk)?;
+        }
         remove(disk, &self.building)
+    }
+
+    /// Puts the names on the medium, before what may be the only other chainstate is removed.
+    fn sync_names(&self, disk: &dyn Disk) -> Result<(), Error> {
+        let parent = self.dir.parent().unwrap_or(&self.dir);
+        Ok(disk.sync_dir(parent).during("sync", parent)?)
     }
 
     fn commit(&self, disk: &dyn Disk) -> Result<(), Error> {
@@ -50,10 +80,8 @@ impl Place {
         } else {
             disk.rename(&self.building, &self.dir).during("put the new database in place as", &self.dir)?;
         }
-        if let Some(parent) = self.dir.parent() {
-            disk.sync_dir(parent).during("sync", parent)?;
-        }
-        remove(disk, &self.building)
+        self.exchanged.set(true);
+        self.sync_names(disk)
     }
 }
 
@@ -79,14 +107,7 @@ impl Target {
             index: options.scan.then(|| Place::new(home.index_dir())),
         };
         if options.output.is_some() {
-            for place in target.places() {
-                if disk.exists(&place.dir).during("look for", &place.dir)? {
-                    let detail = "the output has one already; name an empty or new directory";
-                    return Err(Error::new(ErrorKind::Usage, detail).in_file(&place.dir, None));
-                }
-                let parent = place.dir.parent().unwrap_or(&place.dir);
-                disk.create_dir_all(parent).during("create", parent)?;
-            }
+            target.places().try_for_each(|place| place.make_room(disk))?;
         }
         Ok(target)
     }
@@ -105,7 +126,7 @@ impl Target {
 
     /// Removes what this run has built so far: after a failure.
     pub fn discard(&self, disk: &dyn Disk) {
-        for place in self.places() {
+        for place in self.places().filter(|place| !place.exchanged.get()) {
             // The failure is what the user must hear of; the next run removes what stays.
             let _ = remove(disk, &place.building);
         }
@@ -118,15 +139,25 @@ impl Target {
     }
 
     /// Puts everything in place: the index of a scan first, for a chainstate's best block must be in it. Gives the
-    /// chainstate's place.
+    /// chainstate's place. An old database that cannot be removed is told to `sink`: the work is done without.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn commit(&self, disk: &dyn Disk, index: Option<&BlockIndex>) -> Result<PathBuf, Error> {
+    pub fn commit(
+        &self,
+        disk: &dyn Disk,
+        index: Option<&BlockIndex>,
+        sink: &dyn Sink,
+    ) -> Result<PathBuf, Error> {
         if let (Some(place), Some(index)) = (&self.index, index) {
             write_block_index(disk, &place.building, index)?;
         }
         self.places().try_for_each(|place| place.commit(disk))?;
+        for place in self.places() {
+            if let Err(error) = remove(disk, &place.building) {
+                sink.event(Event::Note(format!("the old database stays until the next run: {error}")));
+            }
+        }
         Ok(self.chainstate.dir.clone())
     }
 }

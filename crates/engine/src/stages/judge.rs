@@ -20,7 +20,7 @@ use rules::{
     SpentCoin, Violation, check_block, check_coinbase_amount, check_tx_spends,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockArena, BlockView, Coin, Height, OutPoint, TxIndex, TxView, coin, script};
+use wire::{BlockArena, BlockView, Coin, Height, OutPoint, TxIndex, TxView, Txid, coin, script};
 
 /// Judges the chain and gives the coins after it; `done` is told after each block.
 ///
@@ -88,7 +88,7 @@ impl Judge<'_> {
             let spent =
                 connect_spends(self.params, self.chain, &mut self.coins, &self.hashes, &block, height)
                     .map_err(|violation| verdict(&violation))?;
-            compare_undo(raw, &spent)?;
+            compare_undo(raw, &spent, &self.hashes.txids)?;
         }
         self.counts += Counts::of(&block);
         Ok(())
@@ -191,7 +191,7 @@ fn take_coins(
 }
 
 /// The block is valid: does its undo data say so too?
-fn compare_undo(raw: &RawBlock, spent: &[Vec<OwnedCoin>]) -> Result<(), Error> {
+fn compare_undo(raw: &RawBlock, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Result<(), Error> {
     let (data, _) =
         raw.undo.split_at_checked(raw.undo.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
     let mut arena = UndoArena::default();
@@ -204,10 +204,11 @@ fn compare_undo(raw: &RawBlock, spent: &[Vec<OwnedCoin>]) -> Result<(), Error> {
         let claims = undo.tx_coins(index).into_iter().flatten();
         let coins = coins.iter().map(OwnedCoin::as_coin);
         if !claims.eq(coins) {
-            return Err(raw.undo_error(format!(
+            let detail = format!(
                 "the coins claimed as spent by transaction {} of the block are not those that were made",
                 index + 1
-            )));
+            );
+            return Err(raw.undo_error(detail).in_tx(txids.get(index + 1).copied()));
         }
     }
     Ok(())
