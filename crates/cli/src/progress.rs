@@ -1,5 +1,5 @@
-//! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a block of 2024
-//! has a thousand times the bytes of one of 2009.
+//! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a
+//! block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
 use engine::{Event, Sink, Stage};

@@ -138,7 +138,9 @@ fn check(chain: &Chain, arrival: &Arrival) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 3000, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_chain_gets_the_judges_verdict(chain in chain::any_chain(), arrival in arrival()) {
@@ -163,7 +165,8 @@ proptest! {
     #[test]
     fn each_lie_in_undo_data_is_found(
         chain in chain::valid_chain(), arrival in arrival(),
-        at in any::<prop::sample::Index>(), byte in any::<prop::sample::Index>(), bit in 0u32..8, kind in 0u8..5,
+        at in any::<prop::sample::Index>(), byte in any::<prop::sample::Index>(),
+        bit in 0u32..8, kind in 0u8..5,
     ) {
         let mut claims = claims_of(&chain);
         let spends: Vec<(usize, usize)> = (0..claims.len())

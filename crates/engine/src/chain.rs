@@ -18,7 +18,8 @@ pub struct ChainBlock {
     pub file: FileNo,
     /// Its first byte in the `blk` file, after the record's frame.
     pub data_pos: ByteOffset,
-    /// The first byte of its undo data in the `rev` file, after the record's frame; none for the genesis block.
+    /// The first byte of its undo data in the `rev` file, after the record's frame; none for the genesis
+    /// block.
     pub undo_pos: Option<ByteOffset>,
 }
 
@@ -153,7 +154,8 @@ impl Files<'_> {
         Error::new(kind, format!("cannot read: {source}")).in_file(path, Some(offset))
     }
 
-    /// The length in the frame of the record whose data starts at `pos`; nothing if the frame is not in the window.
+    /// The length in the frame of the record whose data starts at `pos`; nothing if the frame is not in the
+    /// window.
     ///
     /// # Errors
     /// A text if the frame does not start with the network's magic.
@@ -169,7 +171,7 @@ impl Files<'_> {
         let (magic, expected) = ([m0, m1, m2, m3], self.network.magic());
         if magic != expected {
             return Err(format!(
-                "no record starts here: found {magic:02x?}, expected the network's magic {expected:02x?}; the file, \
+                "no record starts here: found {magic:02x?}, expected the magic {expected:02x?}; the file, \
                  xor.dat or the block index is damaged (rerun with --scan to do without the index)"
             ));
         }

@@ -1,4 +1,5 @@
-//! What the engine says while it works. The engine never prints: the caller's [`Sink`] decides what becomes of events.
+//! What the engine says while it works. The engine never prints: the caller's [`Sink`] decides what becomes
+//! of events.
 
 use crate::stages::Stage;
 use std::time::Duration;
@@ -37,7 +38,8 @@ pub struct Progress {
     pub blocks_total: u32,
     /// Bytes of block data done.
     pub bytes: u64,
-    /// Bytes of block data in all, as far as known (the block index holds no lengths: an upper bound that falls).
+    /// Bytes of block data in all, as far as known (the block index holds no lengths: an upper bound that
+    /// falls).
     pub bytes_total: u64,
     /// Time since the stage began.
     pub elapsed: Duration,

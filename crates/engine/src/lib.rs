@@ -1,14 +1,15 @@
 //! Runs a rebuild: from a Bitcoin Core datadir's block files to a chainstate that Bitcoin Core opens.
 //!
-//! [`reindex`] is the whole of it; [`utxo_stats`] looks at a chainstate. The engine never prints: it sends [`Event`]s to
-//! the caller's [`Sink`] and ends with a report or one [`Error`].
+//! [`reindex`] is the whole of it; [`utxo_stats`] looks at a chainstate. The engine never prints: it sends
+//! [`Event`]s to the caller's [`Sink`] and ends with a report or one [`Error`].
 //!
 //! # How the result can be trusted
 //!
-//! Blocks are checked on all cores in any order. What a block spends is first taken from its undo data, a claim nobody
-//! vouches for; [`coins::join`] then proves that each claim equals, byte for byte, the coin that an earlier transaction
-//! made, and that no coin is spent twice. Whatever this fast path cannot prove is not an error yet: [`stages::judge`]
-//! goes through the blocks in order with real coins, as Bitcoin Core does, and its verdict is the one that counts.
+//! Blocks are checked on all cores in any order. What a block spends is first taken from its undo data, a
+//! claim nobody vouches for; [`coins::join`] then proves that each claim equals, byte for byte, the coin that
+//! an earlier transaction made, and that no coin is spent twice. Whatever this fast path cannot prove is not
+//! an error yet: [`stages::judge`] goes through the blocks in order with real coins, as Bitcoin Core does,
+//! and its verdict is the one that counts.
 #![forbid(unsafe_code)]
 
 mod chain;

@@ -22,7 +22,8 @@ pub fn sha256_kernel() -> Result<&'static str, Error> {
     Ok(Kernel::active().name())
 }
 
-/// The most memory the process has had resident so far, in bytes (Linux `VmHWM`); nothing where the system does not say.
+/// The most memory the process has had resident so far, in bytes (Linux `VmHWM`); nothing where the system
+/// does not say.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -34,7 +34,8 @@ use std::{
 };
 use wire::{BlockTime, Height, Network};
 
-/// Batches that may wait between reader and workers, per worker: one is being read while one is being checked.
+/// Batches that may wait between reader and workers, per worker: one is being read while one is being
+/// checked.
 const BATCHES_PER_WORKER: usize = 2;
 
 /// How often progress is told.
@@ -101,8 +102,8 @@ impl ReindexOptions {
     }
 }
 
-/// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step, has either the
-/// old chainstate or the new one, whole.
+/// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
+/// has either the old chainstate or the new one, whole.
 ///
 /// `interrupt` may be set from another thread at any time.
 ///
@@ -273,7 +274,8 @@ impl Run<'_> {
             bytes_done: AtomicU64::new(0),
         };
         let queue = BATCHES_PER_WORKER * self.threads;
-        // As many buffers as can be in flight: queued, being read, being worked on; each batch has two, sometimes more.
+        // As many buffers as can be in flight: queued, being read, being worked on; each batch has two,
+        // sometimes more.
         let pool = Pool::new(2 * (queue + self.threads + 1));
         let (send, batches) = bounded(queue);
         let (done, all_done) = bounded::<()>(0);

@@ -39,7 +39,8 @@ pub struct ReindexReport {
     pub chainstate: PathBuf,
 }
 
-/// What was read and checked. The genesis block counts as a block with one transaction; coinbase inputs do not count.
+/// What was read and checked. The genesis block counts as a block with one transaction; coinbase inputs do
+/// not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Blocks.

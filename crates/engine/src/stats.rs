@@ -49,12 +49,14 @@ pub struct UtxoStatsReport {
 /// Reads the chainstate of a datadir; nothing is written.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is missing or damaged.
+/// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is
+/// missing or damaged.
 pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsReport, Error> {
     machine::sha256_kernel()?;
     let mut datadir = Datadir::at(&options.datadir, options.network);
     let chainstate = datadir.chainstate_dir();
-    // A chainstate is enough: what --output has made has no blocks. Without one, say what is wrong with the folder.
+    // A chainstate is enough: what --output has made has no blocks. Without one, say what is wrong with the
+    // folder.
     if !disk.exists(&chainstate).during("look for", &chainstate)? {
         datadir = Datadir::open(disk, &options.datadir, options.network)?;
     }

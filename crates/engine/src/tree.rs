@@ -1,8 +1,9 @@
 //! The tree of block headers, from the block index or from a scan, and the choice of the chain to rebuild.
 //!
-//! Each header is judged on its branch when it is linked. Chosen is the most-work branch of which every block and its undo data are on disk, without blocks that Core marked as
-//! failed: what `-reindex-chainstate` would end at, but for blocks that were stored and never connected. Those have no
-//! undo data; bitcoind connects them when it next starts.
+//! Each header is judged on its branch when it is linked. Chosen is the most-work branch of which every block
+//! and its undo data are on disk, without blocks that Core marked as failed: what `-reindex-chainstate` would
+//! end at, but for blocks that were stored and never connected. Those have no undo data; bitcoind connects
+//! them when it next starts.
 
 use crate::{
     chain::ChainBlock,
@@ -62,8 +63,8 @@ pub struct Choice {
 }
 
 impl Tree {
-    /// Links blocks to their parents and judges their headers; `now` is for the one rule that knows a clock. Blocks that do not descend from `genesis` are left out; of blocks given twice the
-    /// first one counts.
+    /// Links blocks to their parents and judges their headers; `now` is for the one rule that knows a clock.
+    /// Blocks that do not descend from `genesis` are left out; of blocks given twice the first one counts.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if the genesis block is not among them.
@@ -75,7 +76,8 @@ impl Tree {
         }
         if !index_of.contains_key(&genesis) {
             return Err(Error::damaged(format!(
-                "the genesis block {genesis} is not there: these blocks are of another network, or files are missing"
+                "the genesis block {genesis} is not there: these blocks are of another network, or files are \
+                 missing"
             )));
         }
         let heights = heights(&given, &index_of, genesis);
@@ -117,8 +119,8 @@ impl Tree {
     /// Chooses the branch to rebuild, up to `stop_at`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not (a
-    /// pruned node, lost files); [`ErrorKind::Usage`] if `stop_at` is above the tip.
+    /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
+    /// (a pruned node, lost files); [`ErrorKind::Usage`] if `stop_at` is above the tip.
     pub fn choose(&self, stop_at: Option<Height>) -> Result<Choice, Error> {
         let (best, tip) = self.most_work(|linked| linked.connected).ok_or_else(|| {
             Error::damaged(
@@ -187,9 +189,9 @@ impl Tree {
                 let what =
                     if linked.node.data.is_none() { "the block" } else { "the undo data of the block" };
                 Error::damaged(format!(
-                    "{what} is not on disk, but blocks above it are: this is a pruned node or files are missing; a \
-                     chainstate can only be rebuilt from all blocks and undo data (restore the files, or let bitcoind \
-                     -reindex fetch the blocks again)"
+                    "{what} is not on disk, but blocks above it are: this is a pruned node or files are missing; \
+                     a chainstate can only be rebuilt from all blocks and undo data (restore the files, or let \
+                     bitcoind -reindex fetch the blocks again)"
                 ))
             }
         };
@@ -197,8 +199,8 @@ impl Tree {
     }
 }
 
-/// The branch below a new block. Rules ask for ancestors from the parent downwards, so the last answer is where the walk
-/// to the next one starts.
+/// The branch below a new block. Rules ask for ancestors from the parent downwards, so the last answer is
+/// where the walk to the next one starts.
 struct Branch<'a> {
     nodes: &'a [Linked],
     parent: u32,

@@ -1,9 +1,9 @@
 //! Blocks and transactions as views of their bytes.
 //!
-//! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output lies; the views
-//! then read fields straight from the block's bytes. The arena's vectors are reused from block to block, so parsing does
-//! not allocate once they have grown. Strictness is Core's `UnserializeTransaction` and `ReadCompactSize`, plus: the
-//! block must end where its last transaction does.
+//! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output
+//! lies; the views then read fields straight from the block's bytes. The arena's vectors are reused from
+//! block to block, so parsing does not allocate once they have grown. Strictness is Core's
+//! `UnserializeTransaction` and `ReadCompactSize`, plus: the block must end where its last transaction does.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -406,8 +406,8 @@ impl<'a> OutputView<'a> {
     }
 }
 
-// Spans are made by the walk and lie within the bytes it walked, so these never fall back to their defaults; written
-// without indexing, no mistake of ours here could become a panic on hostile bytes.
+// Spans are made by the walk and lie within the bytes it walked, so these never fall back to their defaults;
+// written without indexing, no mistake of ours here could become a panic on hostile bytes.
 
 #[inline]
 fn slice(bytes: &[u8], start: u32, end: u32) -> &[u8] {

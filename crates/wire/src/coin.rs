@@ -1,6 +1,7 @@
 //! The compressed coin: how undo data and the chainstate hold a coin, and how we hold it everywhere.
 //!
-//! Written by Core's `Coin::Serialize`, `TxInUndoFormatter`, `TxOutCompression` (`coins.h`, `undo.h`, `compressor.h`).
+//! Written by Core's `Coin::Serialize`, `TxInUndoFormatter`, `TxOutCompression` (`coins.h`, `undo.h`,
+//! `compressor.h`).
 //!
 //! ```text
 //! chainstate key    'C' | txid 32 | VARINT(vout)
@@ -14,8 +15,8 @@
 //!                   VARINT(length + 6) | script        any other
 //! ```
 //!
-//! Core gives each output exactly one such form, so two coins are equal if and only if their codes and their `out` bytes
-//! are. Comparing a claim from undo data with the coin that was created is comparing bytes.
+//! Core gives each output exactly one such form, so two coins are equal if and only if their codes and their
+//! `out` bytes are. Comparing a claim from undo data with the coin that was created is comparing bytes.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -51,7 +52,8 @@ pub enum CoinError {
     /// The x coordinate is of no point on the curve.
     #[error("compressed public key is not on the curve")]
     NotOnCurve,
-    /// An undo entry without a height: written before Core 0.15, which kept it only for a transaction's last spend.
+    /// An undo entry without a height: written before Core 0.15, which kept it only for a transaction's last
+    /// spend.
     #[error("undo entry has no height (written by Bitcoin Core before 0.15)")]
     NoHeight,
     /// The key of a chainstate row is not a coin's.
@@ -59,7 +61,8 @@ pub enum CoinError {
     Key,
 }
 
-/// A compressed coin: where its height and coinbase flag are one number and its output is Core's compressed bytes.
+/// A compressed coin: where its height and coinbase flag are one number and its output is Core's compressed
+/// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Coin<'a> {
     /// height * 2 + coinbase.
@@ -72,7 +75,8 @@ impl<'a> Coin<'a> {
     /// The code of a coin made at `height`.
     ///
     /// # Panics
-    /// Never for heights below 2^31, which no chain of ours reaches: they come from [`Coin`] codes or block counts.
+    /// Never for heights below 2^31, which no chain of ours reaches: they come from [`Coin`] codes or block
+    /// counts.
     #[must_use]
     pub const fn code_of(height: Height, is_coinbase: bool) -> u32 {
         height.0 << 1 | is_coinbase as u32
@@ -148,8 +152,8 @@ impl<'a> Coin<'a> {
         Ok((Sats(amount), script))
     }
 
-    /// Appends what `hash_serialized_3` and MuHash take of a coin (Core `kernel/coinstats.cpp` `TxOutSer`): outpoint,
-    /// code as u32, amount as i64, script with its CompactSize length.
+    /// Appends what `hash_serialized_3` and MuHash take of a coin (Core `kernel/coinstats.cpp` `TxOutSer`):
+    /// outpoint, code as u32, amount as i64, script with its CompactSize length.
     ///
     /// # Errors
     /// [`CoinError`] if `out` is not one compressed output.
@@ -182,7 +186,8 @@ pub enum CompressedScript<'a> {
     P2pkh(&'a [u8; 20]),
     /// `HASH160 <hash> EQUAL`
     P2sh(&'a [u8; 20]),
-    /// `<key> CHECKSIG`; `tag` 2 or 3: a compressed key's first byte; 4 or 5: an uncompressed key, 2 + parity of y.
+    /// `<key> CHECKSIG`; `tag` 2 or 3: a compressed key's first byte; 4 or 5: an uncompressed key, 2 + parity
+    /// of y.
     P2pk {
         /// 2..=5.
         tag: u8,
@@ -278,8 +283,8 @@ fn array<'a, const N: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; N], Coi
     bytes.first_chunk().ok_or(CoinError::Wire(WireError::Truncated { at, needed: N }))
 }
 
-/// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must be in money range or at least not
-/// negative: the rules have seen to that before a coin is made.
+/// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must be in money range or at
+/// least not negative: the rules have seen to that before a coin is made.
 #[inline]
 pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
     write_var_int(out, compress_amount(amount.0 as u64));
@@ -362,8 +367,9 @@ pub fn read_chainstate_key(key: &[u8]) -> Result<OutPoint, CoinError> {
     Ok(OutPoint { txid, vout })
 }
 
-/// Compares two outpoints as the chainstate sorts their keys: by txid bytes, then by the *bytes* of VARINT(vout). From
-/// 16512 on that is not numeric order: VARINT(16511) is `ff 7f`, VARINT(16512) is `80 80 00`.
+/// Compares two outpoints as the chainstate sorts their keys: by txid bytes, then by the *bytes* of
+/// VARINT(vout). From 16512 on that is not numeric order: VARINT(16511) is `ff 7f`, VARINT(16512) is `80 80
+/// 00`.
 #[must_use]
 pub fn chainstate_key_order(a: &OutPoint, b: &OutPoint) -> Ordering {
     a.txid.cmp(&b.txid).then_with(|| var_int_sort_key(a.vout).cmp(&var_int_sort_key(b.vout)))

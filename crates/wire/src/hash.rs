@@ -1,4 +1,5 @@
-//! Hashes as identifiers. Bytes are kept in internal order (as hashed and stored); text is reversed, as Core prints.
+//! Hashes as identifiers. Bytes are kept in internal order (as hashed and stored); text is reversed, as Core
+//! prints.
 
 use std::{fmt, str::FromStr};
 
@@ -65,8 +66,8 @@ fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
 
 /// Where a coin is made: output `vout` of transaction `txid` (Core `COutPoint`).
 ///
-/// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >= 16512`:
-/// see [`crate::coin::chainstate_key_order`].
+/// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >=
+/// 16512`: see [`crate::coin::chainstate_key_order`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OutPoint {
     /// The transaction that makes the coin.

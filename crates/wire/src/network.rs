@@ -1,7 +1,7 @@
 //! The networks a chain can belong to: Core's `-chain` names, message magics and datadir folders.
 //!
-//! Here rather than in `disk`, because the rules differ by network too. Numbers from Core `kernel/chainparams.cpp`,
-//! names from `util/chaintype.cpp`, folders from `chainparamsbase.cpp`.
+//! Here rather than in `disk`, because the rules differ by network too. Numbers from Core
+//! `kernel/chainparams.cpp`, names from `util/chaintype.cpp`, folders from `chainparamsbase.cpp`.
 
 use std::{fmt, str::FromStr};
 

@@ -1,14 +1,15 @@
 //! A cursor over hostile bytes, with Core's two variable-length integers.
 //!
-//! CompactSize (protocol; `serialize.h` `ReadCompactSize`): `< 0xfd` one byte; `fd` u16; `fe` u32; `ff` u64, little-endian,
-//! each only where the shorter form does not do. VARINT (databases and undo; `serialize.h` `ReadVarInt`): base 128, most
-//! significant group first, bit 7 set on all but the last byte, one subtracted per continuation so that each number has
-//! exactly one form.
+//! CompactSize (protocol; `serialize.h` `ReadCompactSize`): `< 0xfd` one byte; `fd` u16; `fe` u32; `ff` u64,
+//! little-endian, each only where the shorter form does not do. VARINT (databases and undo; `serialize.h`
+//! `ReadVarInt`): base 128, most significant group first, bit 7 set on all but the last byte, one subtracted
+//! per continuation so that each number has exactly one form.
 
 /// The largest length or count Core reads (`MAX_SIZE`).
 pub const MAX_SIZE: u64 = 0x0200_0000;
 
-/// Why bytes are not what they should be, and where. Offsets are from the start of the bytes given to the reader.
+/// Why bytes are not what they should be, and where. Offsets are from the start of the bytes given to the
+/// reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

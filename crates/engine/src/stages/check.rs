@@ -1,8 +1,9 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
-//! A worker takes a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids and wtxids
-//! in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the join. Spent coins come
-//! from undo data, whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
+//! A worker takes a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids
+//! and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
+//! join. Spent coins come from undo data, whose claims nobody vouches for yet: a rule that fails on them is a
+//! suspicion, not a verdict.
 
 use crate::{
     chain::{Chain, Files},
@@ -40,8 +41,8 @@ pub enum Fault {
     Suspect,
 }
 
-/// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the outcome does
-/// not depend on which worker was faster.
+/// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the
+/// outcome does not depend on which worker was faster.
 #[derive(Debug)]
 pub struct Faults {
     bound: AtomicU32,
@@ -255,8 +256,8 @@ impl Worker<'_> {
     }
 }
 
-/// Whether the coinbase's coins were made again, before anyone spent them, by a later block of this chain. A chain that ends
-/// between such pairs keeps all coins: a repeated coinbase in it is then the judge's matter.
+/// Whether the coinbase's coins were made again, before anyone spent them, by a later block of this chain. A
+/// chain that ends between such pairs keeps all coins: a repeated coinbase in it is then the judge's matter.
 fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
     params.is_overwritten_coinbase(height, &chain.block(height).hash)
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())

@@ -1,9 +1,10 @@
-//! Stage commit, and what must be so before anything is written: where the new chainstate is built, and how it takes the
-//! old one's place.
+//! Stage commit, and what must be so before anything is written: where the new chainstate is built, and how
+//! it takes the old one's place.
 //!
-//! The new chainstate is built beside the old one, under a name that Core does not know, and takes its place by one
-//! atomic exchange of names; then the old one, now under our name, is removed. A crash at any point leaves either the
-//! old or the new one in place; what is left over under our name is removed by the next run.
+//! The new chainstate is built beside the old one, under a name that Core does not know, and takes its place
+//! by one atomic exchange of names; then the old one, now under our name, is removed. A crash at any point
+//! leaves either the old or the new one in place; what is left over under our name is removed by the next
+//! run.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -33,7 +34,8 @@ pub struct Target {
 struct Place {
     dir: PathBuf,
     building: PathBuf,
-    /// The new one has the name `dir`. Under the other name is the old one, which must stay until that is on the medium.
+    /// The new one has the name `dir`. Under the other name is the old one, which must stay until that is on
+    /// the medium.
     exchanged: Cell<bool>,
 }
 
@@ -48,8 +50,9 @@ impl Place {
     fn make_room(&self, disk: &dyn Disk) -> Result<(), Error> {
         // Whatever is wrong with this path, it is not damage to the datadir.
         let unusable = |error: FileError| {
-            let detail = format!("cannot {}: {}; name another --output", error.action, error.source);
-            Error::new(ErrorKind::Environment, detail).in_file(error.path, None)
+            let error = Error::from(error);
+            let detail = format!("{}; or name another --output", error.detail);
+            Error { kind: ErrorKind::Environment, detail, ..error }
         };
         if disk.exists(&self.dir).during("look for", &self.dir).map_err(unusable)? {
             let detail = "the output has one already; name an empty or new directory";
@@ -138,8 +141,9 @@ impl Target {
         &self.chainstate.building
     }
 
-    /// Puts everything in place: the index of a scan first, for a chainstate's best block must be in it. Gives the
-    /// chainstate's place. An old database that cannot be removed is told to `sink`: the work is done without.
+    /// Puts everything in place: the index of a scan first, for a chainstate's best block must be in it.
+    /// Gives the chainstate's place. An old database that cannot be removed is told to `sink`: the work is
+    /// done without.
     ///
     /// # Errors
     /// What the file system says.

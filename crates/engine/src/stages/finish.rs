@@ -1,8 +1,9 @@
-//! Stages finish and prove: the coins left over become the new chainstate, hashed on the way, and are read back.
+//! Stages finish and prove: the coins left over become the new chainstate, hashed on the way, and are read
+//! back.
 //!
-//! Shards are grouped to ranges of about a table's size. Threads take ranges in order: each sorts its shards and writes
-//! its own tables, while this thread hashes the ranges' coins in order. Which tables there are depends on the coins and
-//! the obfuscation key only.
+//! Shards are grouped to ranges of about a table's size. Threads take ranges in order: each sorts its shards
+//! and writes its own tables, while this thread hashes the ranges' coins in order. Which tables there are
+//! depends on the coins and the obfuscation key only.
 
 use crate::{
     chain::Chain,
@@ -28,7 +29,8 @@ use std::{
 };
 use wire::{Height, Sats};
 
-/// Rows of about so many bytes go into one range: Core's tables have at most 32 MiB, and index and filter take some.
+/// Rows of about so many bytes go into one range: Core's tables have at most 32 MiB, and index and filter
+/// take some.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
 /// What is written, and how.

@@ -18,8 +18,8 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// Hashes header, undo data (with the previous block's hash in front, Core `BlockManager::WriteBlockUndo`) and
-    /// transactions.
+    /// Hashes header, undo data (with the previous block's hash in front, Core
+    /// `BlockManager::WriteBlockUndo`) and transactions.
     pub fn of_block(&mut self, block: &BlockView<'_>, undo_data: &[u8]) {
         let header = block.header().to_bytes();
         let any_witness = block.txs().any(|tx| tx.has_witness());

@@ -1,8 +1,8 @@
 //! The judge: blocks in order, one thread, real coins, as Bitcoin Core connects them (ADR 2).
 //!
-//! Called when the fast path could not prove the chain. Its verdict counts: the first invalid block with the first broken
-//! rule in Core's order; or the first undo record that claims a coin which is not so; or that nothing is wrong, and then
-//! its coins are the UTXO set.
+//! Called when the fast path could not prove the chain. Its verdict counts: the first invalid block with the
+//! first broken rule in Core's order; or the first undo record that claims a coin which is not so; or that
+//! nothing is wrong, and then its coins are the UTXO set.
 
 use crate::{
     chain::{Chain, Files},

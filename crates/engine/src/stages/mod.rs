@@ -10,7 +10,8 @@
 //! | prove | the new chainstate on disk | the same hash, from the bytes read back |
 //! | commit | the proven chainstate | the datadir with it in place |
 //!
-//! When check or settle finds something that the chain may be guilty of, [`judge`] goes through the blocks in order.
+//! When check or settle finds something that the chain may be guilty of, [`judge`] goes through the blocks in
+//! order.
 
 pub mod check;
 pub mod commit;

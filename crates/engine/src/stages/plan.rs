@@ -1,7 +1,8 @@
 //! Stage plan: everything that can be refused before a block is read.
 //!
-//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, chooses the chain,
-//! judges its headers, and sees that the files it needs are there and reach as far as the index says.
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, chooses
+//! the chain, judges its headers, and sees that the files it needs are there and reach as far as the index
+//! says.
 
 use crate::{
     chain::{Chain, Files},
@@ -28,8 +29,8 @@ pub struct Plan {
     pub new_index: Option<BlockIndex>,
 }
 
-/// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock; Core asks it
-/// of blocks it finds by a scan, not of those in its index.
+/// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
+/// Core asks it of blocks it finds by a scan, not of those in its index.
 ///
 /// # Errors
 /// As the module says: damaged or missing index, files or blocks; a chain whose headers break a rule.
@@ -139,7 +140,8 @@ fn median_times(choice: &Choice) -> Vec<BlockTime> {
     (0..times.len()).map(|index| rules::median_time_past(last_of(index).unwrap_or_default())).collect()
 }
 
-/// Sees that each file is there and reaches to where its last block starts; gives the bytes to be read, about.
+/// Sees that each file is there and reaches to where its last block starts; gives the bytes to be read,
+/// about.
 fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
     let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
@@ -147,8 +149,8 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
         let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
-                "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is truncated or the \
-                 index is of other files (rerun with --scan to do without the index)"
+                "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is \
+                 truncated or the index is of other files (rerun with --scan to do without the index)"
             ))
             .at_block(height, chain.block(height).hash)
             .in_file(path, Some(pos))

@@ -1,9 +1,10 @@
 //! Stage read: blocks and their undo data, in file order, in large sequential reads.
 //!
-//! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is taken from
-//! its own frame (`magic 4 | length 4`, before the position the index gives) and checked against the window that was
-//! read, the file's end and the largest block. Bytes stay obfuscated: taking the XOR off is left to the workers, who
-//! then have them in cache. Buffers come from a pool, so that the kernel does not hand out fresh zeroed pages for each.
+//! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is
+//! taken from its own frame (`magic 4 | length 4`, before the position the index gives) and checked against
+//! the window that was read, the file's end and the largest block. Bytes stay obfuscated: taking the XOR off
+//! is left to the workers, who then have them in cache. Buffers come from a pool, so that the kernel does not
+//! hand out fresh zeroed pages for each.
 
 use crate::{
     chain::{Chain, Files},
@@ -15,8 +16,9 @@ use rules::Violation;
 use std::{ops::Range, path::PathBuf};
 use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
 
-/// How much of a block file is read at once, in bytes: large enough for sequential speed on a spinning disk, small enough
-/// for several in flight. At least twice the largest record, so that a window always holds a whole one.
+/// How much of a block file is read at once, in bytes: large enough for sequential speed on a spinning disk,
+/// small enough for several in flight. At least twice the largest record, so that a window always holds a
+/// whole one.
 pub const WINDOW_BYTES: usize = 8 << 20;
 
 /// No block's serialisation is longer (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
@@ -136,7 +138,8 @@ impl<'a> FileReader<'a> {
     pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
         let Some(&first) = self.pending.first() else { return Ok(None) };
         let start = self.chain.block(first).data_pos.0 - FRAME_LEN as u64;
-        // The file's end, or a little beyond the start of its last block: files are allocated in 16 MiB steps of zeros.
+        // The file's end, or a little beyond the start of its last block: files are allocated in 16 MiB steps
+        // of zeros.
         let last = self.pending.last().map_or(start, |&last| self.chain.block(last).data_pos.0);
         let end = self.blk_len.min(last + MAX_BLOCK_BYTES as u64).min(start + WINDOW_BYTES as u64);
         let mut bytes = self.pool.buffer(end.saturating_sub(start) as usize);
@@ -150,13 +153,14 @@ impl<'a> FileReader<'a> {
             let Some(len) = self.files.frame_len(&batch.blocks, pos).map_err(place)? else { break };
             if len > MAX_BLOCK_BYTES {
                 return Err(place(format!(
-                    "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is damaged"
+                    "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
+                     damaged, restore it"
                 )));
             }
             if pos + len as u64 > self.blk_len {
                 return Err(place(format!(
-                    "the block of {len} bytes runs beyond the end of the file ({} bytes); the file is truncated, \
-                     restore it or fetch the blocks again",
+                    "the block of {len} bytes runs beyond the end of the file ({} bytes); the file is \
+                     truncated, restore it or fetch the blocks again",
                     self.blk_len
                 )));
             }
@@ -220,8 +224,8 @@ impl<'a> FileReader<'a> {
         };
         if end > rev_len {
             return Err(place(format!(
-                "the undo record runs beyond the end of the file ({rev_len} bytes); the file is damaged, run bitcoind \
-                 -reindex or restore the file"
+                "the undo record runs beyond the end of the file ({rev_len} bytes); the file is damaged, \
+                 run bitcoind -reindex or restore the file"
             )));
         }
         let have = window.bytes.len();
