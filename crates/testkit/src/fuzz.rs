@@ -29,8 +29,8 @@ pub const MAX_INPUT: usize = 64 << 10;
 pub struct Target {
     /// Its name: the folder of its corpus, and what `fuzz/run` takes.
     pub name: &'static str,
-    /// Panics if something is wrong.
-    pub body: fn(&[u8]),
+    /// Panics if something is wrong. Returns whether the bytes were taken for what they claim to be.
+    pub body: fn(&[u8]) -> bool,
     /// Inputs to begin with: real ones, so that mutations get past the first check.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
@@ -65,6 +65,8 @@ pub fn target(name: &str) -> Option<&'static Target> {
 pub struct Hunt {
     /// Inputs tried.
     pub inputs: u64,
+    /// Those that were taken for what they claim to be: damage that passed all checks but did no harm.
+    pub accepted: u64,
     /// The input at which the body panicked, if it did; the hunt ended there.
     pub failure: Option<Vec<u8>>,
 }
@@ -77,18 +79,19 @@ pub fn hunt(target: &Target, seed: u64, time: Duration) -> Hunt {
     let mut seeds = (target.seeds)();
     seeds.iter_mut().for_each(|bytes| bytes.truncate(MAX_INPUT));
     let mut rng = Rng::new(seed, target.name);
-    let mut inputs = 0;
+    let (mut inputs, mut accepted) = (0, 0);
     while inputs < seeds.len() as u64 || started.elapsed() < time {
         let input = match seeds.get(inputs as usize) {
             Some(seed) => seed.clone(),
             None => mutate(&seeds, &mut rng),
         };
         inputs += 1;
-        if catch_unwind(AssertUnwindSafe(|| (target.body)(&input))).is_err() {
-            return Hunt { inputs, failure: Some(input) };
+        match catch_unwind(AssertUnwindSafe(|| (target.body)(&input))) {
+            Ok(fine) => accepted += u64::from(fine),
+            Err(_) => return Hunt { inputs, accepted, failure: Some(input) },
         }
     }
-    Hunt { inputs, failure: None }
+    Hunt { inputs, accepted, failure: None }
 }
 
 /// A seed with one to eight changes; now and then nothing but noise.
@@ -116,7 +119,8 @@ fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
             }
             5 => {
                 // Numbers at which sizes, counts and their encodings change their ways.
-                let edges = [0u64, 1, 0x7f, 0x80, 0xfc, 0xfd, 0xff, 0xffff, 0x1_0000, 0x0200_0000, 0xffff_ffff];
+                let edges =
+                    [0u64, 1, 0x7f, 0x80, 0xfc, 0xfd, 0xff, 0xffff, 0x1_0000, 0x0200_0000, 0xffff_ffff];
                 let number = edges[rng.below(edges.len() as u64) as usize].wrapping_sub(rng.below(2));
                 let width = 1 << rng.below(4);
                 let end = (at + width).min(len);

@@ -10,6 +10,8 @@ pub mod chain;
 pub mod corrupt;
 pub mod data;
 pub mod datadir;
+pub mod fault;
+pub mod fuzz;
 pub mod generate;
 pub mod keys;
 pub mod make;

@@ -20,9 +20,9 @@ use disk::{
 use std::path::Path;
 
 /// Undo data is the same when it is written again, but for the versions, which Core writes as 0.
-pub fn undo(bytes: &[u8]) {
+pub fn undo(bytes: &[u8]) -> bool {
     let mut arena = UndoArena::default();
-    let Ok(view) = UndoView::parse(bytes, &mut arena) else { return };
+    let Ok(view) = UndoView::parse(bytes, &mut arena) else { return false };
     view.coins().for_each(|coin| check_coin(&coin));
     let by_tx: Vec<_> = view.txs().collect();
     assert_eq!(by_tx.len(), view.tx_count());
@@ -33,15 +33,17 @@ pub fn undo(bytes: &[u8]) {
     let read = UndoView::parse(&again, &mut arena).expect("what was written can be read");
     assert!(read.coins().eq(view.coins()));
     assert!(again.len() <= bytes.len());
+    true
 }
 
 /// Entries and file infos are the same when they are written again, but for an entry's version.
-pub fn index_rows(bytes: &[u8]) {
+pub fn index_rows(bytes: &[u8]) -> bool {
     let mut again = Vec::new();
-    if let Ok(entry) = IndexEntry::decode(bytes) {
+    let (entry, info) = (IndexEntry::decode(bytes), FileInfo::decode(bytes));
+    if let Ok(entry) = &entry {
         assert_eq!(entry.hash, entry.header.hash());
         entry.encode(&mut again);
-        assert_eq!(IndexEntry::decode(&again), Ok(entry));
+        assert_eq!(IndexEntry::decode(&again).as_ref(), Ok(entry));
         let behind_version = |row: &[u8]| {
             let mut reader = Reader::new(row);
             reader.var_int().expect("it has been decoded a moment ago");
@@ -49,30 +51,32 @@ pub fn index_rows(bytes: &[u8]) {
         };
         assert_eq!(behind_version(&again), behind_version(bytes));
     }
-    if let Ok(info) = FileInfo::decode(bytes) {
+    if let Ok(info) = &info {
         again.clear();
         info.encode(&mut again);
         assert_eq!(again, bytes);
     }
+    entry.is_ok() || info.is_ok()
 }
 
 const DIR: &str = "database";
 
 /// A log as it is, and with its checksums set right.
-pub fn leveldb_log(bytes: &[u8]) {
-    let manifest = reseal::log_record(&[&b"\x01\x1aleveldb.BytewiseComparator"[..], &[2, 3, 3, 4, 4, 0]].concat());
-    both(bytes, reseal::log, |log| walk(database(manifest.clone()).with(in_dir("000003.log"), log)));
+pub fn leveldb_log(bytes: &[u8]) -> bool {
+    let manifest =
+        reseal::log_record(&[&b"\x01\x1aleveldb.BytewiseComparator"[..], &[2, 3, 3, 4, 4, 0]].concat());
+    both(bytes, reseal::log, |log| walk(database(manifest.clone()).with(in_dir("000003.log"), log)))
 }
 
 /// A MANIFEST beside the tables of a real database.
-pub fn leveldb_manifest(bytes: &[u8]) {
+pub fn leveldb_manifest(bytes: &[u8]) -> bool {
     both(bytes, reseal::log, |manifest| {
-        walk(DATABASE.tables().fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), bytes)));
-    });
+        walk(DATABASE.tables().fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), bytes)))
+    })
 }
 
 /// A table that a MANIFEST says to have all keys.
-pub fn leveldb_table(bytes: &[u8]) {
+pub fn leveldb_table(bytes: &[u8]) -> bool {
     let mut edit = b"\x01\x1aleveldb.BytewiseComparator\x02\x03\x03\x06\x04\xff\x01\x07\x02\x05".to_vec();
     let mut size = bytes.len();
     while size >= 0x80 {
@@ -82,7 +86,7 @@ pub fn leveldb_table(bytes: &[u8]) {
     edit.push(size as u8);
     edit.extend([8].into_iter().chain([0xff; 8]).chain([48]).chain([0xff; 40]).chain([0; 8]));
     let manifest = reseal::log_record(&edit);
-    both(bytes, reseal::table, |table| walk(database(manifest.clone()).with(in_dir("000005.ldb"), table)));
+    both(bytes, reseal::table, |table| walk(database(manifest.clone()).with(in_dir("000005.ldb"), table)))
 }
 
 fn in_dir(name: &str) -> String {
@@ -95,18 +99,16 @@ fn database(manifest: Vec<u8>) -> MemoryDisk {
         .with(in_dir("MANIFEST-000002"), manifest)
 }
 
-fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>)) {
-    read(bytes.to_vec());
+fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>) -> bool) -> bool {
+    let fine = read(bytes.to_vec());
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);
-    if sealed != bytes {
-        read(sealed);
-    }
+    if sealed == bytes { fine } else { read(sealed) }
 }
 
 /// Rows come in ascending order, whatever the files say; looking them up one by one does no harm.
-fn walk(disk: MemoryDisk) {
-    let Ok(database) = Database::open(&disk, Path::new(DIR)) else { return };
+fn walk(disk: MemoryDisk) -> bool {
+    let Ok(database) = Database::open(&disk, Path::new(DIR)) else { return false };
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
     if let Ok(mut rows) = database.cursor() {
@@ -126,12 +128,13 @@ fn walk(disk: MemoryDisk) {
             assert!(rows.key() >= key);
         }
     }
+    last.is_some()
 }
 
 /// Block and undo files are searched as a plain loop over all bytes does, and undo data is given to no wrong
 /// block.
-pub fn scan(bytes: &[u8]) {
-    let Some(BlockFiles { key, blk, rev }) = BlockFiles::split(bytes) else { return };
+pub fn scan(bytes: &[u8]) -> bool {
+    let Some(BlockFiles { key, blk, rev }) = BlockFiles::split(bytes) else { return false };
     let obfuscation = Obfuscation::from_key(key);
     let datadir = Datadir::at(Path::new(""), Network::Regtest);
     let file = FileNo(0);
@@ -142,8 +145,8 @@ pub fn scan(bytes: &[u8]) {
 
     let path = datadir.blk_path(file);
     let open = disk.open(&path).expect("the file is there");
-    let mut scanner =
-        BlockScanner::new(open.as_ref(), &path, Network::Regtest.magic(), obfuscation).expect("memory can be read");
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, Network::Regtest.magic(), obfuscation)
+        .expect("memory can be read");
     let mut found = Vec::new();
     while let Some(record) = scanner.next_record().expect("memory can be read") {
         found.push((record.data_pos, record.size));
@@ -159,6 +162,7 @@ pub fn scan(bytes: &[u8]) {
         let (data, rest) = rev[at as usize..].split_at(size as usize);
         assert_eq!(rest[..32], disk::undo::checksum(&block.header.prev, data));
     }
+    !found.is_empty()
 }
 
 /// Core's `LoadExternalBlockFile`, as `blk` describes it.

@@ -1,6 +1,6 @@
 //! The target over `rules`: the fused passes and the table agree on any block with any undo data.
 
-use super::samples::BlockAndUndo;
+use super::samples::{BlockAndUndo, MEDIAN_TIMES};
 use crate::block::COMMITMENT_PREFIX;
 use digest::sha256::{Message, sha256d, sha256d_many};
 use disk::undo::{UndoArena, UndoView};
@@ -8,20 +8,13 @@ use rules::{
     BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::judge_block, check_block,
     check_block_spends, merkle::merkle_root, spend::judge_block_spends,
 };
-use std::sync::LazyLock;
-use wire::{BlockArena, BlockTime, BlockView, Height, Network, Txid, Wtxid};
-
-/// Heights are taken modulo this.
-const HEIGHTS: u32 = 1 << 12;
-
-static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> =
-    LazyLock::new(|| (0..HEIGHTS).map(|height| BlockTime(1_296_688_602 + 600 * height)).collect());
+use wire::{BlockArena, BlockView, Height, Network, Txid, Wtxid};
 
 /// Merkle root and witness commitment are set right first, or hardly a mutation would get past them.
-pub fn block_and_undo(bytes: &[u8]) {
-    let Some(BlockAndUndo { height, block, undo }) = BlockAndUndo::split(bytes) else { return };
-    let height = Height(1 + height % (HEIGHTS - 1));
-    let Some(bytes) = commit(block) else { return };
+pub fn block_and_undo(bytes: &[u8]) -> bool {
+    let Some(BlockAndUndo { height, block, undo }) = BlockAndUndo::split(bytes) else { return false };
+    let height = Height(1 + height % (MEDIAN_TIMES.len() as u32 - 1));
+    let Some(bytes) = commit(block) else { return false };
     let mut arena = BlockArena::default();
     let block = arena.parse(&bytes).expect("commitments have fixed lengths");
     let (txids, wtxids) = ids(&block);
@@ -37,12 +30,12 @@ pub fn block_and_undo(bytes: &[u8]) {
     let sums = check_block(&context);
     let judged = judge_block(&context);
     assert_eq!(sums.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
-    let Ok(sums) = sums else { return };
+    let Ok(sums) = sums else { return false };
 
     let mut undo_arena = UndoArena::default();
-    let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return };
+    let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return false };
     let coins: Result<Vec<_>, _> = undo.coins().map(|coin| SpentCoin::from_coin(&coin)).collect();
-    let Ok(coins) = coins else { return };
+    let Ok(coins) = coins else { return false };
     let context = BlockSpendContext {
         params,
         height,
@@ -54,6 +47,7 @@ pub fn block_and_undo(bytes: &[u8]) {
     };
     let (totals, judged) = (check_block_spends(&context), judge_block_spends(&context));
     assert_eq!(totals.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
+    totals.is_ok()
 }
 
 fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {

@@ -10,9 +10,10 @@ use disk::{
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
     undo::{self, UndoArena, UndoView},
 };
+use rules::median_time_past;
 use std::{path::Path, sync::LazyLock};
 use wire::{
-    BlockArena, ByteOffset, Coin, FileNo, Height, Network, OutPoint, Sats, Txid,
+    BlockArena, BlockTime, ByteOffset, Coin, FileNo, Height, Network, OutPoint, Sats, Txid,
     coin::{compress_output, write_chainstate_key},
     read::write_var_int,
 };
@@ -20,6 +21,12 @@ use wire::{
 /// Coinbases mature after 100 blocks, so the interesting ones come later.
 static CHAIN: LazyLock<Chain> =
     LazyLock::new(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(1, 400_000) }));
+
+/// Of each block of the chain, by height.
+pub static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> = LazyLock::new(|| {
+    let times: Vec<BlockTime> = CHAIN.main().map(|block| block.header.time).collect();
+    (1..=times.len()).map(|end| median_time_past(&times[end.saturating_sub(11)..end])).collect()
+});
 
 /// The genesis block and the last few that spend something.
 fn some_blocks() -> impl Iterator<Item = &'static GeneratedBlock> {
@@ -129,7 +136,8 @@ pub fn block_files() -> Vec<Vec<u8>> {
         }
         rev.extend([0; 20]);
         let len = (blk.len() as u32).to_le_bytes();
-        [&mut blk, &mut rev].map(|file| Obfuscation::from_key(key).apply(file, 0));
+        Obfuscation::from_key(key).apply(&mut blk, 0);
+        Obfuscation::from_key(key).apply(&mut rev, 0);
         [&key[..], &len, &blk, &rev].concat()
     };
     vec![
@@ -170,7 +178,8 @@ pub fn index_rows() -> Vec<Vec<u8>> {
     index.entries[0].encode(&mut rows[1]);
     index.entries[99].encode(&mut rows[2]);
     let header = index.entries[5].header;
-    let only = IndexEntry { status: BlockStatus(2), file: None, data_pos: None, undo_pos: None, ..index.entries[5] };
+    let only =
+        IndexEntry { status: BlockStatus(2), file: None, data_pos: None, undo_pos: None, ..index.entries[5] };
     let mut row = Vec::new();
     IndexEntry { header, ..only }.encode(&mut row);
     rows.push(row);
@@ -186,7 +195,7 @@ pub static DATABASE: LazyLock<Files> = LazyLock::new(|| {
         let writer = ChainstateWriter::create(&RealDisk, dir, Obfuscation::from_key([3; 8]), 1)?;
         let mut rows = writer.range(0);
         let mut out = Vec::new();
-        for (outpoint, coin) in CHAIN.model.iter().take(400) {
+        for (outpoint, coin) in CHAIN.model.coins.iter().take(400) {
             out.clear();
             compress_output(&mut out, Sats(coin.amount), &coin.script);
             rows.add(outpoint, &Coin { code: coin.code, out: &out })?;
@@ -213,7 +222,10 @@ impl Files {
 
     /// Name and bytes of each table.
     pub fn tables(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
-        self.0.iter().filter(|(name, _)| name.ends_with(".ldb")).map(|(name, bytes)| (&name[..], bytes.clone()))
+        self.0
+            .iter()
+            .filter(|(name, _)| name.ends_with(".ldb"))
+            .map(|(name, bytes)| (&name[..], bytes.clone()))
     }
 }
 

@@ -1,0 +1,27 @@
+//! All targets in one binary, which the environment variable `FUZZ_TARGET` chooses from: `testkit::fuzz` has the list.
+//!
+//! Before it begins, it puts the target's seeds into the folder that it is given as its corpus.
+#![no_main]
+
+use std::{path::Path, sync::LazyLock};
+use testkit::fuzz::{self, TARGETS, Target};
+
+static TARGET: LazyLock<&Target> = LazyLock::new(|| {
+    let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
+    fuzz::target(&name).unwrap_or_else(|| {
+        // Also how `fuzz/run` learns the names.
+        TARGETS.iter().for_each(|target| println!("{}", target.name));
+        std::process::exit(0)
+    })
+});
+
+libfuzzer_sys::fuzz_target!(
+    init: {
+        let corpus = Path::new("corpus").join(TARGET.name);
+        std::fs::create_dir_all(&corpus).expect("the corpus folder can be made");
+        for (number, seed) in (TARGET.seeds)().iter().enumerate() {
+            std::fs::write(corpus.join(format!("seed-{number}")), seed).expect("a seed can be written");
+        }
+    },
+    |bytes: &[u8]| { (TARGET.body)(bytes); }
+);
