@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn flags_mean_what_the_engine_does() {
-        let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o --scan \
-                    --json";
+        let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o \
+                    --scan --json";
         let args = Args::try_parse_from(line.split(' ')).unwrap();
         let Command::Reindex(args) = args.command else { panic!("reindex") };
         let options = args.options();

@@ -116,7 +116,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          block              {}\n\
          coins              {} ({} BTC)\n\
          hash_serialized_3  {}\n\
-         checked            headers, proof of work, all block and transaction rules, amounts, maturity, locks, sigops:\n\
+         checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
          \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({})\n\
          not checked        scripts and signatures (as bitcoind under assumevalid)\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
