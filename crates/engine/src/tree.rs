@@ -190,8 +190,8 @@ impl Tree {
                     if linked.node.data.is_none() { "the block" } else { "the undo data of the block" };
                 Error::damaged(format!(
                     "{what} is not on disk, but blocks above it are: this is a pruned node or files are \
-                     missing; a chainstate can only be rebuilt from all blocks and undo data (restore the files, \
-                     or let bitcoind -reindex fetch the blocks again)"
+                     missing; a chainstate can only be rebuilt from all blocks and undo data (restore the \
+                     files, or let bitcoind -reindex fetch the blocks again)"
                 ))
             }
         };
