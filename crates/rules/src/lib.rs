@@ -15,6 +15,8 @@ pub mod header;
 pub mod merkle;
 pub mod params;
 pub mod pow;
+pub mod script_flags;
+pub mod signet;
 pub mod sigops;
 pub mod spend;
 pub mod table;
@@ -26,6 +28,8 @@ pub use block::{BlockContext, BlockSums, check_block};
 pub use header::{Ancestors, HeaderContext, check_header, median_time_past};
 pub use params::{ChainParams, bip30_enforced, is_bip30_exempt, subsidy};
 pub use pow::{expected_bits, work};
+pub use script_flags::script_flags;
+pub use signet::{SignetSolution, signet_solution};
 pub use spend::{
     BlockSpendContext, BlockTotals, RewardContext, SpendContext, SpentCoin, check_block_spends,
     check_coinbase_amount, check_tx_spends,

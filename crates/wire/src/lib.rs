@@ -1,8 +1,9 @@
 //! Names for what a block file holds: heights, amounts, outpoints, coins, and blocks as views of their bytes.
 //!
-//! Nothing here judges validity and nothing does I/O. Parsing is as strict as Bitcoin Core's deserialisation, no
-//! stricter: what Core can read, we can read, and what Core refuses as malformed, [`WireError`] names with its offset.
-//! A block is walked once into a reusable [`block::BlockArena`] of spans; views borrow the bytes and copy nothing.
+//! Nothing here judges validity and nothing does I/O. Parsing is as strict as Bitcoin Core's deserialisation,
+//! no stricter: what Core can read, we can read, and what Core refuses as malformed, [`WireError`] names with
+//! its offset. A block is walked once into a reusable [`block::BlockArena`] of spans; views borrow the bytes
+//! and copy nothing.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -13,6 +14,7 @@ pub mod header;
 pub mod network;
 pub mod read;
 pub mod script;
+pub mod script_flags;
 pub mod units;
 
 pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
@@ -21,4 +23,5 @@ pub use hash::{BlockHash, OutPoint, Txid, Wtxid};
 pub use header::Header;
 pub use network::{Network, UnknownNetwork};
 pub use read::{Reader, WireError};
+pub use script_flags::ScriptFlags;
 pub use units::{BlockTime, ByteOffset, FileNo, Height, Sats, TxIndex, Weight};

@@ -1,0 +1,101 @@
+//! Which script rules bind a block. The scripts themselves are run elsewhere, by Bitcoin Core's own code.
+
+use crate::params::ChainParams;
+use wire::{BlockHash, Height, ScriptFlags};
+
+/// The script rules that bind the block `hash` at `height` (Core `GetBlockScriptFlags`).
+///
+/// BIP-0016, BIP-0141 and BIP-0341 bind from the genesis block on, but for the blocks that are excused
+/// ([`ChainParams::script_flag_exceptions`]); a block with a witness before [`ChainParams::segwit_height`] is
+/// refused by another rule. The others bind from their heights on, excused blocks too.
+#[must_use]
+pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> ScriptFlags {
+    let exception = params.script_flag_exception(hash);
+    let excused = exception.map(|exception| [exception.p2sh, exception.witness, exception.taproot]);
+    let [p2sh, witness, taproot] = excused.unwrap_or([true; 3]);
+    let rows = [
+        (ScriptFlags::P2SH, p2sh),
+        (ScriptFlags::WITNESS, witness),
+        (ScriptFlags::TAPROOT, taproot),
+        (ScriptFlags::DERSIG, height >= params.bip66_height),
+        (ScriptFlags::CHECKLOCKTIMEVERIFY, height >= params.bip65_height),
+        (ScriptFlags::CHECKSEQUENCEVERIFY, height >= params.csv_height),
+        (ScriptFlags::NULLDUMMY, height >= params.segwit_height),
+    ];
+    let binding = rows.into_iter().filter(|(_, binds)| *binds);
+    binding.fold(ScriptFlags::NONE, |flags, (flag, _)| flags | flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Network;
+
+    fn flags(network: Network, height: u32) -> String {
+        script_flags(ChainParams::of(network), Height(height), &BlockHash([7; 32])).to_string()
+    }
+
+    #[test]
+    fn forks_bind_from_their_heights_on() {
+        let always = "P2SH,WITNESS,TAPROOT";
+        let der = "P2SH,DERSIG,WITNESS,TAPROOT";
+        let locks = "P2SH,DERSIG,CHECKLOCKTIMEVERIFY,WITNESS,TAPROOT";
+        let sequences = "P2SH,DERSIG,CHECKLOCKTIMEVERIFY,CHECKSEQUENCEVERIFY,WITNESS,TAPROOT";
+        let all = ScriptFlags::ALL.to_string();
+        for (network, [bip66, bip65, csv, segwit]) in [
+            (Network::Main, [363_725, 388_381, 419_328, 481_824]),
+            (Network::Test, [330_776, 581_885, 770_112, 834_624]),
+        ] {
+            assert_eq!(flags(network, 0), always);
+            for (height, before, from) in [
+                (bip66, always, der),
+                (bip65, der, locks),
+                (csv, locks, sequences),
+                (segwit, sequences, &*all),
+            ] {
+                assert_eq!(flags(network, height - 1), before, "{network} {height}");
+                assert_eq!(flags(network, height), from, "{network} {height}");
+            }
+        }
+        for network in [Network::Testnet4, Network::Signet, Network::Regtest] {
+            assert_eq!(flags(network, 1), all, "{network}");
+        }
+        assert_eq!(flags(Network::Signet, 0), always);
+        // Regtest has segwit, and with it BIP-0147, from the genesis block on.
+        assert_eq!(flags(Network::Regtest, 0), "P2SH,NULLDUMMY,WITNESS,TAPROOT");
+    }
+
+    /// Block 170060 of mainnet, block 692261 of mainnet, and testnet3's block that BIP-0016 would refuse.
+    #[test]
+    fn excused_blocks_lack_exactly_their_rules() {
+        let older = "P2SH,DERSIG,NULLDUMMY,CHECKLOCKTIMEVERIFY,CHECKSEQUENCEVERIFY,WITNESS";
+        for (network, height, hash, expected) in [
+            (
+                Network::Main,
+                170_060,
+                "00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22",
+                "NONE",
+            ),
+            (
+                Network::Main,
+                692_261,
+                "0000000000000000000f14c35b2d841e986ab5441de8c585d5ffe55ea1e395ad",
+                older,
+            ),
+            (Network::Test, 514, "00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105", "NONE"),
+        ] {
+            let params = ChainParams::of(network);
+            let hash = hash.parse().unwrap();
+            assert_eq!(
+                script_flags(params, Height(height), &hash).to_string(),
+                expected,
+                "{network} {height}"
+            );
+        }
+        // An excused block of one network is not excused on another, and forks bind excused blocks as well.
+        let hash = "00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22".parse().unwrap();
+        let on = |network, height| script_flags(ChainParams::of(network), Height(height), &hash).to_string();
+        assert_eq!(on(Network::Test, 170_060), "P2SH,WITNESS,TAPROOT");
+        assert_eq!(on(Network::Main, 363_725), "DERSIG");
+    }
+}

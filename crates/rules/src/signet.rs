@@ -1,0 +1,295 @@
+//! A signed network's block solution (BIP-0325), as a spend whose script can be run.
+//!
+//! The challenge is the script of a virtual output, made by a virtual transaction that commits to the block
+//! without its solution; the solution spends it. Both follow from the block's bytes alone and are made here;
+//! the script is run by whoever can. The solution lies in the coinbase's witness commitment output, as a push
+//! that starts with [`SIGNET_HEADER`].
+
+use crate::merkle::merkle_root;
+use digest::sha256::sha256d;
+use wire::{
+    BlockView, OutPoint, OutputView, Reader, ScriptFlags, TxView, Txid,
+    read::{WireError, write_compact_size},
+};
+
+/// What a push must start with to hold the solution (Core `SIGNET_HEADER`).
+pub const SIGNET_HEADER: [u8; 4] = [0xec, 0xc7, 0xda, 0xa2];
+/// The script rules that bind a solution, whatever the height (Core `BLOCK_SCRIPT_VERIFY_FLAGS`).
+pub const SIGNET_FLAGS: ScriptFlags =
+    ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::DERSIG).with(ScriptFlags::NULLDUMMY);
+/// What Core calls a block without a valid solution.
+pub const BAD_SIGNET_BLKSIG: &str = "bad-signet-blksig";
+
+const OP_0: u8 = 0x00;
+const OP_PUSHDATA1: u8 = 0x4c;
+const OP_PUSHDATA2: u8 = 0x4d;
+const OP_PUSHDATA4: u8 = 0x4e;
+const OP_RETURN: u8 = 0x6a;
+/// `RETURN`, a push of 36 bytes, and BIP-0141's header of a witness commitment.
+const COMMITMENT_HEADER: [u8; 6] = [OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+/// A commitment output is at least this long (Core `MINIMUM_WITNESS_COMMITMENT`).
+const MINIMUM_WITNESS_COMMITMENT: usize = 38;
+
+/// The spend that proves a block to be signed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignetSolution {
+    /// The virtual transaction that spends the challenge: serialised, one input. The coin it spends has
+    /// amount 0 and the challenge as its script.
+    pub to_sign: Vec<u8>,
+}
+
+/// Makes the spend that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`).
+///
+/// `txids` are those of the block, in order. `None`: the block is refused as [`BAD_SIGNET_BLKSIG`] without
+/// running a script, because it has no transaction, no witness commitment or a malformed solution. A block
+/// without any solution has an empty one: a trivial challenge may accept that. The genesis block is never
+/// asked.
+#[must_use]
+pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) -> Option<SignetSolution> {
+    let coinbase = block.tx(0)?;
+    let index = coinbase.outputs().enumerate().filter(is_commitment).last()?.0;
+    let commitment = coinbase.outputs().nth(index)?.script_pubkey();
+    let (cleared, solution) = take_solution(commitment);
+    let (script_sig, witness) = match &solution {
+        Some(bytes) => parse_solution(bytes).ok()?,
+        None => (&[][..], &[0][..]),
+    };
+    let mut leaves = vec![sha256d(&with_output_script(&coinbase, index, &cleared))];
+    leaves.extend(txids.iter().skip(1).map(|txid| txid.0));
+
+    let header = block.header();
+    let mut spent_script = vec![OP_0, 72];
+    spent_script.extend(header.version.to_le_bytes());
+    spent_script.extend(header.prev.0);
+    spent_script.extend(merkle_root(leaves).root);
+    spent_script.extend(header.time.0.to_le_bytes());
+    let to_spend = virtual_tx(&OutPoint::NULL, &spent_script, challenge, None);
+    let prevout = OutPoint { txid: Txid(sha256d(&to_spend)), vout: 0 };
+    // A stack without items is serialised as no witness at all.
+    let witness = (witness != [0]).then_some(witness);
+    Some(SignetSolution { to_sign: virtual_tx(&prevout, script_sig, &[OP_RETURN], witness) })
+}
+
+fn is_commitment((_, output): &(usize, OutputView<'_>)) -> bool {
+    let script = output.script_pubkey();
+    script.len() >= MINIMUM_WITNESS_COMMITMENT && script.starts_with(&COMMITMENT_HEADER)
+}
+
+/// Splits a solution into its signature script and its witness stack, the latter with its count (Core reads
+/// both with its usual deserialisation, and nothing may follow).
+fn parse_solution(solution: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
+    let mut reader = Reader::new(solution);
+    let script_sig = reader.byte_string()?;
+    let witness = solution.get(reader.position()..).unwrap_or_default();
+    for _ in 0..reader.compact_size()? {
+        reader.byte_string()?;
+    }
+    reader.finish()?;
+    Ok((script_sig, witness))
+}
+
+/// Takes the solution out of the commitment's script: of the first push that starts with [`SIGNET_HEADER`]
+/// and holds more, only the header stays (Core `FetchAndClearCommitmentSection`).
+///
+/// What stays is written as Core writes it, not as it was: pushes of data in their shortest form, an empty
+/// push as its opcode alone, nothing from the first malformed push on. Without a solution the script stays
+/// untouched.
+fn take_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+    let mut cleared = Vec::with_capacity(script.len());
+    let mut solution = None;
+    let mut reader = Reader::new(script);
+    while let Ok((opcode, data)) = next_op(&mut reader) {
+        let found = data.strip_prefix(&SIGNET_HEADER).filter(|rest| !rest.is_empty() && solution.is_none());
+        if let Some(rest) = found {
+            solution = Some(rest.to_vec());
+            push_data(&mut cleared, &SIGNET_HEADER);
+        } else if data.is_empty() {
+            cleared.push(opcode);
+        } else {
+            push_data(&mut cleared, data);
+        }
+    }
+    if solution.is_some() { (cleared, solution) } else { (script.to_vec(), None) }
+}
+
+/// The next opcode and what it pushes (Core `GetScriptOp`).
+fn next_op<'a>(reader: &mut Reader<'a>) -> Result<(u8, &'a [u8]), WireError> {
+    let opcode = reader.u8()?;
+    let len = match opcode {
+        OP_0..OP_PUSHDATA1 => opcode.into(),
+        OP_PUSHDATA1 => reader.u8()?.into(),
+        OP_PUSHDATA2 => u16::from_le_bytes(reader.array()?).into(),
+        OP_PUSHDATA4 => reader.u32()? as usize,
+        _ => 0,
+    };
+    Ok((opcode, reader.bytes(len)?))
+}
+
+/// Appends a push in the form its length asks for (Core `CScript::operator<<`).
+fn push_data(script: &mut Vec<u8>, data: &[u8]) {
+    match data.len() {
+        len @ 0..=0x4b => script.push(len as u8),
+        len @ 0x4c..=0xff => script.extend([OP_PUSHDATA1, len as u8]),
+        len @ 0x100..=0xffff => {
+            script.push(OP_PUSHDATA2);
+            script.extend((len as u16).to_le_bytes());
+        }
+        len => {
+            script.push(OP_PUSHDATA4);
+            script.extend((len as u32).to_le_bytes());
+        }
+    }
+    script.extend(data);
+}
+
+/// A transaction of version 0 with one input and one output of amount 0.
+fn virtual_tx(
+    prevout: &OutPoint,
+    script_sig: &[u8],
+    script_pubkey: &[u8],
+    witness: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut tx = vec![0; 4];
+    if witness.is_some() {
+        // BIP-0144's marker and flag.
+        tx.extend([0, 1]);
+    }
+    tx.push(1);
+    write_input(&mut tx, prevout, script_sig, 0);
+    tx.push(1);
+    write_output(&mut tx, 0, script_pubkey);
+    tx.extend(witness.unwrap_or_default());
+    tx.extend([0; 4]);
+    tx
+}
+
+/// The transaction without its witness, the script of one output replaced.
+fn with_output_script(tx: &TxView<'_>, index: usize, script: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(tx.stripped_size());
+    bytes.extend(tx.version().to_le_bytes());
+    write_compact_size(&mut bytes, tx.input_count() as u64);
+    for input in tx.inputs() {
+        write_input(&mut bytes, &input.prevout(), input.script_sig(), input.sequence());
+    }
+    write_compact_size(&mut bytes, tx.output_count() as u64);
+    for (at, output) in tx.outputs().enumerate() {
+        let script = if at == index { script } else { output.script_pubkey() };
+        write_output(&mut bytes, output.value().0, script);
+    }
+    bytes.extend(tx.lock_time().to_le_bytes());
+    bytes
+}
+
+fn write_input(bytes: &mut Vec<u8>, prevout: &OutPoint, script_sig: &[u8], sequence: u32) {
+    bytes.extend(prevout.txid.0);
+    bytes.extend(prevout.vout.to_le_bytes());
+    write_compact_size(bytes, script_sig.len() as u64);
+    bytes.extend(script_sig);
+    bytes.extend(sequence.to_le_bytes());
+}
+
+fn write_output(bytes: &mut Vec<u8>, value: i64, script_pubkey: &[u8]) {
+    bytes.extend(value.to_le_bytes());
+    write_compact_size(bytes, script_pubkey.len() as u64);
+    bytes.extend(script_pubkey);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{BlockArena, Header};
+
+    fn with_solution(script: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (cleared, solution) = take_solution(script);
+        Some((cleared, solution?))
+    }
+
+    #[test]
+    fn solution_is_taken_out_of_the_first_push_that_holds_one() {
+        let header = SIGNET_HEADER;
+        let pushed = |data: &[u8]| [&[data.len() as u8], data].concat();
+        let held = pushed(&[&header[..], &[1, 2]].concat());
+        let bare = pushed(&header);
+        assert_eq!(with_solution(&held), Some((bare.clone(), vec![1, 2])));
+        // A bare header is no solution; a second solution is ordinary data.
+        assert_eq!(with_solution(&bare), None);
+        assert_eq!(take_solution(&bare).0, bare);
+        let twice = [&bare[..], &held, &held].concat();
+        assert_eq!(with_solution(&twice), Some(([&bare[..], &bare, &held].concat(), vec![1, 2])));
+        // Long forms become short, an empty long push loses its length, a torn push ends it.
+        let long = [&[OP_PUSHDATA2, 6, 0][..], &held[1..], &[OP_PUSHDATA1, 0, 0x51, 9, 9]].concat();
+        let cleared = [&bare[..], &[OP_PUSHDATA1, 0x51]].concat();
+        assert_eq!(with_solution(&long), Some((cleared, vec![1, 2])));
+    }
+
+    #[test]
+    fn pushes_take_the_form_of_their_length() {
+        for (len, form) in [
+            (0x4b, vec![0x4b]),
+            (0x4c, vec![OP_PUSHDATA1, 0x4c]),
+            (0xff, vec![OP_PUSHDATA1, 0xff]),
+            (0x100, vec![OP_PUSHDATA2, 0, 1]),
+            (0xffff, vec![OP_PUSHDATA2, 0xff, 0xff]),
+            (0x1_0000, vec![OP_PUSHDATA4, 0, 0, 1, 0]),
+        ] {
+            let mut script = Vec::new();
+            push_data(&mut script, &vec![7; len]);
+            assert_eq!(script[..form.len()], form);
+            assert_eq!(next_op(&mut Reader::new(&script)), Ok((form[0], &vec![7; len][..])));
+        }
+    }
+
+    #[test]
+    fn a_solution_is_a_script_and_a_stack_and_no_more() {
+        assert_eq!(parse_solution(&[1, 0x51, 0]), Ok((&[0x51][..], &[0][..])));
+        assert_eq!(parse_solution(&[0, 2, 0, 1, 9]), Ok((&[][..], &[2, 0, 1, 9][..])));
+        assert_eq!(parse_solution(&[0, 0, 0]), Err(WireError::Trailing { at: 2, extra: 1 }));
+        assert_eq!(parse_solution(&[0, 1]), Err(WireError::Truncated { at: 2, needed: 1 }));
+        assert!(parse_solution(&[]).is_err());
+    }
+
+    /// A block whose coinbase has these output scripts.
+    fn solution_of(scripts: &[&[u8]]) -> Option<SignetSolution> {
+        let mut block = Header::default().to_bytes().to_vec();
+        block.push(1);
+        block.extend([1, 0, 0, 0, 1]);
+        write_input(&mut block, &OutPoint::NULL, &[1, 1], 5);
+        block.push(scripts.len() as u8);
+        for script in scripts {
+            write_output(&mut block, 3, script);
+        }
+        block.extend([0; 4]);
+        let mut arena = BlockArena::default();
+        signet_solution(&arena.parse(&block).unwrap(), &[Txid::default()], &[0x51])
+    }
+
+    #[test]
+    fn a_commitment_must_be_there_and_the_last_one_counts() {
+        let commitment = [&COMMITMENT_HEADER[..], &[9; 32]].concat();
+        assert_eq!(solution_of(&[]), None);
+        assert_eq!(solution_of(&[&commitment[..37]]), None);
+        let empty = solution_of(&[&commitment]).unwrap();
+        let with = |solution: &[u8]| {
+            let mut script = commitment.clone();
+            push_data(&mut script, &[&SIGNET_HEADER[..], solution].concat());
+            script
+        };
+        let signed = solution_of(&[&with(&[1, 0x51, 1, 1, 7])]).unwrap();
+        assert_eq!(solution_of(&[&with(&[1, 0x51, 1, 1])]), None);
+        assert_eq!(
+            solution_of(&[&with(&[1, 0x51, 1, 1]), &commitment]).unwrap().to_sign.len(),
+            empty.to_sign.len()
+        );
+        let mut arena = BlockArena::default();
+        let tx = arena.parse_tx(&signed.to_sign).unwrap();
+        let input = tx.inputs().next().unwrap();
+        assert_eq!((input.script_sig(), input.sequence()), (&[0x51][..], 0));
+        assert_eq!(input.witness().collect::<Vec<_>>(), [&[7]]);
+        // What is signed does not depend on the solution.
+        let other = solution_of(&[&with(&[0, 0])]).unwrap();
+        let prevout = input.prevout();
+        let tx = arena.parse_tx(&other.to_sign).unwrap();
+        assert_eq!(tx.inputs().next().unwrap().prevout(), prevout);
+        assert!(!tx.has_witness());
+    }
+}

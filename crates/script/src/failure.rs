@@ -1,0 +1,63 @@
+//! How verification ends when it does not pass.
+
+use wire::ScriptFlags;
+
+/// An input whose script fails: its block is invalid.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the script of input {input} fails under the flags {flags}{}", clause(*decisive))]
+pub struct ScriptFailure {
+    /// The input's position in its transaction.
+    pub input: u32,
+    /// The flags that bound it.
+    pub flags: ScriptFlags,
+    /// The flag of narrowest effect without which the script would pass; none if no single one decides.
+    pub decisive: Option<ScriptFlags>,
+}
+
+impl ScriptFailure {
+    /// Core's reason (`ScriptErrorString`), where it follows from the deciding flag: these two rules can fail
+    /// in one way only.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        match self.decisive? {
+            ScriptFlags::DERSIG => Some("Non-canonical DER signature"),
+            ScriptFlags::NULLDUMMY => Some("Dummy CHECKMULTISIG argument must be zero"),
+            _ => None,
+        }
+    }
+}
+
+fn clause(decisive: Option<ScriptFlags>) -> String {
+    decisive.map(|flag| format!("; without {flag} it would pass")).unwrap_or_default()
+}
+
+/// Why inputs were not found valid.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScriptError {
+    /// A script fails.
+    #[error(transparent)]
+    Failed(#[from] ScriptFailure),
+    /// The coins are not one per input.
+    #[error("{coins} coins for a transaction of {inputs} inputs; give one per input")]
+    CoinCount {
+        /// Coins given.
+        coins: usize,
+        /// Inputs of the transaction.
+        inputs: usize,
+    },
+    /// An input that the transaction does not have.
+    #[error("there is no input {input} in a transaction of {inputs} inputs")]
+    NoInput {
+        /// The input asked for.
+        input: u32,
+        /// Inputs of the transaction.
+        inputs: u32,
+    },
+    /// Flags that Core does not run together: WITNESS needs P2SH.
+    #[error("the flags {0} contradict one another; WITNESS needs P2SH")]
+    Flags(ScriptFlags),
+    /// Core's library refused something that has no other name.
+    #[error("libbitcoinkernel refused: {0}; report this as a bug")]
+    Refused(String),
+}

@@ -1,0 +1,279 @@
+//! Prove it: scripts are run by Bitcoin Core's own code, linked as `libbitcoinkernel`.
+//!
+//! The only room of the product that knows Core's code, and a narrow one: [`TxScripts`] takes a transaction
+//! and the coins it spends, parses it once, hashes what its signatures share once, and then verifies any of
+//! its inputs, from any thread. [`verify_tx`] does all at once, [`verify_signet_solution`] judges a signed
+//! network's block.
+//!
+//! Which flags bind a block is not decided here: `rules::script_flags`. Nothing is cached: each script is run
+//! once.
+//!
+//! # What Core would say
+//! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`. The kernel's API
+//! says that a script failed, not why, so that [`ScriptFailure::reason`] knows `REASON` only where it follows
+//! from which flag decides. When Core runs scripts on several threads, the input it names is whichever failed
+//! first in time, and failures of later transactions' other rules and `bad-cb-amount` go before; on one
+//! thread it is the first failing input in block order, as here within one transaction.
+#![forbid(unsafe_code)]
+
+mod failure;
+
+pub use failure::{ScriptError, ScriptFailure};
+
+use bitcoinkernel::{
+    KernelError, PrecomputedTransactionData, ScriptPubkey, ScriptVerifyError, Transaction, TxOut,
+    prelude::TxOutExt, verify,
+};
+use std::{fmt, ops::Range};
+use wire::{Sats, ScriptFlags, TxView};
+
+/// What Core calls a block with a failing script, without the reason that follows in parentheses.
+pub const BLOCK_SCRIPT_VERIFY_FLAG_FAILED: &str = "block-script-verify-flag-failed";
+
+/// Flags by how much of a script they concern: without the last three, whole programs go unrun, so that they
+/// decide of almost any failure in one.
+const NARROWEST_FIRST: [ScriptFlags; 7] = [
+    ScriptFlags::DERSIG,
+    ScriptFlags::NULLDUMMY,
+    ScriptFlags::CHECKLOCKTIMEVERIFY,
+    ScriptFlags::CHECKSEQUENCEVERIFY,
+    ScriptFlags::TAPROOT,
+    ScriptFlags::WITNESS,
+    ScriptFlags::P2SH,
+];
+
+/// A transaction ready to have its inputs verified. Threads may share it: huge ones are split by ranges of
+/// inputs.
+pub struct TxScripts {
+    tx: Transaction,
+    coins: Vec<TxOut>,
+    /// Hashes that the signatures of BIP-0143 and BIP-0341 share; they cover `coins`.
+    shared: PrecomputedTransactionData,
+}
+
+impl fmt::Debug for TxScripts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxScripts").field("input_count", &self.input_count()).finish_non_exhaustive()
+    }
+}
+
+impl TxScripts {
+    /// Hands a transaction to Core, with the amount and script of each coin it spends, in input order.
+    ///
+    /// Not for coinbases: they spend no coin.
+    ///
+    /// # Errors
+    /// [`ScriptError::CoinCount`]; [`ScriptError::Refused`] if Core cannot read what `wire` could.
+    pub fn new<'a>(
+        tx: &TxView<'_>,
+        coins: impl ExactSizeIterator<Item = (Sats, &'a [u8])>,
+    ) -> Result<Self, ScriptError> {
+        if coins.len() != tx.input_count() {
+            return Err(ScriptError::CoinCount { coins: coins.len(), inputs: tx.input_count() });
+        }
+        let refused = |error: KernelError| ScriptError::Refused(error.to_string());
+        let coins = coins.map(|(value, script)| Ok(TxOut::new(&ScriptPubkey::new(script)?, value.0)));
+        let coins = coins.collect::<Result<Vec<_>, KernelError>>().map_err(refused)?;
+        let tx = Transaction::new(tx.bytes()).map_err(refused)?;
+        let shared = PrecomputedTransactionData::new(&tx, &coins).map_err(refused)?;
+        Ok(Self { tx, coins, shared })
+    }
+
+    /// How many inputs there are to verify.
+    #[must_use]
+    pub fn input_count(&self) -> u32 {
+        self.coins.len() as u32
+    }
+
+    /// Verifies the inputs of a range in order, up to the first that fails.
+    ///
+    /// # Errors
+    /// [`ScriptError::Failed`] if a script fails: the chain's fault. [`ScriptError::NoInput`] if the range
+    /// goes beyond the inputs, [`ScriptError::Flags`] if the flags contradict one another: the caller's.
+    pub fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptError> {
+        for input in inputs {
+            if !self.passes(input, flags)? {
+                return Err(ScriptError::Failed(self.explain(input, flags)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one input's script passes (Core `VerifyScript`).
+    fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
+        let inputs = self.input_count();
+        let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
+        let (script, value) = (coin.script_pubkey(), Some(coin.value()));
+        match verify(&script, value, &self.tx, input as usize, Some(flags.bits()), &self.shared) {
+            Ok(()) => Ok(true),
+            Err(KernelError::ScriptVerify(ScriptVerifyError::Invalid)) => Ok(false),
+            Err(KernelError::ScriptVerify(ScriptVerifyError::InvalidFlagsCombination)) => {
+                Err(ScriptError::Flags(flags))
+            }
+            Err(error) => Err(ScriptError::Refused(error.to_string())),
+        }
+    }
+
+    /// Finds out what a failing script fails of, by running it without each of its flags.
+    fn explain(&self, input: u32, flags: ScriptFlags) -> ScriptFailure {
+        let is_decisive = |flag: &ScriptFlags| {
+            // WITNESS means nothing without P2SH.
+            let with = if *flag == ScriptFlags::P2SH { ScriptFlags::WITNESS } else { ScriptFlags::NONE };
+            let fewer = flags.without(flag.with(with));
+            flags.contains(*flag) && self.passes(input, fewer).is_ok_and(|passes| passes)
+        };
+        ScriptFailure { input, flags, decisive: NARROWEST_FIRST.into_iter().find(is_decisive) }
+    }
+}
+
+/// Verifies all inputs of a transaction.
+///
+/// # Errors
+/// As [`TxScripts::new`] and [`TxScripts::verify`].
+pub fn verify_tx<'a>(
+    tx: &TxView<'_>,
+    coins: impl ExactSizeIterator<Item = (Sats, &'a [u8])>,
+    flags: ScriptFlags,
+) -> Result<(), ScriptError> {
+    let scripts = TxScripts::new(tx, coins)?;
+    scripts.verify(0..scripts.input_count(), flags)
+}
+
+/// Verifies the spend that proves a signed network's block (BIP-0325, Core `CheckSignetBlockSolution`).
+///
+/// `to_sign` and `flags` come from the rules (`signet_solution`, `SIGNET_FLAGS`), which make the spend from
+/// the block. Core calls a block that fails `bad-signet-blksig`.
+///
+/// # Errors
+/// As [`verify_tx`].
+pub fn verify_signet_solution(
+    to_sign: &TxView<'_>,
+    challenge: &[u8],
+    flags: ScriptFlags,
+) -> Result<(), ScriptError> {
+    verify_tx(to_sign, [(Sats(0), challenge)].into_iter(), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::BlockArena;
+
+    /// A transaction with these signature scripts, one output of nothing, and coins that pay to `scripts`.
+    fn tx(script_sigs: &[&[u8]]) -> Vec<u8> {
+        let mut tx = vec![1, 0, 0, 0, script_sigs.len() as u8];
+        for (at, script_sig) in script_sigs.iter().enumerate() {
+            tx.extend([at as u8; 36]);
+            tx.push(script_sig.len() as u8);
+            tx.extend(*script_sig);
+            tx.extend([0xff; 4]);
+        }
+        tx.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        tx.extend([0; 4]);
+        tx
+    }
+
+    fn scripts(script_sigs: &[&[u8]], pubkeys: &[&'static [u8]]) -> Result<TxScripts, ScriptError> {
+        let bytes = tx(script_sigs);
+        let mut arena = BlockArena::default();
+        let view = arena.parse_tx(&bytes).unwrap();
+        TxScripts::new(&view, pubkeys.iter().map(|script| (Sats(1), *script)))
+    }
+
+    fn failed(result: Result<(), ScriptError>) -> ScriptFailure {
+        match result {
+            Err(ScriptError::Failed(failure)) => failure,
+            other => panic!("not a failure: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_have_the_bits_of_the_kernel() {
+        use bitcoinkernel as kernel;
+        for (flag, bits) in [
+            (ScriptFlags::NONE, kernel::VERIFY_NONE),
+            (ScriptFlags::P2SH, kernel::VERIFY_P2SH),
+            (ScriptFlags::DERSIG, kernel::VERIFY_DERSIG),
+            (ScriptFlags::NULLDUMMY, kernel::VERIFY_NULLDUMMY),
+            (ScriptFlags::CHECKLOCKTIMEVERIFY, kernel::VERIFY_CHECKLOCKTIMEVERIFY),
+            (ScriptFlags::CHECKSEQUENCEVERIFY, kernel::VERIFY_CHECKSEQUENCEVERIFY),
+            (ScriptFlags::WITNESS, kernel::VERIFY_WITNESS),
+            (ScriptFlags::TAPROOT, kernel::VERIFY_TAPROOT),
+            (ScriptFlags::ALL, kernel::VERIFY_ALL),
+        ] {
+            assert_eq!(flag.bits(), bits, "{flag}");
+        }
+    }
+
+    #[test]
+    fn threads_may_share_a_transaction() {
+        fn shared<T: Send + Sync>() {}
+        shared::<TxScripts>();
+        let scripts = scripts(&[&[0x51][..]; 64], &[&[][..]; 64]).unwrap();
+        let scripts = &scripts;
+        std::thread::scope(|scope| {
+            let run = |from: u32| scope.spawn(move || scripts.verify(from..from + 16, ScriptFlags::ALL));
+            for thread in [0, 16, 32, 48].map(run) {
+                assert_eq!(thread.join().unwrap(), Ok(()));
+            }
+        });
+    }
+
+    #[test]
+    fn the_first_failing_input_of_the_range_is_named() {
+        let scripts = scripts(&[&[0x51], &[0x00], &[0x51], &[0x00]], &[&[][..]; 4]).unwrap();
+        let verify = |range| scripts.verify(range, ScriptFlags::ALL);
+        assert_eq!(failed(verify(0..4)).input, 1);
+        assert_eq!(failed(verify(2..4)).input, 3);
+        assert!(verify(2..3).is_ok() && verify(1..1).is_ok());
+        assert!(matches!(verify(4..5), Err(ScriptError::NoInput { input: 4, inputs: 4 })));
+    }
+
+    /// Signature script, output script, deciding flag, Core's reason.
+    type Case<'a> = (&'a [u8], Vec<u8>, Option<ScriptFlags>, Option<&'a str>);
+
+    #[test]
+    fn the_deciding_flag_is_named() {
+        let [op_1, drop, cltv, csv, checkmultisig] = [0x51, 0x75, 0xb1, 0xb2, 0xae];
+        let hash_of_nothing: [u8; 20] = 0xb472_a266_d0bd_89c1_3706_a413_2ccf_b16f_u128
+            .to_be_bytes()
+            .into_iter()
+            .chain([0x7c, 0x3b, 0x9f, 0xcb])
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        let pay_to_nothing = [&[0xa9, 20][..], &hash_of_nothing, &[0x87]].concat();
+        let cases: [Case<'_>; 6] = [
+            (&[op_1], vec![cltv, drop, op_1], Some(ScriptFlags::CHECKLOCKTIMEVERIFY), None),
+            (&[op_1], vec![csv, drop, op_1], Some(ScriptFlags::CHECKSEQUENCEVERIFY), None),
+            (
+                &[op_1],
+                vec![0, 0, checkmultisig],
+                Some(ScriptFlags::NULLDUMMY),
+                Some("Dummy CHECKMULTISIG argument must be zero"),
+            ),
+            // An empty redeem script leaves nothing on the stack.
+            (&[0], pay_to_nothing, Some(ScriptFlags::P2SH), None),
+            (&[], [&[0, 20][..], &[7; 20]].concat(), Some(ScriptFlags::WITNESS), None),
+            (&[0], vec![], None, None),
+        ];
+        for (script_sig, pubkey, decisive, reason) in cases {
+            let bytes = tx(&[script_sig]);
+            let mut arena = BlockArena::default();
+            let view = arena.parse_tx(&bytes).unwrap();
+            let verify = |flags| verify_tx(&view, [(Sats(1), &pubkey[..])].into_iter(), flags);
+            let failure = failed(verify(ScriptFlags::ALL));
+            assert_eq!((failure.decisive, failure.reason()), (decisive, reason), "{failure}");
+            assert_eq!(failure.flags, ScriptFlags::ALL);
+        }
+    }
+
+    #[test]
+    fn callers_mistakes_are_not_the_chains_fault() {
+        let few = scripts(&[&[0x51], &[0x51]], &[&[]]).unwrap_err();
+        assert!(matches!(few, ScriptError::CoinCount { coins: 1, inputs: 2 }), "{few}");
+        let scripts = scripts(&[&[0x51]], &[&[]]).unwrap();
+        let flags = scripts.verify(0..1, ScriptFlags::WITNESS).unwrap_err();
+        assert!(matches!(flags, ScriptError::Flags(ScriptFlags::WITNESS)), "{flags}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Which script rules bind: Core's verify flags that consensus uses.
+//!
+//! Here rather than in `script`, because `rules` says which flags a block has and must not know Core's code.
+//! The bits are those of Core's `script/interpreter.h`; policy-only flags have none, since no block is judged
+//! by them.
+
+use std::{fmt, ops::BitOr};
+
+/// A set of consensus script rules.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ScriptFlags(u32);
+
+impl ScriptFlags {
+    /// Nothing but what bound from the start.
+    pub const NONE: Self = Self(0);
+    /// Pay to script hash (BIP-0016).
+    pub const P2SH: Self = Self(1 << 0);
+    /// Signatures are strict DER (BIP-0066).
+    pub const DERSIG: Self = Self(1 << 2);
+    /// The item that CHECKMULTISIG drops is empty (BIP-0147).
+    pub const NULLDUMMY: Self = Self(1 << 4);
+    /// CHECKLOCKTIMEVERIFY (BIP-0065).
+    pub const CHECKLOCKTIMEVERIFY: Self = Self(1 << 9);
+    /// CHECKSEQUENCEVERIFY (BIP-0112).
+    pub const CHECKSEQUENCEVERIFY: Self = Self(1 << 10);
+    /// Witness programs (BIP-0141, BIP-0143). Means nothing without [`ScriptFlags::P2SH`].
+    pub const WITNESS: Self = Self(1 << 11);
+    /// Taproot (BIP-0341, BIP-0342).
+    pub const TAPROOT: Self = Self(1 << 17);
+
+    /// Each flag with Core's name, in the order of the bits.
+    pub const NAMED: [(Self, &'static str); 7] = [
+        (Self::P2SH, "P2SH"),
+        (Self::DERSIG, "DERSIG"),
+        (Self::NULLDUMMY, "NULLDUMMY"),
+        (Self::CHECKLOCKTIMEVERIFY, "CHECKLOCKTIMEVERIFY"),
+        (Self::CHECKSEQUENCEVERIFY, "CHECKSEQUENCEVERIFY"),
+        (Self::WITNESS, "WITNESS"),
+        (Self::TAPROOT, "TAPROOT"),
+    ];
+    /// All flags: what binds a block at today's tip.
+    pub const ALL: Self = Self::P2SH
+        .with(Self::DERSIG)
+        .with(Self::NULLDUMMY)
+        .with(Self::CHECKLOCKTIMEVERIFY)
+        .with(Self::CHECKSEQUENCEVERIFY)
+        .with(Self::WITNESS)
+        .with(Self::TAPROOT);
+
+    /// Core's bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The flags of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These flags but those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all flags of `other` are among these.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for ScriptFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+/// As Core's tests write them: `P2SH,WITNESS`, or `NONE`.
+impl fmt::Display for ScriptFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NONE {
+            return f.write_str("NONE");
+        }
+        let mut separator = "";
+        for (flag, name) in Self::NAMED {
+            if self.contains(flag) {
+                write!(f, "{separator}{name}")?;
+                separator = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_written_and_combined() {
+        let flags = ScriptFlags::P2SH | ScriptFlags::WITNESS;
+        assert_eq!(flags.to_string(), "P2SH,WITNESS");
+        assert_eq!(ScriptFlags::NONE.to_string(), "NONE");
+        assert!(
+            flags.contains(ScriptFlags::P2SH) && !flags.contains(ScriptFlags::P2SH | ScriptFlags::TAPROOT)
+        );
+        assert_eq!(flags.without(ScriptFlags::WITNESS), ScriptFlags::P2SH);
+        let all = ScriptFlags::NAMED.into_iter().fold(ScriptFlags::NONE, |all, (flag, _)| all | flag);
+        assert_eq!((all, all.bits().count_ones()), (ScriptFlags::ALL, 7));
+    }
+}
