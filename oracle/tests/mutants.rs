@@ -14,7 +14,8 @@ use testkit::{Chain, ChainSpec, GeneratedBlock, block::header_of, model::Model, 
 use wire::{BlockTime, Height, Network};
 
 /// How many mutants of one chain a test judges, if `PEREGRINE_MUTANTS` does not say otherwise.
-const MUTANTS: usize = 250;
+/// `PEREGRINE_SEED` is added to the seeds.
+const MUTANTS: u64 = 250;
 
 /// A chain, its last block apart.
 struct Case {
@@ -82,7 +83,13 @@ fn bury(chain: &mut Chain) {
     }
 }
 
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 fn core_and_rebuild_find_the_same_flaw(seed: u64) -> Result<(), Box<dyn Error>> {
+    let seed = seed + number_from("PEREGRINE_SEED").unwrap_or(0);
+    println!("seed {seed}");
     let case = Case::new(seed);
     let base_dir = tempfile::tempdir()?;
     drop(scenario::feed(&case.base, base_dir.path())?);
@@ -92,8 +99,7 @@ fn core_and_rebuild_find_the_same_flaw(seed: u64) -> Result<(), Box<dyn Error>> 
         Site { block: &case.last, coins: &case.base.model, median_time_past: median_time_past(&before) };
     let mut rng = Rng::new(seed, "mutants");
     let (mut found, mut verdicts) = (Vec::new(), BTreeSet::new());
-    let count = std::env::var("PEREGRINE_MUTANTS").ok().and_then(|count| count.parse().ok());
-    for number in 0..count.unwrap_or(MUTANTS) {
+    for number in 0..number_from("PEREGRINE_MUTANTS").unwrap_or(MUTANTS) {
         let mutant = site.mutant(&mut rng);
         let (core_said, core_rows) = core.says(&mutant)?;
         verdicts.insert(format!("{core_said:?}"));
