@@ -34,7 +34,7 @@ pub struct Node {
 pub struct Tree {
     /// In order of height; parents before children.
     nodes: Vec<Linked>,
-    /// Of the blocks that do not descend from the genesis block, and yet have been connected once, the latest.
+    /// The latest of the blocks that have been connected once, and yet do not descend from genesis.
     lost: Option<Node>,
 }
 
@@ -144,8 +144,8 @@ impl Tree {
         if let Some(lost) = self.lost.as_ref().filter(|lost| lost.header.time > tip.node.header.time) {
             return Err(Error::damaged(format!(
                 "the chain on disk ends at height {}, but block {} was connected above it once and the block \
-                 before that, {}, is not on disk: files are missing or damaged (restore them, or let bitcoind \
-                 -reindex fetch the blocks again)",
+                 before that, {}, is not on disk: files are missing or damaged (restore them, or let \
+                 bitcoind -reindex fetch the blocks again)",
                 tip.height, lost.hash, lost.header.prev
             )));
         }

@@ -1,4 +1,5 @@
-//! Bad input, one test for each kind: the error has the right kind, names place and remedy, and the datadir is as it was.
+//! Bad input, one test for each kind: the error has the right kind, names place and remedy, and the datadir
+//! is as it was.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -236,7 +237,7 @@ fn a_flipped_bit_anywhere_in_an_undo_record() {
     run(&case.options()).unwrap();
 }
 
-/// A flip that a database does not show (a name in a log that nobody reads) changes nothing; any other is damage.
+/// A flip that does not show (in a name that nobody reads) changes nothing; any other is damage.
 fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
     let expected = chain().model.stats().hash_serialized_3;
     for (path, bytes) in tree(dir) {

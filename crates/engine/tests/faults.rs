@@ -1,5 +1,5 @@
-//! The disk fails at each operation of a whole rebuild in turn, once or for good: afterwards the old chainstate opens,
-//! or the new one is complete, and a run on the healed disk succeeds.
+//! The disk fails at each operation of a whole rebuild in turn, once or for good: afterwards the old
+//! chainstate opens, or the new one is complete, and a run on the healed disk succeeds.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

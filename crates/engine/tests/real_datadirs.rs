@@ -1,5 +1,5 @@
-//! Datadirs that Bitcoin Core wrote: the rebuilt chainstate has the hashes that Core's `gettxoutsetinfo` printed, at
-//! every height it was asked at, by index and by scan, whatever the threads.
+//! Datadirs that Bitcoin Core wrote: the rebuilt chainstate has the hashes that Core's `gettxoutsetinfo`
+//! printed, at every height it was asked at, by index and by scan, whatever the threads.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -1,5 +1,5 @@
-//! One answer, whatever the way: join or judge, index or scan, any number of threads, any cutting of the result into
-//! tables; and it is the answer of the naive model.
+//! One answer, whatever the way: join or judge, index or scan, any number of threads, any cutting of the
+//! result into tables; and it is the answer of the naive model.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

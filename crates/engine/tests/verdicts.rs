@@ -1,5 +1,5 @@
-//! Chains that break one rule, and undo data that lies: the verdict is Core's, at the right block, whatever the threads;
-//! and a lie of the undo data is damage, never a verdict on the chain.
+//! Chains that break one rule, and undo data that lies: the verdict is Core's, at the right block, whatever
+//! the threads; and a lie of the undo data is damage, never a verdict on the chain.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -111,7 +111,8 @@ type Lie = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
 /// Code and output bytes of a coin.
 type Claim = (u32, Vec<u8>);
 
-/// Writes a block's undo data with a lie about the first claim of the transaction at `tx` (coinbase not counted).
+/// Writes a block's undo data with a lie about the first claim of the transaction at `tx` (without the
+/// coinbase).
 fn lie(block: &mut GeneratedBlock, tx: usize, lie: Lie) {
     let undo = block.undo.take().unwrap();
     let mut arena = UndoArena::default();

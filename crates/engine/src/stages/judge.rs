@@ -213,3 +213,124 @@ fn compare_undo(raw: &RawBlock, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::ChainBlock;
+    use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Network};
+
+    const REPEATED: Height = Height(1);
+    /// A coinbase of block 1 can be spent from here on.
+    const MATURE: Height = Height(101);
+
+    /// A transaction without witness: one input of `prevout`, one output of 1 BTC to TRUE.
+    fn tx(prevout: &OutPoint, script_sig: &[u8]) -> Vec<u8> {
+        let mut bytes = 1u32.to_le_bytes().to_vec();
+        bytes.push(1);
+        bytes.extend_from_slice(&prevout.txid.0);
+        bytes.extend_from_slice(&prevout.vout.to_le_bytes());
+        bytes.push(script_sig.len() as u8);
+        bytes.extend_from_slice(script_sig);
+        bytes.extend_from_slice(&[0xff; 4]);
+        bytes.push(1);
+        bytes.extend_from_slice(&100_000_000u64.to_le_bytes());
+        bytes.extend_from_slice(&[1, 0x51, 0, 0, 0, 0]);
+        bytes
+    }
+
+    /// A coinbase; the same for the same `salt`, as before BIP-0034.
+    fn coinbase(salt: u8) -> Vec<u8> {
+        tx(&OutPoint { txid: Txid([0; 32]), vout: u32::MAX }, &[1, salt])
+    }
+
+    fn chain(height_of_bip34: BlockHash) -> Chain {
+        let place = |hash| ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(8), undo_pos: None };
+        let blocks = (0..=MATURE.0 + 1)
+            .map(|height| place(if height == 50 { height_of_bip34 } else { BlockHash([height as u8; 32]) }));
+        let blocks: Vec<_> = blocks.collect();
+        let times = vec![BlockTime(0); blocks.len()];
+        Chain::new(blocks, times)
+    }
+
+    /// A network on which BIP-0034 is not in force, so that coinbases may repeat each other.
+    fn params() -> ChainParams {
+        ChainParams {
+            bip34_height: Height(1_000),
+            bip34_hash: None,
+            ..ChainParams::of(Network::Regtest).clone()
+        }
+    }
+
+    /// Connects a block of these transactions.
+    fn connect(
+        params: &ChainParams,
+        chain: &Chain,
+        coins: &mut OrderedCoins,
+        height: Height,
+        txs: &[Vec<u8>],
+    ) -> Result<Vec<Txid>, Violation> {
+        let header = Header {
+            version: 1,
+            prev: BlockHash([0; 32]),
+            merkle_root: [0; 32],
+            time: BlockTime(0),
+            bits: 0,
+            nonce: 0,
+        };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.push(txs.len() as u8);
+        txs.iter().for_each(|tx| bytes.extend_from_slice(tx));
+        let (mut arena, mut hashes) = (BlockArena::default(), Hashes::default());
+        let block = arena.parse(&bytes).unwrap();
+        hashes.of_block(&block, &[]);
+        connect_spends(params, chain, coins, &hashes, &block, height)?;
+        Ok(hashes.txids)
+    }
+
+    #[test]
+    fn a_coinbase_is_not_repeated_while_its_coin_is_unspent() {
+        let (params, chain, mut coins) = (params(), chain(BlockHash([50; 32])), OrderedCoins::default());
+        connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
+        let error = connect(&params, &chain, &mut coins, Height(2), &[coinbase(7)]).unwrap_err();
+        assert_eq!((error.core.as_ref(), error.tx), ("bad-txns-BIP30", Some(TxIndex(0))));
+        connect(&params, &chain, &mut coins, Height(2), &[coinbase(8)]).unwrap();
+    }
+
+    #[test]
+    fn a_coinbase_is_repeated_once_its_coin_is_spent() {
+        let (params, chain, mut coins) = (params(), chain(BlockHash([50; 32])), OrderedCoins::default());
+        let made = connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
+        let spend = tx(&OutPoint { txid: made[0], vout: 0 }, &[]);
+        connect(&params, &chain, &mut coins, MATURE, &[coinbase(9), spend]).unwrap();
+        let again = connect(&params, &chain, &mut coins, Height(102), &[coinbase(7)]).unwrap();
+        assert_eq!(made, again);
+        let coin = coins.lookup(&OutPoint { txid: made[0], vout: 0 }).unwrap();
+        assert_eq!(coin.code, Coin::code_of(Height(102), true));
+    }
+
+    /// The two blocks of mainnet that repeat a coinbase, and those above a known BIP-0034 block, are not asked.
+    #[test]
+    fn where_bip30_is_not_asked_the_coin_is_overwritten() {
+        let known = BlockHash([50; 32]);
+        let mut excused = params();
+        excused.bip30_exceptions = &[(Height(2), BlockHash([2; 32]))];
+        let mut above = params();
+        (above.bip34_height, above.bip34_hash) = (Height(50), Some(known));
+        for (params, height) in [(excused, Height(2)), (above, Height(60))] {
+            let (chain, mut coins) = (chain(known), OrderedCoins::default());
+            let made = connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
+            connect(&params, &chain, &mut coins, height, &[coinbase(7)]).unwrap();
+            assert_eq!(coins.len(), 1);
+            let coin = coins.lookup(&OutPoint { txid: made[0], vout: 0 }).unwrap();
+            assert_eq!(coin.code, Coin::code_of(height, true), "the later one counts");
+        }
+        // On another chain the block at that height is another one, and BIP-0030 is asked.
+        let mut params = params();
+        (params.bip34_height, params.bip34_hash) = (Height(50), Some(known));
+        let (chain, mut coins) = (chain(BlockHash([51; 32])), OrderedCoins::default());
+        connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
+        let error = connect(&params, &chain, &mut coins, Height(60), &[coinbase(7)]).unwrap_err();
+        assert_eq!(error.core, "bad-txns-BIP30");
+    }
+}

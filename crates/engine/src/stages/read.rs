@@ -154,8 +154,8 @@ impl<'a> FileReader<'a> {
             if len > MAX_BLOCK_BYTES {
                 return Err(place(format!(
                     "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
-                     damaged, or xor.dat is not its own: restore it, or let bitcoind -reindex fetch the blocks \
-                     again"
+                     damaged, or xor.dat is not its own: restore it, or let bitcoind -reindex fetch the \
+                     blocks again"
                 )));
             }
             if pos + len as u64 > self.blk_len {
@@ -173,8 +173,8 @@ impl<'a> FileReader<'a> {
             self.pending = rest;
         }
         if batch.jobs.is_empty() {
-            let detail = "the block lies beyond the end of the file: the file is truncated, or the block index \
-                          is of other files (rerun with --scan to do without the index; if that fails too, \
+            let detail = "the block lies beyond the end of the file: the file is truncated, or the block \
+                          index is of other files (rerun with --scan to do without the index; if that fails too, \
                           let bitcoind -reindex fetch the blocks again)";
             return Err(self.place(first, path(), start, detail.to_owned()));
         }
@@ -342,8 +342,8 @@ fn read_record(
     let len = files.frame_len(&frame, *pos).map_err(damaged)?.unwrap_or(0) + tail;
     if pos + len as u64 > file_len {
         return Err(damaged(format!(
-            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes); restore the file, or \
-             run bitcoind -reindex"
+            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes); restore the file, \
+             or run bitcoind -reindex"
         )));
     }
     let mut bytes = vec![0; len];

@@ -1,4 +1,5 @@
-//! What the engine's tests share: small chains as datadirs with an old chainstate, and runs that show what was touched.
+//! What the engine's tests share: small chains as datadirs with an old chainstate, and runs that show what
+//! was touched.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -43,7 +44,7 @@ pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     engine::utxo_stats(&FaultDisk::healthy(), &options)
 }
 
-/// Every folder and file below `dir`, with bytes; lock files, which any program that looks in leaves, are left out.
+/// Every folder and file below `dir`, with bytes; lock files, which whoever looks in leaves, are left out.
 pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
@@ -87,7 +88,7 @@ pub fn says(error: &Error, words: &[&str]) {
     }
 }
 
-/// How the datadirs of tests are laid out: several files, out of order, obfuscated, none of the zeros at the end.
+/// How the datadirs of tests are laid out: several files, out of order, obfuscated, no zeros at the end.
 pub fn layout() -> Layout {
     Layout { file_size: 32 << 10, preallocate: false, ..Layout::new(7) }
 }

@@ -1,0 +1,259 @@
+//! The program as its users meet it: a real process, its exit code, its report, its error object and its messages.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use rustix::{
+    fs::{FlockOperation, fcntl_lock},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::Value;
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::{flip_bit, snapshot},
+    datadir::Layout,
+    mutation::{base_chain, mutations},
+};
+
+fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) }))
+}
+
+fn lay_out(chain: &Chain) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(17) };
+    chain.write_datadir(dir.path(), &layout).unwrap();
+    dir
+}
+
+fn command(words: &[&str], datadir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(words).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
+    command
+}
+
+fn reindex(datadir: &Path, more: &[&str]) -> Output {
+    command(&[&["reindex", "--chain", "regtest", "--json"], more].concat(), datadir).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
+}
+
+/// Block files, index and chainstate, without the lock files.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = snapshot(dir).unwrap().into_iter();
+    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
+}
+
+/// The process must end with that code, say the same on stderr and in its error object, and leave all as it was.
+fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
+    let before = files(datadir);
+    let output = reindex(datadir, more);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    let error = json(&output)["error"].clone();
+    assert_eq!(error["kind"], kind, "{error}");
+    let detail = error["detail"].as_str().unwrap();
+    assert!(stderr.contains("error: ") && stderr.contains(detail), "{stderr}");
+    assert!(files(datadir) == before, "the datadir was touched: {stderr}");
+    error
+}
+
+#[test]
+fn a_report_says_what_was_done() {
+    let dir = lay_out(chain());
+    let output = reindex(dir.path(), &["--threads", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = json(&output);
+    let (totals, model) = (&chain().totals, chain().model.stats());
+    assert_eq!(report["chain"], "regtest");
+    assert_eq!(report["height"], totals.height);
+    assert_eq!(report["hash"], totals.hash.to_string());
+    assert_eq!(report["blocks"], totals.blocks);
+    assert_eq!(report["transactions"], totals.txs);
+    assert_eq!(report["inputs"], totals.inputs);
+    assert_eq!(report["outputs_created"], totals.outputs);
+    assert_eq!(report["txouts"], model.txouts);
+    assert_eq!(report["total_amount_sat"], model.total_amount);
+    assert_eq!(report["hash_serialized_3"], model.hash_hex());
+    assert_eq!(report["threads"], 2);
+    assert_eq!(report["block_bytes"], totals.bytes);
+    for field in ["scripts", "engine", "seconds", "peak_memory_bytes"] {
+        assert!(!report[field].is_null(), "{field}");
+    }
+    let stats = command(&["utxo", "stats", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+    assert_eq!(stats.status.code(), Some(0));
+    assert_eq!(json(&stats)["hash_serialized_3"], model.hash_hex());
+    assert_eq!(json(&stats)["height"], totals.height);
+    let text =
+        command(&["reindex", "--chain", "regtest", "--progress", "none"], dir.path()).output().unwrap();
+    assert!(text.stderr.is_empty(), "nothing but the report was asked for");
+    assert!(String::from_utf8_lossy(&text.stdout).contains(&model.hash_hex()));
+}
+
+#[test]
+fn an_output_can_be_looked_at() {
+    let (dir, output) = (lay_out(chain()), TempDir::new().unwrap());
+    let before = files(dir.path());
+    let target = output.path().join("new");
+    let done = reindex(dir.path(), &["--output", target.to_str().unwrap()]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(files(dir.path()) == before);
+    let stats = command(&["utxo", "stats", "--chain", "regtest", "--json"], &target).output().unwrap();
+    assert_eq!(json(&stats)["hash_serialized_3"], chain().model.stats().hash_hex());
+}
+
+/// Whatever instructions SHA-256 uses; those that this machine has not are refused by name.
+#[test]
+fn every_sha256_kernel_gives_the_same_chainstate() {
+    let dir = lay_out(chain());
+    let mut ran = 0;
+    for kernel in ["portable", "avx2", "shani", "avx512"] {
+        let mut command = command(&["reindex", "--chain", "regtest", "--json"], dir.path());
+        let output = command.env("PEREGRINE_SHA256", kernel).output().unwrap();
+        let report = json(&output);
+        match output.status.code() {
+            Some(0) => {
+                assert_eq!(report["sha256"], kernel);
+                assert_eq!(report["hash_serialized_3"], chain().model.stats().hash_hex(), "{kernel}");
+                ran += 1;
+            }
+            Some(2) => {
+                let detail = report["error"]["detail"].as_str().unwrap();
+                assert!(detail.contains(kernel) && detail.contains("use one of"), "{detail}");
+                println!("skipped: this machine cannot run {kernel}");
+            }
+            code => panic!("{kernel}: {code:?} {report}"),
+        }
+    }
+    assert!(ran > 0, "portable runs everywhere");
+}
+
+#[test]
+fn usage_errors_end_with_2() {
+    let dir = lay_out(chain());
+    let error = refused(dir.path(), &["--stop-at-height", "9999"], 2, "usage");
+    assert!(error["detail"].as_str().unwrap().contains("--stop-at-height 9999"));
+    let unknown = command(&["reindex", "--chain", "mainnet"], dir.path()).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+    refused(
+        dir.path(),
+        &["--output", dir.path().join("o").to_str().unwrap(), "--stop-at-height", "9999"],
+        2,
+        "usage",
+    );
+}
+
+#[test]
+fn a_broken_rule_ends_with_3() {
+    let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
+    let mutated = mutation.apply(&base_chain(9));
+    let dir = lay_out(&mutated.chain);
+    let error = refused(dir.path(), &[], 3, "consensus");
+    assert_eq!(error["core"], "bad-cb-amount");
+    assert_eq!(error["height"], mutated.block.height);
+    assert_eq!(error["block_hash"], mutated.block.hash.to_string());
+    assert!(error["rule"].is_string() && error["file"].is_string() && error["offset"].is_u64(), "{error}");
+}
+
+#[test]
+fn damage_ends_with_4() {
+    let dir = lay_out(chain());
+    let path = dir.path().join("regtest/blocks/rev00001.dat");
+    flip_bit(&path, 60, 3).unwrap();
+    let error = refused(dir.path(), &[], 4, "damaged");
+    assert_eq!(error["file"], path.to_str().unwrap());
+    assert!(error["offset"].is_u64() && error["height"].is_u64() && error["core"].is_null(), "{error}");
+    let empty = TempDir::new().unwrap();
+    refused(empty.path(), &[], 4, "damaged");
+    let missing = empty.path().join("none");
+    let output = reindex(&missing, &[]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(json(&output)["error"]["detail"].as_str().unwrap().contains("no such folder"));
+}
+
+#[test]
+fn a_datadir_in_use_ends_with_5() {
+    let dir = lay_out(chain());
+    for name in [".lock", "blocks/.lock", "blocks/index/LOCK"] {
+        let path = dir.path().join("regtest").join(name);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        // The lock that bitcoind takes; it binds other processes, and this one is another to the child.
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let output = TempDir::new().unwrap();
+        for more in [vec![], vec!["--output", output.path().to_str().unwrap()]] {
+            let error = locked(dir.path(), &more);
+            assert!(error.contains(name) && error.contains("stop bitcoind"), "{error}");
+        }
+        let stats = command(&["utxo", "stats", "--chain", "regtest"], dir.path()).output().unwrap();
+        assert_eq!(stats.status.code(), Some(5), "{stats:?}");
+        drop(file);
+    }
+    assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
+}
+
+/// What a run says of a lock held by this process. Files are not compared: reading a lock file would end the lock.
+fn locked(datadir: &Path, more: &[&str]) -> String {
+    let output = reindex(datadir, more);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let error = json(&output)["error"].clone();
+    assert_eq!(error["kind"], "environment");
+    error["detail"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_output_below_a_file_ends_with_5() {
+    let dir = lay_out(chain());
+    let file = dir.path().join("regtest/blocks/xor.dat/deeper");
+    let error = refused(dir.path(), &["--output", file.to_str().unwrap()], 5, "environment");
+    assert!(error["detail"].as_str().unwrap().contains("--output"), "{error}");
+}
+
+/// Ctrl-C at the first sign of life, and again while blocks are checked.
+#[test]
+fn ctrl_c_ends_with_130_and_leaves_all_as_it_was() {
+    let spec = ChainSpec { signed: false, ..ChainSpec::new(18, 12_000_000) };
+    let dir = lay_out(&Chain::generate(&spec));
+    let before = files(dir.path());
+    for line in ["plan", "check"] {
+        let words = ["reindex", "--chain", "regtest", "--json", "--progress", "log", "--threads", "1"];
+        let mut child =
+            command(&words, dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.ends_with(&format!("{line}\n")) {
+            assert!(stderr.read_line(&mut said).unwrap() > 0, "no line {line}: {said}");
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert_eq!(json(&output)["error"]["kind"], "interrupted");
+        assert!(said.contains("the datadir is as it was"), "{said}");
+        assert!(files(dir.path()) == before, "interrupted at {line}");
+    }
+}
+
+/// Output that nobody reads is no failure of the work.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let dir = lay_out(chain());
+    let mut child = command(&["reindex", "--chain", "regtest"], dir.path())
+        .stdout(Stdio::piped())
+        .stderr(File::create(dir.path().join("log")).unwrap())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
