@@ -1,5 +1,7 @@
 //! How verification ends when it does not pass.
 
+use crate::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
+use std::borrow::Cow;
 use wire::ScriptFlags;
 
 /// An input whose script fails: its block is invalid.
@@ -12,17 +14,18 @@ pub struct ScriptFailure {
     pub flags: ScriptFlags,
     /// The flag of narrowest effect without which the script would pass; none if no single one decides.
     pub decisive: Option<ScriptFlags>,
+    /// Core's words for why it fails (`ScriptErrorString`), where they can be told for certain.
+    pub reason: Option<&'static str>,
 }
 
 impl ScriptFailure {
-    /// Core's reason (`ScriptErrorString`), where it follows from the deciding flag: these two rules can fail
-    /// in one way only.
+    /// The reject string of a block with this failure (Core `ConnectBlock`), without a reason where none is
+    /// known.
     #[must_use]
-    pub fn reason(&self) -> Option<&'static str> {
-        match self.decisive? {
-            ScriptFlags::DERSIG => Some("Non-canonical DER signature"),
-            ScriptFlags::NULLDUMMY => Some("Dummy CHECKMULTISIG argument must be zero"),
-            _ => None,
+    pub fn core(&self) -> Cow<'static, str> {
+        match self.reason {
+            Some(reason) => format!("{BLOCK_SCRIPT_VERIFY_FLAG_FAILED} ({reason})").into(),
+            None => BLOCK_SCRIPT_VERIFY_FLAG_FAILED.into(),
         }
     }
 }

@@ -17,13 +17,16 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod reason;
 
 pub use failure::{ScriptError, ScriptFailure};
 
 use bitcoinkernel::{
     KernelError, PrecomputedTransactionData, ScriptPubkey, ScriptVerifyError, Transaction, TxOut,
-    prelude::TxOutExt, verify,
+    prelude::{ScriptPubkeyExt, TransactionExt, TxInExt, TxOutExt, WitnessStackExt},
+    verify,
 };
+use reason::FailedSpend;
 use std::{fmt, ops::Range};
 use wire::{Sats, ScriptFlags, TxView};
 
@@ -100,12 +103,22 @@ impl TxScripts {
         Ok(())
     }
 
-    /// Whether one input's script passes (Core `VerifyScript`).
+    /// Whether one input's script passes.
     fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
         let inputs = self.input_count();
         let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
-        let (script, value) = (coin.script_pubkey(), Some(coin.value()));
-        match verify(&script, value, &self.tx, input as usize, Some(flags.bits()), &self.shared) {
+        self.passes_with(&coin.script_pubkey(), coin.value(), input, flags)
+    }
+
+    /// Whether an input passes with this script in its coin's place (Core `VerifyScript`).
+    fn passes_with(
+        &self,
+        script: &impl ScriptPubkeyExt,
+        value: i64,
+        input: u32,
+        flags: ScriptFlags,
+    ) -> Result<bool, ScriptError> {
+        match verify(script, Some(value), &self.tx, input as usize, Some(flags.bits()), &self.shared) {
             Ok(()) => Ok(true),
             Err(KernelError::ScriptVerify(ScriptVerifyError::Invalid)) => Ok(false),
             Err(KernelError::ScriptVerify(ScriptVerifyError::InvalidFlagsCombination)) => {
@@ -115,7 +128,7 @@ impl TxScripts {
         }
     }
 
-    /// Finds out what a failing script fails of, by running it without each of its flags.
+    /// Finds out what a failing script fails of.
     fn explain(&self, input: u32, flags: ScriptFlags) -> ScriptFailure {
         let is_decisive = |flag: &ScriptFlags| {
             // WITNESS means nothing without P2SH.
@@ -123,7 +136,35 @@ impl TxScripts {
             let fewer = flags.without(flag.with(with));
             flags.contains(*flag) && self.passes(input, fewer).is_ok_and(|passes| passes)
         };
-        ScriptFailure { input, flags, decisive: NARROWEST_FIRST.into_iter().find(is_decisive) }
+        let decisive = NARROWEST_FIRST.into_iter().find(is_decisive);
+        // Without a reason the verdict stands: what the kernel refuses here is left out.
+        let reason = self.reason(input, flags, decisive).ok().flatten();
+        ScriptFailure { input, flags, decisive, reason }
+    }
+
+    fn reason(
+        &self,
+        input: u32,
+        flags: ScriptFlags,
+        decisive: Option<ScriptFlags>,
+    ) -> Result<Option<&'static str>, KernelError> {
+        let Some(coin) = self.coins.get(input as usize) else { return Ok(None) };
+        let spend = self.tx.input(input as usize)?;
+        let witness: Vec<_> = spend.witness_stack().items().collect();
+        let passes_with = |script: &[u8], flags| {
+            let script = ScriptPubkey::new(script);
+            script.is_ok_and(|script| self.passes_with(&script, 0, input, flags).is_ok_and(|passes| passes))
+        };
+        let failed = FailedSpend {
+            script_sig: &spend.script_sig()?,
+            script_pubkey: &coin.script_pubkey().to_bytes(),
+            witness: &witness,
+            flags,
+            decisive,
+            has_output: (input as usize) < self.tx.output_count(),
+            passes_with: &passes_with,
+        };
+        Ok(failed.reason())
     }
 }
 
@@ -255,7 +296,12 @@ mod tests {
             ),
             // An empty redeem script leaves nothing on the stack.
             (&[0], pay_to_nothing, Some(ScriptFlags::P2SH), None),
-            (&[], [&[0, 20][..], &[7; 20]].concat(), Some(ScriptFlags::WITNESS), None),
+            (
+                &[],
+                [&[0, 20][..], &[7; 20]].concat(),
+                Some(ScriptFlags::WITNESS),
+                Some("Witness program hash mismatch"),
+            ),
             (&[0], vec![], None, None),
         ];
         for (script_sig, pubkey, decisive, reason) in cases {
@@ -264,7 +310,7 @@ mod tests {
             let view = arena.parse_tx(&bytes).unwrap();
             let verify = |flags| verify_tx(&view, [(Sats(1), &pubkey[..])].into_iter(), flags);
             let failure = failed(verify(ScriptFlags::ALL));
-            assert_eq!((failure.decisive, failure.reason()), (decisive, reason), "{failure}");
+            assert_eq!((failure.decisive, failure.reason), (decisive, reason), "{failure}");
             assert_eq!(failure.flags, ScriptFlags::ALL);
         }
     }
