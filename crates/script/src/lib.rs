@@ -9,11 +9,11 @@
 //! once.
 //!
 //! # What Core would say
-//! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`. The kernel's API
-//! says that a script failed, not why, so that [`ScriptFailure::reason`] knows `REASON` only where it follows
-//! from which flag decides. When Core runs scripts on several threads, the input it names is whichever failed
-//! first in time, and failures of later transactions' other rules and `bad-cb-amount` go before; on one
-//! thread it is the first failing input in block order, as here within one transaction.
+//! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`:
+//! [`ScriptFailure::core`]. The kernel's API says that a script failed, not why; `REASON` is told where the
+//! script's shape leaves no doubt (module `reason`). When Core runs scripts on several threads, the input it
+//! names is whichever failed first in time, and failures of other rules in later transactions, and
+//! `bad-cb-amount`, go before it; on one thread it is the first failing input in block order, before those.
 #![forbid(unsafe_code)]
 
 mod failure;
@@ -285,9 +285,15 @@ mod tests {
             .try_into()
             .unwrap();
         let pay_to_nothing = [&[0xa9, 20][..], &hash_of_nothing, &[0x87]].concat();
-        let cases: [Case<'_>; 6] = [
-            (&[op_1], vec![cltv, drop, op_1], Some(ScriptFlags::CHECKLOCKTIMEVERIFY), None),
-            (&[op_1], vec![csv, drop, op_1], Some(ScriptFlags::CHECKSEQUENCEVERIFY), None),
+        let (unsatisfied, negative) = (Some("Locktime requirement not satisfied"), Some("Negative locktime"));
+        let (cltv_flag, csv_flag) = (ScriptFlags::CHECKLOCKTIMEVERIFY, ScriptFlags::CHECKSEQUENCEVERIFY);
+        let cases: [Case<'_>; 9] = [
+            (&[], vec![1, 5, cltv, drop, op_1], Some(cltv_flag), unsatisfied),
+            (&[], vec![1, 0x81, cltv, drop, op_1], Some(cltv_flag), negative),
+            (&[], vec![op_1, csv, drop, op_1], Some(csv_flag), unsatisfied),
+            // What the signature script pushed may have been changed since.
+            (&[op_1], vec![cltv, drop, op_1], Some(cltv_flag), None),
+            (&[op_1], vec![csv, drop, op_1], Some(csv_flag), None),
             (
                 &[op_1],
                 vec![0, 0, checkmultisig],

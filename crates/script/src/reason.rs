@@ -1,9 +1,10 @@
 //! Why a script failed, in Core's words, where that can be told for certain.
 //!
 //! The kernel's API says only that a script failed; Core's reject string also says why. That is told here for
-//! programs of a known shape, by the order in which Core's `VerifyScript` and `VerifyWitnessProgram` ask. What
-//! needs hashing or running is asked of the kernel, by small scripts of our own in the place of the coin's.
-//! Where the shape leaves a doubt there is no reason rather than a guessed one. No verdict depends on it.
+//! programs of a known shape, by the order in which Core's `VerifyScript` and `VerifyWitnessProgram` ask.
+//! What needs hashing or running is asked of the kernel, by small scripts of our own in the place of the
+//! coin's. Where the shape leaves a doubt there is no reason rather than a guessed one. No verdict depends on
+//! it.
 
 use wire::{
     ScriptFlags,
@@ -15,6 +16,8 @@ const EQUALVERIFY: &str = "Script failed an OP_EQUALVERIFY operation";
 const PUSH_SIZE: &str = "Push value size limit exceeded";
 const SIG_DER: &str = "Non-canonical DER signature";
 const SIG_NULLDUMMY: &str = "Dummy CHECKMULTISIG argument must be zero";
+const NEGATIVE_LOCKTIME: &str = "Negative locktime";
+const UNSATISFIED_LOCKTIME: &str = "Locktime requirement not satisfied";
 const WITNESS_PROGRAM_WRONG_LENGTH: &str = "Witness program has incorrect length";
 const WITNESS_PROGRAM_WITNESS_EMPTY: &str = "Witness program was passed an empty witness";
 const WITNESS_PROGRAM_MISMATCH: &str = "Witness program hash mismatch";
@@ -36,6 +39,7 @@ const CONTROL: (usize, usize, usize) = (33, 32, 128);
 const SMALL_NUMBERS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 const OP_PUSHDATA1: u8 = 0x4c;
 const OP_PUSHDATA2: u8 = 0x4d;
+const OP_PUSHDATA4: u8 = 0x4e;
 const OP_1: u8 = 0x51;
 const OP_16: u8 = 0x60;
 const OP_DROP: u8 = 0x75;
@@ -44,6 +48,12 @@ const OP_SHA256: u8 = 0xa8;
 const OP_HASH160: u8 = 0xa9;
 const OP_CHECKSIG: u8 = 0xac;
 const OP_CHECKMULTISIG: u8 = 0xae;
+const OP_CHECKLOCKTIMEVERIFY: u8 = 0xb1;
+const OP_CHECKSEQUENCEVERIFY: u8 = 0xb2;
+/// An opcode that Core does not know.
+const TORN_PUSH: u8 = 0xff;
+/// Longest number that a lock takes, in bytes.
+const MAX_LOCK_SIZE: usize = 5;
 
 /// A spend that failed.
 pub(crate) struct FailedSpend<'a> {
@@ -66,6 +76,8 @@ impl FailedSpend<'_> {
             // These two rules fail in one way each.
             Some(ScriptFlags::DERSIG) => return Some(SIG_DER),
             Some(ScriptFlags::NULLDUMMY) => return Some(SIG_NULLDUMMY),
+            Some(ScriptFlags::CHECKLOCKTIMEVERIFY) => return self.lock_reason(OP_CHECKLOCKTIMEVERIFY),
+            Some(ScriptFlags::CHECKSEQUENCEVERIFY) => return self.lock_reason(OP_CHECKSEQUENCEVERIFY),
             _ => {}
         }
         let pushes = pushes(self.script_sig)?;
@@ -85,6 +97,28 @@ impl FailedSpend<'_> {
             }
             Some(ScriptFlags::WITNESS) => Some(WITNESS_UNEXPECTED),
             _ => self.script_reason(self.script_pubkey, &pushes),
+        }
+    }
+
+    /// Of the only lock of a spend, if a push of a number comes right before it.
+    fn lock_reason(&self, lock: u8) -> Option<&'static str> {
+        let pushes = pushes(self.script_sig)?;
+        // The coin's script, a redeem script, and where witnesses have their script.
+        let scripts = [Some(self.script_pubkey), pushes.last().copied()];
+        let witness_scripts = self.witness.iter().rev().take(2).map(Vec::as_slice);
+        let mut numbers = scripts.into_iter().flatten().chain(witness_scripts).flat_map(|script| {
+            let mut before = None;
+            operations(script).filter_map(move |(opcode, data)| {
+                let number = before.replace(data)?;
+                (opcode == lock).then_some(number)
+            })
+        });
+        match (numbers.next()?, numbers.next()) {
+            ([below @ .., top], None) if below.len() < MAX_LOCK_SIZE => {
+                let is_negative = top & 0x80 != 0 && (top & 0x7f != 0 || below.iter().any(|byte| *byte != 0));
+                Some(if is_negative { NEGATIVE_LOCKTIME } else { UNSATISFIED_LOCKTIME })
+            }
+            _ => None,
         }
     }
 
@@ -215,29 +249,39 @@ fn is_oversized(item: &[u8]) -> bool {
 
 /// What a script of nothing but pushes pushes; none if there is another operation, or a push that is torn or
 /// too long.
-fn pushes(mut script: &[u8]) -> Option<Vec<&[u8]>> {
-    let mut pushes = Vec::new();
-    while let Some((&opcode, rest)) = script.split_first() {
-        let (len, rest) = match opcode {
-            len @ 0..OP_PUSHDATA1 => (len.into(), rest),
-            OP_PUSHDATA1 => (rest.first().copied()?.into(), rest.get(1..)?),
-            OP_PUSHDATA2 => (u16::from_le_bytes(*rest.first_chunk()?).into(), rest.get(2..)?),
-            OP_1..=OP_16 => {
-                let number = usize::from(opcode - OP_1);
-                pushes.push(SMALL_NUMBERS.get(number..=number)?);
-                script = rest;
-                continue;
-            }
-            _ => return None,
-        };
-        let (data, rest) = rest.split_at_checked(len)?;
-        if is_oversized(data) {
-            return None;
-        }
-        pushes.push(data);
-        script = rest;
-    }
+fn pushes(script: &[u8]) -> Option<Vec<&[u8]>> {
+    let is_push = |opcode| opcode <= OP_PUSHDATA2 || (OP_1..=OP_16).contains(&opcode);
+    let taken = |(opcode, data)| (is_push(opcode) && !is_oversized(data)).then_some(data);
+    let pushes: Vec<_> = operations(script).map(taken).collect::<Option<_>>()?;
     Some(pushes)
+}
+
+/// The operations of a script with what they push: nothing, but for pushes and small numbers. A torn push is
+/// an operation that is no push.
+fn operations(mut script: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&opcode, rest) = script.split_first()?;
+        let operation = operation(opcode, rest);
+        let (opcode, data, rest) = operation.unwrap_or((TORN_PUSH, &[], &[]));
+        script = rest;
+        Some((opcode, data))
+    })
+}
+
+fn operation(opcode: u8, rest: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (len, rest) = match opcode {
+        len @ 0..OP_PUSHDATA1 => (len.into(), rest),
+        OP_PUSHDATA1 => (rest.first().copied()?.into(), rest.get(1..)?),
+        OP_PUSHDATA2 => (u16::from_le_bytes(*rest.first_chunk()?).into(), rest.get(2..)?),
+        OP_PUSHDATA4 => (u32::from_le_bytes(*rest.first_chunk()?) as usize, rest.get(4..)?),
+        OP_1..=OP_16 => {
+            let number = usize::from(opcode - OP_1);
+            return Some((opcode, SMALL_NUMBERS.get(number..=number)?, rest));
+        }
+        _ => (0, rest),
+    };
+    let (data, rest) = rest.split_at_checked(len)?;
+    Some((opcode, data, rest))
 }
 
 /// A script that pushes at most [`MAX_SCRIPT_ELEMENT_SIZE`] bytes.

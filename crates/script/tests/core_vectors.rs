@@ -24,7 +24,9 @@ use std::collections::BTreeMap;
 use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};
 
 /// The errors that `script` can tell, in the words of Core's `ScriptErrorString`.
-const REASONS: [(&str, &str); 13] = [
+const REASONS: [(&str, &str); 15] = [
+    ("NEGATIVE_LOCKTIME", "Negative locktime"),
+    ("UNSATISFIED_LOCKTIME", "Locktime requirement not satisfied"),
     ("EVAL_FALSE", "Script evaluated without error but finished with a false/empty top stack element"),
     ("EQUALVERIFY", "Script failed an OP_EQUALVERIFY operation"),
     ("PUSH_SIZE", "Push value size limit exceeded"),
