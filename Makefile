@@ -25,7 +25,7 @@ check: setup ## Formatting, lints and docs
 oracle: setup ## Only the tests against Bitcoin Core's own code
 	$(CARGO) test -p oracle
 
-fuzz: ## Run each fuzz target for FUZZ_SECONDS (needs cargo-fuzz)
+fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 	./fuzz/run
 
 bench: setup ## Micro benchmarks

@@ -1,1 +1,114 @@
-//! (room to be furnished)
+//! What the micro benchmarks (`benches/micro`) share: the blocks they work on, and a hash of their results.
+//!
+//! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function tells its result
+//! to [`Answers`], whose hash is printed at the end: a change that makes something faster must leave it as it was.
+#![forbid(unsafe_code)]
+
+use digest::sha256::{Sha256, sha256d_many};
+use disk::undo::{UndoArena, UndoView};
+use rules::{SpentCoin, median_time_past};
+use testkit::{Chain, ChainSpec};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, Txid, Wtxid};
+
+/// A block with all that it takes to check it.
+#[derive(Debug)]
+pub struct Block<'a> {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its bytes, parsed.
+    pub view: BlockView<'a>,
+    /// Its undo data.
+    pub undo: &'a [u8],
+    /// The coins it spends, in block order.
+    pub claims: Vec<Coin<'a>>,
+    /// The same, decoded.
+    pub spent: Vec<SpentCoin<'a>>,
+    /// Of each transaction.
+    pub txids: Vec<Txid>,
+    /// Of each transaction.
+    pub wtxids: Vec<Wtxid>,
+}
+
+/// Where the spans of parsed blocks and undo data live.
+#[derive(Debug)]
+pub struct Arenas(Vec<(BlockArena, UndoArena)>);
+
+/// The chain that everything is measured on.
+#[derive(Debug)]
+pub struct Inputs {
+    chain: Chain,
+    /// Median time past of each block, by height.
+    pub median_times: Vec<BlockTime>,
+}
+
+impl Inputs {
+    /// Generates a chain of about `bytes`. Its signatures are placeholders: nothing here verifies scripts.
+    #[must_use]
+    pub fn generate(bytes: u64) -> Self {
+        let chain = Chain::generate(&ChainSpec { signed: false, stale: false, ..ChainSpec::new(1, bytes) });
+        let times: Vec<_> = chain.main().map(|block| block.header.time).collect();
+        let median = |end: usize| median_time_past(&times[end.saturating_sub(11)..end]);
+        let median_times = (1..=times.len()).map(median).collect();
+        Self { chain, median_times }
+    }
+
+    /// Room for [`Inputs::blocks`].
+    #[must_use]
+    pub fn arenas(&self) -> Arenas {
+        Arenas(self.chain.main().skip(1).map(|_| Default::default()).collect())
+    }
+
+    /// All blocks but the genesis block, by height.
+    ///
+    /// # Panics
+    /// If the generator makes malformed blocks.
+    #[must_use]
+    pub fn blocks<'a>(&'a self, arenas: &'a mut Arenas) -> Vec<Block<'a>> {
+        let blocks = self.chain.main().skip(1).zip(&mut arenas.0);
+        blocks
+            .map(|(block, (arena, undo_arena))| {
+                let view = arena.parse(&block.bytes).expect("generated blocks are well-formed");
+                let undo = block.undo.as_deref().unwrap_or_default();
+                let coins = UndoView::parse(undo, undo_arena).expect("and their undo data");
+                let claims: Vec<_> = coins.coins().collect();
+                let spent = claims.iter().map(SpentCoin::from_coin).collect::<Result<_, _>>();
+                let mut ids = [Vec::new(), Vec::new()];
+                sha256d_many(&view.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut ids[0]);
+                sha256d_many(&view.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(), &mut ids[1]);
+                let [txids, wtxids] = ids;
+                Block {
+                    height: Height(block.height),
+                    hash: block.hash,
+                    view,
+                    undo,
+                    spent: spent.expect("and their coins"),
+                    claims,
+                    txids: txids.into_iter().map(Txid).collect(),
+                    wtxids: wtxids.into_iter().map(Wtxid).collect(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// The hash of all results.
+#[derive(Debug, Default)]
+pub struct Answers(Sha256);
+
+impl Answers {
+    /// Adds the result of the benchmark `name`.
+    pub fn add(&mut self, name: &str, result: &[u8]) {
+        for bytes in [name.as_bytes(), result] {
+            self.0.update(&(bytes.len() as u64).to_le_bytes());
+            self.0.update(bytes);
+        }
+    }
+
+    /// The first 16 hexadecimal digits.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        self.0.clone().finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -8,7 +8,8 @@ use disk::{
     leveldb::{Database, LevelDbError, TableWriter, write_database},
 };
 use std::{cmp::Ordering, fs, path::Path};
-use wire::{BlockHash, Coin, coin};
+use testkit::Chain;
+use wire::{BlockHash, Coin, Sats, coin};
 
 /// Key of the row that holds the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`); the row itself is in
 /// plain.
@@ -42,6 +43,21 @@ impl Rows {
             }
         }
         Ok(Self(rows))
+    }
+
+    /// The rows that a generated chain's naive model stands for.
+    #[must_use]
+    pub fn of_model(chain: &Chain) -> Self {
+        let mut rows = vec![(BEST_BLOCK.to_vec(), chain.tip().hash.0.to_vec())];
+        rows.extend(chain.model.coins.iter().map(|(outpoint, model)| {
+            let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
+            coin::write_chainstate_key(&mut key, outpoint);
+            coin::compress_output(&mut out, Sats(model.amount), &model.script);
+            Coin { code: model.code, out: &out }.write_chainstate_value(&mut value);
+            (key, value)
+        }));
+        rows.sort();
+        Self(rows)
     }
 
     /// Writes the rows as a new database with `tables` tables into `dir`, which must not exist yet,

@@ -3,7 +3,7 @@
 use crate::log::{self, Reason};
 use bitcoinkernel::{
     Block, BlockValidationResult, BlockValidationStateRef, ChainType, ChainstateManager, Context,
-    ContextBuilder, KernelError, ProcessBlockResult, ValidationMode, prelude::*,
+    ContextBuilder, KernelError, ProcessBlockHeaderResult, ProcessBlockResult, ValidationMode, prelude::*,
 };
 use std::{
     mem,
@@ -144,13 +144,26 @@ impl Judge {
         Ok(Self { chainman, _context: context, events })
     }
 
-    /// Submits a serialised block as a peer or `submitblock` would.
+    /// Submits a serialised block as a peer would: the header first, then the whole. (A block that comes
+    /// without notice has the rules of its own bytes asked before those of its header's context, so that
+    /// another flaw may be named.)
     #[must_use]
     pub fn submit(&self, block: &[u8]) -> Verdict {
         let Ok(block) = Block::new(block) else { return Verdict::Malformed };
         let hash = BlockHash(block.hash().to_bytes());
+        let (header, lines) = log::listen(|| self.chainman.process_block_header(&block.header()));
+        match header {
+            Ok(ProcessBlockHeaderResult::Valid) => self.submit_whole(&block, hash),
+            Ok(ProcessBlockHeaderResult::Invalid(state)) => {
+                rejected(hash, state.result(), state.mode(), &lines)
+            }
+            Err(_) => rejected(hash, BlockValidationResult::Unset, ValidationMode::InternalError, &lines),
+        }
+    }
+
+    fn submit_whole(&self, block: &Block, hash: BlockHash) -> Verdict {
         let before = self.event_count();
-        let (result, lines) = log::listen(|| self.chainman.process_block(&block));
+        let (result, lines) = log::listen(|| self.chainman.process_block(block));
         let failed = lock(&self.events).iter().skip(before).find_map(|event| match event {
             Event::Checked(hash, mode, result) if *mode != ValidationMode::Valid => {
                 Some((*hash, *mode, *result))
@@ -158,21 +171,16 @@ impl Judge {
             _ => None,
         });
         if let Some((hash, mode, result)) = failed {
-            let reason = log::reason_in(&lines)
-                .unwrap_or_else(|| Reason { reject: String::new(), detail: lines.join(" | ") });
-            return Verdict::Rejected(Rejection { hash, reason, result, mode });
+            return rejected(hash, result, mode, &lines);
         }
         match result {
             ProcessBlockResult::Duplicate => Verdict::Duplicate,
             ProcessBlockResult::NewBlock if self.tip().1 == hash => Verdict::Connected,
             ProcessBlockResult::NewBlock => Verdict::Stored,
             // Without a failed check only the machine can be at fault (disk full).
-            ProcessBlockResult::Rejected => Verdict::Rejected(Rejection {
-                hash,
-                reason: Reason { reject: String::new(), detail: lines.join(" | ") },
-                result: BlockValidationResult::Unset,
-                mode: ValidationMode::InternalError,
-            }),
+            ProcessBlockResult::Rejected => {
+                rejected(hash, BlockValidationResult::Unset, ValidationMode::InternalError, &lines)
+            }
         }
     }
 
@@ -236,6 +244,17 @@ impl Judge {
         };
         Ok(spent.iter().map(|tx| tx.coins().map(coin).collect()).collect())
     }
+}
+
+fn rejected(
+    hash: BlockHash,
+    result: BlockValidationResult,
+    mode: ValidationMode,
+    lines: &[String],
+) -> Verdict {
+    let nothing = || Reason { reject: String::new(), detail: lines.join(" | ") };
+    let reason = log::reason_in(lines).unwrap_or_else(nothing);
+    Verdict::Rejected(Rejection { hash, reason, result, mode })
 }
 
 fn open(

@@ -6,9 +6,9 @@
 //! the rest needs no C++.
 //!
 //! [`judge`] runs Core over a datadir, [`log`] hears the reject strings (the API gives classes only),
-//! [`coins`] dumps and compares chainstates row by row, [`ours`] runs a rebuild, [`mine`] makes empty blocks
-//! for any branch, [`scenario`] has what several tests do, [`datadir`] copies datadirs so that each test has
-//! its own.
+//! [`coins`] dumps and compares chainstates row by row, [`ours`] runs a rebuild, [`said`] puts both verdicts
+//! in the same words, [`mine`] makes empty blocks for any branch, [`mutant`] spoils blocks at random,
+//! [`scenario`] has what several tests do, [`datadir`] copies datadirs so that each test has its own.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,9 @@ pub mod datadir;
 pub mod judge;
 pub mod log;
 pub mod mine;
+pub mod mutant;
 pub mod ours;
+pub mod said;
 pub mod scenario;
 
 pub use judge::{Judge, JudgeError, Rejection, Verdict, Wipe};

@@ -51,22 +51,33 @@ pub struct Reason {
     pub detail: String,
 }
 
-/// Finds the reason among the lines of one judged block (Core `ProcessNewBlock`, `AcceptBlock`, `ConnectTip`,
-/// which print `BlockValidationState::ToString`: the reject string, then a comma and the detail, if there is
-/// one).
+/// Finds the reason among the lines of one judged header or block.
+///
+/// Core `AcceptBlockHeader`, `ProcessNewBlock` and `ConnectTip` print `BlockValidationState::ToString`: the
+/// reject string, then a comma and the detail, if there is one.
 #[must_use]
 pub fn reason_in(lines: &[String]) -> Option<Reason> {
     lines.iter().find_map(|line| {
         let state = if let Some((_, rest)) = line.split_once("AcceptBlock FAILED (") {
             rest.strip_suffix(')')?
-        } else {
-            let (_, rest) = line.split_once("ConnectBlock ")?;
+        } else if let Some((_, rest)) = line.split_once("CheckBlockHeader: ") {
+            rest.split_once(", ")?.1
+        } else if let Some((_, rest)) = line.split_once("ConnectBlock ") {
             rest.split_once(" failed, ")?.1
+        } else {
+            HEADER_LINES.iter().find(|(said, _)| line.contains(said))?.1
         };
         let (reject, detail) = state.split_once(", ").unwrap_or((state, ""));
         Some(Reason { reject: reject.to_owned(), detail: detail.to_owned() })
     })
 }
+
+/// Lines about headers that have no state in them, and the reject string that goes with each.
+const HEADER_LINES: [(&str, &str); 3] = [
+    ("has prev block not found", "prev-blk-not-found"),
+    ("has prev block invalid", "bad-prevblk"),
+    ("is marked invalid", "duplicate-invalid"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -92,6 +103,11 @@ mod tests {
             reason("ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)"),
             pair("bad-cb-amount", "pays too much (actual=2, limit=1)")
         );
+        assert_eq!(
+            reason("AcceptBlockHeader: Consensus::ContextualCheckBlockHeader: 00ff, time-too-old, too early"),
+            pair("time-too-old", "too early")
+        );
+        assert_eq!(reason("header 00ff has prev block invalid: 11ee"), pair("bad-prevblk", ""));
         assert_eq!(reason("ConnectBlock something else"), None);
     }
 }

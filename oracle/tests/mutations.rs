@@ -1,9 +1,13 @@
 //! Blocks that break one rule, and their twins that just do not: Core and a rebuild say the same of each, and
 //! both say what the table of mutations says.
 
-use bitcoinkernel::BlockValidationResult;
-use engine::ErrorKind;
-use oracle::{Judge, Rebuild, Verdict, Wipe, coins::Rows, datadir, scenario};
+use oracle::{
+    Judge, Verdict, Wipe,
+    coins::Rows,
+    datadir,
+    said::{self, Said},
+    scenario,
+};
 use std::{error::Error, path::Path};
 use testkit::{
     Chain,
@@ -27,22 +31,6 @@ const REINDEX_DIFFERS: &[(&str, bool, &str)] = &[
     ),
 ];
 
-/// What is said of a mutated block.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Said {
-    /// It is valid.
-    Accepted,
-    /// It breaks a rule.
-    Rejected(String),
-    /// Its header may be good, but these are not the bytes that it was made for. (Core: `BLOCK_MUTATED`, and
-    /// the block is not marked as invalid. A rebuild: the block file is damaged.)
-    Mutated(String),
-    /// It was left out: the chain ends at the block beneath.
-    LeftOut,
-    /// Anything else, which is no verdict.
-    Other(String),
-}
-
 /// Core, on a copy of a datadir that has the chain beneath.
 fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
@@ -51,63 +39,23 @@ fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dy
     for block in &mutated.setup {
         assert_eq!(judge.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
     }
-    let said = match judge.submit(&mutated.block.bytes) {
-        Verdict::Connected => Said::Accepted,
-        Verdict::Rejected(rejection) if rejection.result == BlockValidationResult::Mutated => {
-            Said::Mutated(rejection.reason.reject)
-        }
-        Verdict::Rejected(rejection) => Said::Rejected(rejection.reason.reject),
-        other => Said::Other(format!("{other:?}")),
-    };
+    let said = Said::of_verdict(judge.submit(&mutated.block.bytes));
     drop(judge);
     Ok((said, Rows::read(&dir.path().join("chainstate"))?))
-}
-
-/// A rebuild of a datadir whose tip is the mutated block, with the undo data that goes with it.
-fn rebuild_says(mutated: &MutatedChain, scan: bool) -> Result<(Said, Option<Rows>), Box<dyn Error>> {
-    let dir = tempfile::tempdir()?;
-    mutated.chain.write_datadir(dir.path(), &Layout::new(1))?;
-    Ok(match (Rebuild { scan, ..Rebuild::default() }).run(dir.path(), Network::Regtest) {
-        Ok(report) if report.hash == mutated.block.hash => {
-            (Said::Accepted, Some(Rows::read(&dir.path().join("regtest/chainstate"))?))
-        }
-        Ok(_) => (Said::LeftOut, Some(Rows::read(&dir.path().join("regtest/chainstate"))?)),
-        Err(error) => (judged(&error, mutated), None),
-    })
-}
-
-fn judged(error: &engine::Error, mutated: &MutatedChain) -> Said {
-    let reject = mutated_reject(error);
-    match (error.kind, &error.core) {
-        _ if error.block_hash != Some(mutated.block.hash) => Said::Other(error.to_string()),
-        (ErrorKind::Consensus, Some(core)) => Said::Rejected(core.to_string()),
-        (ErrorKind::Damaged, _) => reject.map_or_else(|| Said::Other(error.to_string()), Said::Mutated),
-        _ => Said::Other(error.to_string()),
-    }
-}
-
-/// The reject string within `the block does not match its header (bad-txnmrklroot: ..)`.
-fn mutated_reject(error: &engine::Error) -> Option<String> {
-    let (_, rest) = error.detail.split_once("does not match its header (")?;
-    Some(rest.split_once(':')?.0.to_owned())
 }
 
 fn disagreements(mutation: &Mutation, base: &Chain, base_dir: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mutated = mutation.apply(base);
     let (core, core_rows) = core_says(base_dir, &mutated)?;
     let mut found = Vec::new();
-    let reject = match &core {
-        Said::Rejected(reject) | Said::Mutated(reject) | Said::Other(reject) => Some(reject.as_str()),
-        Said::Accepted | Said::LeftOut => None,
-    };
-    if reject != mutation.core {
+    if core.reject() != mutation.core {
         found.push(format!("{}: the table says {:?}, Core {core:?}", mutation.name, mutation.core));
     }
     for scan in [false, true] {
         let differs = REINDEX_DIFFERS.iter().any(|row| (row.0, row.1) == (mutation.name, scan));
         let (core, core_rows) =
             if differs { core_reindexes(&mutated, scan)? } else { (core.clone(), core_rows.clone()) };
-        let (ours, rows) = rebuild_says(&mutated, scan)?;
+        let (ours, rows) = said::rebuild_says(&mutated.chain, mutated.block.hash, scan)?;
         if ours != core {
             found.push(format!("{}: Core says {core:?}, the rebuild {ours:?} (scan: {scan})", mutation.name));
         }

@@ -64,15 +64,16 @@ impl TxScripts {
     ///
     /// # Errors
     /// [`ScriptError::CoinCount`]; [`ScriptError::Refused`] if Core cannot read what `wire` could.
-    pub fn new<'a>(
+    pub fn new(
         tx: &TxView<'_>,
-        coins: impl ExactSizeIterator<Item = (Sats, &'a [u8])>,
+        coins: impl ExactSizeIterator<Item = (Sats, impl AsRef<[u8]>)>,
     ) -> Result<Self, ScriptError> {
         if coins.len() != tx.input_count() {
             return Err(ScriptError::CoinCount { coins: coins.len(), inputs: tx.input_count() });
         }
         let refused = |error: KernelError| ScriptError::Refused(error.to_string());
-        let coins = coins.map(|(value, script)| Ok(TxOut::new(&ScriptPubkey::new(script)?, value.0)));
+        let coins =
+            coins.map(|(value, script)| Ok(TxOut::new(&ScriptPubkey::new(script.as_ref())?, value.0)));
         let coins = coins.collect::<Result<Vec<_>, KernelError>>().map_err(refused)?;
         let tx = Transaction::new(tx.bytes()).map_err(refused)?;
         let shared = PrecomputedTransactionData::new(&tx, &coins).map_err(refused)?;
@@ -161,9 +162,9 @@ fn fault(error: ScriptError) -> ScriptFault {
 ///
 /// # Errors
 /// As [`TxScripts::new`] and [`TxScripts::verify`].
-pub fn verify_tx<'a>(
+pub fn verify_tx(
     tx: &TxView<'_>,
-    coins: impl ExactSizeIterator<Item = (Sats, &'a [u8])>,
+    coins: impl ExactSizeIterator<Item = (Sats, impl AsRef<[u8]>)>,
     flags: ScriptFlags,
 ) -> Result<(), ScriptError> {
     let scripts = TxScripts::new(tx, coins)?;

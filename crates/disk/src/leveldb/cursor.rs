@@ -32,8 +32,10 @@ pub struct Cursor<'a> {
     /// they are here.
     current: Option<usize>,
     runner_up: Option<usize>,
-    /// Key that was last delivered or hidden, if `begun`.
+    /// No row may have a smaller key: the start of the range, and once `settled`, the key that was last
+    /// delivered or deleted.
     last: Vec<u8>,
+    settled: bool,
     begun: bool,
     /// First key that is not delivered.
     end: Option<Vec<u8>>,
@@ -123,7 +125,8 @@ impl<'a> Cursor<'a> {
             sources: in_memory.into_iter().collect(),
             current: None,
             runner_up: None,
-            last: Vec::new(),
+            last: start.to_vec(),
+            settled: false,
             begun: false,
             end: end.map(<[u8]>::to_vec),
         }
@@ -143,12 +146,10 @@ impl<'a> Cursor<'a> {
                 return Ok(false);
             };
             let (key, trailer, _) = source.row();
-            if self.begun {
-                match key.cmp(&self.last) {
-                    Ordering::Less => return Err(self.out_of_order()),
-                    Ordering::Equal => continue, // an older row of a key
-                    Ordering::Greater => {}
-                }
+            match key.cmp(&self.last) {
+                Ordering::Less => return Err(self.out_of_order()),
+                Ordering::Equal if self.settled => continue, // an older row of a key
+                Ordering::Equal | Ordering::Greater => {}
             }
             if self.end.as_ref().is_some_and(|end| key >= end.as_slice()) {
                 self.sources.clear();
@@ -161,6 +162,7 @@ impl<'a> Cursor<'a> {
             }
             self.last.clear();
             self.last.extend_from_slice(key);
+            self.settled = true;
             match trailer as u8 {
                 VALUE => return Ok(true),
                 DELETION => {}

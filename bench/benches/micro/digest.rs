@@ -1,0 +1,104 @@
+//! Hashes and obfuscation; SHA-256 by each kernel that this machine has.
+
+use crate::Subject;
+use bench::Answers;
+use criterion::{BenchmarkId, Criterion, Throughput};
+use digest::{
+    kernel::Kernel,
+    muhash::MuHash3072,
+    obfuscation::Obfuscation,
+    sha256::{Message, sha256d_many_with, sha256d_pairs_with},
+    siphash::{SipHash13Uj, siphash24},
+};
+use std::hint::black_box;
+
+pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    siphash(criterion, subject, answers);
+    obfuscation(criterion, subject, answers);
+    sha256(criterion, subject, answers);
+    muhash(criterion, subject, answers);
+}
+
+fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let outpoints: Vec<_> =
+        subject.block.view.txs().flat_map(|tx| tx.inputs()).map(|input| input.prevout()).collect();
+    let keyed = SipHash13Uj::new(1, 2);
+    let with_uj =
+        || outpoints.iter().fold(0u64, |sum, it| sum.wrapping_add(keyed.hash_outpoint(&it.txid.0, it.vout)));
+    let messages: Vec<[u8; 36]> = outpoints
+        .iter()
+        .map(|outpoint| {
+            let mut message = [0; 36];
+            message[..32].copy_from_slice(&outpoint.txid.0);
+            message[32..].copy_from_slice(&outpoint.vout.to_le_bytes());
+            message
+        })
+        .collect();
+    let with_24 = || messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphash24(1, 2, message)));
+
+    let mut group = criterion.benchmark_group("siphash of an outpoint");
+    group.throughput(Throughput::Elements(outpoints.len() as u64));
+    group.bench_function("1-3-uj", |b| b.iter(|| black_box(with_uj())));
+    group.bench_function("2-4", |b| b.iter(|| black_box(with_24())));
+    answers.add("siphash", [with_uj().to_le_bytes(), with_24().to_le_bytes()].as_flattened());
+}
+
+fn obfuscation(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut group = criterion.benchmark_group("obfuscation");
+    let mut bytes = subject.block.view.bytes().to_vec();
+    for (name, start) in [("aligned", 0), ("odd", 3)] {
+        group.throughput(Throughput::Bytes((bytes.len() - start) as u64));
+        group.bench_function(name, |b| b.iter(|| key.apply(black_box(&mut bytes[start..]), 5)));
+        let mut once = subject.block.view.bytes().to_vec();
+        key.apply(&mut once[start..], 5);
+        answers.add("obfuscation", &once);
+    }
+}
+
+fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let messages: Vec<Message<'_>> = subject.block.view.txs().map(|tx| tx.txid_message()).collect();
+    let mut digests = Vec::new();
+    let mut group = criterion.benchmark_group("sha256d of all transactions");
+    group.throughput(Throughput::Bytes(messages.iter().map(|message| message.len() as u64).sum()));
+    for kernel in Kernel::available() {
+        group.bench_function(BenchmarkId::from_parameter(kernel.name()), |b| {
+            b.iter(|| {
+                digests.clear();
+                sha256d_many_with(kernel, black_box(&messages), &mut digests);
+            });
+        });
+    }
+    group.finish();
+    digests.clear();
+    sha256d_many_with(Kernel::active(), &messages, &mut digests);
+    answers.add("sha256d_many", digests.as_flattened());
+
+    let leaves = digests.repeat(4096 / digests.len() + 1)[..4096].to_vec();
+    let mut group = criterion.benchmark_group("sha256d of pairs");
+    group.throughput(Throughput::Elements(leaves.len() as u64 / 2));
+    for kernel in Kernel::available() {
+        group.bench_function(BenchmarkId::from_parameter(kernel.name()), |b| {
+            b.iter(|| {
+                digests.clear();
+                sha256d_pairs_with(kernel, black_box(&leaves), &mut digests);
+            });
+        });
+    }
+    digests.clear();
+    sha256d_pairs_with(Kernel::active(), &leaves, &mut digests);
+    answers.add("sha256d_pairs", digests.as_flattened());
+}
+
+fn muhash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let elements: Vec<&[u8]> = subject.block.view.txs().take(100).map(|tx| tx.bytes()).collect();
+    let insert_all = || {
+        let mut hash = MuHash3072::new();
+        elements.iter().for_each(|element| hash.insert(element));
+        hash
+    };
+    let mut group = criterion.benchmark_group("muhash");
+    group.throughput(Throughput::Elements(elements.len() as u64));
+    group.bench_function("insert", |b| b.iter(|| black_box(insert_all())));
+    answers.add("muhash", &insert_all().finalize());
+}

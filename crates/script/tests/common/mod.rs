@@ -1,0 +1,165 @@
+//! What the tests of this room share: the way to real data, Core's notation of scripts and flags, and lone
+//! spends as bytes.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use bitcoin::{
+    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
+    consensus::serialize, script::Builder, transaction::Version,
+};
+use script::{ScriptError, TxScripts};
+use serde_json::Value;
+use std::{fs, io::Read, path::PathBuf};
+use wire::{BlockArena, Sats, ScriptFlags};
+
+/// Core's names of the opcodes from NOP (0x61) to NOP10 (0xb9), without `OP_`.
+const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN TOALTSTACK FROMALTSTACK \
+    2DROP 2DUP 3DUP 2OVER 2ROT 2SWAP IFDUP DEPTH DROP DUP NIP OVER PICK ROLL ROT SWAP TUCK CAT SUBSTR LEFT \
+    RIGHT SIZE INVERT AND OR XOR EQUAL EQUALVERIFY RESERVED1 RESERVED2 1ADD 1SUB 2MUL 2DIV NEGATE ABS NOT \
+    0NOTEQUAL ADD SUB MUL DIV MOD LSHIFT RSHIFT BOOLAND BOOLOR NUMEQUAL NUMEQUALVERIFY NUMNOTEQUAL LESSTHAN \
+    GREATERTHAN LESSTHANOREQUAL GREATERTHANOREQUAL MIN MAX WITHIN RIPEMD160 SHA1 SHA256 HASH160 HASH256 \
+    CODESEPARATOR CHECKSIG CHECKSIGVERIFY CHECKMULTISIG CHECKMULTISIGVERIFY NOP1 CHECKLOCKTIMEVERIFY \
+    CHECKSEQUENCEVERIFY NOP4 NOP5 NOP6 NOP7 NOP8 NOP9 NOP10";
+const OP_NOP: u8 = 0x61;
+const OP_RESERVED: u8 = 0x50;
+
+/// A file or folder of real data, or nothing, said aloud, if this checkout has none.
+pub(crate) fn data(file: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("PEREGRINE_DATA").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
+        PathBuf::from,
+    );
+    let path = folder.join(file);
+    if !path.exists() {
+        println!("skipped: no {} (set PEREGRINE_DATA to the folder of real data)", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// The rows of a JSON array of vectors; `.xz` is unpacked.
+pub(crate) fn vectors(file: &str) -> Option<Vec<Value>> {
+    let path = data(&format!("consensus/{file}"))?;
+    let mut bytes = Vec::new();
+    if file.ends_with(".xz") {
+        liblzma::read::XzDecoder::new(fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
+    } else {
+        bytes = fs::read(path).unwrap();
+    }
+    match serde_json::from_slice(&bytes).unwrap() {
+        Value::Array(rows) => Some(rows),
+        Value::Object(map) => Some(vec![Value::Object(map)]),
+        other => panic!("neither list nor object: {other}"),
+    }
+}
+
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
+    assert!(text.len().is_multiple_of(2));
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+/// Core's notation (`core_io.h` `ParseScript`): decimal numbers and quoted texts are pushed, `0x..` is put in
+/// raw, all else is an opcode with or without `OP_`.
+pub(crate) fn parse_script(words: &str) -> Vec<u8> {
+    let mut script = Vec::new();
+    for word in words.split_ascii_whitespace() {
+        if let Ok(number) = word.parse::<i64>() {
+            script.extend(Builder::new().push_int(number).into_script().into_bytes());
+        } else if let Some(raw) = word.strip_prefix("0x") {
+            script.extend(unhex(raw));
+        } else if let Some(quoted) = word.strip_prefix('\'') {
+            let pushed = bitcoin::script::PushBytesBuf::try_from(
+                quoted.strip_suffix('\'').unwrap().as_bytes().to_vec(),
+            );
+            script.extend(Builder::new().push_slice(pushed.unwrap()).into_script().into_bytes());
+        } else {
+            script.push(opcode(word.strip_prefix("OP_").unwrap_or(word)));
+        }
+    }
+    script
+}
+
+fn opcode(name: &str) -> u8 {
+    if name == "RESERVED" {
+        return OP_RESERVED;
+    }
+    let at = OPCODES.split_ascii_whitespace().position(|known| known == name);
+    OP_NOP + u8::try_from(at.unwrap_or_else(|| panic!("unknown opcode {name}"))).unwrap()
+}
+
+/// Flags by name: those of consensus, and the names of the others, which only policy knows.
+pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
+    let mut flags = ScriptFlags::NONE;
+    let mut policy = Vec::new();
+    for name in names.split(',').filter(|name| !matches!(*name, "" | "NONE")) {
+        match ScriptFlags::NAMED.iter().find(|(_, known)| *known == name) {
+            Some((flag, _)) => flags = flags | *flag,
+            None => policy.push(name),
+        }
+    }
+    (flags, policy)
+}
+
+/// All sets of flags that Core runs: WITNESS needs P2SH, TAPROOT needs WITNESS.
+pub(crate) fn all_flags() -> Vec<ScriptFlags> {
+    let sets = (0..1 << ScriptFlags::NAMED.len()).map(|set: u32| {
+        let named = ScriptFlags::NAMED.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+        named.fold(ScriptFlags::NONE, |flags, (_, (flag, _))| flags | *flag)
+    });
+    let needs = |flags: ScriptFlags, flag, other| !flags.contains(flag) || flags.contains(other);
+    let is_run = |flags: &ScriptFlags| {
+        needs(*flags, ScriptFlags::WITNESS, ScriptFlags::P2SH)
+            && needs(*flags, ScriptFlags::TAPROOT, ScriptFlags::WITNESS)
+    };
+    sets.filter(is_run).collect()
+}
+
+/// A coin as `script` takes it.
+pub(crate) type SpentOutput = (Sats, Vec<u8>);
+
+/// A serialised transaction ready to verify.
+pub(crate) fn prepare(tx: &[u8], coins: &[SpentOutput]) -> TxScripts {
+    let mut arena = BlockArena::default();
+    let view = arena.parse_tx(tx).unwrap();
+    TxScripts::new(&view, coins.iter().map(|(value, script)| (*value, script))).unwrap()
+}
+
+/// Whether inputs of a range pass.
+///
+/// # Panics
+/// On any failure that is not a script's.
+pub(crate) fn passes(scripts: &TxScripts, inputs: std::ops::Range<u32>, flags: ScriptFlags) -> bool {
+    match scripts.verify(inputs, flags) {
+        Ok(()) => true,
+        Err(ScriptError::Failed(failure)) => {
+            assert_eq!(failure.flags, flags);
+            false
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The spend of Core's script tests: one transaction makes the coin, another spends it.
+pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u8>]) -> Vec<u8> {
+    let input = |previous_output, script_sig, witness| TxIn {
+        previous_output,
+        script_sig: ScriptBuf::from_bytes(script_sig),
+        sequence: Sequence::MAX,
+        witness,
+    };
+    let tx = |input, script: Vec<u8>| Transaction {
+        version: Version::ONE,
+        lock_time: LockTime::ZERO,
+        input: vec![input],
+        output: vec![TxOut {
+            value: Amount::from_sat(coin.0.0.try_into().unwrap()),
+            script_pubkey: ScriptBuf::from_bytes(script),
+        }],
+    };
+    let credit = tx(input(OutPoint::null(), vec![0, 0], Witness::new()), coin.1.clone());
+    let prevout = OutPoint::new(credit.compute_txid(), 0);
+    serialize(&tx(input(prevout, script_sig, Witness::from_slice(witness)), vec![]))
+}

@@ -1,0 +1,86 @@
+//! BIP-0325: the real blocks of the default signet are signed, and what is changed in them is not.
+#![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
+
+mod common;
+
+use digest::sha256::sha256d_many;
+use disk::{
+    datadir::Datadir,
+    fs::{Disk, RealDisk},
+    scan::scan_files,
+    xor::read_block_obfuscation,
+};
+use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
+use script::{ScriptError, verify_signet_solution};
+use testkit::data::unpack_core_datadir;
+use wire::{BlockArena, Network, Txid};
+
+/// Whether the block is signed; `None`: it has no such form that a script could tell.
+fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
+    let mut arena = BlockArena::default();
+    let block = arena.parse(block).unwrap();
+    let messages: Vec<_> = block.txs().map(|tx| tx.txid_message()).collect();
+    let mut hashes = Vec::new();
+    sha256d_many(&messages, &mut hashes);
+    let txids: Vec<Txid> = hashes.into_iter().map(Txid).collect();
+    let solution = signet_solution(&block, &txids, challenge)?;
+    let mut arena = BlockArena::default();
+    let to_sign = arena.parse_tx(&solution.to_sign).unwrap();
+    match verify_signet_solution(&to_sign, challenge, SIGNET_FLAGS) {
+        Ok(()) => Some(true),
+        Err(ScriptError::Failed(_)) => Some(false),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// All blocks of the datadir but the genesis block.
+fn signet_blocks() -> Option<Vec<Vec<u8>>> {
+    let root = unpack_core_datadir("signet")?;
+    let datadir = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true).unwrap();
+    let genesis = ChainParams::of(Network::Signet).genesis_hash;
+    let found = scan.blocks.iter().filter(|block| block.hash != genesis);
+    let read = found.map(|block| {
+        let file = RealDisk.read(&datadir.blk_path(block.file), 1 << 30).unwrap();
+        let start = block.data_pos.0 as usize;
+        let mut bytes = file[start..start + block.size as usize].to_vec();
+        obfuscation.apply(&mut bytes, block.data_pos.0);
+        bytes
+    });
+    Some(read.collect())
+}
+
+#[test]
+fn real_blocks_are_signed() {
+    let Some(blocks) = signet_blocks() else { return };
+    let challenge = ChainParams::of(Network::Signet).signet_challenge.unwrap();
+    let mut other_challenge = challenge.to_vec();
+    other_challenge[10] ^= 1;
+    let (mut malformed, mut unsigned) = (0, 0);
+    for block in &blocks {
+        assert_eq!(is_signed(block, challenge), Some(true));
+        assert_eq!(is_signed(block, &other_challenge), Some(false));
+        // Version, previous hash, merkle root, time, bits, nonce: the header's last two are mined after
+        // signing, and its root holds the solution.
+        let signed = |at: usize| {
+            let mut changed = block.clone();
+            changed[at] ^= 1;
+            is_signed(&changed, challenge)
+        };
+        assert_eq!([0, 4, 35, 68].map(signed), [Some(false); 4]);
+        assert_eq!([36, 67, 72, 79].map(signed), [Some(true); 4]);
+        // The solution is the coinbase's; so is its height, and the amount that it pays.
+        let header = rules::signet::SIGNET_HEADER;
+        let at = block.windows(4).position(|window| window == header).unwrap();
+        assert_eq!(signed(at + 20), Some(false), "a byte of the signature");
+        assert_eq!(signed(at), Some(false), "without a solution");
+        match signed(at + 4) {
+            None => malformed += 1,
+            Some(false) => unsigned += 1,
+            Some(true) => panic!("the solution's length is changed"),
+        }
+    }
+    println!("signet: {} of 120 blocks are signed; one byte changed and they are not", blocks.len());
+    assert_eq!((blocks.len(), malformed + unsigned), (120, 120));
+}

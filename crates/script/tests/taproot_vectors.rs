@@ -1,0 +1,105 @@
+//! The taproot suite `script_assets_test.json` and BIP-0341's wallet vectors.
+#![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
+
+mod common;
+
+use bitcoin::{
+    ScriptBuf, Transaction, TxOut, Witness,
+    consensus::{deserialize, serialize},
+};
+use common::{SpentOutput, all_flags, parse_flags, passes, prepare, text, unhex};
+use script::TxScripts;
+use serde_json::Value;
+use std::thread;
+use wire::{Sats, ScriptFlags};
+
+fn coins_of(prevouts: &Value) -> Vec<SpentOutput> {
+    let outputs = prevouts.as_array().unwrap().iter();
+    let outputs = outputs.map(|output| deserialize::<TxOut>(&unhex(text(output))).unwrap());
+    outputs
+        .map(|output| (Sats(output.value.to_sat().cast_signed()), output.script_pubkey.into_bytes()))
+        .collect()
+}
+
+/// The case's transaction with one way to satisfy its input; none if the case has no such way.
+fn with_input(case: &Value, way: &str) -> Option<TxScripts> {
+    let way = case.get(way)?;
+    let mut tx: Transaction = deserialize(&unhex(text(&case["tx"]))).unwrap();
+    let input = &mut tx.input[case["index"].as_u64().unwrap() as usize];
+    input.script_sig = ScriptBuf::from_bytes(unhex(text(&way["scriptSig"])));
+    let items: Vec<_> = way["witness"].as_array().unwrap().iter().map(|item| unhex(text(item))).collect();
+    input.witness = Witness::from_slice(&items);
+    Some(prepare(&serialize(&tx), &coins_of(&case["prevouts"])))
+}
+
+/// Runs one case under all flags whose verdict it tells; returns how many successes, failures and runs.
+fn run(case: &Value) -> [u32; 3] {
+    let index = case["index"].as_u64().unwrap() as u32;
+    let (flags, policy) = parse_flags(text(&case["flags"]));
+    assert!(policy.is_empty());
+    let is_final = case["final"].as_bool() == Some(true);
+    let mut counts = [0; 3];
+    if let Some(scripts) = with_input(case, "success") {
+        counts[0] += 1;
+        // What is marked final passes under any flags, all else under fewer than its own.
+        for fewer in all_flags().into_iter().filter(|fewer| is_final || flags.contains(*fewer)) {
+            assert!(passes(&scripts, index..index + 1, fewer), "{fewer}: {}", case["comment"]);
+            counts[2] += 1;
+        }
+    }
+    if let Some(scripts) = with_input(case, "failure") {
+        counts[1] += 1;
+        for more in all_flags().into_iter().filter(|more| more.contains(flags)) {
+            assert!(!passes(&scripts, index..index + 1, more), "{more}: {}", case["comment"]);
+            counts[2] += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn script_assets() {
+    let Some(cases) = common::vectors("script_assets_test.json.xz") else { return };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let counts = thread::scope(|scope| {
+        let parts = cases.chunks(cases.len().div_ceil(threads));
+        let parts: Vec<_> =
+            parts.map(|part| scope.spawn(|| part.iter().map(run).collect::<Vec<_>>())).collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect::<Vec<_>>()
+    });
+    let [successes, failures, runs] =
+        counts.iter().fold([0; 3], |sum, count| [0, 1, 2].map(|at| sum[at] + count[at]));
+    println!(
+        "script_assets_test.json: {} cases: {successes} spends pass, {failures} fail ({runs} runs)",
+        counts.len()
+    );
+    assert_eq!((counts.len(), successes, failures), (2244, 2244, 1493));
+}
+
+/// The transaction of the wallet vectors spends by key path with all hash types.
+#[test]
+fn wallet_vectors() {
+    let Some(files) = common::vectors("bip341_wallet_vectors.json") else { return };
+    let mut inputs = 0;
+    for case in files[0]["keyPathSpending"].as_array().unwrap() {
+        let bytes = unhex(text(&case["auxiliary"]["fullySignedTx"]));
+        let coins: Vec<SpentOutput> = case["given"]["utxosSpent"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|coin| (Sats(coin["amountSats"].as_i64().unwrap()), unhex(text(&coin["scriptPubKey"]))))
+            .collect();
+        let scripts = prepare(&bytes, &coins);
+        assert!(passes(&scripts, 0..scripts.input_count(), ScriptFlags::ALL));
+        // Each coin's amount is signed by the inputs that do not leave the others out.
+        for changed in 0..coins.len() {
+            let mut coins = coins.clone();
+            coins[changed].0.0 += 1;
+            let scripts = prepare(&bytes, &coins);
+            assert!(!passes(&scripts, 0..scripts.input_count(), ScriptFlags::ALL), "{changed}");
+        }
+        inputs += scripts.input_count();
+    }
+    println!("bip341_wallet_vectors.json: {inputs} inputs pass, and fail with one amount changed");
+    assert_eq!(inputs, 9);
+}

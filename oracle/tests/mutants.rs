@@ -1,0 +1,140 @@
+//! Blocks spoiled at random: Core and a rebuild find the same flaw first, or both find none.
+
+use oracle::{
+    Judge, Wipe,
+    coins::Rows,
+    datadir,
+    mine::empty_block,
+    mutant::{Site, median_time_past},
+    said::{Said, rebuild_says},
+    scenario,
+};
+use std::{collections::BTreeSet, error::Error, path::Path};
+use testkit::{Chain, ChainSpec, GeneratedBlock, block::header_of, model::Model, rng::Rng};
+use wire::{BlockTime, Height, Network};
+
+/// How many mutants of one chain a test judges, if `PEREGRINE_MUTANTS` does not say otherwise.
+/// `PEREGRINE_SEED` is added to the seeds.
+const MUTANTS: u64 = 250;
+
+/// A chain, its last block apart.
+struct Case {
+    base: Chain,
+    last: GeneratedBlock,
+}
+
+impl Case {
+    fn new(seed: u64) -> Self {
+        let spec = ChainSpec { blocks: Some(140), stale: false, ..ChainSpec::new(seed, 150_000) };
+        let mut base = Chain::generate(&spec);
+        let last = base.blocks.pop().expect("there are blocks");
+        base.model = Model::default();
+        for block in &base.blocks {
+            base.model.apply(&block.bytes, block.height);
+        }
+        Self { base, last }
+    }
+}
+
+/// What Core says of blocks on one tip; it is put back when one is accepted.
+struct Core<'a> {
+    base: &'a Path,
+    dir: tempfile::TempDir,
+    judge: Option<Judge>,
+}
+
+impl<'a> Core<'a> {
+    fn new(base: &'a Path) -> Result<Self, Box<dyn Error>> {
+        let dir = tempfile::tempdir()?;
+        datadir::copy(base, dir.path(), &|_| true)?;
+        let judge = Some(Judge::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
+        Ok(Self { base, dir, judge })
+    }
+
+    /// The verdict, and the coins if it is accepted.
+    fn says(&mut self, block: &GeneratedBlock) -> Result<(Said, Option<Rows>), Box<dyn Error>> {
+        let said = Said::of_verdict(self.judge.as_ref().expect("the judge is open").submit(&block.bytes));
+        if said != Said::Accepted {
+            return Ok((said, None));
+        }
+        self.judge = None;
+        let rows = Rows::read(&self.dir.path().join("chainstate"))?;
+        *self = Self::new(self.base)?;
+        Ok((said, Some(rows)))
+    }
+}
+
+/// Puts three empty blocks on top: the flaw is then found in the middle of the chain.
+fn bury(chain: &mut Chain) {
+    for _ in 0..3 {
+        let tip = chain.tip();
+        let (height, time) = (tip.height + 1, BlockTime(tip.header.time.0 + 1));
+        let (hash, bytes) = empty_block(tip.hash, Height(height), time, 3);
+        let header = header_of(&bytes);
+        chain.blocks.push(GeneratedBlock {
+            bytes,
+            hash,
+            header,
+            height,
+            txs: 1,
+            undo: Some(vec![0]),
+            stale: false,
+        });
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn core_and_rebuild_find_the_same_flaw(seed: u64) -> Result<(), Box<dyn Error>> {
+    let seed = seed + number_from("PEREGRINE_SEED").unwrap_or(0);
+    println!("seed {seed}");
+    let case = Case::new(seed);
+    let base_dir = tempfile::tempdir()?;
+    drop(scenario::feed(&case.base, base_dir.path())?);
+    let mut core = Core::new(base_dir.path())?;
+    let before: Vec<&GeneratedBlock> = case.base.main().collect();
+    let site =
+        Site { block: &case.last, coins: &case.base.model, median_time_past: median_time_past(&before) };
+    let mut rng = Rng::new(seed, "mutants");
+    let (mut found, mut verdicts) = (Vec::new(), BTreeSet::new());
+    for number in 0..number_from("PEREGRINE_MUTANTS").unwrap_or(MUTANTS) {
+        let mutant = site.mutant(&mut rng);
+        let (core_said, core_rows) = core.says(&mutant)?;
+        verdicts.insert(format!("{core_said:?}"));
+        // A rebuild does not run scripts: what fails for them alone is valid to it.
+        let script =
+            core_said.reject().is_some_and(|reject| reject.starts_with("block-script-verify-flag-failed"));
+        let wanted = if script { Said::Accepted } else { core_said.clone() };
+        let hash = mutant.hash;
+        let mut chain = case.base.clone();
+        chain.blocks.push(mutant);
+        let buried = number % 3 == 0;
+        if buried {
+            bury(&mut chain);
+        }
+        let (ours, rows) = rebuild_says(&chain, hash, number % 4 == 0)?;
+        if ours != wanted {
+            found
+                .push(format!("seed {seed}, mutant {number}: Core says {core_said:?}, the rebuild {ours:?}"));
+        } else if let (Some(core), Some(rows), false) = (core_rows, rows, buried) {
+            let differences = core.differences(&rows);
+            found.extend(differences.into_iter().map(|row| format!("seed {seed}, mutant {number}: {row}")));
+        }
+    }
+    println!("{} verdicts: {verdicts:#?}", verdicts.len());
+    assert_eq!(found, Vec::<String>::new());
+    assert!(verdicts.len() >= 15, "only {} verdicts: {verdicts:?}", verdicts.len());
+    Ok(())
+}
+
+#[test]
+fn mutants_of_one_chain() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_find_the_same_flaw(21)
+}
+
+#[test]
+fn mutants_of_another_chain() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_find_the_same_flaw(22)
+}

@@ -1,0 +1,114 @@
+//! Outputs that no wallet makes, thousands in one transaction: how coins are compressed, and in which order
+//! they lie.
+
+use bitcoin::{Amount, ScriptBuf, TxOut};
+use oracle::{Rebuild, coins::Rows, scenario};
+use std::{error::Error, ops::Range};
+use testkit::{
+    datadir::Layout,
+    mutation::{Workbench, WorkbenchCoin, base_chain},
+    rng::Rng,
+};
+use wire::Network;
+
+/// More outputs than the numbers of which the chainstate's key order is numeric: up to 16511.
+const OUTPUTS: usize = 17_000;
+/// Which of them have the shortest script.
+const PLAIN: Range<usize> = 5_000..16_000;
+/// Outputs that anyone can spend, on both sides of where the order turns, and the last.
+const SPENT: [u32; 6] = [0, 127, 128, 16_511, 16_512, OUTPUTS as u32 - 1];
+/// The generator, whose key is on the curve, and 33 or 65 bytes long.
+const ON_CURVE: [&str; 2] = [
+    "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798",
+    "483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8",
+];
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    (0..hex.len() / 2)
+        .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap_or_default())
+        .collect()
+}
+
+/// A script of one of the forms that compression knows, mostly with something wrong in it.
+fn script(rng: &mut Rng) -> Vec<u8> {
+    let (x, y) = (bytes_of(ON_CURVE[0]), bytes_of(ON_CURVE[1]));
+    let mut hash = [0; 20];
+    rng.fill(&mut hash);
+    let first = [0, 2, 3, 4, 5, 6, 7][rng.below(7) as usize];
+    let mut script = match rng.below(7) {
+        0 => [&[0x76, 0xa9, 20][..], &hash, &[0x88, 0xac]].concat(),
+        1 => [&[0xa9, 20][..], &hash, &[0x87]].concat(),
+        2 => [&[33, first][..], &x, &[0xac]].concat(),
+        3 => [&[65, 4][..], &x, &y, &[0xac]].concat(),
+        4 => [&[65, first][..], &x, &y, &[0xac]].concat(),
+        5 => vec![0x51; [0, 1, 121, 122, 123, 300][rng.below(6) as usize]],
+        _ => [&[0, 20][..], &hash].concat(),
+    };
+    if rng.chance(1, 2) && !script.is_empty() {
+        let at = rng.below(script.len() as u64) as usize;
+        match rng.below(3) {
+            0 => script[at] ^= 1 << rng.below(8),
+            1 => drop(script.pop()),
+            _ => script.insert(at, 0x51),
+        }
+    }
+    script
+}
+
+/// Amounts of all lengths, round and not.
+fn amount(rng: &mut Rng) -> u64 {
+    let unit = 10u64.pow(rng.below(6) as u32);
+    unit * rng.below(12) + u64::from(rng.chance(1, 4))
+}
+
+fn odd_outputs(seed: u64) -> Vec<TxOut> {
+    let mut rng = Rng::new(seed, "odd outputs");
+    let mut outputs: Vec<TxOut> = (0..OUTPUTS)
+        .map(|vout| {
+            // All of them odd would not fit into a block.
+            let script = if PLAIN.contains(&vout) { vec![0x51] } else { script(&mut rng) };
+            TxOut { value: Amount::from_sat(amount(&mut rng)), script_pubkey: ScriptBuf::from_bytes(script) }
+        })
+        .collect();
+    for vout in SPENT {
+        outputs[vout as usize].script_pubkey = ScriptBuf::from_bytes(vec![0x51]);
+    }
+    // The longest script that can be spent, and one more byte, which no coin may have.
+    for (vout, len) in [(50, 10_000), (51, 10_001)] {
+        outputs[vout].script_pubkey = ScriptBuf::from_bytes(vec![0x61; len]);
+    }
+    outputs
+}
+
+/// A block with odd outputs, and a block that spends some of them: Core's coins, the naive model's and a
+/// rebuild's are the same rows in the same order.
+#[test]
+fn odd_outputs_become_the_same_coins() -> Result<(), Box<dyn Error>> {
+    let mut chain = base_chain(41);
+    let mut bench = Workbench::new(&chain, 1);
+    let coin = bench.take();
+    let make = bench.spend(&[&coin], odd_outputs(41));
+    bench.add(vec![make.clone()]);
+    let coins: Vec<WorkbenchCoin> = SPENT.iter().map(|&vout| bench.tip_coin_of(&make, vout)).collect();
+    let spend = bench.spend(&coins.iter().collect::<Vec<_>>(), vec![odd_outputs(42).swap_remove(1)]);
+    bench.add(vec![spend]);
+    let added = bench.into_added();
+    for block in &added {
+        chain.model.apply(&block.bytes, block.height);
+    }
+    chain.blocks.extend(added);
+
+    let dir = tempfile::tempdir()?;
+    drop(scenario::feed(&chain, dir.path())?);
+    let core = Rows::read(&dir.path().join("chainstate"))?;
+    assert!(core.coins() > OUTPUTS / 2);
+    assert_eq!(core.differences(&Rows::of_model(&chain)), Vec::<String>::new());
+
+    let root = tempfile::tempdir()?;
+    chain.write_datadir(root.path(), &Layout::new(41))?;
+    let report = Rebuild::default().run(root.path(), Network::Regtest)?;
+    assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3);
+    let chainstate = root.path().join("regtest/chainstate");
+    assert_eq!(core.differences(&Rows::read(&chainstate)?), Vec::<String>::new());
+    Ok(())
+}
