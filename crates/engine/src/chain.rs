@@ -172,7 +172,8 @@ impl Files<'_> {
         if magic != expected {
             return Err(format!(
                 "no record starts here: found {magic:02x?}, expected the magic {expected:02x?}; the file, \
-                 xor.dat or the block index is damaged (rerun with --scan to do without the index)"
+                 xor.dat or the block index is damaged (rerun with --scan to do without the index; if that \
+                 fails too, restore the file, or let bitcoind -reindex fetch the blocks again)"
             ));
         }
         Ok(Some(u32::from_le_bytes(len) as usize))

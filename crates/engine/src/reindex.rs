@@ -240,6 +240,9 @@ struct Settled {
     engine: Engine,
 }
 
+/// The time spent reading, what the workers bring, and the lowest fault.
+type Checked = (Duration, Outcome, Option<(Height, Fault)>);
+
 /// What the stages that run side by side share.
 struct Run<'a> {
     files: &'a Files<'a>,
@@ -305,11 +308,7 @@ impl Run<'_> {
     }
 
     /// Read, check and settle, side by side, until all blocks are done or one is found at fault.
-    fn check_all(
-        &self,
-        join: &Join,
-        scripts: Option<&ScriptQueue<'_>>,
-    ) -> Result<(Duration, Outcome, Option<(Height, Fault)>), Error> {
+    fn check_all(&self, join: &Join, scripts: Option<&ScriptQueue<'_>>) -> Result<Checked, Error> {
         let key = random_pair()?;
         self.sink.event(Event::Started(Stage::Check));
         let faults = Faults::default();

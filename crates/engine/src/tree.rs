@@ -34,6 +34,8 @@ pub struct Node {
 pub struct Tree {
     /// In order of height; parents before children.
     nodes: Vec<Linked>,
+    /// Of the blocks that do not descend from the genesis block, and yet have been connected once, the latest.
+    lost: Option<Node>,
 }
 
 struct Linked {
@@ -78,11 +80,17 @@ impl Tree {
         }
         if !index_of.contains_key(&genesis) {
             return Err(Error::damaged(format!(
-                "the genesis block {genesis} is not there: these blocks are of another network, or files are \
-                 missing"
+                "the genesis block {genesis} is not there: these blocks are of another network, files are \
+                 missing, or xor.dat is not theirs"
             )));
         }
         let heights = heights(&given, &index_of, genesis);
+        let unlinked = given.iter().zip(&heights).filter(|(_, height)| height.is_none());
+        let lost = unlinked
+            .map(|(node, _)| node)
+            .filter(|node| node.data.is_some() && node.undo_pos.is_some() && !node.failed)
+            .max_by_key(|node| node.header.time)
+            .cloned();
         let mut order: Vec<u32> = (0..given.len() as u32)
             .filter(|&i| heights[i as usize].is_some() && index_of.get(&given[i as usize].hash) == Some(&i))
             .collect();
@@ -110,7 +118,7 @@ impl Tree {
             }
             nodes.push(linked);
         }
-        Ok(Self { nodes })
+        Ok(Self { nodes, lost })
     }
 
     /// Each block whose header and ancestors' headers are valid, with its height, in order of height.
@@ -138,6 +146,15 @@ impl Tree {
             && above.work > tip.work
         {
             return Err(self.gap_beneath(lone));
+        }
+        // How high such a block was is not known, but that it came after the tip tells that it was above.
+        if let Some(lost) = self.lost.as_ref().filter(|lost| lost.header.time > tip.node.header.time) {
+            return Err(Error::damaged(format!(
+                "the chain on disk ends at height {}, but block {} was connected above it once and the block \
+                 before that, {}, is not on disk: files are missing or damaged (restore them, or let bitcoind \
+                 -reindex fetch the blocks again)",
+                tip.height, lost.hash, lost.header.prev
+            )));
         }
         let unconnected = match self.most_work(|linked| linked.stored) {
             Some((_, stored)) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),

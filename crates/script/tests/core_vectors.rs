@@ -1,8 +1,8 @@
 //! Bitcoin Core's vectors: `script_tests.json`, `tx_valid.json`, `tx_invalid.json`, `sighash.json`.
 //!
-//! They know flags that no block is judged by (policy). A policy flag can only make more scripts fail. So what
-//! passes must pass without it; what fails is judged without it where the error shows that the flag had no
-//! part in it, and is counted as inapplicable where it had.
+//! They know flags that no block is judged by (policy). A policy flag can only make more scripts fail. So
+//! what passes must pass without it; what fails is judged without it where the error shows that the flag had
+//! no part in it, and is counted as inapplicable where it had.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;

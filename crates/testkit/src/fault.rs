@@ -142,9 +142,10 @@ impl State {
     /// Follows files below `from` to their new place.
     fn moved(&self, moves: &[(&Path, &Path)]) {
         for (path, _) in self.synced().iter_mut() {
-            let target = moves.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
-            if let Some(target) = target {
-                *path = target;
+            let target = moves.iter().find_map(|(from, to)| Some((to, path.strip_prefix(from).ok()?)));
+            if let Some((to, below)) = target {
+                // Joining nothing would make a file's name a folder's.
+                *path = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
             }
         }
     }

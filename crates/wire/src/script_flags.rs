@@ -7,7 +7,7 @@
 use std::{fmt, ops::BitOr};
 
 /// A set of consensus script rules.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ScriptFlags(u32);
 
 impl ScriptFlags {
@@ -94,6 +94,12 @@ impl fmt::Display for ScriptFlags {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for ScriptFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -64,7 +64,8 @@ impl Place {
 
     /// Ends an exchange that a crash cut short, and removes what was built or replaced before.
     fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
-        finish_exchange(disk, &self.dir, &self.building).during("put back", &self.dir)?;
+        // The same order of names as in the exchange itself.
+        finish_exchange(disk, &self.building, &self.dir).during("put back", &self.dir)?;
         if disk.exists(&self.building).during("look for", &self.building)? {
             self.sync_names(disk)?;
         }

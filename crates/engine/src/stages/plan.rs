@@ -83,7 +83,13 @@ fn nodes_of_scan(scan: &Scan) -> Vec<Node> {
 
 fn nodes_of_index(files: &Files<'_>) -> Result<Vec<Node>, Error> {
     let dir = files.datadir.index_dir();
-    let index = read_block_index(files.disk, &dir)?;
+    let index = read_block_index(files.disk, &dir).map_err(|error| match Error::from(error) {
+        error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
+            let detail = format!("{}; rerun with --scan to do without the block index", error.detail);
+            Error { detail, ..error }
+        }
+        error => error,
+    })?;
     if index.reindexing {
         let detail =
             "the block index is half-written: a bitcoind -reindex was interrupted; rerun with --scan";

@@ -154,13 +154,14 @@ impl<'a> FileReader<'a> {
             if len > MAX_BLOCK_BYTES {
                 return Err(place(format!(
                     "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
-                     damaged, restore it"
+                     damaged, or xor.dat is not its own: restore it, or let bitcoind -reindex fetch the blocks \
+                     again"
                 )));
             }
             if pos + len as u64 > self.blk_len {
                 return Err(place(format!(
                     "the block of {len} bytes runs beyond the end of the file ({} bytes); the file is \
-                     truncated, restore it or fetch the blocks again",
+                     truncated or damaged, restore it, or let bitcoind -reindex fetch the blocks again",
                     self.blk_len
                 )));
             }
@@ -172,7 +173,9 @@ impl<'a> FileReader<'a> {
             self.pending = rest;
         }
         if batch.jobs.is_empty() {
-            let detail = "the block lies beyond the end of the file; the block index and the file do not fit";
+            let detail = "the block lies beyond the end of the file: the file is truncated, or the block index \
+                          is of other files (rerun with --scan to do without the index; if that fails too, \
+                          let bitcoind -reindex fetch the blocks again)";
             return Err(self.place(first, path(), start, detail.to_owned()));
         }
         self.read_undo(&mut batch)?;
@@ -339,7 +342,8 @@ fn read_record(
     let len = files.frame_len(&frame, *pos).map_err(damaged)?.unwrap_or(0) + tail;
     if pos + len as u64 > file_len {
         return Err(damaged(format!(
-            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes)"
+            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes); restore the file, or \
+             run bitcoind -reindex"
         )));
     }
     let mut bytes = vec![0; len];

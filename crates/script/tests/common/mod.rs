@@ -8,8 +8,17 @@ use bitcoin::{
 };
 use script::{ScriptError, TxScripts};
 use serde_json::Value;
-use std::{fs, io::Read, path::PathBuf};
-use wire::{BlockArena, Sats, ScriptFlags};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use wire::{
+    BlockArena, InputView, Sats, ScriptFlags, TxView,
+    script::{is_p2sh, witness_program},
+};
 
 /// Core's names of the opcodes from NOP (0x61) to NOP10 (0xb9), without `OP_`.
 const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN TOALTSTACK FROMALTSTACK \
@@ -162,4 +171,126 @@ pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u
     let credit = tx(input(OutPoint::null(), vec![0, 0], Witness::new()), coin.1.clone());
     let prevout = OutPoint::new(credit.compute_txid(), 0);
     serialize(&tx(input(prevout, script_sig, Witness::from_slice(witness)), vec![]))
+}
+
+/// The kind of a coin's script.
+pub(crate) fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
+    let witness = input.witness().next().is_some();
+    match (witness_program(script), script) {
+        (Some((0, program)), _) if program.len() == 20 => "P2WPKH",
+        (Some((0, _)), _) => "P2WSH",
+        (Some((1, program)), _) if program.len() == 32 && input.witness().count() == 1 => "P2TR key path",
+        (Some((1, program)), _) if program.len() == 32 => "P2TR script path",
+        _ if is_p2sh(script) && !witness => "P2SH",
+        _ if is_p2sh(script) && input.script_sig().len() == 23 => "P2SH-P2WPKH",
+        _ if is_p2sh(script) => "P2SH-P2WSH",
+        (_, [0x76, 0xa9, 20, .., 0x88, 0xac]) => "P2PKH",
+        (_, [33 | 65, .., 0xac]) => "P2PK",
+        (_, [.., 0xae]) => "multisig",
+        _ => "other",
+    }
+}
+
+/// What it takes to verify inputs, by kind of script.
+#[derive(Default)]
+pub(crate) struct Costs(BTreeMap<&'static str, (u32, Duration)>);
+
+impl Costs {
+    /// Verifies an input three times and takes the least time: others use this machine too.
+    pub(crate) fn verify(
+        &mut self,
+        kind: &'static str,
+        scripts: &TxScripts,
+        input: u32,
+        flags: ScriptFlags,
+    ) -> Result<(), ScriptError> {
+        let (inputs, time) = self.0.entry(kind).or_default();
+        let mut least = Duration::MAX;
+        for _ in 0..3 {
+            let start = Instant::now();
+            scripts.verify(input..input + 1, flags)?;
+            least = least.min(start.elapsed());
+        }
+        *inputs += 1;
+        *time += least;
+        Ok(())
+    }
+
+    pub(crate) fn print(&self) {
+        for (kind, (inputs, time)) in &self.0 {
+            let each = time.as_secs_f64() * 1e6 / f64::from(*inputs);
+            println!("  {each:6.2} us an input of {kind} ({inputs} inputs)");
+        }
+    }
+}
+
+/// How many spends had one thing changed, and those that passed all the same.
+#[derive(Default, Debug)]
+pub(crate) struct Changes {
+    pub(crate) lock_time: u32,
+    pub(crate) script: u32,
+    pub(crate) amount: u32,
+    pub(crate) other_amount: u32,
+    pub(crate) witness: u32,
+    pub(crate) script_sig: u32,
+    pub(crate) survivors: Vec<String>,
+}
+
+/// Where `part` lies in `whole`, of which it is a slice.
+fn offset_in(whole: &[u8], part: &[u8]) -> usize {
+    part.as_ptr() as usize - whole.as_ptr() as usize
+}
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 1;
+    bytes
+}
+
+impl Changes {
+    /// Changes one thing at a time in a transaction whose inputs pass, and verifies what must fail of it.
+    pub(crate) fn try_all(&mut self, tx: &TxView<'_>, coins: &[SpentOutput], flags: ScriptFlags) {
+        let bytes = tx.bytes();
+        // Every hash type signs the lock time.
+        let relocked = prepare(&flipped(bytes, bytes.len() - 4), coins);
+        for (at, (input, coin)) in tx.inputs().zip(coins).enumerate() {
+            let kind = kind_of(&input, &coin.1);
+            let survivors = &mut self.survivors;
+            let mut check = |what: &str, count: &mut u32, scripts: &TxScripts| {
+                *count += 1;
+                if passes(scripts, at as u32..at as u32 + 1, flags) {
+                    survivors.push(format!("{kind} {what}: {}", input.prevout()));
+                }
+            };
+            check("lock time", &mut self.lock_time, &relocked);
+            // Half of the inputs are enough for what needs a transaction of its own.
+            if at % 2 == 1 && tx.input_count() > 20 {
+                continue;
+            }
+            let with_coin = |at: usize, change: &dyn Fn(&mut SpentOutput)| {
+                let mut coins = coins.to_vec();
+                change(&mut coins[at]);
+                prepare(bytes, &coins)
+            };
+            let middle = coin.1.len() / 2;
+            check("script", &mut self.script, &with_coin(at, &|coin| coin.1[middle] ^= 1));
+            for item in input.witness().filter(|item| !item.is_empty()) {
+                let changed = flipped(bytes, offset_in(bytes, item) + item.len() / 2);
+                check("witness", &mut self.witness, &prepare(&changed, coins));
+            }
+            if input.witness().next().is_some() {
+                check("amount", &mut self.amount, &with_coin(at, &|coin| coin.0.0 += 1));
+            }
+            if kind.starts_with("P2TR") && coins.len() > 1 {
+                // Taproot signs the amounts of all coins.
+                let other = with_coin((at + 1) % coins.len(), &|coin| coin.0.0 += 1);
+                check("other amount", &mut self.other_amount, &other);
+            }
+            if !input.script_sig().is_empty() {
+                let third = input.script_sig().len() / 3;
+                let changed = flipped(bytes, offset_in(bytes, input.script_sig()) + third);
+                check("signature script", &mut self.script_sig, &prepare(&changed, coins));
+            }
+        }
+    }
 }

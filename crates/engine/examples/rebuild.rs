@@ -1,0 +1,35 @@
+//! The engine as a library: rebuilds a chainstate into a new directory and prints what came out.
+//!
+//! `cargo run --release -p engine --example rebuild -- DATADIR CHAIN OUTPUT [HEIGHT]`
+//!
+//! The datadir is only read. Ctrl-C handling is left out: set `interrupt` from a signal handler for it.
+
+use engine::{Event, Height, RealDisk, ReindexOptions, hex_reversed, reindex};
+use std::{env, error::Error, path::Path, sync::atomic::AtomicBool, thread};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let [datadir, chain, output, height @ ..] = args.as_slice() else {
+        return Err("usage: rebuild DATADIR CHAIN OUTPUT [HEIGHT]".into());
+    };
+    let options = ReindexOptions {
+        threads: thread::available_parallelism()?,
+        output: Some(output.into()),
+        stop_at_height: height.first().map(|height| height.parse().map(Height)).transpose()?,
+        ..ReindexOptions::new(Path::new(datadir), chain.parse()?)
+    };
+    // The engine never prints: it tells a sink, here a closure, which is called from several threads.
+    let sink = |event| match event {
+        Event::Started(stage) => eprintln!("{stage}"),
+        Event::Progress(now) => eprintln!("{} of {} blocks", now.blocks, now.blocks_total),
+        Event::Note(text) => eprintln!("note: {text}"),
+        _ => {}
+    };
+    // An error says what kind of wrong it is (`error.kind`), and where: block, transaction, file, byte.
+    let report = reindex(&RealDisk, &options, &sink, &AtomicBool::new(false))?;
+    println!("height {} ({})", report.height, report.hash);
+    println!("coins {}, {} satoshis", report.txouts, report.total_amount);
+    println!("hash_serialized_3 {}", hex_reversed(&report.hash_serialized_3));
+    println!("chainstate {}", report.chainstate.display());
+    Ok(())
+}

@@ -1,0 +1,521 @@
+//! Bad input, one test for each kind: the error has the right kind, names place and remedy, and the datadir is as it was.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{Case, THREADS, assert_same_tree, chain, refused, run, says, stats, tree, with_threads};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use testkit::{
+    corrupt::{flip_bit, truncate},
+    fault::FaultDisk,
+};
+
+/// The index entry of the main chain's block at `height`.
+fn entry(case: &Case, height: u32) -> IndexEntry {
+    let hash = chain().main().nth(height as usize).unwrap().hash;
+    *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
+}
+
+fn blk(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("blk{:05}.dat", entry.file.unwrap().0))
+}
+
+fn rev(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("rev{:05}.dat", entry.file.unwrap().0))
+}
+
+fn names(error: &Error, file: &Path, height: u32) {
+    assert_eq!(error.file.as_deref(), Some(file), "{error}");
+    assert_eq!(error.height, Some(Height(height)), "{error}");
+    assert!(error.offset.is_some(), "{error}");
+    says(error, &["-reindex", &format!("height {height}")]);
+}
+
+/// A block with witnesses and spends, in the middle of the chain, and neither first nor last in its file.
+const BUSY: u32 = 125;
+
+#[test]
+fn an_empty_datadir() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = refused(&common::options(dir.path()), ErrorKind::Damaged);
+    says(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
+}
+
+#[test]
+fn a_missing_datadir() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("bitcoin");
+    let error = run(&common::options(&missing)).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged);
+    says(&error, &["no such folder", "-datadir"]);
+    assert!(!missing.exists(), "it must not be made");
+}
+
+#[test]
+fn empty_block_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("regtest/blocks")).unwrap();
+    for scan in [false, true] {
+        let options = ReindexOptions { scan, ..common::options(dir.path()) };
+        let error = refused(&options, ErrorKind::Damaged);
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_chain() {
+    let case = Case::new();
+    let options = ReindexOptions { network: Network::Signet, ..case.options() };
+    let error = refused(&options, ErrorKind::Damaged);
+    says(&error, &["no blocks of chain signet", "regtest", "choose the chain"]);
+}
+
+#[test]
+fn blocks_of_another_network() {
+    let case = Case::new();
+    std::fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
+    for scan in [false, true] {
+        let options = ReindexOptions { network: Network::Signet, scan, ..case.options() };
+        let error = refused(&options, ErrorKind::Damaged);
+        says(&error, &["genesis block", "another network"]);
+    }
+}
+
+#[test]
+fn a_pruned_node() {
+    let case = Case::new();
+    case.edit_index(|index| {
+        index.pruned = true;
+        for entry in index.entries.iter_mut().filter(|entry| entry.file.is_some_and(|file| file.0 == 0)) {
+            let gone = BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO;
+            entry.status = BlockStatus(entry.status.0 & !gone);
+            (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+        }
+    });
+    for name in ["blk00000.dat", "rev00000.dat"] {
+        std::fs::remove_file(case.blocks(name)).unwrap();
+    }
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    says(&error, &["not even the genesis block", "pruned"]);
+    let error = refused(&case.scan(), ErrorKind::Damaged);
+    says(&error, &["genesis block", "files are missing"]);
+}
+
+#[test]
+fn a_pruned_node_that_has_its_first_blocks() {
+    let case = Case::new();
+    let hole = entry(&case, BUSY);
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == hole.hash).unwrap();
+        entry.status = BlockStatus(entry.status.0 & !(BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO));
+        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+    });
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hole.hash)));
+    says(&error, &["the block is not on disk", "pruned", "restore the files", "-reindex"]);
+}
+
+#[test]
+fn a_missing_blk_file() {
+    let case = Case::new();
+    std::fs::remove_file(case.blocks("blk00001.dat")).unwrap();
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!(error.file, Some(case.blocks("blk00001.dat")));
+    says(&error, &["the file is missing", "restore it", "-reindex"]);
+    let error = refused(&case.scan(), ErrorKind::Damaged);
+    says(&error, &["is not on disk", "-reindex"]);
+}
+
+#[test]
+fn a_missing_rev_file() {
+    let case = Case::new();
+    std::fs::remove_file(case.blocks("rev00001.dat")).unwrap();
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!(error.file, Some(case.blocks("rev00001.dat")));
+    says(&error, &["the file is missing", "restore it", "-reindex"]);
+    let error = refused(&case.scan(), ErrorKind::Damaged);
+    says(&error, &["undo data of the block is not on disk", "-reindex"]);
+}
+
+#[test]
+fn a_blk_file_cut_inside_a_block() {
+    let case = Case::new();
+    let cut = entry(&case, BUSY);
+    let (path, pos) = (blk(&case, &cut), cut.data_pos.unwrap().0);
+    let cuts = [pos + 100, pos + 1, pos, pos - 4, 0];
+    for len in cuts {
+        truncate(&path, len).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
+        assert!(error.height.is_some() && error.offset.is_some(), "{error}");
+        let scanned = refused(&case.scan(), ErrorKind::Damaged);
+        says(&scanned, &["not on disk"]);
+    }
+}
+
+#[test]
+fn the_last_block_is_cut() {
+    let case = Case::new();
+    let index = case.index();
+    let last = index.entries.iter().max_by_key(|entry| (entry.file, entry.data_pos)).unwrap();
+    let path = blk(&case, last);
+    truncate(&path, last.data_pos.unwrap().0 + 85).unwrap();
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!(error.file.as_ref(), Some(&path));
+    says(&error, &["beyond the end of the file", "restore it"]);
+}
+
+#[test]
+fn a_rev_file_cut_inside_a_record() {
+    let case = Case::new();
+    let cut = entry(&case, BUSY);
+    let (path, pos) = (rev(&case, &cut), cut.undo_pos.unwrap().0);
+    for len in [pos + 33, pos + 1, pos, pos - 4, 0] {
+        truncate(&path, len).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
+        assert!(error.height.is_some() && error.offset.is_some(), "{error}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_block() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    let (path, pos) = (blk(&case, &hit), hit.data_pos.unwrap().0);
+    let bytes = &chain().main().nth(BUSY as usize).unwrap().bytes;
+    assert!(bytes.len() > 1_000, "a block with something in it");
+    // Frame (magic, length), header field by field, then transactions and their witnesses to the last byte.
+    let head = (0..96).map(|at| at as u64);
+    let body = (96..bytes.len() as u64 + 8).step_by(bytes.len() / 40);
+    let end = bytes.len() as u64 + 7;
+    for (number, at) in head.step_by(5).chain(body).chain([end]).enumerate() {
+        let offset = pos - 8 + at;
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+        let options = with_threads(&case.options(), THREADS[number % 3]);
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
+        names(&error, &path, BUSY);
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+    }
+    run(&case.options()).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_an_undo_record() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
+    let len = chain().main().nth(BUSY as usize).unwrap().undo.as_ref().unwrap().len() as u64;
+    assert!(len > 100, "a block that spends something");
+    // Frame, undo data, checksum.
+    let all = (0..8).chain((8..8 + len).step_by(len as usize / 30)).chain((8 + len..40 + len).step_by(3));
+    for (number, at) in all.enumerate() {
+        let offset = pos - 8 + at;
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+        let options = with_threads(&case.options(), THREADS[number % 3]);
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
+        names(&error, &path, BUSY);
+        if number % 8 == 0 {
+            let error = refused(&case.scan(), ErrorKind::Damaged);
+            assert_eq!(error.height, Some(Height(BUSY)), "{error}");
+            says(&error, &["undo data of the block is not on disk"]);
+        }
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+    }
+    run(&case.options()).unwrap();
+}
+
+/// A flip that a database does not show (a name in a log that nobody reads) changes nothing; any other is damage.
+fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
+    let expected = chain().model.stats().hash_serialized_3;
+    for (path, bytes) in tree(dir) {
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { continue };
+        let mut seen = 0;
+        for number in 0..24 {
+            let at = bytes.len() as u64 * number / 24;
+            flip_bit(&path, at, number as u32 % 8).unwrap();
+            let output = tempfile::tempdir().unwrap();
+            let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+            match run(&options) {
+                Ok(report) => assert_eq!(report.hash_serialized_3, expected, "{} byte {at}", path.display()),
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+                    assert!(remedy.iter().any(|word| error.to_string().contains(word)), "{error}");
+                    seen += 1;
+                }
+            }
+            flip_bit(&path, at, number as u32 % 8).unwrap();
+        }
+        assert!(seen > 0, "no flip in {} was seen", path.display());
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_index_table() {
+    let case = Case::new();
+    flip_all_over(&case, &case.blocks("index"), &["-reindex", "--scan", "restore"]);
+    // Without the index it goes.
+    let table = tree(&case.blocks("index")).into_keys().find(|path| path.extension() == Some("ldb".as_ref()));
+    flip_bit(&table.unwrap(), 50, 1).unwrap();
+    run(&case.scan()).unwrap();
+}
+
+/// A node that was just stopped has its last index entries in the log, not yet in a table.
+#[test]
+fn a_flipped_bit_in_the_index_log() {
+    let Some(dir) = testkit::data::unpack_core_datadir("signet") else { return };
+    let index = dir.path().join("signet/blocks/index");
+    let log = tree(&index)
+        .into_iter()
+        .find(|(path, bytes)| {
+            path.extension() == Some("log".as_ref()) && bytes.as_ref().is_some_and(|bytes| bytes.len() > 200)
+        })
+        .map(|(path, bytes)| (path, bytes.unwrap().len() as u64));
+    let Some((path, len)) = log else {
+        println!("skipped: the index of this datadir has an empty log");
+        return;
+    };
+    let base = ReindexOptions::new(dir.path(), Network::Signet);
+    let expected = run(&ReindexOptions { output: Some(dir.path().join("whole")), ..base.clone() }).unwrap();
+    let mut seen = 0;
+    for number in 0..24 {
+        let at = len * number / 24;
+        flip_bit(&path, at, number as u32 % 8).unwrap();
+        let output = tempfile::tempdir().unwrap();
+        match run(&ReindexOptions { output: Some(output.path().to_owned()), ..base.clone() }) {
+            Ok(report) => assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "byte {at}"),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+                says(&error, &["--scan"]);
+                seen += 1;
+            }
+        }
+        flip_bit(&path, at, number as u32 % 8).unwrap();
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn an_index_that_is_gone_or_half_written() {
+    let case = Case::new();
+    case.edit_index(|index| index.reindexing = true);
+    says(&refused(&case.options(), ErrorKind::Damaged), &["-reindex was interrupted", "--scan"]);
+    case.edit_index(|index| {
+        index.reindexing = false;
+        index.entries.clear();
+    });
+    says(&refused(&case.options(), ErrorKind::Damaged), &["index is empty", "--scan"]);
+    std::fs::remove_file(case.blocks("index").join("CURRENT")).unwrap();
+    says(&refused(&case.options(), ErrorKind::Damaged), &["index"]);
+    std::fs::remove_dir_all(case.blocks("index")).unwrap();
+    says(&refused(&case.options(), ErrorKind::Damaged), &["index", "--scan"]);
+}
+
+#[test]
+fn a_wrong_key_in_xor_dat() {
+    let case = Case::new();
+    let path = case.blocks("xor.dat");
+    let key = std::fs::read(&path).unwrap();
+    for at in [0, 3, 7] {
+        flip_bit(&path, at, at as u32 % 8).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        says(&error, &["xor.dat"]);
+        let error = refused(&case.scan(), ErrorKind::Damaged);
+        says(&error, &["xor.dat"]);
+        std::fs::write(&path, &key).unwrap();
+    }
+    for wrong in [&key[..7], &[&key[..], &[0]].concat(), &[]] {
+        std::fs::write(&path, wrong).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        assert_eq!(error.file.as_ref(), Some(&path));
+        says(&error, &["8", "restore it"]);
+    }
+    std::fs::remove_file(&path).unwrap();
+    says(&refused(&case.options(), ErrorKind::Damaged), &["xor.dat"]);
+}
+
+#[test]
+fn an_index_that_points_beyond_its_files() {
+    for (what, far) in [("blk", 1 << 30), ("rev", 1 << 30), ("blk", 7), ("rev", 7)] {
+        let case = Case::new();
+        let hit = entry(&case, BUSY);
+        case.edit_index(|index| {
+            let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
+            let pos = if what == "blk" { &mut entry.data_pos } else { &mut entry.undo_pos };
+            *pos = Some(wire::ByteOffset(far));
+        });
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        says(&error, &["--scan"]);
+        if far > 7 {
+            assert_eq!(error.height, Some(Height(BUSY)), "{error}");
+            let path = if what == "blk" { blk(&case, &hit) } else { rev(&case, &hit) };
+            assert_eq!(error.file, Some(path));
+        }
+    }
+}
+
+#[test]
+fn an_index_that_points_at_another_block() {
+    let case = Case::new();
+    let (hit, other) = (entry(&case, BUSY), entry(&case, BUSY + 1));
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
+        (entry.file, entry.data_pos) = (other.file, other.data_pos);
+    });
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hit.hash)));
+    run(&case.scan()).unwrap();
+}
+
+#[test]
+fn a_file_number_without_a_file() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
+        entry.file = Some(wire::FileNo(99_999));
+    });
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_eq!(error.file, Some(case.blocks("blk99999.dat")));
+    says(&error, &["missing"]);
+}
+
+#[test]
+fn a_block_that_core_has_marked_as_failed() {
+    let case = Case::new();
+    let tip = entry(&case, chain().tip().height);
+    for flag in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
+        case.edit_index(|index| {
+            let entry = index.entries.iter_mut().find(|entry| entry.hash == tip.hash).unwrap();
+            entry.status = BlockStatus(tip.status.0 | flag);
+        });
+        let report = run(&case.options()).unwrap();
+        assert_eq!(report.height, Height(tip.height.0 - 1), "the chain ends below it");
+    }
+}
+
+#[test]
+fn blocks_that_were_never_connected() {
+    let case = Case::new();
+    let top = chain().tip().height;
+    case.edit_index(|index| {
+        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > top - 2) {
+            entry.status = BlockStatus(
+                BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS,
+            );
+            entry.undo_pos = None;
+        }
+    });
+    let seen = Mutex::new(None);
+    let sink = |event| {
+        if let Event::Planned { unconnected, .. } = event {
+            *seen.lock().unwrap() = Some(unconnected);
+        }
+    };
+    let report = engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
+    assert_eq!(report.unwrap().height, Height(top - 2));
+    assert_eq!(seen.into_inner().unwrap(), Some(2));
+}
+
+#[test]
+fn a_height_above_the_tip() {
+    let case = Case::new();
+    let above = Height(chain().tip().height + 1);
+    let options = ReindexOptions { stop_at_height: Some(above), ..case.options() };
+    let error = refused(&options, ErrorKind::Usage);
+    says(&error, &["--stop-at-height", &above.to_string(), &chain().tip().height.to_string()]);
+}
+
+#[test]
+fn an_output_that_exists() {
+    let case = Case::new();
+    let before = tree(case.root());
+    let options = ReindexOptions { output: Some(case.root().to_owned()), ..case.options() };
+    let error = refused(&options, ErrorKind::Usage);
+    says(&error, &["has one already", "new directory"]);
+    let output = tempfile::tempdir().unwrap();
+    let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+    run(&options).unwrap();
+    let made = tree(output.path());
+    assert_eq!(refused(&options, ErrorKind::Usage).kind, ErrorKind::Usage);
+    assert_same_tree(&made, output.path(), "the output of before");
+    assert_same_tree(&before, case.root(), "output elsewhere");
+}
+
+#[test]
+fn an_output_that_cannot_be() {
+    let case = Case::new();
+    let output = case.root().join("regtest/blocks/xor.dat/below a file");
+    let options = ReindexOptions { output: Some(output), ..case.options() };
+    says(&refused(&options, ErrorKind::Environment), &["--output"]);
+}
+
+#[test]
+fn an_interruption_at_any_event() {
+    let mut interrupted = 0;
+    for at in 0.. {
+        let case = Case::new();
+        let before = tree(case.root());
+        let (flag, count) = (AtomicBool::new(false), Mutex::new(0));
+        let sink = |event: Event| {
+            let mut count = count.lock().unwrap();
+            // How often progress is told depends on the time, and is no moment of its own.
+            if !matches!(event, Event::Progress(_)) {
+                if *count == at {
+                    flag.store(true, Ordering::Relaxed);
+                }
+                *count += 1;
+            }
+        };
+        let scan = at % 2 == 1;
+        let options = ReindexOptions { scan, ..with_threads(&case.options(), 2) };
+        match engine::reindex(&FaultDisk::healthy(), &options, &sink, &flag) {
+            Ok(_) => break,
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Interrupted, "event {at}: {error}");
+                says(&error, &["as it was"]);
+                assert_same_tree(&before, case.root(), &format!("interrupted at event {at}"));
+                interrupted += 1;
+            }
+        }
+    }
+    assert!(interrupted >= 5, "{interrupted}");
+}
+
+#[test]
+fn what_an_earlier_run_left_is_cleared() {
+    let case = Case::new();
+    let leftover = case.root().join("regtest/chainstate.peregrine");
+    std::fs::create_dir_all(&leftover).unwrap();
+    std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
+    run(&case.options()).unwrap();
+    assert!(!leftover.exists());
+}
+
+#[test]
+fn an_old_chainstate_in_any_state_does_not_matter() {
+    let case = Case::new();
+    let chainstate = case.root().join("regtest/chainstate");
+    for (path, bytes) in tree(&chainstate) {
+        if bytes.is_some_and(|bytes| !bytes.is_empty()) {
+            flip_bit(&path, 0, 0).unwrap();
+        }
+    }
+    let error = stats(case.root(), Network::Regtest).map(|report| report.txouts).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged);
+    run(&case.options()).unwrap();
+    std::fs::remove_dir_all(&chainstate).unwrap();
+    let report = run(&case.options()).unwrap();
+    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
+}

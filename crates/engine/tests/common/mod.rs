@@ -1,0 +1,182 @@
+//! What the engine's tests share: small chains as datadirs with an old chainstate, and runs that show what was touched.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use engine::{Error, ErrorKind, Network, ReindexOptions, ReindexReport, StatsOptions, UtxoStatsReport};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{OnceLock, atomic::AtomicBool},
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::snapshot,
+    datadir::Layout,
+    fault::FaultDisk,
+    model::{Model, ModelStats},
+};
+
+/// Numbers of threads whose results must be the same.
+pub const THREADS: [usize; 3] = [1, 2, 8];
+
+/// Options for a generated chain.
+pub fn options(root: &Path) -> ReindexOptions {
+    ReindexOptions::new(root, Network::Regtest)
+}
+
+/// With that many threads.
+pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
+    ReindexOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() }
+}
+
+/// Runs, on a disk whose syncs cost nothing.
+pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
+    engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// What is in the chainstate below `root`.
+pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
+    let threads = NonZeroUsize::new(2).unwrap();
+    let options = StatsOptions { datadir: root.to_owned(), network, threads, muhash: true };
+    engine::utxo_stats(&FaultDisk::healthy(), &options)
+}
+
+/// Every folder and file below `dir`, with bytes; lock files, which any program that looks in leaves, are left out.
+pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path.clone());
+                found.insert(path, None);
+            } else if !path.ends_with(".lock") && !path.ends_with("LOCK") {
+                let bytes = std::fs::read(&path).unwrap();
+                found.insert(path, Some(bytes));
+            }
+        }
+    }
+    found
+}
+
+/// Panics with the names that differ, not with all bytes.
+pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path, what: &str) {
+    let after = tree(dir);
+    let names = before.keys().chain(after.keys());
+    let differ: Vec<_> = names.filter(|name| before.get(*name) != after.get(*name)).collect();
+    assert!(differ.is_empty(), "{what}: touched {differ:?}");
+}
+
+/// Runs, must be refused with that kind of error, and must have touched nothing.
+pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
+    let before = tree(&options.datadir);
+    let error = run(options).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    assert_same_tree(&before, &options.datadir, &error.to_string());
+    error
+}
+
+/// Checks that a message has all these words.
+pub fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+}
+
+/// How the datadirs of tests are laid out: several files, out of order, obfuscated, none of the zeros at the end.
+pub fn layout() -> Layout {
+    Layout { file_size: 32 << 10, preallocate: false, ..Layout::new(7) }
+}
+
+/// A chain of some hundred kilobytes.
+pub fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) }))
+}
+
+/// What the model has at each height, the genesis block's first.
+pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
+    let mut model = Model::default();
+    let apply = |block: &testkit::GeneratedBlock| {
+        model.apply(&block.bytes, block.height);
+        model.stats()
+    };
+    chain.main().map(apply).collect()
+}
+
+/// The files of a datadir, by name below its root: made once, laid out for each test.
+pub struct Template(Vec<(PathBuf, Vec<u8>)>);
+
+impl Template {
+    /// Of a chain, with a chainstate that is three blocks behind.
+    pub fn of(chain: &Chain) -> Self {
+        let dir = TempDir::new().unwrap();
+        chain.write_datadir(dir.path(), &layout()).unwrap();
+        let behind = engine::Height(chain.tip().height - 3);
+        run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
+        let relative =
+            |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(dir.path()).unwrap().to_owned(), bytes);
+        Self(snapshot(dir.path()).unwrap().into_iter().map(relative).collect())
+    }
+
+    /// Lays the files out in a new folder.
+    pub fn case(&self) -> Case {
+        let dir = TempDir::new().unwrap();
+        for (name, bytes) in &self.0 {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        Case { dir }
+    }
+}
+
+/// A datadir with a chainstate that is three blocks behind.
+pub struct Case {
+    dir: TempDir,
+}
+
+impl Case {
+    /// Of [`chain`].
+    pub fn new() -> Self {
+        static TEMPLATE: OnceLock<Template> = OnceLock::new();
+        TEMPLATE.get_or_init(|| Template::of(chain())).case()
+    }
+
+    /// The datadir.
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file below `regtest/blocks`.
+    pub fn blocks(&self, name: &str) -> PathBuf {
+        self.root().join("regtest/blocks").join(name)
+    }
+
+    /// Plain options for it.
+    pub fn options(&self) -> ReindexOptions {
+        options(self.root())
+    }
+
+    /// The same with a scan.
+    pub fn scan(&self) -> ReindexOptions {
+        ReindexOptions { scan: true, ..self.options() }
+    }
+
+    /// Its block index.
+    pub fn index(&self) -> disk::index::BlockIndex {
+        disk::index::read_block_index(&disk::fs::RealDisk, &self.blocks("index")).unwrap()
+    }
+
+    /// Rewrites the block index.
+    pub fn edit_index(&self, edit: impl FnOnce(&mut disk::index::BlockIndex)) {
+        let mut index = self.index();
+        edit(&mut index);
+        std::fs::remove_dir_all(self.blocks("index")).unwrap();
+        disk::index::write_block_index(&FaultDisk::healthy(), &self.blocks("index"), &index).unwrap();
+    }
+}

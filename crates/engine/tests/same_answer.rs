@@ -1,0 +1,178 @@
+//! One answer, whatever the way: join or judge, index or scan, any number of threads, any cutting of the result into
+//! tables; and it is the answer of the naive model.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{Case, THREADS, options, run, stats, stats_by_height, tree, with_threads};
+use engine::{Engine, Event, Height, Network, ReindexOptions, ReindexReport};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::AtomicBool},
+};
+use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk, model::ModelStats};
+
+/// A run with its own output, which is given back as names below the chainstate and their bytes.
+fn rebuild(options: &ReindexOptions) -> (ReindexReport, BTreeMap<PathBuf, Option<Vec<u8>>>) {
+    let output = tempfile::tempdir().unwrap();
+    let report = run(&ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let stats = stats(output.path(), options.network).unwrap();
+    assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "what is on disk is what is reported");
+    assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
+    let files = tree(&output.path().join("regtest/chainstate"));
+    let name = |path: &Path| path.file_name().unwrap().into();
+    (report, files.into_iter().map(|(path, bytes)| (name(&path), bytes)).collect())
+}
+
+fn assert_is(report: &ReindexReport, model: &ModelStats, what: &str) {
+    assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
+    assert_eq!((report.txouts, report.total_amount.0 as u64), (model.txouts, model.total_amount), "{what}");
+}
+
+#[test]
+fn every_way_gives_the_models_coins() {
+    for (seed, signed) in [(11, true), (12, false), (13, false)] {
+        let chain = Chain::generate(&ChainSpec { signed, ..ChainSpec::new(seed, 700_000) });
+        let model = chain.model.stats();
+        for (xor, file_size, shuffle) in [(true, 128 << 10, 16), (false, 128 << 20, 1)] {
+            let dir = tempfile::tempdir().unwrap();
+            let plain = Layout::new(seed);
+            let xor_key = plain.xor_key.filter(|_| xor);
+            chain.write_datadir(dir.path(), &Layout { xor_key, file_size, shuffle, ..plain }).unwrap();
+            let base = ReindexOptions { obfuscation_key: Some([9; 8]), ..options(dir.path()) };
+            let mut tables = None;
+            for threads in THREADS {
+                for (engine, scan) in [(Engine::Join, false), (Engine::Join, true), (Engine::Ordered, false)]
+                {
+                    let what = format!("seed {seed}, xor {xor}, {threads} threads, {engine:?}, scan {scan}");
+                    let options = ReindexOptions { engine, scan, ..with_threads(&base, threads) };
+                    let (report, files) = rebuild(&options);
+                    assert_is(&report, &model, &what);
+                    assert_eq!(report.engine, engine.name(), "{what}");
+                    assert_eq!(report.hash, chain.totals.hash, "{what}");
+                    let counts = report.counts;
+                    assert_eq!(
+                        (
+                            counts.blocks,
+                            counts.transactions,
+                            counts.inputs,
+                            counts.outputs,
+                            counts.block_bytes
+                        ),
+                        (
+                            chain.totals.blocks,
+                            chain.totals.txs,
+                            chain.totals.inputs,
+                            chain.totals.outputs,
+                            chain.totals.bytes
+                        ),
+                        "{what}"
+                    );
+                    let expected = tables.get_or_insert_with(|| files.clone());
+                    assert!(*expected == files, "{what}: the chainstate's files differ");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_small_ranges_hold_what_one_holds() {
+    let case = Case::new();
+    let model = common::chain().model.stats();
+    let mut last = usize::MAX;
+    for range_bytes in [1, 10_000, 28 << 20] {
+        let options =
+            ReindexOptions { range_bytes, obfuscation_key: Some([3; 8]), ..with_threads(&case.options(), 2) };
+        let (report, files) = rebuild(&options);
+        assert_is(&report, &model, &format!("ranges of {range_bytes} bytes"));
+        let tables =
+            files.keys().filter(|name| name.extension().is_some_and(|ending| ending == "ldb")).count();
+        assert!(
+            tables < last,
+            "{tables} tables with ranges of {range_bytes} bytes, {last} with smaller ones"
+        );
+        last = tables;
+        let again = ReindexOptions { range_bytes, ..with_threads(&options, 8) };
+        assert!(rebuild(&again).1 == files, "threads change files at ranges of {range_bytes} bytes");
+    }
+    assert_eq!(last, 2, "one for the rows that are no coins, one for the coins");
+}
+
+#[test]
+fn every_height_has_the_models_coins() {
+    let (case, chain) = (Case::new(), common::chain());
+    let blocks: Vec<_> = chain.main().collect();
+    for (height, model) in stats_by_height(chain).iter().enumerate() {
+        // Early blocks have nothing but a coinbase.
+        if height > 5 && height < 95 && height % 10 > 0 {
+            continue;
+        }
+        let stop_at_height = Some(Height(height as u32));
+        let scan = height % 3 == 0;
+        let (report, _) = rebuild(&ReindexOptions { stop_at_height, scan, ..case.options() });
+        assert_is(&report, model, &format!("height {height}"));
+        assert_eq!((report.height, report.hash), (Height(height as u32), blocks[height].hash));
+    }
+}
+
+#[test]
+fn in_place_the_new_chainstate_takes_the_old_ones_place() {
+    for scan in [false, true] {
+        let case = Case::new();
+        let before = tree(case.root());
+        let old = stats(case.root(), Network::Regtest).unwrap();
+        let report = run(&ReindexOptions { scan, ..case.options() }).unwrap();
+        let new = stats(case.root(), Network::Regtest).unwrap();
+        assert_eq!((new.best_block, new.hash_serialized_3), (report.hash, report.hash_serialized_3));
+        assert_ne!(new.best_block, old.best_block);
+        // Whatever is not a database of ours is untouched, and nothing is left beside them.
+        let ours = |path: &Path| {
+            path.starts_with(case.root().join("regtest/chainstate"))
+                || scan && path.starts_with(case.blocks("index"))
+        };
+        let others = |tree: BTreeMap<PathBuf, Option<Vec<u8>>>| -> Vec<_> {
+            tree.into_iter().filter(|(path, _)| !ours(path)).collect()
+        };
+        assert!(others(before) == others(tree(case.root())), "scan {scan}");
+        // The index that a scan wrote serves the next run.
+        let again = run(&case.options()).unwrap();
+        assert_eq!(again.hash_serialized_3, report.hash_serialized_3);
+    }
+}
+
+#[test]
+fn without_an_index_a_scan_will_do() {
+    let case = Case::new();
+    std::fs::remove_dir_all(case.blocks("index")).unwrap();
+    let report = run(&case.scan()).unwrap();
+    assert_is(&report, &common::chain().model.stats(), "scan");
+    let index = case.index();
+    assert_eq!(index.entries.len(), common::chain().blocks.len(), "stale blocks are in the index too");
+}
+
+#[test]
+fn events_tell_the_way() {
+    let case = Case::new();
+    let seen = Mutex::new(Vec::new());
+    let sink = |event| seen.lock().unwrap().push(event);
+    engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false)).unwrap();
+    let events = seen.into_inner().unwrap();
+    let stages: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Started(stage) => Some(stage.name()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stages, ["plan", "check", "finish", "prove", "commit"]);
+    let planned = events.iter().find_map(|event| match event {
+        Event::Planned { height, hash, unconnected, .. } => Some((height.0, *hash, *unconnected)),
+        _ => None,
+    });
+    let tip = common::chain().tip();
+    assert_eq!(planned, Some((tip.height, tip.hash, 0)));
+}
