@@ -2,7 +2,7 @@
 
 use crate::progress::Style;
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use engine::{Height, Network, ReindexOptions, StatsOptions};
+use engine::{AssumeValid, Height, Network, ReindexOptions, ScriptVerifier, StatsOptions};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
@@ -70,6 +70,11 @@ pub struct ReindexArgs {
     #[arg(long)]
     pub scan: bool,
 
+    /// Take scripts of this block and those before it for valid; 0: check all [default: as this version's Core]
+    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
+    #[arg(value_parser = assume_valid)]
+    pub assumevalid: AssumeValid,
+
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
     pub progress: Style,
@@ -85,6 +90,23 @@ pub struct StatsArgs {
     pub muhash: bool,
 }
 
+/// Core's `-assumevalid`: a block hash, or 0.
+fn assume_valid(text: &str) -> Result<AssumeValid, String> {
+    match text {
+        "default" => Ok(AssumeValid::Default),
+        "0" => Ok(AssumeValid::Nothing),
+        hash => hash.parse().map(AssumeValid::Block).map_err(|error| format!("{error}, or 0, or default")),
+    }
+}
+
+/// Who runs scripts: Bitcoin Core's own code, if it was built in.
+fn script_verifier() -> Option<&'static dyn ScriptVerifier> {
+    #[cfg(feature = "scripts")]
+    return Some(&script::Core);
+    #[cfg(not(feature = "scripts"))]
+    None
+}
+
 impl DatadirArgs {
     fn threads(&self) -> NonZeroUsize {
         self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
@@ -98,6 +120,8 @@ impl ReindexArgs {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
             scan: self.scan,
+            scripts: script_verifier(),
+            assume_valid: self.assumevalid,
             threads: self.datadir.threads(),
             ..ReindexOptions::new(&self.datadir.datadir, self.datadir.chain)
         }
@@ -146,6 +170,7 @@ mod tests {
             "peregrine reindex --datadir d --chain mainnet",
             "peregrine reindex --datadir d --threads 0",
             "peregrine reindex --datadir d --stop-at-height -1",
+            "peregrine reindex --datadir d --assumevalid 1",
             "peregrine utxo stats",
         ] {
             assert!(Args::try_parse_from(line.split(' ')).is_err(), "{line}");

@@ -25,11 +25,11 @@ mod tree;
 pub use disk::fs::RealDisk;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Progress, Sink};
-pub use reindex::{Engine, ReindexOptions, reindex};
-pub use report::{Counts, ReindexReport};
+pub use reindex::{AssumeValid, Engine, ReindexOptions, reindex};
+pub use report::{Counts, ReindexReport, ScriptsReport};
 pub use stages::Stage;
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
-pub use wire::{BlockHash, Height, Network, Sats, Txid};
+pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// A hash as Bitcoin Core prints it: bytes reversed.
 #[must_use]

@@ -5,15 +5,16 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
     machine,
-    report::{Counts, ReindexReport},
+    report::{Counts, ReindexReport, ScriptsReport},
     stages::{
         Stage,
         check::{self, Fault, Faults, Outcome, Shared},
         commit::Target,
         finish::{self, Finish},
-        judge,
+        judge::{self, JudgeScripts},
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
+        scripts::{ScriptQueue, Scripts},
     },
 };
 use coins::{Join, Survivors};
@@ -32,7 +33,7 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use wire::{BlockTime, Height, Network};
+use wire::{BlockHash, BlockTime, Height, Network, ScriptVerifier};
 
 /// Batches that may wait between reader and workers, per worker: one is being read while one is being
 /// checked.
@@ -61,6 +62,27 @@ impl Engine {
     }
 }
 
+/// Below which block scripts are taken for valid (Core `-assumevalid`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AssumeValid {
+    /// The block that Core's release names for the network.
+    Default,
+    /// None: all scripts are run.
+    Nothing,
+    /// This one, under Core's conditions.
+    Block(BlockHash),
+}
+
+impl AssumeValid {
+    fn hash(self, params: &ChainParams) -> Option<BlockHash> {
+        match self {
+            Self::Default => params.assume_valid,
+            Self::Nothing => None,
+            Self::Block(hash) => Some(hash),
+        }
+    }
+}
+
 /// What to rebuild, from what, into what.
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
@@ -78,6 +100,10 @@ pub struct ReindexOptions {
     pub scan: bool,
     /// What to begin with: anything but [`Engine::Join`] is for tests and comparisons.
     pub engine: Engine,
+    /// Who runs scripts: room `script` has Bitcoin Core's own code. Nobody: scripts are not checked.
+    pub scripts: Option<&'static dyn ScriptVerifier>,
+    /// Which scripts need not be run.
+    pub assume_valid: AssumeValid,
     /// About how many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// The new chainstate's obfuscation key; nothing to draw one from the system.
@@ -95,6 +121,8 @@ impl ReindexOptions {
             stop_at_height: None,
             output: None,
             scan: false,
+            scripts: None,
+            assume_valid: AssumeValid::Default,
             engine: Engine::Join,
             range_bytes: finish::RANGE_BYTES,
             obfuscation_key: None,
@@ -141,7 +169,10 @@ fn build(
 ) -> Result<ReindexReport, Error> {
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = Files { disk, datadir, obfuscation, network: options.network };
-    let plan = plan::plan(&files, options.scan, options.stop_at_height, now(), interrupt)?;
+    let params = ChainParams::of(options.network);
+    let assume_valid = options.assume_valid.hash(params);
+    let plan =
+        plan::plan(&files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
     let chain = &plan.chain;
     sink.event(Event::Planned {
         height: chain.tip_height(),
@@ -152,10 +183,12 @@ fn build(
     clock.lap(Stage::Plan);
 
     let threads = options.threads.get();
-    let run = Run { files: &files, plan: &plan, threads, sink, interrupt };
+    let skipped_to = plan.assumed_valid_to;
+    let scripts = options.scripts.map(|verifier| Scripts { params, verifier, skipped_to });
+    let run = Run { files: &files, plan: &plan, scripts, threads, sink, interrupt };
     let settled = match options.engine {
         Engine::Join => run.settle(clock)?,
-        Engine::Ordered => run.judge(clock)?,
+        Engine::Ordered => run.judge(clock, Height(0), 0)?,
     };
 
     sink.event(Event::Started(Stage::Finish));
@@ -163,7 +196,7 @@ fn build(
     let dir = target.building();
     let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
     let stats = finish.write(settled.survivors)?;
-    let total_amount = finish::check_supply(ChainParams::of(options.network), chain, &stats)?;
+    let total_amount = finish::check_supply(params, chain, &stats)?;
     clock.lap(Stage::Finish);
 
     sink.event(Event::Started(Stage::Prove));
@@ -185,6 +218,10 @@ fn build(
         txouts: stats.txouts,
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
+        scripts: options.scripts.map(|_| {
+            let inputs = settled.counts.scripts;
+            ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs }
+        }),
         engine: settled.engine.name(),
         threads,
         elapsed: clock.started.elapsed(),
@@ -210,6 +247,7 @@ type Checked = (Duration, Outcome, Option<(Height, Fault)>);
 struct Run<'a> {
     files: &'a Files<'a>,
     plan: &'a Plan,
+    scripts: Option<Scripts<'a>>,
     threads: usize,
     sink: &'a dyn Sink,
     interrupt: &'a AtomicBool,
@@ -219,11 +257,15 @@ impl Run<'_> {
     /// The coins after the last block: by the join, or where that cannot tell, by the judge.
     fn settle(&self, clock: &mut Clock) -> Result<Settled, Error> {
         let join = Join::new(random_pair()?);
-        let (reading, outcome, fault) = self.check_all(&join)?;
+        let queue = self.scripts.map(ScriptQueue::new);
+        let (reading, mut outcome, fault) = self.check_all(&join, queue.as_ref())?;
+        outcome.counts.scripts = queue.map_or(0, |queue| queue.inputs());
         clock.side_by_side(reading, &outcome);
+        // Scripts of blocks below the first suspicious one have been run.
+        let mut scripts_from = Height(u32::MAX);
         match fault {
             Some((_, Fault::Damaged(error))) => return Err(error),
-            Some((_, Fault::Suspect)) => {}
+            Some((height, Fault::Suspect)) => scripts_from = height,
             None if !outcome.coinbases.duplicates(&[]).is_empty() => {}
             None => {
                 if let Ok(survivors) = join.finish() {
@@ -233,20 +275,24 @@ impl Run<'_> {
         }
         let why = "something does not fit, or a transaction occurs twice: going through the blocks in order";
         self.sink.event(Event::Note(why.to_owned()));
-        self.judge(clock)
+        self.judge(clock, scripts_from, outcome.counts.scripts)
     }
 
     /// Goes through the chain in order. Comes back only if nothing is wrong with it.
-    fn judge(&self, clock: &mut Clock) -> Result<Settled, Error> {
+    ///
+    /// Scripts are run from the block at `scripts_from` on; `scripts_run` is how many have been.
+    fn judge(&self, clock: &mut Clock, scripts_from: Height, scripts_run: u64) -> Result<Settled, Error> {
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Judge));
         let (started, mut told) = (Instant::now(), Instant::now());
-        let (coins, counts) = judge::judge(chain, self.files, self.interrupt, |counts| {
+        let scripts = self.scripts.map(|scripts| JudgeScripts { scripts, from: scripts_from });
+        let (coins, mut counts) = judge::judge(chain, self.files, scripts, self.interrupt, |counts| {
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
                 self.progress(counts.blocks as u32, counts.block_bytes, started);
             }
         })?;
+        counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
         Ok(Settled { survivors: coins.into_survivors(), counts, engine: Engine::Ordered })
     }
@@ -262,11 +308,12 @@ impl Run<'_> {
     }
 
     /// Read, check and settle, side by side, until all blocks are done or one is found at fault.
-    fn check_all(&self, join: &Join) -> Result<Checked, Error> {
+    fn check_all(&self, join: &Join, scripts: Option<&ScriptQueue<'_>>) -> Result<Checked, Error> {
         let key = random_pair()?;
         self.sink.event(Event::Started(Stage::Check));
         let faults = Faults::default();
         let shared = Shared {
+            scripts,
             chain: &self.plan.chain,
             files: self.files,
             params: ChainParams::of(self.files.network),
@@ -376,6 +423,7 @@ impl Clock {
     fn side_by_side(&mut self, reading: Duration, workers: &Outcome) {
         self.stages.push((Stage::Read, reading));
         self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.settling)));
+        self.stages.push((Stage::Scripts, workers.scripting));
         self.stages.push((Stage::Settle, workers.settling));
         self.waited = workers.waiting;
         self.parallel = self.lap.elapsed();
@@ -386,12 +434,14 @@ impl Clock {
     fn bound_by(&self, threads: usize) -> &'static str {
         let time =
             |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
-        let [finish, prove, judge]: [Duration; 3] =
-            [time(Stage::Finish), time(Stage::Prove), time(Stage::Judge)];
+        let [finish, prove, judge, scripts]: [Duration; 4] =
+            [Stage::Finish, Stage::Prove, Stage::Judge, Stage::Scripts].map(time);
         if judge > self.parallel {
             "going through the blocks in order"
         } else if finish + prove > self.parallel {
             "writing and reading back the chainstate"
+        } else if scripts * 2 > self.parallel * threads as u32 {
+            "running scripts"
         } else if self.waited * 4 > self.parallel * threads as u32 {
             "reading the block files"
         } else {

@@ -21,6 +21,8 @@ pub struct ReindexReport {
     pub total_amount: Sats,
     /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
     pub hash_serialized_3: [u8; 32],
+    /// Which scripts were run; nothing if there was no one to run them.
+    pub scripts: Option<ScriptsReport>,
     /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
     pub engine: &'static str,
     /// Worker threads.
@@ -39,6 +41,15 @@ pub struct ReindexReport {
     pub chainstate: PathBuf,
 }
 
+/// Which scripts were run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptsReport {
+    /// Those of blocks up to here were taken for valid; all were run, if there is none.
+    pub assumed_valid_to: Option<Height>,
+    /// Inputs whose scripts were run.
+    pub inputs: u64,
+}
+
 /// What was read and checked. The genesis block counts as a block with one transaction; coinbase inputs do
 /// not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +64,8 @@ pub struct Counts {
     pub outputs: u64,
     /// Bytes of serialised blocks.
     pub block_bytes: u64,
+    /// Inputs whose scripts were run.
+    pub scripts: u64,
 }
 
 impl Counts {
@@ -65,6 +78,7 @@ impl Counts {
             inputs: (block.input_count() as u64).saturating_sub(1),
             outputs: block.output_count() as u64,
             block_bytes: block.bytes().len() as u64,
+            scripts: 0,
         }
     }
 }
@@ -76,5 +90,6 @@ impl AddAssign for Counts {
         self.inputs += other.inputs;
         self.outputs += other.outputs;
         self.block_bytes += other.block_bytes;
+        self.scripts += other.scripts;
     }
 }

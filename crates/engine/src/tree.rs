@@ -62,6 +62,8 @@ pub struct Choice {
     pub blocks: Vec<ChainBlock>,
     /// Stored blocks on top of it that were never connected.
     pub unconnected: u32,
+    /// Scripts of blocks up to here need not be run ([`Tree::assumed_valid_to`]).
+    pub assumed_valid_to: Option<Height>,
 }
 
 impl Tree {
@@ -124,12 +126,17 @@ impl Tree {
         self.nodes.iter().filter(|linked| !linked.invalid).map(|linked| (&linked.node, linked.height))
     }
 
-    /// Chooses the branch to rebuild, up to `stop_at`.
+    /// Chooses the branch to rebuild, up to `stop_at`, and tells how far `assume_valid` vouches for its scripts.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
     /// (a pruned node, lost files); [`ErrorKind::Usage`] if `stop_at` is above the tip.
-    pub fn choose(&self, stop_at: Option<Height>) -> Result<Choice, Error> {
+    pub fn choose(
+        &self,
+        stop_at: Option<Height>,
+        params: &ChainParams,
+        assume_valid: Option<BlockHash>,
+    ) -> Result<Choice, Error> {
         let (best, tip) = self.most_work(|linked| linked.connected).ok_or_else(|| {
             Error::damaged(
                 "not even the genesis block is on disk: the blocks folder is empty or of a pruned node",
@@ -155,6 +162,7 @@ impl Tree {
         };
         let mut branch: Vec<&Linked> = self.branch(best).collect();
         branch.reverse();
+        let assumed_valid_to = assume_valid.and_then(|hash| self.assumed_valid_to(&branch, params, hash));
         if let Some(stop) = stop_at {
             if stop > tip.height {
                 return Err(Error::new(
@@ -171,7 +179,33 @@ impl Tree {
             headers: branch.iter().map(|linked| linked.node.header).collect(),
             blocks: branch.iter().filter_map(|linked| linked.place()).collect(),
             unconnected,
+            assumed_valid_to,
         })
+    }
+
+    /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`: Core's
+    /// conditions, see [`rules::assume`].
+    fn assumed_valid_to(&self, chain: &[&Linked], params: &ChainParams, assumed: BlockHash) -> Option<Height> {
+        let assumed = self.nodes.iter().position(|linked| linked.node.hash == assumed)?;
+        let (best, top) = self.most_work(|linked| !linked.invalid && !linked.failed)?;
+        if top.work < params.minimum_chain_work {
+            return None;
+        }
+        // The highest block of a branch that is in the chain too.
+        let fork = |tip: usize| {
+            let mut branch = self.branch(tip);
+            let common = branch.find(|theirs| {
+                chain.get(theirs.height.0 as usize).is_some_and(|ours| ours.node.hash == theirs.node.hash)
+            });
+            common.map(|common| common.height)
+        };
+        let limit = fork(assumed)?.min(fork(best)?);
+        let below = chain.get(..=limit.0 as usize)?;
+        let bits = top.node.header.bits;
+        let buried = below.partition_point(|linked| {
+            rules::assume::is_buried(params, linked.work, top.work, bits)
+        });
+        buried.checked_sub(1).map(|height| Height(height as u32))
     }
 
     fn most_work(&self, eligible: impl Fn(&Linked) -> bool) -> Option<(usize, &Linked)> {

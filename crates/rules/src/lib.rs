@@ -10,6 +10,7 @@
 //! tests prove that it does not change a verdict.
 #![forbid(unsafe_code)]
 
+pub mod assume;
 pub mod block;
 pub mod header;
 pub mod merkle;
@@ -34,7 +35,7 @@ pub use spend::{
     BlockSpendContext, BlockTotals, RewardContext, SpendContext, SpentCoin, check_block_spends,
     check_coinbase_amount, check_tx_spends,
 };
-pub use table::{BIP30, MISSING_OR_SPENT};
+pub use table::{BIP30, MISSING_OR_SPENT, SCRIPT, SIGNET_SOLUTION};
 pub use tx::{TxContext, check_tx};
 pub use u256::U256;
 pub use violation::{Class, Finding, Rule, RuleInfo, Source, Violation};

@@ -50,6 +50,11 @@ pub struct ChainParams {
     pub script_flag_exceptions: &'static [ScriptFlagException],
     /// The script that blocks of a signed network must solve (BIP-0325).
     pub signet_challenge: Option<&'static [u8]>,
+    /// Scripts of this block and those before it are taken for valid unless the user says otherwise (Core
+    /// `defaultAssumeValid`).
+    pub assume_valid: Option<BlockHash>,
+    /// A chain with less work is not the network's (Core `nMinimumChainWork`).
+    pub minimum_chain_work: U256,
 }
 
 /// A block that is judged without some of the script rules that bind from the genesis block on.
@@ -114,6 +119,8 @@ static MAIN: ChainParams = ChainParams {
         },
     ],
     signet_challenge: None,
+    assume_valid: Some(block_hash("00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac")),
+    minimum_chain_work: chain_work("0000000000000000000000000000000000000001128750f82f4c366153a3a030"),
 };
 
 static TEST: ChainParams = ChainParams {
@@ -135,6 +142,8 @@ static TEST: ChainParams = ChainParams {
         witness: false,
         taproot: false,
     }],
+    assume_valid: Some(block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4")),
+    minimum_chain_work: chain_work("0000000000000000000000000000000000000000000017dde1c649f3708d14b6"),
     ..MAIN
 };
 
@@ -160,6 +169,8 @@ static TESTNET4: ChainParams = ChainParams {
     ),
     genesis_hash: block_hash("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
     enforce_bip94: true,
+    assume_valid: Some(block_hash("0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a")),
+    minimum_chain_work: chain_work("0000000000000000000000000000000000000000000009a0fe15d0177d086304"),
     ..YOUNG
 };
 
@@ -173,6 +184,8 @@ static SIGNET: ChainParams = ChainParams {
         "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
          210359ef5021964fe22d6f8e05b2463c9540ce96883fe3b278760f048f5189f2e6c452ae",
     )),
+    assume_valid: Some(block_hash("00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329")),
+    minimum_chain_work: chain_work("00000000000000000000000000000000000000000000000000000b463ea0a4b8"),
     ..YOUNG
 };
 
@@ -185,6 +198,8 @@ static REGTEST: ChainParams = ChainParams {
     no_retargeting: true,
     subsidy_halving_interval: 150,
     segwit_height: Height(0),
+    assume_valid: None,
+    minimum_chain_work: U256::ZERO,
     ..YOUNG
 };
 
@@ -255,6 +270,18 @@ const fn genesis(time: u32, bits: u32, nonce: u32, merkle_root: [u8; 32]) -> Hea
 
 const fn block_hash(text: &str) -> BlockHash {
     BlockHash(hash(text))
+}
+
+/// Decodes a number written in hexadecimal, as Core writes chain work.
+const fn chain_work(text: &str) -> U256 {
+    let bytes: [u8; 32] = bytes(text);
+    let mut limbs = [0; 4];
+    let mut i = 0;
+    while i < 32 {
+        limbs[3 - i / 8] = limbs[3 - i / 8] << 8 | bytes[i] as u64;
+        i += 1;
+    }
+    U256(limbs)
 }
 
 /// Decodes a hash as it is printed, that is reversed.

@@ -51,8 +51,31 @@ pub const BIP30: RuleInfo = RuleInfo {
     class: Consensus,
 };
 
+/// A signed network's block without a valid solution. Asked where scripts can be run.
+pub const SIGNET_SOLUTION: RuleInfo = RuleInfo {
+    id: "signet-solution",
+    must: "A block of a signed network MUST hold a solution of the network's challenge.",
+    source: Bip(325),
+    core: crate::signet::BAD_SIGNET_BLKSIG,
+    class: Consensus,
+};
+
+/// A script that fails. Asked where scripts can be run; [`crate::script_flags`] tells which of its rules bind.
+pub const SCRIPT: RuleInfo = RuleInfo {
+    id: "script",
+    must: "The scripts of each input MUST pass.",
+    source: Core("VerifyScript"),
+    core: "block-script-verify-flag-failed",
+    class: Consensus,
+};
+
 const fn always(_: &ChainParams, _: Height) -> bool {
     true
+}
+
+/// Whether the network is a signed one. The genesis block is never asked.
+const fn signed(params: &ChainParams, height: Height) -> bool {
+    params.signet_challenge.is_some() && height.0 > 0
 }
 
 /// Whether a header has a parent.
@@ -515,12 +538,15 @@ pub fn sections() -> Vec<Section> {
     let mut spends = section("Transactions and the coins they spend", SPEND_RULES);
     // Core asks for BIP-0030 of the whole block before the first spend.
     spends.rows.insert(0, (&BIP30, always));
+    let mut structure = section("Blocks, before their transactions", STRUCTURE_RULES);
+    structure.rows.insert(0, (&SIGNET_SOLUTION, signed));
     vec![
         section("Headers", HEADER_RULES),
-        section("Blocks, before their transactions", STRUCTURE_RULES),
+        structure,
         section("Transactions", TX_RULES),
         section("Blocks, after their transactions", BODY_RULES),
         spends,
         section("Rewards", REWARD_RULES),
+        Section { title: "Scripts", rows: vec![(&SCRIPT, always)] },
     ]
 }

@@ -108,7 +108,7 @@ impl Finding {
 
     /// Gives Core's reject string where it holds a value.
     #[must_use]
-    pub(crate) fn with_core(mut self, core: String) -> Self {
+    pub fn with_core(mut self, core: String) -> Self {
         self.core = Some(core);
         self
     }

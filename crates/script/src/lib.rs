@@ -27,8 +27,8 @@ use bitcoinkernel::{
     verify,
 };
 use reason::FailedSpend;
-use std::{fmt, ops::Range};
-use wire::{Sats, ScriptFlags, TxView};
+use std::{fmt, ops::Range, sync::Arc};
+use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
 
 /// What Core calls a block with a failing script, without the reason that follows in parentheses.
 pub const BLOCK_SCRIPT_VERIFY_FLAG_FAILED: &str = "block-script-verify-flag-failed";
@@ -165,6 +165,37 @@ impl TxScripts {
             passes_with: &passes_with,
         };
         Ok(failed.reason())
+    }
+}
+
+/// Bitcoin Core as the engine's [`ScriptVerifier`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Core;
+
+impl ScriptVerifier for Core {
+    fn transaction(
+        &self,
+        tx: &TxView<'_>,
+        coins: &[(Sats, Vec<u8>)],
+    ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
+        let coins = coins.iter().map(|(amount, script)| (*amount, script.as_slice()));
+        Ok(Arc::new(TxScripts::new(tx, coins).map_err(fault)?))
+    }
+}
+
+impl TxVerifier for TxScripts {
+    fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptFault> {
+        self.verify(inputs, flags).map_err(fault)
+    }
+}
+
+fn fault(error: ScriptError) -> ScriptFault {
+    let detail = error.to_string();
+    match error {
+        ScriptError::Failed(failure) => {
+            ScriptFault { input: Some(failure.input), reason: failure.reason, detail }
+        }
+        _ => ScriptFault { detail, ..ScriptFault::default() },
     }
 }
 

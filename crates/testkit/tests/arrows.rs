@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 
 /// Each room and the rooms it may import.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("cli", &["engine"]),
+    ("cli", &["engine", "script"]),
     ("engine", &["rules", "coins", "disk", "wire", "digest"]),
     ("script", &["wire"]),
     ("rules", &["wire", "digest"]),

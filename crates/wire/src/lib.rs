@@ -16,6 +16,7 @@ pub mod read;
 pub mod script;
 pub mod script_flags;
 pub mod units;
+pub mod verifier;
 
 pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
 pub use coin::{Coin, CoinError};
@@ -25,3 +26,4 @@ pub use network::{Network, UnknownNetwork};
 pub use read::{Reader, WireError};
 pub use script_flags::ScriptFlags;
 pub use units::{BlockTime, ByteOffset, FileNo, Height, Sats, TxIndex, Weight};
+pub use verifier::{ScriptFault, ScriptVerifier, TxVerifier};

@@ -12,6 +12,7 @@ use crate::{
     stages::{
         hashes::Hashes,
         read::{Batch, Job, Pool, Window},
+        scripts::ScriptQueue,
     },
 };
 use coins::{BlockDelta, CoinbaseTxids, Effects, Join};
@@ -88,6 +89,8 @@ pub struct Shared<'a> {
     pub params: &'static ChainParams,
     /// Where effects go.
     pub join: &'a Join,
+    /// Where scripts go, if they are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Faults found.
     pub faults: &'a Faults,
     /// The caller's wish to stop.
@@ -106,6 +109,8 @@ pub struct Outcome {
     pub coinbases: CoinbaseTxids,
     /// Time in which it checked.
     pub checking: Duration,
+    /// Time in which it ran scripts.
+    pub scripting: Duration,
     /// Time in which it settled effects.
     pub settling: Duration,
     /// Time in which it had to wait for the reader.
@@ -120,6 +125,7 @@ impl Outcome {
             counts: Counts::default(),
             coinbases: CoinbaseTxids::new(key),
             checking: Duration::ZERO,
+            scripting: Duration::ZERO,
             settling: Duration::ZERO,
             waiting: Duration::ZERO,
         }
@@ -130,6 +136,7 @@ impl Outcome {
         self.counts += other.counts;
         self.coinbases.merge(other.coinbases);
         self.checking += other.checking;
+        self.scripting += other.scripting;
         self.settling += other.settling;
         self.waiting += other.waiting;
     }
@@ -149,6 +156,7 @@ pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u
     loop {
         let waiting = Instant::now();
         let Ok(mut batch) = batches.recv() else { break };
+        let _busy = shared.scripts.map(ScriptQueue::enter);
         let started = Instant::now();
         worker.outcome.waiting += started - waiting;
         for job in std::mem::take(&mut batch.jobs) {
@@ -160,11 +168,22 @@ pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u
             {
                 shared.faults.record(job.height, fault);
             }
+            if let Some(scripts) = shared.scripts {
+                let scripting = Instant::now();
+                scripts.drain(shared.faults, shared.interrupt);
+                worker.outcome.scripting += scripting.elapsed();
+            }
             shared.blocks_done.fetch_add(1, Ordering::Relaxed);
             shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
         }
         worker.outcome.checking += started.elapsed();
         pool.recycle(batch);
+    }
+    worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
+    if let Some(scripts) = shared.scripts {
+        let scripting = Instant::now();
+        scripts.drain_to_end(shared.faults, shared.interrupt);
+        worker.outcome.scripting += scripting.elapsed();
     }
     worker.finish()
 }
@@ -212,6 +231,9 @@ impl Worker<'_> {
             median_time_past_prev: chain.median_time_before(height),
         })
         .map_err(|violation| place.violation(&violation))?;
+        if let Some(queue) = self.shared.scripts {
+            queue.scripts().check_solution(&block, height, &self.hashes.txids).map_err(|_| Fault::Suspect)?;
+        }
         self.outcome.counts += Counts::of(&block);
         if height.0 == 0 {
             // The coin of the genesis block was never put into the UTXO set (Core ConnectBlock).
@@ -241,6 +263,9 @@ impl Worker<'_> {
             legacy_sigops: sums.legacy_sigops,
         })
         .map_err(|_| Fault::Suspect)?;
+        if let Some(queue) = self.shared.scripts {
+            queue.push_block(&block, height, hash, &coins, self.shared.faults)?;
+        }
 
         let settling = Instant::now();
         if is_overwritten(params, chain, height) {

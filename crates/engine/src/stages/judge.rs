@@ -11,6 +11,7 @@ use crate::{
     stages::{
         hashes::Hashes,
         read::{RawBlock, read_block},
+        scripts::Scripts,
     },
 };
 use coins::{OrderedCoins, OwnedCoin};
@@ -20,7 +21,16 @@ use rules::{
     SpentCoin, Violation, check_block, check_coinbase_amount, check_tx_spends,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockArena, BlockView, Coin, Height, OutPoint, TxIndex, TxView, Txid, coin, script};
+use wire::{BlockArena, BlockView, Coin, Height, OutPoint, ScriptFlags, TxIndex, TxView, Txid, coin, script};
+
+/// Which scripts the judge runs.
+pub struct JudgeScripts<'a> {
+    /// How.
+    pub scripts: Scripts<'a>,
+    /// Only those of blocks from here on: the fast path has run the ones below, on claims that the judge
+    /// compares with the coins.
+    pub from: Height,
+}
 
 /// Judges the chain and gives the coins after it; `done` is told after each block.
 ///
@@ -29,12 +39,14 @@ use wire::{BlockArena, BlockView, Coin, Height, OutPoint, TxIndex, TxView, Txid,
 pub fn judge(
     chain: &Chain,
     files: &Files<'_>,
+    scripts: Option<JudgeScripts<'_>>,
     interrupt: &AtomicBool,
     mut done: impl FnMut(&Counts),
 ) -> Result<(OrderedCoins, Counts), Error> {
     let mut judge = Judge {
         chain,
         params: ChainParams::of(files.network),
+        scripts,
         coins: OrderedCoins::default(),
         hashes: Hashes::default(),
         counts: Counts::default(),
@@ -54,6 +66,7 @@ pub fn judge(
 struct Judge<'a> {
     chain: &'a Chain,
     params: &'static ChainParams,
+    scripts: Option<JudgeScripts<'a>>,
     coins: OrderedCoins,
     hashes: Hashes,
     counts: Counts,
@@ -72,6 +85,11 @@ impl Judge<'_> {
             let (path, offset) = raw.place();
             Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, Some(offset))
         };
+        if let Some(JudgeScripts { scripts, .. }) = &self.scripts {
+            scripts
+                .check_solution(&block, height, &self.hashes.txids)
+                .map_err(|violation| verdict(&violation))?;
+        }
         let context = BlockContext {
             params: self.params,
             height,
@@ -88,6 +106,14 @@ impl Judge<'_> {
             let spent =
                 connect_spends(self.params, self.chain, &mut self.coins, &self.hashes, &block, height)
                     .map_err(|violation| verdict(&violation))?;
+            if let Some(JudgeScripts { scripts, from }) = &self.scripts
+                && height >= *from
+                && scripts.bind(height)
+            {
+                let flags = rules::script_flags(self.params, height, &hash);
+                check_scripts(scripts, &block, &spent, flags).map_err(|violation| verdict(&violation))?;
+                self.counts.scripts += spent.iter().map(|coins| coins.len() as u64).sum::<u64>();
+            }
             compare_undo(raw, &spent, &self.hashes.txids)?;
         }
         self.counts += Counts::of(&block);
@@ -111,17 +137,13 @@ fn connect_spends(
     for ((tx, txid), index) in block.txs().zip(&hashes.txids).zip(0..) {
         let tx_index = TxIndex(index);
         let spent = if index == 0 { Vec::new() } else { take_coins(coins, &tx, tx_index)? };
-        let claims: Vec<SpentCoin<'_>> =
-            spent.iter().filter_map(|spent| SpentCoin::from_coin(&spent.as_coin()).ok()).collect();
-        // Coins that compress_output made can be read back: none is lost in the line above.
-        debug_assert_eq!(claims.len(), spent.len());
         totals = check_tx_spends(&SpendContext {
             params,
             height,
             hash,
             tx: &tx,
             tx_index,
-            coins: &claims,
+            coins: &spent_coins(&spent),
             mtp_by_height: chain.median_times(),
             before: totals,
         })?;
@@ -144,6 +166,27 @@ fn connect_spends(
         check_coinbase_amount(&RewardContext { params, height, coinbase: &coinbase, fees: totals.fees })?;
     }
     Ok(all_spent)
+}
+
+/// Runs the scripts of a block whose spends are all right otherwise: Core waits for them last.
+fn check_scripts(
+    scripts: &Scripts<'_>,
+    block: &BlockView<'_>,
+    spent: &[Vec<OwnedCoin>],
+    flags: ScriptFlags,
+) -> Result<(), Violation> {
+    for ((tx, coins), index) in block.txs().skip(1).zip(spent).zip(1..) {
+        scripts.check_tx(&tx, TxIndex(index), &spent_coins(coins), flags)?;
+    }
+    Ok(())
+}
+
+/// Decodes coins. What `compress_output` made can be read back: none is lost.
+fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
+    let decoded: Vec<_> =
+        coins.iter().filter_map(|coin| SpentCoin::from_coin(&coin.as_coin()).ok()).collect();
+    debug_assert_eq!(decoded.len(), coins.len());
+    decoded
 }
 
 /// BIP-0030: no transaction of the block may make a coin that is there.

@@ -20,6 +20,7 @@ mod hashes;
 pub mod judge;
 pub mod plan;
 pub mod read;
+pub mod scripts;
 
 use std::fmt;
 
@@ -32,6 +33,8 @@ pub enum Stage {
     Read,
     /// Checking blocks and spends.
     Check,
+    /// Running scripts.
+    Scripts,
     /// Matching spends with coins.
     Settle,
     /// Judging in order what the fast path could not.
@@ -46,10 +49,11 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Plan,
         Self::Read,
         Self::Check,
+        Self::Scripts,
         Self::Settle,
         Self::Judge,
         Self::Finish,
@@ -64,6 +68,7 @@ impl Stage {
             Self::Plan => "plan",
             Self::Read => "read",
             Self::Check => "check",
+            Self::Scripts => "scripts",
             Self::Settle => "settle",
             Self::Judge => "judge",
             Self::Finish => "finish",

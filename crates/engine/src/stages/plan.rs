@@ -15,7 +15,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockTime, Height};
+use wire::{BlockHash, BlockTime, Height};
 
 /// What the plan says.
 pub struct Plan {
@@ -27,6 +27,8 @@ pub struct Plan {
     pub block_bytes: u64,
     /// With a scan: the block index to be written once the chain is proven.
     pub new_index: Option<BlockIndex>,
+    /// Scripts of blocks up to here need not be run.
+    pub assumed_valid_to: Option<Height>,
 }
 
 /// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
@@ -38,6 +40,7 @@ pub fn plan(
     files: &Files<'_>,
     scan: bool,
     stop_at: Option<Height>,
+    assume_valid: Option<BlockHash>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
@@ -47,13 +50,14 @@ pub fn plan(
         Some(scan) => Tree::link(nodes_of_scan(scan), params, now)?,
         None => Tree::link(nodes_of_index(files)?, params, BlockTime(u32::MAX))?,
     };
-    let choice = tree.choose(stop_at)?;
+    let choice = tree.choose(stop_at, params, assume_valid)?;
     let new_index = scanned.map(|scan| index_of_scan(&scan, &tree, &choice));
     drop(tree);
     let median_times = median_times(&choice);
     let chain = Chain::new(choice.blocks, median_times);
     let block_bytes = check_files(files, &chain)?;
-    Ok(Plan { chain, unconnected: choice.unconnected, block_bytes, new_index })
+    let assumed_valid_to = choice.assumed_valid_to;
+    Ok(Plan { chain, unconnected: choice.unconnected, block_bytes, new_index, assumed_valid_to })
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
