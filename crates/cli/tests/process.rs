@@ -1,4 +1,5 @@
-//! The program as its users meet it: a real process, its exit code, its report, its error object and its messages.
+//! The program as its users meet it: a real process, its exit code, its report, its error object and its
+//! messages.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -55,7 +56,8 @@ fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
-/// The process must end with that code, say the same on stderr and in its error object, and leave all as it was.
+/// The process must end with that code, say the same on stderr and in its error object, and leave all as it
+/// was.
 fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
     let before = files(datadir);
     let output = reindex(datadir, more);
@@ -203,7 +205,8 @@ fn a_datadir_in_use_ends_with_5() {
     assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
 }
 
-/// What a run says of a lock held by this process. Files are not compared: reading a lock file would end the lock.
+/// What a run says of a lock held by this process. Files are not compared: reading a lock file would end the
+/// lock.
 fn locked(datadir: &Path, more: &[&str]) -> String {
     let output = reindex(datadir, more);
     assert_eq!(output.status.code(), Some(5), "{output:?}");

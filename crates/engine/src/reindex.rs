@@ -171,8 +171,7 @@ fn build(
     let files = Files { disk, datadir, obfuscation, network: options.network };
     let params = ChainParams::of(options.network);
     let assume_valid = options.assume_valid.hash(params);
-    let plan =
-        plan::plan(&files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
+    let plan = plan::plan(&files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
     let chain = &plan.chain;
     sink.event(Event::Planned {
         height: chain.tip_height(),

@@ -185,7 +185,12 @@ impl Tree {
 
     /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`: Core's
     /// conditions, see [`rules::assume`].
-    fn assumed_valid_to(&self, chain: &[&Linked], params: &ChainParams, assumed: BlockHash) -> Option<Height> {
+    fn assumed_valid_to(
+        &self,
+        chain: &[&Linked],
+        params: &ChainParams,
+        assumed: BlockHash,
+    ) -> Option<Height> {
         let assumed = self.nodes.iter().position(|linked| linked.node.hash == assumed)?;
         let (best, top) = self.most_work(|linked| !linked.invalid && !linked.failed)?;
         if top.work < params.minimum_chain_work {
@@ -202,9 +207,8 @@ impl Tree {
         let limit = fork(assumed)?.min(fork(best)?);
         let below = chain.get(..=limit.0 as usize)?;
         let bits = top.node.header.bits;
-        let buried = below.partition_point(|linked| {
-            rules::assume::is_buried(params, linked.work, top.work, bits)
-        });
+        let buried =
+            below.partition_point(|linked| rules::assume::is_buried(params, linked.work, top.work, bits));
         buried.checked_sub(1).map(|height| Height(height as u32))
     }
 

@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(coin.code, Coin::code_of(Height(102), true));
     }
 
-    /// The two blocks of mainnet that repeat a coinbase, and those above a known BIP-0034 block, are not asked.
+    /// The two blocks of mainnet that repeat a coinbase, and all above a known BIP-0034 block, are not asked.
     #[test]
     fn where_bip30_is_not_asked_the_coin_is_overwritten() {
         let known = BlockHash([50; 32]);

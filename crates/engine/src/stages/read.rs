@@ -174,8 +174,8 @@ impl<'a> FileReader<'a> {
         }
         if batch.jobs.is_empty() {
             let detail = "the block lies beyond the end of the file: the file is truncated, or the block \
-                          index is of other files (rerun with --scan to do without the index; if that fails too, \
-                          let bitcoind -reindex fetch the blocks again)";
+                          index is of other files (rerun with --scan to do without the index; if that \
+                          fails too, let bitcoind -reindex fetch the blocks again)";
             return Err(self.place(first, path(), start, detail.to_owned()));
         }
         self.read_undo(&mut batch)?;

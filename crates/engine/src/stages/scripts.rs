@@ -8,7 +8,8 @@
 use super::check::{Fault, Faults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use rules::{
-    ChainParams, Finding, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, signet::SIGNET_FLAGS, signet_solution,
+    ChainParams, Finding, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, signet::SIGNET_FLAGS,
+    signet_solution,
 };
 use std::{
     ops::Range,
@@ -19,8 +20,8 @@ use std::{
     time::Duration,
 };
 use wire::{
-    BlockArena, BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex, TxVerifier,
-    TxView, Txid,
+    BlockArena, BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex,
+    TxVerifier, TxView, Txid,
 };
 
 /// Pieces that may wait, all workers together; a worker that finds the queue full runs its piece itself. A piece
@@ -173,7 +174,8 @@ impl<'a> ScriptQueue<'a> {
             for start in (0..count).step_by(PIECE_INPUTS as usize) {
                 let inputs = start..count.min(start + PIECE_INPUTS);
                 let piece = Piece { height, tx: Arc::clone(&ready), inputs, flags };
-                if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) = self.send.try_send(piece)
+                if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) =
+                    self.send.try_send(piece)
                 {
                     self.run(&piece, faults);
                 }
