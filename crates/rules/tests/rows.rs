@@ -589,9 +589,7 @@ fn the_fused_pass_is_the_table_on_every_flipped_bit() {
 #[test]
 fn every_reject_string_of_core_has_a_row_or_a_reason() {
     let reasons = [
-        ("bad-signet-blksig", "needs script execution"),
-        ("block-script-verify-flag-failed", "needs script execution"),
-        ("mempool-script-verify-flag-failed", "needs script execution; not for blocks"),
+        ("mempool-script-verify-flag-failed", "not for blocks"),
         ("bad-txns-fee-outofrange", "cannot happen: inputs are in range and pay the outputs"),
         ("prev-blk-not-found", "a state of the node: the parent is unknown"),
         ("bad-prevblk", "a state of the node: the parent is invalid by another row"),
