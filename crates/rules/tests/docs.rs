@@ -43,7 +43,7 @@ fn page() -> String {
         `UPDATE_DOCS=1 cargo test -p rules --test docs`; do not edit.\n\n\
         Rules stand in validation order: the first broken one names the verdict. *Core* is Bitcoin Core's\n\
         reject string (`bad-version` is followed by the version). *Class* says what a breach means:\n\
-        `mutated` is damage to the body and says nothing about the block..\n"
+        `mutated` is damage to the body and says nothing about the block.\n"
         .to_owned();
     for section in sections() {
         write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class |\n", section.title)
