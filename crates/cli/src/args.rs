@@ -21,6 +21,8 @@ Exit codes: 0 done; 1 our own fault; 2 usage; 3 the chain breaks a consensus rul
 pub enum Command {
     /// Rebuild the chainstate from blocks and undo data, and put it in place of the old one
     Reindex(ReindexArgs),
+    /// Make the same checks and write nothing: is what is on disk valid?
+    Verify(VerifyArgs),
     /// Look at a UTXO set
     Utxo {
         #[command(subcommand)]
@@ -53,20 +55,13 @@ pub struct DatadirArgs {
     pub json: bool,
 }
 
+/// What rebuilding and verifying have in common.
 #[derive(ClapArgs, Debug)]
-pub struct ReindexArgs {
+pub struct CheckArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
 
-    /// Rebuild the UTXO set as it was after this block
-    #[arg(long, value_name = "N")]
-    pub stop_at_height: Option<u32>,
-
-    /// Leave the datadir as it is and write into this one
-    #[arg(long, value_name = "DIR2")]
-    pub output: Option<PathBuf>,
-
-    /// Do not trust the block index: find blocks and undo data in their files, and write a new index too
+    /// Do not trust the block index: find blocks and undo data in their files
     #[arg(long)]
     pub scan: bool,
 
@@ -78,6 +73,30 @@ pub struct ReindexArgs {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
     pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ReindexArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// Rebuild the UTXO set as it was after this block
+    #[arg(long, value_name = "N")]
+    pub stop_at_height: Option<u32>,
+
+    /// Leave the datadir as it is and write into this one (with --scan a new block index too)
+    #[arg(long, value_name = "DIR2")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// Check the blocks up to the chainstate's best block, and compare their coins with the chainstate's
+    #[arg(long)]
+    pub against_chainstate: bool,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -113,17 +132,26 @@ impl DatadirArgs {
     }
 }
 
+impl CheckArgs {
+    /// What the engine is asked to check.
+    pub fn options(&self) -> ReindexOptions {
+        ReindexOptions {
+            scan: self.scan,
+            scripts: script_verifier(),
+            assume_valid: self.assumevalid,
+            threads: self.datadir.threads(),
+            ..ReindexOptions::new(&self.datadir.datadir, self.datadir.chain)
+        }
+    }
+}
+
 impl ReindexArgs {
     /// What the engine is asked to do.
     pub fn options(&self) -> ReindexOptions {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
-            scan: self.scan,
-            scripts: script_verifier(),
-            assume_valid: self.assumevalid,
-            threads: self.datadir.threads(),
-            ..ReindexOptions::new(&self.datadir.datadir, self.datadir.chain)
+            ..self.check.options()
         }
     }
 }
@@ -158,7 +186,8 @@ mod tests {
         let Command::Reindex(args) = args.command else { panic!("reindex") };
         let options = args.options();
         assert_eq!((options.network, options.threads.get()), (Network::Test, 3));
-        assert_eq!((options.stop_at_height, options.scan, args.datadir.json), (Some(Height(7)), true, true));
+        assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
+        assert!(args.check.datadir.json);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));
     }
 

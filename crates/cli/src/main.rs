@@ -8,7 +8,7 @@ mod exit;
 mod progress;
 mod report;
 
-use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand};
+use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
 use engine::{Error, RealDisk};
 use exit::Exit;
@@ -22,17 +22,21 @@ use std::{
     },
 };
 
+/// What a command has to say, and how the process ends if that can be said.
+type Done = Result<(String, Exit), Error>;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let (json, done) = match args.command {
-        Command::Reindex(args) => (args.datadir.json, reindex(&args)),
+        Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
+        Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
     };
     let exit = match done {
-        Ok(text) => print(&text),
+        Ok((text, exit)) => print(&text, exit),
         Err(error) => {
             if json {
-                print(&report::failure_json(&error));
+                print(&report::failure_json(&error), Exit::Done);
             }
             let _ = writeln!(io::stderr(), "error: {error}");
             Exit::of(&error)
@@ -41,10 +45,41 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-fn reindex(args: &ReindexArgs) -> Result<String, Error> {
+fn reindex(args: &ReindexArgs) -> Done {
+    let interrupt = interrupt()?;
+    let progress = Progress::new(args.check.progress);
+    let report = engine::reindex(&RealDisk, &args.options(), &progress, &interrupt);
+    progress.close();
+    let report = report?;
+    let text =
+        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
+    Ok((text, Exit::Done))
+}
+
+fn verify(args: &VerifyArgs) -> Done {
+    let interrupt = interrupt()?;
+    let progress = Progress::new(args.check.progress);
+    let options = args.check.options();
+    let report = engine::verify(&RealDisk, &options, args.against_chainstate, &progress, &interrupt);
+    progress.close();
+    let report = report?;
+    let differs = report.against_chainstate.as_ref().is_some_and(|comparison| comparison.differences > 0);
+    let exit = if differs { Exit::Damaged } else { Exit::Done };
+    Ok((
+        if args.check.datadir.json { report::verify_json(&report) } else { report::verify_text(&report) },
+        exit,
+    ))
+}
+
+fn stats(args: &StatsArgs) -> Done {
+    let stats = engine::utxo_stats(&RealDisk, &args.options())?;
+    Ok((if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) }, Exit::Done))
+}
+
+/// The flag that Ctrl-C sets. A second Ctrl-C ends the process at once: the datadir is safe at any moment.
+fn interrupt() -> Result<Arc<AtomicBool>, Error> {
     let interrupt = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupt);
-    // A second Ctrl-C ends the process at once: the datadir is safe at any moment.
     let handler = ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(Exit::Interrupted as u8));
@@ -53,22 +88,13 @@ fn reindex(args: &ReindexArgs) -> Result<String, Error> {
     handler.map_err(|error| {
         Error::new(engine::ErrorKind::Environment, format!("cannot watch for Ctrl-C: {error}"))
     })?;
-    let progress = Progress::new(args.progress);
-    let report = engine::reindex(&RealDisk, &args.options(), &progress, &interrupt);
-    progress.close();
-    let report = report?;
-    Ok(if args.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) })
-}
-
-fn stats(args: &StatsArgs) -> Result<String, Error> {
-    let stats = engine::utxo_stats(&RealDisk, &args.options())?;
-    Ok(if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) })
+    Ok(interrupt)
 }
 
 /// Writes a report; a reader that has gone away (a closed pipe) is not an error.
-fn print(text: &str) -> Exit {
+fn print(text: &str, exit: Exit) -> Exit {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Exit::Environment,
-        _ => Exit::Done,
+        _ => exit,
     }
 }

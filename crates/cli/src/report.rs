@@ -1,6 +1,9 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
-use engine::{Error, ErrorKind, ReindexReport, ScriptsReport, Stage, UtxoStatsReport, hex_reversed};
+use engine::{
+    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, Stage, UtxoStatsReport, VerifyReport,
+    hex_reversed,
+};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -77,7 +80,7 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         txouts: report.txouts,
         total_amount_sat: report.total_amount.0,
         hash_serialized_3: hex_reversed(&report.hash_serialized_3),
-        scripts: scripts_text(report),
+        scripts: scripts_text(report.scripts, report.height),
         script_inputs: report.counts.scripts,
         engine: report.engine,
         threads: report.threads,
@@ -132,7 +135,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         counts.transactions,
         counts.inputs,
         report.engine,
-        scripts_text(report),
+        scripts_text(report.scripts, report.height),
         counts.block_bytes as f64 / 1e6 / seconds.max(1e-9),
         report.threads,
         report.bound_by,
@@ -140,18 +143,90 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     )
 }
 
-/// Which scripts were checked.
-fn scripts_text(report: &ReindexReport) -> String {
-    match report.scripts {
+/// Which scripts were checked, of a chain up to `tip`.
+fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
+    match scripts {
         None => "not checked: this build cannot run scripts".to_owned(),
         Some(ScriptsReport { assumed_valid_to: None, .. }) => "all checked".to_owned(),
-        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) if height >= report.height => {
+        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) if height >= tip => {
             "not checked: all blocks are assumed valid".to_owned()
         }
         Some(ScriptsReport { assumed_valid_to: Some(height), .. }) => {
             format!("checked above height {height}, assumed valid up to there")
         }
     }
+}
+
+#[derive(Serialize)]
+struct VerifyJson {
+    height: u32,
+    hash: String,
+    blocks: u64,
+    transactions: u64,
+    inputs: u64,
+    txouts: u64,
+    scripts: String,
+    script_inputs: u64,
+    threads: usize,
+    seconds: f64,
+    block_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chainstate_differences: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_differences: Vec<String>,
+}
+
+fn first_differences(report: &VerifyReport) -> Vec<String> {
+    let first = report.against_chainstate.iter().flat_map(|comparison| &comparison.first);
+    first.map(ToString::to_string).collect()
+}
+
+pub fn verify_json(report: &VerifyReport) -> String {
+    json(&VerifyJson {
+        height: report.height.0,
+        hash: report.hash.to_string(),
+        blocks: report.counts.blocks,
+        transactions: report.counts.transactions,
+        inputs: report.counts.inputs,
+        txouts: report.txouts,
+        scripts: scripts_text(report.scripts, report.height),
+        script_inputs: report.counts.scripts,
+        threads: report.threads,
+        seconds: report.elapsed.as_secs_f64(),
+        block_bytes: report.counts.block_bytes,
+        chainstate_differences: report.against_chainstate.as_ref().map(|found| found.differences),
+        first_differences: first_differences(report),
+    })
+}
+
+pub fn verify_text(report: &VerifyReport) -> String {
+    let counts = &report.counts;
+    let chainstate = match &report.against_chainstate {
+        None => "not looked at".to_owned(),
+        Some(Comparison { differences: 0, .. }) => format!("has exactly these {} coins", report.txouts),
+        Some(Comparison { differences, .. }) => {
+            let first = first_differences(report).join("\n                   ");
+            format!(
+                "differs in {differences} coins: rebuild it with peregrine reindex\n                   {first}"
+            )
+        }
+    };
+    format!(
+        "the blocks are valid up to height {}, block {}\n\
+         checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
+         \x20                  {} blocks, {} transactions, {} inputs\n\
+         scripts            {}\n\
+         chainstate         {chainstate}\n\
+         time               {:.2} s on {} threads",
+        report.height,
+        report.hash,
+        counts.blocks,
+        counts.transactions,
+        counts.inputs,
+        scripts_text(report.scripts, report.height),
+        report.elapsed.as_secs_f64(),
+        report.threads,
+    )
 }
 
 pub fn stats_json(stats: &UtxoStatsReport) -> String {

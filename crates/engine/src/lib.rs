@@ -18,9 +18,11 @@ mod event;
 mod machine;
 mod reindex;
 mod report;
+mod run;
 mod stages;
 mod stats;
 mod tree;
+mod verify;
 
 pub use disk::fs::RealDisk;
 pub use error::{Error, ErrorKind};
@@ -29,6 +31,7 @@ pub use reindex::{AssumeValid, Engine, ReindexOptions, reindex};
 pub use report::{Counts, ReindexReport, ScriptsReport};
 pub use stages::Stage;
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
+pub use verify::{Comparison, Difference, VerifyReport, verify};
 pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// A hash as Bitcoin Core prints it: bytes reversed.

@@ -2,7 +2,7 @@
 //!
 //! Here, below both, so that the engine is built and tested without Bitcoin Core's code (ADR 4).
 
-use crate::{ScriptFlags, Sats, TxView};
+use crate::{Sats, ScriptFlags, TxView};
 use std::{fmt, ops::Range, sync::Arc};
 
 /// Makes transactions ready to have their scripts run.

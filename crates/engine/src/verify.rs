@@ -1,0 +1,186 @@
+//! "Is what I have valid?": all checks of a rebuild, nothing written; and the chainstate compared coin by coin.
+
+use crate::{
+    error::{Error, ErrorKind},
+    event::{Event, Sink},
+    machine,
+    reindex::ReindexOptions,
+    report::{Counts, ScriptsReport},
+    run::{self, Clock},
+    stages::Stage,
+};
+use coins::{SortedCoins, Survivors};
+use disk::{
+    chainstate::{ChainstateReader, CoinCursor},
+    datadir::Datadir,
+    fs::Disk,
+    index::read_block_index,
+    lock::{DatadirLock, LockMode},
+};
+use std::{cmp::Ordering, fmt, sync::atomic::AtomicBool, time::Duration};
+use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
+
+/// So many differences are named; all are counted.
+const NAMED_MAX: usize = 20;
+
+/// Result of [`verify`].
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// Height of the last block that was checked.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// What was checked.
+    pub counts: Counts,
+    /// Which scripts were run; nothing if there was no one to run them.
+    pub scripts: Option<ScriptsReport>,
+    /// Coins after the last block.
+    pub txouts: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// From the call to the end.
+    pub elapsed: Duration,
+    /// How the chainstate differs, if it was asked for.
+    pub against_chainstate: Option<Comparison>,
+}
+
+/// How a chainstate differs from the coins that the blocks leave.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// How many coins differ.
+    pub differences: u64,
+    /// The first of them in key order.
+    pub first: Vec<Difference>,
+}
+
+/// A coin that differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The chainstate lacks it.
+    Missing(OutPoint),
+    /// The chainstate has it, the blocks do not leave it.
+    Extra(OutPoint),
+    /// Height, coinbase flag, amount or script differ.
+    Differs(OutPoint),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(outpoint) => write!(f, "{outpoint} is missing from the chainstate"),
+            Self::Extra(outpoint) => write!(f, "{outpoint} is in the chainstate, but spent or never made"),
+            Self::Differs(outpoint) => write!(f, "{outpoint} has another height, amount or script"),
+        }
+    }
+}
+
+/// Checks the blocks of a datadir as [`crate::reindex()`] does, and writes nothing: of `options`, what concerns
+/// the output has no meaning here. With `against_chainstate` the blocks up to the chainstate's best block are
+/// checked, and the coins they leave are compared with it.
+///
+/// # Errors
+/// As [`crate::reindex()`]. That coins differ is no error here: it is in the report.
+pub fn verify(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    against_chainstate: bool,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<VerifyReport, Error> {
+    let mut clock = Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    machine::sha256_kernel()?;
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let chainstate = match against_chainstate {
+        true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
+        false => None,
+    };
+    let mut options = options.clone();
+    if let Some(chainstate) = &chainstate {
+        options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
+    }
+    let (plan, settled) = run::settle(disk, &options, &datadir, sink, interrupt, &mut clock)?;
+    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    let txouts = settled.survivors.size().coins;
+    let comparison = match &chainstate {
+        Some(chainstate) if chainstate.best_block() != hash => {
+            let best = chainstate.best_block();
+            let detail =
+                format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
+            return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
+        }
+        Some(chainstate) => Some(compare(settled.survivors, chainstate)?),
+        None => None,
+    };
+    Ok(VerifyReport {
+        height,
+        hash,
+        scripts: run::scripts_report(&options, &plan, &settled.counts),
+        counts: settled.counts,
+        txouts,
+        threads: options.threads.get(),
+        elapsed: clock.started.elapsed(),
+        against_chainstate: comparison,
+    })
+}
+
+/// The height of the chainstate's best block, by the block index.
+fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
+    let dir = datadir.index_dir();
+    let index = read_block_index(disk, &dir)?;
+    let entry = index.entries.iter().find(|entry| entry.hash == best);
+    entry.map(|entry| entry.height).ok_or_else(|| {
+        let detail =
+            format!("the chainstate's best block {best} is not in the block index; rebuild the chainstate");
+        Error::new(ErrorKind::Damaged, detail).in_file(dir, None)
+    })
+}
+
+/// Goes through both in key order.
+fn compare(survivors: Survivors, chainstate: &ChainstateReader<'_>) -> Result<Comparison, Error> {
+    let mut comparison = Comparison::default();
+    let mut cursor = chainstate.coins()?;
+    let mut theirs = owned(&mut cursor)?;
+    for shard in survivors.into_shards() {
+        let ours: SortedCoins = shard.sort();
+        for (outpoint, coin) in ours.iter() {
+            while let Some((extra, _, _)) = &theirs
+                && chainstate_key_order(extra, &outpoint) == Ordering::Less
+            {
+                comparison.add(Difference::Extra(*extra));
+                theirs = owned(&mut cursor)?;
+            }
+            match &theirs {
+                Some((same, code, out)) if *same == outpoint => {
+                    if (Coin { code: *code, out }) != coin {
+                        comparison.add(Difference::Differs(outpoint));
+                    }
+                    theirs = owned(&mut cursor)?;
+                }
+                _ => comparison.add(Difference::Missing(outpoint)),
+            }
+        }
+    }
+    while let Some((extra, _, _)) = theirs {
+        comparison.add(Difference::Extra(extra));
+        theirs = owned(&mut cursor)?;
+    }
+    Ok(comparison)
+}
+
+impl Comparison {
+    fn add(&mut self, difference: Difference) {
+        self.differences += 1;
+        if self.first.len() < NAMED_MAX {
+            self.first.push(difference);
+        }
+    }
+}
+
+/// The next coin of the chainstate, with its bytes.
+fn owned(cursor: &mut CoinCursor<'_>) -> Result<Option<(OutPoint, u32, Vec<u8>)>, Error> {
+    let row = cursor.advance()?;
+    Ok(row.map(|(outpoint, coin)| (outpoint, coin.code, coin.out.to_vec())))
+}
