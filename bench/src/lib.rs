@@ -1,7 +1,8 @@
 //! What the micro benchmarks (`benches/micro`) share: the blocks they work on, and a hash of their results.
 //!
-//! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function tells its result
-//! to [`Answers`], whose hash is printed at the end: a change that makes something faster must leave it as it was.
+//! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function
+//! tells its result to [`Answers`], whose hash is printed at the end: a change that makes something faster
+//! must leave it as it was.
 #![forbid(unsafe_code)]
 
 use digest::sha256::{Sha256, sha256d_many};

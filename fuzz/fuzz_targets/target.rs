@@ -1,4 +1,5 @@
-//! All targets in one binary, which the environment variable `FUZZ_TARGET` chooses from: `testkit::fuzz` has the list.
+//! All targets in one binary, which the environment variable `FUZZ_TARGET` chooses from: `testkit::fuzz` has
+//! the list.
 //!
 //! Before it begins, it puts the target's seeds into the folder that it is given as its corpus.
 #![no_main]

@@ -1,7 +1,8 @@
 //! How fast single functions are, on generated blocks hot in the cache, on one core.
 //!
-//! `cargo bench -p bench` measures in about two minutes; `cargo bench -p bench -- --test` runs everything once on a small
-//! chain. Both end with a hash of all results, the same on every machine and before and after an optimisation.
+//! `cargo bench -p bench` measures in about two minutes; `cargo bench -p bench -- --test` runs everything
+//! once on a small chain. Both end with a hash of all results, the same on every machine and before and after
+//! an optimisation.
 
 mod coins;
 mod digest;

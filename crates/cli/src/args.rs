@@ -65,7 +65,8 @@ pub struct CheckArgs {
     #[arg(long)]
     pub scan: bool,
 
-    /// Take scripts of this block and those before it for valid; 0: check all [default: as this version's Core]
+    /// Take scripts of this block and those before it for valid; 0: check all [default: as this version's
+    /// Core]
     #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
     #[arg(value_parser = assume_valid)]
     pub assumevalid: AssumeValid,

@@ -206,9 +206,8 @@ pub fn verify_text(report: &VerifyReport) -> String {
         Some(Comparison { differences: 0, .. }) => format!("has exactly these {} coins", report.txouts),
         Some(Comparison { differences, .. }) => {
             let first = first_differences(report).join("\n                   ");
-            format!(
-                "differs in {differences} coins: rebuild it with peregrine reindex\n                   {first}"
-            )
+            let head = format!("differs in {differences} coins: rebuild it with peregrine reindex");
+            [head, first].join("\n                   ")
         }
     };
     format!(

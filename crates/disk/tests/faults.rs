@@ -1,5 +1,5 @@
-//! Each writer against a disk that fails at its n-th operation, for every n, once or from then on: what is left is no
-//! database, or the whole one, and a second try in a clean directory succeeds.
+//! Each writer against a disk that fails at its n-th operation, for every n, once or from then on: what is
+//! left is no database, or the whole one, and a second try in a clean directory succeeds.
 
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;

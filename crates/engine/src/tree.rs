@@ -126,7 +126,8 @@ impl Tree {
         self.nodes.iter().filter(|linked| !linked.invalid).map(|linked| (&linked.node, linked.height))
     }
 
-    /// Chooses the branch to rebuild, up to `stop_at`, and tells how far `assume_valid` vouches for its scripts.
+    /// Chooses the branch to rebuild, up to `stop_at`, and tells how far `assume_valid` vouches for its
+    /// scripts.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
@@ -183,8 +184,8 @@ impl Tree {
         })
     }
 
-    /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`: Core's
-    /// conditions, see [`rules::assume`].
+    /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:
+    /// Core's conditions, see [`rules::assume`].
     fn assumed_valid_to(
         &self,
         chain: &[&Linked],

@@ -1,4 +1,5 @@
-//! "Is what I have valid?": all checks of a rebuild, nothing written; and the chainstate compared coin by coin.
+//! "Is what I have valid?": all checks of a rebuild, nothing written; and the chainstate compared coin by
+//! coin.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -75,9 +76,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Checks the blocks of a datadir as [`crate::reindex()`] does, and writes nothing: of `options`, what concerns
-/// the output has no meaning here. With `against_chainstate` the blocks up to the chainstate's best block are
-/// checked, and the coins they leave are compared with it.
+/// Checks the blocks of a datadir as [`crate::reindex()`] does, and writes nothing: of `options`, what
+/// concerns the output has no meaning here. With `against_chainstate` the blocks up to the chainstate's best
+/// block are checked, and the coins they leave are compared with it.
 ///
 /// # Errors
 /// As [`crate::reindex()`]. That coins differ is no error here: it is in the report.

@@ -60,7 +60,8 @@ pub const SIGNET_SOLUTION: RuleInfo = RuleInfo {
     class: Consensus,
 };
 
-/// A script that fails. Asked where scripts can be run; [`crate::script_flags`] tells which of its rules bind.
+/// A script that fails. Asked where scripts can be run; [`crate::script_flags`] tells which of its rules
+/// bind.
 pub const SCRIPT: RuleInfo = RuleInfo {
     id: "script",
     must: "The scripts of each input MUST pass.",

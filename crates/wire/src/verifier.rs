@@ -1,4 +1,5 @@
-//! The face of whoever runs scripts, for whoever must not know how: room `script` shows it, the engine asks it.
+//! The face of whoever runs scripts, for whoever must not know how: room `script` shows it, the engine asks
+//! it.
 //!
 //! Here, below both, so that the engine is built and tested without Bitcoin Core's code (ADR 4).
 

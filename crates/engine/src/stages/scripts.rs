@@ -1,9 +1,9 @@
 //! Scripts: run for all workers from one queue, by whoever the caller gives for it (ADR 4).
 //!
-//! Signatures cost a hundred times what all else costs, and blocks differ in how many they have, so the work is cut
-//! by scripts and not by blocks: the worker that checks a block makes each of its transactions ready, once, and
-//! queues its inputs in small pieces; every worker takes pieces before it takes a new batch of blocks. Nothing is
-//! cached: each script is run once.
+//! Signatures cost a hundred times what all else costs, and blocks differ in how many they have, so the work
+//! is cut by scripts and not by blocks: the worker that checks a block makes each of its transactions ready,
+//! once, and queues its inputs in small pieces; every worker takes pieces before it takes a new batch of
+//! blocks. Nothing is cached: each script is run once.
 
 use super::check::{Fault, Faults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
@@ -24,8 +24,8 @@ use wire::{
     TxVerifier, TxView, Txid,
 };
 
-/// Pieces that may wait, all workers together; a worker that finds the queue full runs its piece itself. A piece
-/// keeps its transaction alive, so this bounds memory.
+/// Pieces that may wait, all workers together; a worker that finds the queue full runs its piece itself. A
+/// piece keeps its transaction alive, so this bounds memory.
 const QUEUE_PIECES: usize = 4096;
 
 /// Inputs in a piece: a millisecond of work, small against a block and large against the queue's cost.
