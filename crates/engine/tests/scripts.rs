@@ -1,0 +1,229 @@
+//! Which scripts are run: each once, on as many threads as there are, but those that Core would skip under
+//! `-assumevalid`. The verifier here runs nothing: it notes what it is asked, and fails on demand.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{THREADS, options, run, with_threads};
+use engine::{AssumeValid, Engine, Error, ErrorKind, Height, ReindexOptions, ReindexReport, ScriptVerifier};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
+
+#[derive(Debug, Default)]
+struct State {
+    /// How often each coin's script was run.
+    seen: Mutex<BTreeMap<OutPoint, u32>>,
+    /// Coins whose script fails.
+    bad: Vec<OutPoint>,
+}
+
+/// Notes what it is asked.
+#[derive(Debug)]
+struct Notes(Arc<State>);
+
+struct NotedTx {
+    state: Arc<State>,
+    prevouts: Vec<OutPoint>,
+}
+
+impl ScriptVerifier for Notes {
+    fn transaction(
+        &self,
+        tx: &TxView<'_>,
+        coins: &[(Sats, Vec<u8>)],
+    ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
+        assert_eq!(coins.len(), tx.input_count());
+        let prevouts = tx.inputs().map(|input| input.prevout()).collect();
+        Ok(Arc::new(NotedTx { state: Arc::clone(&self.0), prevouts }))
+    }
+}
+
+impl TxVerifier for NotedTx {
+    fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptFault> {
+        assert_eq!(flags, ScriptFlags::ALL, "regtest has all rules from the start");
+        for input in inputs {
+            let prevout = self.prevouts[input as usize];
+            *self.state.seen.lock().unwrap().entry(prevout).or_default() += 1;
+            if self.state.bad.contains(&prevout) {
+                let (input, reason) = (Some(input), Some("a reason"));
+                return Err(ScriptFault { input, reason, detail: "it fails".to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A chain on disk, and the coins that each block spends.
+struct Case {
+    chain: Chain,
+    root: TempDir,
+    spends: Vec<Vec<OutPoint>>,
+}
+
+impl Case {
+    fn new(spec: &ChainSpec) -> Self {
+        let chain = Chain::generate(spec);
+        let root = tempfile::tempdir().unwrap();
+        chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
+        let mut arena = BlockArena::default();
+        let spends = chain.main().map(|block| {
+            let block = arena.parse(&block.bytes).unwrap();
+            block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout()).collect()
+        });
+        let spends = spends.collect();
+        Self { chain, root, spends }
+    }
+
+    fn run(
+        &self,
+        assume_valid: AssumeValid,
+        change: impl Fn(ReindexOptions) -> ReindexOptions,
+        bad: &[OutPoint],
+    ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
+        let state = Arc::new(State { bad: bad.to_vec(), ..State::default() });
+        let verifier: &'static Notes = Box::leak(Box::new(Notes(Arc::clone(&state))));
+        let output = tempfile::tempdir().unwrap();
+        let result = run(&change(ReindexOptions {
+            scripts: Some(verifier),
+            assume_valid,
+            output: Some(output.path().to_owned()),
+            ..options(self.root.path())
+        }));
+        let seen = state.seen.lock().unwrap().clone();
+        (result, seen)
+    }
+
+    /// The coins spent above a height, each once.
+    fn spent_above(&self, height: Option<u32>) -> BTreeMap<OutPoint, u32> {
+        let from = height.map_or(0, |height| height as usize + 1);
+        self.spends[from..].iter().flatten().map(|&outpoint| (outpoint, 1)).collect()
+    }
+}
+
+fn unsigned(seed: u64, bytes: u64) -> ChainSpec {
+    ChainSpec { signed: false, ..ChainSpec::new(seed, bytes) }
+}
+
+#[test]
+fn each_script_is_run_once_whatever_the_threads_and_the_engine() {
+    let case = Case::new(&unsigned(21, 900_000));
+    let all = case.spent_above(None);
+    assert!(all.len() > 500, "a chain worth the name");
+    for threads in THREADS {
+        let (report, seen) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &[]);
+        let report = report.unwrap();
+        assert_eq!(seen, all, "{threads} threads");
+        let scripts = report.scripts.unwrap();
+        assert_eq!((scripts.assumed_valid_to, scripts.inputs), (None, report.counts.inputs));
+    }
+    let ordered = |options| ReindexOptions { engine: Engine::Ordered, ..options };
+    let (report, seen) = case.run(AssumeValid::Default, ordered, &[]);
+    assert_eq!((seen, report.unwrap().counts.scripts), (all.clone(), all.len() as u64));
+}
+
+#[test]
+fn the_lowest_failing_script_names_the_verdict() {
+    let case = Case::new(&unsigned(22, 900_000));
+    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
+    let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
+    let bad = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
+    for threads in THREADS {
+        let (result, _) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &bad);
+        let error = result.map(|report| report.height).unwrap_err();
+        assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{error}");
+        assert_eq!(error.height, Some(Height(low as u32)), "{error}");
+        assert_eq!(error.core.as_deref(), Some("block-script-verify-flag-failed (a reason)"));
+        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
+        assert!(error.txid.is_some());
+    }
+}
+
+/// Core asks for two weeks of work above a block whose scripts it skips: on regtest 2,017 blocks.
+#[test]
+fn scripts_are_skipped_only_where_core_skips_them() {
+    let case = Case::new(&ChainSpec { empty_tail: 2017, ..unsigned(23, 300_000) });
+    let tip = case.spends.len() as u32 - 1;
+    let hash = |height: u32| case.chain.main().nth(height as usize).unwrap().hash;
+    let busy = tip - 2017;
+    let check = |assumed: AssumeValid, to: Option<u32>, what: &str| {
+        let (report, seen) = case.run(assumed, |options| options, &[]);
+        let report = report.unwrap();
+        assert_eq!(seen, case.spent_above(to), "{what}");
+        assert_eq!(report.scripts.unwrap().assumed_valid_to, to.map(Height), "{what}");
+    };
+    check(AssumeValid::Default, None, "regtest assumes nothing");
+    check(AssumeValid::Nothing, None, "nothing");
+    check(AssumeValid::Block(hash(busy)), Some(busy), "the last block with spends");
+    check(AssumeValid::Block(hash(busy - 5)), Some(busy - 5), "one below it");
+    check(AssumeValid::Block(hash(tip)), Some(busy), "not buried under two weeks of work");
+    check(AssumeValid::Block(wire::BlockHash([9; 32])), None, "no such block");
+    let stale = case.chain.blocks.iter().find(|block| block.stale);
+    if let Some(stale) = stale {
+        let below = case.chain.main().position(|block| block.hash == stale.header.prev);
+        if let Some(fork) = below {
+            check(
+                AssumeValid::Block(stale.hash),
+                Some(fork as u32),
+                "a stale block vouches for its ancestors",
+            );
+        }
+    }
+}
+
+/// A verdict of scripts stands on claims: if those are lies, the undo data is to blame.
+#[test]
+fn a_script_that_fails_on_a_lie_is_no_verdict() {
+    let mut chain = Chain::generate(&unsigned(24, 300_000));
+    let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
+    let undo = chain.blocks[victim].undo.as_mut().unwrap();
+    *undo = with_another_amount(undo);
+    let root = tempfile::tempdir().unwrap();
+    chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
+    let first = first_spend(&chain.blocks[victim].bytes);
+    let case = Case { chain, root, spends: Vec::new() };
+    let (result, _) = case.run(AssumeValid::Nothing, |options| options, &[first]);
+    let error = result.map(|report| report.height).unwrap_err();
+    // The verifier fails on the real coin too here, so the script is the first thing wrong in the block.
+    assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{error}");
+    let (result, _) = case.run(AssumeValid::Nothing, |options| options, &[]);
+    let error = result.map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert!(error.file.unwrap().ends_with(Path::new("rev00000.dat")));
+}
+
+fn first_spend(block: &[u8]) -> OutPoint {
+    let mut arena = BlockArena::default();
+    let block = arena.parse(block).unwrap();
+    block.tx(1).unwrap().inputs().next().unwrap().prevout()
+}
+
+/// The same undo data, but the first coin is worth one satoshi more.
+fn with_another_amount(undo: &[u8]) -> Vec<u8> {
+    let mut arena = disk::undo::UndoArena::default();
+    let view = disk::undo::UndoView::parse(undo, &mut arena).unwrap();
+    let mut first = true;
+    let mut room: Vec<Vec<(u32, Vec<u8>)>> = Vec::new();
+    for tx in 0..view.tx_count() {
+        let coins = view.tx_coins(tx).unwrap().map(|coin| {
+            let mut out = coin.out.to_vec();
+            if std::mem::take(&mut first) {
+                let (amount, script) = coin.output().unwrap();
+                let mut bytes = Vec::new();
+                script.decompress(&mut bytes).unwrap();
+                out.clear();
+                wire::coin::compress_output(&mut out, Sats(amount.0 + 1), &bytes);
+            }
+            (coin.code, out)
+        });
+        room.push(coins.collect());
+    }
+    disk::undo::write_undo(room.iter().map(|tx| tx.iter().map(|(code, out)| wire::Coin { code: *code, out })))
+}
