@@ -8,7 +8,7 @@
 //! Blocks are checked on all cores in any order. What a block spends is first taken from its undo data, a
 //! claim nobody vouches for; [`coins::join`] then proves that each claim equals, byte for byte, the coin that
 //! an earlier transaction made, and that no coin is spent twice. Whatever this fast path cannot prove is not
-//! an error yet: [`stages::judge`] goes through the blocks in order with real coins, as Bitcoin Core does,
+//! an error yet: `stages::judge` goes through the blocks in order with real coins, as Bitcoin Core does,
 //! and its verdict is the one that counts.
 #![forbid(unsafe_code)]
 

@@ -60,7 +60,7 @@ pub const SIGNET_SOLUTION: RuleInfo = RuleInfo {
     class: Consensus,
 };
 
-/// A script that fails. Asked where scripts can be run; [`crate::script_flags`] tells which of its rules
+/// A script that fails. Asked where scripts can be run; [`crate::script_flags()`] tells which of its rules
 /// bind.
 pub const SCRIPT: RuleInfo = RuleInfo {
     id: "script",
