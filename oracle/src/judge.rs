@@ -129,8 +129,21 @@ impl Judge {
     /// # Errors
     /// [`JudgeError::Open`] if Core refuses the databases, [`JudgeError::Import`] if it fails in a reindex.
     pub fn open(net_dir: &Path, network: Network, wipe: Wipe) -> Result<Self, JudgeError> {
+        Self::with_workers(net_dir, network, wipe, 1)
+    }
+
+    /// A judge that runs scripts in block order, where the others name the script that happens to fail first.
+    /// Unlike a node's, it tells of a failing script before what is wrong with the block's later transactions.
+    ///
+    /// # Errors
+    /// As [`Judge::open`].
+    pub fn open_in_order(net_dir: &Path, network: Network) -> Result<Self, JudgeError> {
+        Self::with_workers(net_dir, network, Wipe::Nothing, 0)
+    }
+
+    fn with_workers(net_dir: &Path, network: Network, wipe: Wipe, workers: i32) -> Result<Self, JudgeError> {
         let events = Events::default();
-        let (opened, lines) = log::listen(|| open(net_dir, network, wipe, &events));
+        let (opened, lines) = log::listen(|| open(net_dir, network, wipe, workers, &events));
         let (chainman, context) = opened.map_err(|error| JudgeError::Open {
             path: net_dir.display().to_string(),
             log: complaints(&lines).unwrap_or_else(|| error.to_string()),
@@ -261,13 +274,14 @@ fn open(
     net_dir: &Path,
     network: Network,
     wipe: Wipe,
+    workers: i32,
     events: &Events,
 ) -> Result<(ChainstateManager, Context), KernelError> {
     let context = context(network, events)?;
     let text = |path: &Path| path.display().to_string();
     let chainman = ChainstateManager::builder(&context, &text(net_dir), &text(&net_dir.join("blocks")))?
         .wipe_db(wipe == Wipe::All, wipe != Wipe::Nothing)?
-        .worker_threads(1)
+        .worker_threads(workers)
         .build()?;
     Ok((chainman, context))
 }

@@ -1,6 +1,8 @@
 //! Blocks spoiled at random, in several ways at once: what the table of mutations, with its one flaw per
 //! block, cannot show is which of two flaws is found first.
 
+mod spend;
+
 use bitcoin::{
     Amount, Block, OutPoint, ScriptBuf, Sequence, Transaction, TxOut, absolute::LockTime,
     block::Version as BlockVersion, consensus, hashes::Hash, transaction::Version,
@@ -46,10 +48,13 @@ impl Site<'_> {
     pub fn mutant(&self, rng: &mut Rng) -> GeneratedBlock {
         let mut block: Block = consensus::deserialize(&self.block.bytes).expect("a valid block");
         for _ in 0..1 + rng.below(3) {
-            if rng.chance(1, 4) {
-                self.spoil_block(&mut block, rng);
-            } else {
-                self.spoil_tx(&mut block, rng);
+            match rng.below(8) {
+                0 | 1 => self.spoil_block(&mut block, rng),
+                2..=4 => self.spoil_tx(&mut block, rng),
+                _ => {
+                    let index = rng.below(block.txdata.len() as u64) as usize;
+                    spend::spoil(&mut block.txdata[index], rng);
+                }
             }
         }
         if rng.chance(5, 6) {

@@ -1,6 +1,6 @@
 //! Our side of a comparison: a rebuild as the tests here want it.
 
-use engine::{Error, Height, Network, RealDisk, ReindexOptions, ReindexReport};
+use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
 /// About how many bytes of coins go into one table, so that small chains make many tables.
@@ -18,7 +18,7 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Rebuilds the chainstate of the datadir `root` in place, on two threads.
+    /// Rebuilds the chainstate of the datadir `root` in place, on two threads, all scripts run.
     ///
     /// # Errors
     /// As [`engine::reindex`].
@@ -27,6 +27,8 @@ impl Rebuild {
         let options = ReindexOptions {
             threads: NonZeroUsize::MIN.saturating_add(1),
             scan: self.scan,
+            scripts: Some(&script::Core),
+            assume_valid: AssumeValid::Nothing,
             stop_at_height: self.stop_at_height,
             range_bytes: if self.many_tables { SMALL_RANGE } else { default.range_bytes },
             ..default

@@ -6,6 +6,9 @@ use engine::ErrorKind;
 use testkit::{Chain, datadir::Layout};
 use wire::{BlockHash, Network};
 
+/// What a failing script's reject string begins with.
+const SCRIPT_FAILED: &str = script::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
+
 /// What is said of a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
@@ -54,6 +57,24 @@ impl Said {
         }
     }
 
+    /// Whether a rebuild that says so says what Core does. Core always tells why a script fails, a rebuild
+    /// only where the script's shape leaves no doubt.
+    #[must_use]
+    pub fn agrees_with(&self, core: &Self) -> bool {
+        match (self, core) {
+            (Self::Rejected(ours), Self::Rejected(core)) if ours == SCRIPT_FAILED => {
+                core.strip_prefix(SCRIPT_FAILED).is_some_and(|reason| reason.starts_with(" ("))
+            }
+            _ => self == core,
+        }
+    }
+
+    /// Whether it is a script that fails.
+    #[must_use]
+    pub fn is_of_script(&self) -> bool {
+        self.reject().is_some_and(|reject| reject.starts_with(SCRIPT_FAILED))
+    }
+
     /// Core's reject string.
     #[must_use]
     pub fn reject(&self) -> Option<&str> {
@@ -89,4 +110,20 @@ pub fn rebuild_says(
         }
         Err(error) => (Said::of_error(&error, hash), None),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_may_lack_but_not_differ() {
+        let said = |reject: &str| Said::Rejected(reject.to_owned());
+        let core = said("block-script-verify-flag-failed (Negative locktime)");
+        assert!(core.agrees_with(&core) && said(SCRIPT_FAILED).agrees_with(&core));
+        assert!(!core.agrees_with(&said(SCRIPT_FAILED)));
+        assert!(!said("block-script-verify-flag-failed (unknown error)").agrees_with(&core));
+        assert!(!said(SCRIPT_FAILED).agrees_with(&said("bad-cb-amount")));
+        assert!(!said(SCRIPT_FAILED).agrees_with(&Said::Accepted));
+    }
 }

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["digest"]),
     ("digest", &[]),
     ("testkit", &["rules", "coins", "disk", "wire", "digest"]),
-    ("oracle", &["testkit", "engine", "rules", "coins", "disk", "wire", "digest"]),
+    ("oracle", &["testkit", "engine", "script", "rules", "coins", "disk", "wire", "digest"]),
     ("bench", &["testkit", "engine", "rules", "coins", "disk", "wire", "digest"]),
 ];
 

@@ -7,6 +7,8 @@
 
 mod block;
 mod header;
+mod script;
+mod script_limits;
 mod spend;
 mod tx;
 mod workbench;
@@ -14,6 +16,14 @@ mod workbench;
 pub use workbench::{Draft, Workbench, WorkbenchCoin};
 
 use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
+
+/// Core's reject string for a script that fails so (`script_error.cpp`, `ScriptErrorString`).
+macro_rules! failed {
+    ($reason:literal) => {
+        concat!("block-script-verify-flag-failed (", $reason, ")")
+    };
+}
+use failed;
 
 /// What must see the flaw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +34,8 @@ pub enum Stage {
     Block,
     /// The coins it spends.
     Spend,
+    /// Their scripts.
+    Script,
 }
 
 /// A way to make a block.
@@ -92,5 +104,7 @@ pub fn base_chain(seed: u64) -> Chain {
 
 /// All rows.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
-    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS].into_iter().flatten()
+    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, script_limits::ROWS]
+        .into_iter()
+        .flatten()
 }

@@ -10,7 +10,7 @@ use crate::{
     make::MadeTx,
     model::{Model, ModelCoin, outpoint},
     plan::{COINBASE_MATURITY, subsidy},
-    scripts::{Prevout, ScriptPool},
+    scripts::{Prevout, ScriptPool, ScriptRef},
 };
 use bitcoin::{
     Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
@@ -144,6 +144,12 @@ impl<'a> Workbench<'a> {
         });
         let (outpoint, coin) = found.expect("coinbases have coins that can be signed for");
         WorkbenchCoin { outpoint: *outpoint, coin: coin.clone() }
+    }
+
+    /// A script of the pool that [`Workbench::spend`] signs with.
+    #[must_use]
+    pub fn pool_script(&self, script: ScriptRef) -> ScriptBuf {
+        self.pool.script(script)
     }
 
     /// The output of a transaction as a coin of the next block.
