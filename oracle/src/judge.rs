@@ -132,8 +132,8 @@ impl Judge {
         Self::with_workers(net_dir, network, wipe, 1)
     }
 
-    /// A judge that runs scripts in block order, where the others name the script that happens to fail first.
-    /// Unlike a node's, it tells of a failing script before what is wrong with the block's later transactions.
+    /// A judge that runs scripts in block order; the others name whichever failing script comes to an end
+    /// first. Unlike a node, it tells of a failing script before what is wrong with later transactions.
     ///
     /// # Errors
     /// As [`Judge::open`].

@@ -1,6 +1,6 @@
 //! Our side of a comparison: a rebuild as the tests here want it.
 
-use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport};
+use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
 /// About how many bytes of coins go into one table, so that small chains make many tables.
@@ -22,6 +22,9 @@ impl Rebuild {
     ///
     /// # Errors
     /// As [`engine::reindex`].
+    ///
+    /// # Panics
+    /// If it succeeds although some script was not run.
     pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Box<Error>> {
         let default = ReindexOptions::new(root, network);
         let options = ReindexOptions {
@@ -33,7 +36,11 @@ impl Rebuild {
             range_bytes: if self.many_tables { SMALL_RANGE } else { default.range_bytes },
             ..default
         };
-        engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).map_err(Box::new)
+        let report =
+            engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).map_err(Box::new)?;
+        let all = ScriptsReport { assumed_valid_to: None, inputs: report.counts.inputs };
+        assert_eq!(report.scripts, Some(all), "all scripts are run");
+        Ok(report)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{error::Error, path::Path};
 use testkit::{
     Chain,
     datadir::Layout,
-    mutation::{MutatedChain, Mutation, base_chain, mutations},
+    mutation::{MutatedChain, Mutation, Stage, base_chain, mutations},
 };
 use wire::Network;
 
@@ -84,10 +84,14 @@ fn core_and_rebuild_say_the_same_of_each_mutation() -> Result<(), Box<dyn Error>
     let base = base_chain(11);
     let base_dir = tempfile::tempdir()?;
     drop(scenario::feed(&base, base_dir.path())?);
-    let mut found = Vec::new();
+    let (mut found, mut rows, mut of_scripts) = (Vec::new(), 0, 0);
     for mutation in mutations() {
         found.extend(disagreements(mutation, &base, base_dir.path())?);
+        rows += 1;
+        of_scripts += u32::from(mutation.stage == Stage::Script);
     }
+    println!("{rows} rows, {of_scripts} of scripts");
     assert_eq!(found, Vec::<String>::new());
+    assert!(rows >= 150 && of_scripts >= 80, "{rows} rows, {of_scripts} of scripts");
     Ok(())
 }

@@ -7,7 +7,8 @@ use wire::Network;
 
 /// Three ways to the coins of a real datadir agree row by row with what the `bitcoind` that wrote it left in
 /// its chainstate: Core's code from the `blk` files alone (so the judge is sound), a rebuild by the block
-/// index, and a rebuild by a scan; and Core opens what the rebuilds wrote, at the same tip.
+/// index, and a rebuild by a scan, both with all scripts run; and Core opens what the rebuilds wrote, at the
+/// same tip.
 fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
     let Some(original) = unpack_core_datadir(archive) else { return Ok(()) };
     let folder = network.folder().unwrap_or("");
