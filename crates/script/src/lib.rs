@@ -352,6 +352,35 @@ mod tests {
         }
     }
 
+    /// A signature script that cannot be run was taken for one that leaves a false coin script.
+    #[test]
+    fn a_signature_script_that_fails_by_itself_is_told_of() {
+        let program = [&[0, 20][..], &[7; 20]].concat();
+        let p2sh = [&[0xa9, 20][..], &[7; 20], &[0x87]].concat();
+        let cases = [
+            (10_001, Some("Script is too big")),
+            (10_000, Some("Stack size limit exceeded")),
+            (1_001, Some("Stack size limit exceeded")),
+            (1_000, None),
+            (999, None),
+        ];
+        for (pushes, reason) in cases {
+            for pubkey in [&program, &p2sh] {
+                let script_sig = vec![0x51; pushes];
+                let failed = FailedSpend {
+                    script_sig: &script_sig,
+                    script_pubkey: pubkey,
+                    witness: &[],
+                    flags: ScriptFlags::ALL,
+                    decisive: None,
+                    has_output: true,
+                    passes_with: &|_, _| false,
+                };
+                assert_eq!(failed.reason(), reason, "{pushes} pushes");
+            }
+        }
+    }
+
     #[test]
     fn callers_mistakes_are_not_the_chains_fault() {
         let few = scripts(&[&[0x51], &[0x51]], &[&[]]).unwrap_err();

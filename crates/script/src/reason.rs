@@ -13,6 +13,8 @@ use wire::{
 
 const EVAL_FALSE: &str = "Script evaluated without error but finished with a false/empty top stack element";
 const EQUALVERIFY: &str = "Script failed an OP_EQUALVERIFY operation";
+const SCRIPT_SIZE: &str = "Script is too big";
+const STACK_SIZE: &str = "Stack size limit exceeded";
 const PUSH_SIZE: &str = "Push value size limit exceeded";
 const SIG_DER: &str = "Non-canonical DER signature";
 const SIG_NULLDUMMY: &str = "Dummy CHECKMULTISIG argument must be zero";
@@ -31,6 +33,10 @@ const TAPROOT_WRONG_CONTROL_SIZE: &str = "Invalid Taproot control block size";
 
 /// Longest item that a script may push (Core `MAX_SCRIPT_ELEMENT_SIZE`).
 const MAX_SCRIPT_ELEMENT_SIZE: usize = 520;
+/// Longest script that is run (Core `MAX_SCRIPT_SIZE`).
+const MAX_SCRIPT_SIZE: usize = 10_000;
+/// Most items on the stack (Core `MAX_STACK_SIZE`).
+const MAX_STACK_SIZE: usize = 1_000;
 /// First byte of an annex (BIP-0341).
 const ANNEX_TAG: u8 = 0x50;
 /// Bytes of a control block before its path, of one step, and steps at most (BIP-0341).
@@ -81,6 +87,14 @@ impl FailedSpend<'_> {
             _ => {}
         }
         let pushes = pushes(self.script_sig)?;
+        // The signature script is run first, and may fail by itself.
+        match pushes.len() {
+            _ if self.script_sig.len() > MAX_SCRIPT_SIZE => return Some(SCRIPT_SIZE),
+            count if count > MAX_STACK_SIZE => return Some(STACK_SIZE),
+            // The coin's script may push an item or two more.
+            count if count > MAX_STACK_SIZE - 2 => return None,
+            _ => {}
+        }
         if let Some(program) = self.program(self.script_pubkey) {
             if !self.runs_true(self.script_pubkey) {
                 return Some(EVAL_FALSE);
