@@ -1,6 +1,6 @@
 //! The chain that is rebuilt, and the files its blocks lie in.
 
-use crate::{error::Error, error::ErrorKind, stages::read::Window};
+use crate::{error::Error, error::ErrorKind};
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
@@ -91,6 +91,15 @@ impl Chain {
             .filter_map(|heights| Some((self.block(*heights.first()?).file, heights.to_vec())))
             .collect()
     }
+}
+
+/// A piece of a file.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Where it starts in its file.
+    pub start: u64,
+    /// Its bytes, as they are on disk.
+    pub bytes: Vec<u8>,
 }
 
 /// The block files of a datadir, opened for reading.

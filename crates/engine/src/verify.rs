@@ -5,7 +5,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Sink},
     machine,
-    reindex::ReindexOptions,
+    options::ReindexOptions,
     report::{Counts, ScriptsReport},
     run::{self, Clock},
     stages::Stage,

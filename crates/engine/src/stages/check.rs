@@ -6,12 +6,13 @@
 //! suspicion, not a verdict.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, Files, Window},
     error::Error,
     report::Counts,
     stages::{
+        faults::{Fault, Faults},
         hashes::Hashes,
-        read::{Batch, Job, Pool, Window},
+        read::{Batch, Job, Pool},
         scripts::ScriptQueue,
     },
 };
@@ -25,59 +26,10 @@ use rules::{
 use std::{
     ops::Range,
     path::PathBuf,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height};
-
-/// Why the fast path could not accept a block.
-#[derive(Debug)]
-pub enum Fault {
-    /// Bytes on disk are not what they were.
-    Damaged(Error),
-    /// The block, or the undo data, or a block before it, breaks a rule: the judge will tell.
-    Suspect,
-}
-
-/// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the
-/// outcome does not depend on which worker was faster.
-#[derive(Debug)]
-pub struct Faults {
-    bound: AtomicU32,
-    lowest: Mutex<Option<(Height, Fault)>>,
-}
-
-impl Default for Faults {
-    fn default() -> Self {
-        Self { bound: AtomicU32::new(u32::MAX), lowest: Mutex::new(None) }
-    }
-}
-
-impl Faults {
-    /// Records a fault, if no block below has one.
-    pub fn record(&self, height: Height, fault: Fault) {
-        let Ok(mut lowest) = self.lowest.lock() else { return };
-        if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
-            *lowest = Some((height, fault));
-            self.bound.store(height.0, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the block at `height` still matters.
-    #[must_use]
-    pub fn matters(&self, height: Height) -> bool {
-        height.0 < self.bound.load(Ordering::Relaxed)
-    }
-
-    /// The lowest fault.
-    #[must_use]
-    pub fn into_lowest(self) -> Option<(Height, Fault)> {
-        self.lowest.into_inner().ok().flatten()
-    }
-}
 
 /// What all workers share.
 pub struct Shared<'a> {

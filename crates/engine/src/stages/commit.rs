@@ -9,7 +9,7 @@
 use crate::{
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    reindex::ReindexOptions,
+    options::ReindexOptions,
 };
 use disk::{
     datadir::Datadir,

@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod commit;
+pub mod faults;
 pub mod finish;
 mod hashes;
 pub mod judge;

@@ -7,7 +7,7 @@
 //! hand out fresh zeroed pages for each.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, Files, Window},
     error::Error,
 };
 use crossbeam::channel::{Receiver, Sender};
@@ -34,15 +34,6 @@ const UNDO_TAIL_GUESS: u64 = 64 << 10;
 const FRAME_LEN: usize = 8;
 
 const _: () = assert!(WINDOW_BYTES >= 2 * (MAX_BLOCK_BYTES + FRAME_LEN), "a window must hold a whole record");
-
-/// A piece of a file.
-#[derive(Debug, Default)]
-pub struct Window {
-    /// Where it starts in its file.
-    pub start: u64,
-    /// Its bytes, as they are on disk.
-    pub bytes: Vec<u8>,
-}
 
 /// Blocks that lie together in one file, with their undo data.
 #[derive(Debug, Default)]

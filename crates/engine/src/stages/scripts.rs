@@ -5,7 +5,7 @@
 //! once, and queues its inputs in small pieces; every worker takes pieces before it takes a new batch of
 //! blocks. Nothing is cached: each script is run once.
 
-use super::check::{Fault, Faults};
+use super::faults::{Fault, Faults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use rules::{
     ChainParams, Finding, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, signet::SIGNET_FLAGS,

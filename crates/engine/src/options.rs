@@ -1,0 +1,97 @@
+//! What a caller asks for.
+
+use crate::stages::finish::RANGE_BYTES;
+use rules::ChainParams;
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
+use wire::{BlockHash, Height, Network, ScriptVerifier};
+
+/// How spends are matched with coins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// In any order, on all cores; what cannot be proven so is left to the other.
+    Join,
+    /// In order, on one thread, with real coins.
+    Ordered,
+}
+
+impl Engine {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
+/// Below which block scripts are taken for valid (Core `-assumevalid`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AssumeValid {
+    /// The block that Core's release names for the network.
+    Default,
+    /// None: all scripts are run.
+    Nothing,
+    /// This one, under Core's conditions.
+    Block(BlockHash),
+}
+
+impl AssumeValid {
+    pub(crate) fn hash(self, params: &ChainParams) -> Option<BlockHash> {
+        match self {
+            Self::Default => params.assume_valid,
+            Self::Nothing => None,
+            Self::Block(hash) => Some(hash),
+        }
+    }
+}
+
+/// What to rebuild, from what, into what.
+#[derive(Clone, Debug)]
+pub struct ReindexOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// The network.
+    pub network: Network,
+    /// Worker threads, besides the one that reads.
+    pub threads: NonZeroUsize,
+    /// Last block; nothing for the last one on disk.
+    pub stop_at_height: Option<Height>,
+    /// Where the chainstate goes, if not into the datadir itself.
+    pub output: Option<PathBuf>,
+    /// Find blocks by scanning their files, and write a new block index.
+    pub scan: bool,
+    /// What to begin with: anything but [`Engine::Join`] is for tests and comparisons.
+    pub engine: Engine,
+    /// Who runs scripts: room `script` has Bitcoin Core's own code. Nobody: scripts are not checked.
+    pub scripts: Option<&'static dyn ScriptVerifier>,
+    /// Which scripts need not be run.
+    pub assume_valid: AssumeValid,
+    /// About how many bytes of rows go into one range of the new chainstate's tables.
+    pub range_bytes: u64,
+    /// The new chainstate's obfuscation key; nothing to draw one from the system.
+    pub obfuscation_key: Option<[u8; 8]>,
+}
+
+impl ReindexOptions {
+    /// The options of a plain run on one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            datadir: datadir.to_owned(),
+            network,
+            threads: NonZeroUsize::MIN,
+            stop_at_height: None,
+            output: None,
+            scan: false,
+            scripts: None,
+            assume_valid: AssumeValid::Default,
+            engine: Engine::Join,
+            range_bytes: RANGE_BYTES,
+            obfuscation_key: None,
+        }
+    }
+}
