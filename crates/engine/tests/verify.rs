@@ -1,4 +1,5 @@
-//! `verify` makes the checks of a rebuild, touches nothing, and names each coin in which a chainstate differs.
+//! `verify` makes the checks of a rebuild, touches nothing, and names each coin in which a chainstate
+//! differs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
