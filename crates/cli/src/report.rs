@@ -1,7 +1,7 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
 use engine::{
-    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, Stage, UtxoStatsReport, VerifyReport,
+    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, UtxoStatsReport, VerifyReport,
     hex_reversed,
 };
 use serde::Serialize;
@@ -105,14 +105,6 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         report.stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64())).collect();
     let memory =
         report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
-    let busy: Vec<&str> = report
-        .stages
-        .iter()
-        .map(|(stage, _)| *stage)
-        .filter(|&stage| stage != Stage::Judge)
-        .map(Stage::name)
-        .collect();
-    debug_assert!(!busy.is_empty());
     format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
