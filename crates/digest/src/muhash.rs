@@ -26,6 +26,9 @@ impl Default for MuHash3072 {
 }
 
 impl MuHash3072 {
+    /// Length of [`MuHash3072::to_bytes`].
+    pub const BYTES: usize = 2 * LIMBS * 8;
+
     /// Returns the empty set.
     pub fn new() -> Self {
         Self { numerator: Num3072::ONE, denominator: Num3072::ONE }
@@ -47,6 +50,31 @@ impl MuHash3072 {
         self.denominator.multiply(&other.denominator);
     }
 
+    /// Tells whether as much was removed as was added, element by element.
+    pub fn is_empty(&self) -> bool {
+        let (mut numerator, mut denominator) = (self.numerator.clone(), self.denominator.clone());
+        numerator.reduce();
+        denominator.reduce();
+        numerator == denominator
+    }
+
+    /// Returns both products, so that work can go on from here: numerator, then denominator, least significant
+    /// byte first.
+    pub fn to_bytes(&self) -> [u8; MuHash3072::BYTES] {
+        let mut bytes = [0; MuHash3072::BYTES];
+        let (numerator, denominator) = bytes.split_at_mut(LIMBS * 8);
+        self.numerator.write(numerator);
+        self.denominator.write(denominator);
+        bytes
+    }
+
+    /// Takes up the products of [`MuHash3072::to_bytes`]. `None` if one of them stands for 0, which no product
+    /// of elements does and which would equal every other set.
+    pub fn from_bytes(bytes: &[u8; MuHash3072::BYTES]) -> Option<Self> {
+        let (numerator, denominator) = bytes.split_at(LIMBS * 8);
+        Some(Self { numerator: Num3072::read(numerator)?, denominator: Num3072::read(denominator)? })
+    }
+
     /// Returns the hash of the set: the SHA-256 of the quotient's 384 bytes, least significant first.
     ///
     /// The bytes are in the order of SHA-256; `gettxoutsetinfo` prints them reversed.
@@ -56,9 +84,7 @@ impl MuHash3072 {
         }
         self.numerator.reduce();
         let mut bytes = [0; LIMBS * 8];
-        for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.numerator.0) {
-            *bytes = limb.to_le_bytes();
-        }
+        self.numerator.write(&mut bytes);
         sha256(&bytes)
     }
 }
@@ -85,6 +111,22 @@ impl Num3072 {
             }
         }
         Num3072(limbs)
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
+            *bytes = limb.to_le_bytes();
+        }
+    }
+
+    /// Reads what [`Num3072::write`] wrote; not what stands for 0.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut number = Num3072([0; LIMBS]);
+        for (limb, bytes) in number.0.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *limb = u64::from_le_bytes(*bytes);
+        }
+        number.reduce();
+        (number.0 != [0; LIMBS]).then_some(number)
     }
 
     /// Multiplies by `other`: all products, then the upper half folded into the lower, as 2^3072 is
@@ -236,6 +278,16 @@ mod tests {
         let mut folded = limbs(u64::MAX, u64::MAX);
         folded.fold(1);
         assert_eq!(folded, limbs(2 * PRIME_DIFFERENCE - 1, 0), "a carry through all words comes round again");
+    }
+
+    #[test]
+    fn zero_is_no_product() {
+        let mut bytes = MuHash3072::new().to_bytes();
+        assert!(MuHash3072::from_bytes(&bytes).is_some_and(|set| set.is_empty()));
+        bytes[0] = 0;
+        assert!(MuHash3072::from_bytes(&bytes).is_none(), "0");
+        limbs(PRIME_DIFFERENCE.wrapping_neg(), u64::MAX).write(&mut bytes[..LIMBS * 8]);
+        assert!(MuHash3072::from_bytes(&bytes).is_none(), "the modulus");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+pub mod keyed;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 mod portable;

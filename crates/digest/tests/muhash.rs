@@ -94,3 +94,21 @@ fn parts_combine_in_any_order() {
     left.combine(&right);
     assert_eq!(left.finalize(), whole, "in pairs");
 }
+
+#[test]
+fn a_set_is_empty_when_all_came_and_went_and_survives_as_bytes() {
+    let mut set = MuHash3072::new();
+    assert!(set.is_empty());
+    set.remove(b"b");
+    set.insert(b"a");
+    assert!(!set.is_empty());
+    let mut resumed = MuHash3072::from_bytes(&set.to_bytes()).unwrap();
+    assert_eq!(resumed.clone().finalize(), set.clone().finalize());
+    resumed.insert(b"b");
+    resumed.remove(b"a");
+    assert!(resumed.is_empty());
+    resumed.insert(b"a");
+    resumed.insert(b"a");
+    resumed.remove(b"a");
+    assert!(!resumed.is_empty(), "a is in it once");
+}

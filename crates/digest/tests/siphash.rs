@@ -2,7 +2,8 @@
 
 use std::hash::Hasher;
 
-use digest::siphash::{SipHash13Uj, siphash24};
+use digest::siphash::{SipHash13Uj, siphash24, siphash24_128};
+use siphasher::sip128::Hasher128;
 
 const K0: u64 = 0x0706_0504_0302_0100;
 const K1: u64 = 0x0f0e_0d0c_0b0a_0908;
@@ -21,6 +22,24 @@ fn siphash24_is_the_standard_one() {
         let mut reference = siphasher::sip::SipHasher24::new_with_keys(K0, !K1);
         reference.write(&data[..length]);
         assert_eq!(siphash24(K0, !K1, &data[..length]), reference.finish(), "{length} bytes");
+    }
+}
+
+#[test]
+fn siphash24_128_is_the_standard_one() {
+    // The designers' vectors_sip128: nothing, and 15 bytes 00..0e, under the key 00..0f.
+    let first = |hash: u128| hash.to_le_bytes()[..4].to_vec();
+    assert_eq!(first(siphash24_128(K0, K1, &[])), [0xa3, 0x81, 0x7f, 0x04]);
+    assert_eq!(first(siphash24_128(K0, K1, &counting::<15>())), [0x54, 0x93, 0xe9, 0x99]);
+    let data: Vec<u8> = (0..300).map(|i| (i % 251) as u8).collect();
+    for length in 0..data.len() {
+        let mut reference = siphasher::sip128::SipHasher24::new_with_keys(K0, !K1);
+        reference.write(&data[..length]);
+        assert_eq!(
+            siphash24_128(K0, !K1, &data[..length]),
+            reference.finish128().as_u128(),
+            "{length} bytes"
+        );
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::keyed::{WordSums, add_digest};
 use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
 use super::portable::{self, INITIAL, K};
 use super::{Block, Message, sha256d_one};
@@ -48,6 +49,18 @@ impl Avx2 {
             // SAFETY: `self` proves the features.
             unsafe { sha256d_pairs(pairs, digests) };
         }
+    }
+
+    /// Adds up the digests of keyed messages, all of `per_message` blocks.
+    pub(super) fn keyed_sums(
+        self,
+        midstate: &super::State,
+        blocks: &[Block],
+        per_message: usize,
+        sums: &mut WordSums,
+    ) {
+        // SAFETY: `self` proves the features.
+        unsafe { keyed_sums(midstate, blocks, per_message, sums) };
     }
 }
 
@@ -113,6 +126,31 @@ fn second_hash(state: &State) -> [[u8; 32]; LANES] {
     words[15] = _mm256_set1_epi32(256);
     let mut state = initial();
     compress(&mut state, &words);
+    digests(state)
+}
+
+/// Adds up the digests of keyed messages, 8 at a time.
+#[target_feature(enable = "avx2")]
+fn keyed_sums(midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
+    for group in blocks.chunks(LANES * per_message) {
+        let mut state: State = midstate.map(|word| _mm256_set1_epi32(word as i32));
+        for number in 0..per_message {
+            let mut words = [_mm256_setzero_si256(); 16];
+            let mut lanes = [const { &[0; 64] }; LANES];
+            for (lane, block) in lanes.iter_mut().zip(group[number..].iter().step_by(per_message)) {
+                *lane = block;
+            }
+            transpose(&mut words, &lanes);
+            compress(&mut state, &words);
+        }
+        digests(state)[..group.len() / per_message].iter().for_each(|digest| add_digest(sums, digest));
+    }
+}
+
+/// Turns states into the bytes of their digests, lane by lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn digests(mut state: State) -> [[u8; 32]; LANES] {
     transpose8(&mut state);
     let mut digests = [[0; 32]; LANES];
     for (digest, words) in digests.iter_mut().zip(state) {

@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::keyed::{WordSums, add_digest};
 use super::lanes::{Lane, by_length, lanes_of};
 use super::portable::{self, K};
 use super::{Block, Message, State, digest_block, to_bytes};
@@ -52,6 +53,27 @@ impl ShaNi {
         for (pair, digest) in last.iter().zip(last_digest) {
             // SAFETY: `self` proves the features.
             [*digest] = unsafe { sha256d_pairs([pair]) };
+        }
+    }
+
+    /// Adds up the digests of keyed messages, all of `per_message` blocks.
+    pub(super) fn keyed_sums(
+        self,
+        midstate: &State,
+        blocks: &[Block],
+        per_message: usize,
+        sums: &mut WordSums,
+    ) {
+        for group in blocks.chunks(LANES * per_message) {
+            let (one, two) = group.split_at(per_message);
+            // SAFETY: `self` proves the features.
+            unsafe {
+                if two.is_empty() {
+                    keyed_sums(midstate, [one], sums);
+                } else {
+                    keyed_sums(midstate, [one, two], sums);
+                }
+            }
         }
     }
 }
@@ -129,6 +151,16 @@ fn sha256d_pairs<const N: usize>(pairs: [&Block; N]) -> [[u8; 32]; N] {
     add_blocks(&mut states, pairs);
     add_blocks(&mut states, [&PADDING; N]);
     second_hash(states)
+}
+
+/// Adds up the digests of keyed messages, side by side.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+fn keyed_sums<const N: usize>(midstate: &State, messages: [&[Block]; N], sums: &mut WordSums) {
+    let mut states = [Vectors::new(midstate); N];
+    for number in 0..messages[0].len() {
+        add_blocks(&mut states, messages.map(|message| &message[number]));
+    }
+    states.iter().for_each(|state| add_digest(sums, &to_bytes(&state.words())));
 }
 
 /// Hashes the digests that are the states.
