@@ -10,6 +10,7 @@ mod header;
 mod script;
 mod script_limits;
 mod spend;
+mod tapscript;
 mod tx;
 mod workbench;
 
@@ -104,7 +105,7 @@ pub fn base_chain(seed: u64) -> Chain {
 
 /// All rows.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
-    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, script_limits::ROWS]
+    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, script_limits::ROWS, tapscript::ROWS]
         .into_iter()
         .flatten()
 }

@@ -35,7 +35,7 @@ const BY_TIME: u32 = 1 << 22;
 const LOCKTIME_THRESHOLD: i64 = 500_000_000;
 
 /// A coin of the newest block, whole.
-fn coin(bench: &mut Workbench<'_>, script: ScriptBuf) -> WorkbenchCoin {
+pub(super) fn coin(bench: &mut Workbench<'_>, script: ScriptBuf) -> WorkbenchCoin {
     let coin = bench.take();
     let setup = bench.spend(&[&coin], vec![paying(coin.coin.amount, script)]);
     bench.add(vec![setup.clone()]);
@@ -51,12 +51,12 @@ fn spend(bench: &mut Workbench<'_>, script: ScriptBuf, change: impl FnOnce(&mut 
 }
 
 /// Spends a coin of this script with that signature script.
-fn run(bench: &mut Workbench<'_>, script: impl Into<ScriptBuf>, script_sig: &[u8]) -> Draft {
+pub(super) fn run(bench: &mut Workbench<'_>, script: impl Into<ScriptBuf>, script_sig: &[u8]) -> Draft {
     spend(bench, script.into(), |tx| tx.input[0].script_sig = ScriptBuf::from_bytes(script_sig.to_vec()))
 }
 
 /// Spends a coin of this witness script with these items.
-fn run_in_witness(bench: &mut Workbench<'_>, script: Builder, items: &[Vec<u8>]) -> Draft {
+pub(super) fn run_in_witness(bench: &mut Workbench<'_>, script: Builder, items: &[Vec<u8>]) -> Draft {
     let script = script.into_script();
     spend(bench, ScriptBuf::new_p2wsh(&script.wscript_hash()), |tx| {
         tx.input[0].witness = Witness::from_slice(&[items, &[script.into_bytes()]].concat());
