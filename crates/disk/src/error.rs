@@ -29,7 +29,7 @@ pub enum DiskError {
         /// The lock file.
         path: PathBuf,
     },
-    /// A file is not what Core writes.
+    /// A file is not what Core writes, or what we write.
     #[error("{} at byte {offset}: {flaw}", path.display())]
     Damaged {
         /// The file.
@@ -37,6 +37,14 @@ pub enum DiskError {
         /// Where in the file, in bytes.
         offset: u64,
         /// What is wrong there and what to do.
+        flaw: String,
+    },
+    /// A file of our own is sound, but not for this run: of another network or version.
+    #[error("{}: {flaw}; start anew with --restart", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is made for, and what is wanted.
         flaw: String,
     },
     /// A row of a database is not what Core writes.

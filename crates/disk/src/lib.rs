@@ -15,6 +15,7 @@ pub mod fs;
 pub mod index;
 pub mod leveldb;
 pub mod lock;
+pub mod run;
 pub mod scan;
 mod table_run;
 pub mod undo;

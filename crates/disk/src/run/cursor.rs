@@ -1,0 +1,237 @@
+//! Reads runs.
+
+use super::entry::{Last, MALFORMED};
+use super::{
+    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunEntry, RunMeta, SHARDS, Shard,
+    VERSION, damaged,
+};
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _, ReadAt};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use wire::{Coin, Network, Reader};
+
+/// A run, open for reading by any number of threads.
+pub struct RunReader {
+    file: Box<dyn ReadAt>,
+    path: PathBuf,
+    meta: RunMeta,
+    /// 256 shards, and the footer as if it were one more.
+    index: Vec<Shard>,
+}
+
+impl RunReader {
+    /// Opens a run, and reads its header and footer.
+    ///
+    /// # Errors
+    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::Damaged`] if it is no run,
+    /// cut, or altered in these parts; [`DiskError::File`].
+    pub fn open(disk: &dyn Disk, path: &Path, network: Network) -> Result<Self, DiskError> {
+        let file = disk.open(path).during("open", path)?;
+        let len = file.len().during("read", path)?;
+        let mut header = [0; HEADER_LEN];
+        let Some(footer_at) = len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64) else {
+            return Err(damaged(path, len, "truncated: it has no room for a header and a footer"));
+        };
+        let footer_at = footer_at + HEADER_LEN as u64;
+        file.read_exact_at(&mut header, 0).during("read", path)?;
+        check_header(path, &header, network)?;
+        let mut footer = vec![0; FOOTER_LEN];
+        file.read_exact_at(&mut footer, footer_at).during("read", path)?;
+        let (meta, index) =
+            RunMeta::read_footer(&footer, &header, len).map_err(|flaw| damaged(path, footer_at, flaw))?;
+        Ok(Self { file, path: path.to_owned(), meta, index })
+    }
+
+    /// What header and footer tell.
+    #[must_use]
+    pub const fn meta(&self) -> &RunMeta {
+        &self.meta
+    }
+
+    /// Walks over the entries of some of the 256 shards, in order. The cursor takes `buffer_bytes` of memory
+    /// and reads pieces of that size; more if they are less than a block (76 KB), less if all entries are.
+    #[must_use]
+    pub fn cursor(&self, shards: Range<usize>, buffer_bytes: usize) -> RunCursor<'_> {
+        let end = shards.end.min(SHARDS);
+        let start = shards.start.min(end);
+        let first = self.shard(start);
+        let len = self.shard(end).offset - first.offset;
+        let most = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN);
+        RunCursor {
+            run: self,
+            shard: start,
+            end,
+            left: if start < end { first.entries } else { 0 },
+            checksum: first.checksum,
+            buffer: vec![0; usize::try_from(len).map_or(most, |len| most.min(len))],
+            filled: 0,
+            base: first.offset,
+            at: 0,
+            block_end: 0,
+            block_entries: 0,
+            last: Last::before(start as u8),
+            spend: false,
+            out: 0..0,
+        }
+    }
+
+    /// The shard, or the footer's start.
+    fn shard(&self, number: usize) -> Shard {
+        self.index.get(number).copied().unwrap_or(Shard { offset: 0, entries: 0, checksum: 0 })
+    }
+}
+
+fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Result<(), DiskError> {
+    let mut reader = Reader::new(header);
+    if reader.array() != Ok(MAGIC) {
+        return Err(damaged(path, 0, "not a run of peregrine"));
+    }
+    let foreign = |flaw| Err(DiskError::Foreign { path: path.to_owned(), flaw });
+    match reader.u32() {
+        Ok(VERSION) => {}
+        version => {
+            let version = version.unwrap_or_default();
+            return foreign(format!(
+                "made by another version of peregrine (format {version}, this one reads {VERSION})"
+            ));
+        }
+    }
+    if reader.array() != Ok(network.magic()) {
+        return foreign(format!("made for another network than {network}"));
+    }
+    Ok(())
+}
+
+/// Walks over the entries of a run, in order.
+pub struct RunCursor<'r> {
+    run: &'r RunReader,
+    /// The shard being read, and the one to stop at.
+    shard: usize,
+    end: usize,
+    /// Entries of the shard that are in no block read so far.
+    left: u64,
+    /// Over the blocks read so far.
+    checksum: u32,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that are the file's.
+    filled: usize,
+    /// Where in the file the buffer begins.
+    base: u64,
+    /// Where in the buffer the next entry is, where its block ends, and how many entries are in between.
+    at: usize,
+    block_end: usize,
+    block_entries: u32,
+    /// The entry returned last.
+    last: Last,
+    spend: bool,
+    /// Of its coin, in the buffer.
+    out: Range<usize>,
+}
+
+impl RunCursor<'_> {
+    /// The next entry, or `None` behind the last; it borrows the cursor's buffer.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`] if the run is not as it was written, and again if asked again;
+    /// [`DiskError::File`].
+    #[inline]
+    pub fn advance(&mut self) -> Result<Option<RunEntry<'_>>, DiskError> {
+        if self.block_entries == 0 && !self.next_block()? {
+            return Ok(None);
+        }
+        let bytes = self.buffer.get(self.at..self.block_end).unwrap_or_default();
+        let decoded = self.last.decode(bytes).map_err(|flaw| self.damaged(flaw))?;
+        self.spend = decoded.spend;
+        self.out = self.at + decoded.out.start..self.at + decoded.out.end;
+        self.at = self.out.end;
+        self.block_entries -= 1;
+        Ok(self.current())
+    }
+
+    /// The entry that was returned last, `None` if there is none. A merge can look at all its cursors so.
+    #[inline]
+    #[must_use]
+    pub fn current(&self) -> Option<RunEntry<'_>> {
+        let out = self.buffer.get(self.out.clone()).filter(|out| !out.is_empty())?;
+        let Last { outpoint, code } = self.last;
+        Some(RunEntry { spend: self.spend, outpoint, coin: Coin { code, out } })
+    }
+
+    /// Goes to the next block that has entries; false behind the last.
+    fn next_block(&mut self) -> Result<bool, DiskError> {
+        self.out = 0..0;
+        if self.at != self.block_end {
+            return Err(self.damaged("bytes are left over behind the last entry of a block"));
+        }
+        while self.left == 0 {
+            if self.shard == self.end {
+                return Ok(false);
+            }
+            let next = self.run.shard(self.shard + 1);
+            if self.position() != next.offset || self.checksum != next.checksum {
+                return Err(self.damaged("a shard does not end as the footer says"));
+            }
+            self.shard += 1;
+            if self.shard < self.end {
+                self.left = next.entries;
+                self.last = Last::before(self.shard as u8);
+            }
+        }
+        let room = self.run.shard(self.shard + 1).offset - self.position();
+        if room < BLOCK_HEADER_LEN as u64 {
+            return Err(self.damaged("entries are missing"));
+        }
+        self.fill(BLOCK_HEADER_LEN)?;
+        let mut header = Reader::new(self.buffer.get(self.at..).unwrap_or_default());
+        let (Ok(checksum), Ok(len), Ok(entries)) = (header.u32(), header.u32(), header.u32()) else {
+            return Err(self.damaged(MALFORMED));
+        };
+        let len = len as usize;
+        let fits = len <= MAX_PAYLOAD_LEN && len as u64 <= room - BLOCK_HEADER_LEN as u64;
+        if !fits || entries == 0 || u64::from(entries) > self.left {
+            return Err(self.damaged(format!("a block of {len} bytes with {entries} entries cannot be")));
+        }
+        self.fill(BLOCK_HEADER_LEN + len)?;
+        let end = self.at + BLOCK_HEADER_LEN + len;
+        let summed = self.buffer.get(self.at + 4..end).unwrap_or_default();
+        if crc32c::crc32c_append(self.checksum, summed) != checksum {
+            return Err(self.damaged("checksum of a block differs"));
+        }
+        self.checksum = checksum;
+        self.left -= u64::from(entries);
+        self.at += BLOCK_HEADER_LEN;
+        self.block_end = end;
+        self.block_entries = entries;
+        Ok(true)
+    }
+
+    /// Sees to it that the buffer has `needed` bytes from `at` on; the file has them before the range ends.
+    fn fill(&mut self, needed: usize) -> Result<(), DiskError> {
+        if self.filled - self.at >= needed {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.at..self.filled, 0);
+        self.base += self.at as u64;
+        self.filled -= self.at;
+        (self.at, self.block_end) = (0, 0);
+        let from = self.base + self.filled as u64;
+        let rest = usize::try_from(self.run.shard(self.end).offset - from).unwrap_or(usize::MAX);
+        let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
+        let len = room.len().min(rest);
+        let room = room.get_mut(..len).unwrap_or_default();
+        self.run.file.read_exact_at(room, from).during("read", &self.run.path)?;
+        self.filled += len;
+        Ok(())
+    }
+
+    /// Where in the file the next block or entry is.
+    fn position(&self) -> u64 {
+        self.base + self.at as u64
+    }
+
+    #[cold]
+    fn damaged(&self, flaw: impl AsRef<str>) -> DiskError {
+        damaged(&self.run.path, self.position(), flaw)
+    }
+}

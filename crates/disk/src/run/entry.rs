@@ -1,0 +1,149 @@
+//! One entry of a run: most of its bytes are those that no entry before it can tell.
+//!
+//! ```text
+//! flags   bit 0      a spend
+//!         bits 1-3   bytes of the txid, behind its first, that are as in the entry before; 7: all 31
+//!         bit 4      the code is as in the entry before, and left out
+//!         bits 5-7   vout; 7: VARINT(vout) follows
+//! ```
+//! then what the flags leave open: the rest of the txid, vout, VARINT(code), and `out` ([`wire::coin`]), whose
+//! own bytes say where it ends. Before the first entry of a shard stands, for all of this, code 0 and the
+//! outpoint (first byte of the shard's txids, then 31 zeros; 0).
+
+use super::RunEntry;
+use std::cmp::Ordering;
+use std::ops::Range;
+use wire::coin::chainstate_key_order;
+use wire::read::write_var_int;
+use wire::script::MAX_SCRIPT_SIZE;
+use wire::{OutPoint, Reader};
+
+/// Flags and an `out` of 2 bytes: no amount, no script.
+pub(super) const MIN_LEN: u64 = 3;
+/// Flags, txid, vout, code, then `out`: amount, script length, script.
+pub(super) const MAX_LEN: usize = 1 + 31 + 5 + 5 + 10 + 2 + MAX_SCRIPT_SIZE;
+
+const SPEND: u8 = 1;
+const SHARED_SHIFT: u32 = 1;
+const SAME_CODE: u8 = 1 << 4;
+const VOUT_SHIFT: u32 = 5;
+/// The greatest number of three bits: in place of a count of shared bytes, the whole txid; of a vout, that it
+/// follows.
+const ALL: u8 = 7;
+
+/// Why an entry cannot be read.
+pub(super) const MALFORMED: &str = "an entry is malformed";
+const DESCENDS: &str = "entries are not in order";
+
+/// The entry before, as far as the next one leans on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Last {
+    pub(super) outpoint: OutPoint,
+    pub(super) code: u32,
+}
+
+/// Where things are in the bytes of an entry.
+pub(super) struct Decoded {
+    pub(super) spend: bool,
+    /// Of the coin's `out`; it ends with the entry.
+    pub(super) out: Range<usize>,
+}
+
+impl Last {
+    /// What stands before a shard's first entry.
+    pub(super) fn before(shard: u8) -> Self {
+        let mut last = Self::default();
+        if let Some(first) = last.outpoint.txid.0.first_mut() {
+            *first = shard;
+        }
+        last
+    }
+
+    /// Appends an entry of the same shard, which must not come before this one.
+    #[inline]
+    pub(super) fn encode(&mut self, entry: &RunEntry<'_>, bytes: &mut Vec<u8>) {
+        let RunEntry { spend, outpoint, coin } = *entry;
+        let shared = shared_bytes(&self.outpoint.txid.0, &outpoint.txid.0);
+        let same_code = self.code == coin.code;
+        let vout = outpoint.vout.min(ALL.into()) as u8;
+        let flags = if spend { SPEND } else { 0 }
+            | shared << SHARED_SHIFT
+            | if same_code { SAME_CODE } else { 0 }
+            | vout << VOUT_SHIFT;
+        bytes.push(flags);
+        if shared < ALL {
+            bytes.extend_from_slice(outpoint.txid.0.get(1 + usize::from(shared)..).unwrap_or_default());
+        }
+        if vout == ALL {
+            write_var_int(bytes, outpoint.vout.into());
+        }
+        if !same_code {
+            write_var_int(bytes, coin.code.into());
+        }
+        bytes.extend_from_slice(coin.out);
+        *self = Self { outpoint, code: coin.code };
+    }
+
+    /// Reads the entry that `bytes` begin with. What was last stays last if there is none.
+    #[inline]
+    pub(super) fn decode(&mut self, bytes: &[u8]) -> Result<Decoded, &'static str> {
+        let (decoded, last) = self.parse(bytes).ok_or(MALFORMED)?;
+        if chainstate_key_order(&self.outpoint, &last.outpoint) == Ordering::Greater {
+            return Err(DESCENDS);
+        }
+        *self = last;
+        Ok(decoded)
+    }
+
+    #[inline]
+    fn parse(&self, bytes: &[u8]) -> Option<(Decoded, Self)> {
+        let mut reader = Reader::new(bytes);
+        let Self { mut outpoint, mut code } = *self;
+        let flags = reader.u8().ok()?;
+        let shared = flags >> SHARED_SHIFT & ALL;
+        if shared < ALL {
+            let own = outpoint.txid.0.get_mut(1 + usize::from(shared)..)?;
+            own.copy_from_slice(reader.bytes(own.len()).ok()?);
+        }
+        outpoint.vout = match flags >> VOUT_SHIFT {
+            ALL => u32::try_from(reader.var_int().ok()?).ok()?,
+            vout => vout.into(),
+        };
+        if flags & SAME_CODE == 0 {
+            code = u32::try_from(reader.var_int().ok()?).ok()?;
+        }
+        let start = reader.position();
+        skip_out(&mut reader)?;
+        let decoded = Decoded { spend: flags & SPEND != 0, out: start..reader.position() };
+        Some((decoded, Self { outpoint, code }))
+    }
+}
+
+/// Whether `out` is one compressed output, as far as its lengths go: only then its end can be found again.
+#[inline]
+pub(super) fn is_out(out: &[u8]) -> bool {
+    let mut reader = Reader::new(out);
+    skip_out(&mut reader).is_some() && reader.remaining() == 0
+}
+
+#[inline]
+fn skip_out(reader: &mut Reader<'_>) -> Option<()> {
+    reader.var_int().ok()?;
+    let script_len = match reader.var_int().ok()? {
+        0 | 1 => 20,
+        2..=5 => 32,
+        kind => usize::try_from(kind - 6).ok().filter(|len| *len <= MAX_SCRIPT_SIZE)?,
+    };
+    reader.bytes(script_len).ok().map(drop)
+}
+
+/// How many bytes two txids of a shard share, their first not counted: up to 6, or [`ALL`].
+#[inline]
+fn shared_bytes(a: &[u8; 32], b: &[u8; 32]) -> u8 {
+    if a == b {
+        return ALL;
+    }
+    let head = |txid: &[u8; 32]| txid.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
+    let same = ((head(a) ^ head(b)).leading_zeros() / 8) as u8;
+    same.saturating_sub(1).min(ALL - 1)
+}

@@ -1,0 +1,187 @@
+//! `run-NNNNNNNN.run`: creations and spends of coins that did not fit into memory, sorted.
+//!
+//! Ours. Written once, from first byte to last, when the join is over its budget; read from first to last by
+//! as many threads as like, each over a range of shards (a coin's shard is the first byte of its txid), when
+//! runs are merged. Entries are in the chainstate's key order, so a merge is too.
+//!
+//! ```text
+//! header  magic 8 "PGRN-RUN" | version 4 | network's message magic 4
+//! block   checksum 4 | payload length 4 | entries 4 | payload: entries of one shard
+//! footer  256 * (offset 8 | entries 8 | checksum 4 | net coins 8, key bytes 8, value bytes 8)
+//!         | entries 8 | spends 8 | file length 8 | checksum of the blocks 4 | checksum of the footer 4 | magic 8
+//! entry   flags 1 | txid from the first byte that differs | VARINT(vout) | VARINT(code) | out    ([`entry`])
+//! ```
+//! Integers are little-endian, net sizes signed: creations minus spends. Checksums are CRC-32C. That of a
+//! block runs on from that of the block before it, and at last from the header's, over all but checksums. The
+//! footer has it as it stands where each shard begins, so that the footer's checksum stands for every byte of
+//! the file, and a block that strayed from another run is found even where its own bytes are sound.
+//!
+//! Sizes: a block ends with the entry that takes it over 64 KiB, or with its shard; no entry is longer than
+//! 10,054 bytes; the footer has 11.3 KB. A run of 1 GB has 17 million entries.
+//!
+//! After a crash a run without its footer may be left; nothing refers to it, since a run is synced before a
+//! checkpoint ([`crate::checkpoint`]) names it.
+
+mod cursor;
+mod entry;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use cursor::{RunCursor, RunReader};
+pub use writer::RunWriter;
+
+use crate::error::DiskError;
+use std::path::Path;
+use wire::{Coin, OutPoint, Reader, WireError};
+
+/// Number of shards: one for each first byte of a txid.
+const SHARDS: usize = 256;
+
+const MAGIC: [u8; 8] = *b"PGRN-RUN";
+const VERSION: u32 = 1;
+const HEADER_LEN: usize = 16;
+const BLOCK_HEADER_LEN: usize = 12;
+/// Payload after which a block is closed.
+const BLOCK_LEN: usize = 64 << 10;
+const MAX_PAYLOAD_LEN: usize = BLOCK_LEN + entry::MAX_LEN;
+const INDEX_ENTRY_LEN: usize = 8 + 8 + 4 + 3 * 8;
+const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len();
+
+/// A coin that was made, or spent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunEntry<'a> {
+    /// Whether it was spent; `coin` is then what the undo data claims it to be.
+    pub spend: bool,
+    /// Where it was made.
+    pub outpoint: OutPoint,
+    /// What it is.
+    pub coin: Coin<'a>,
+}
+
+/// How much a shard's creations are more than its spends; below 0 if they are less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetSize {
+    /// Coins.
+    pub coins: i64,
+    /// Bytes of their chainstate keys.
+    pub key_bytes: i64,
+    /// Bytes of their chainstate values.
+    pub value_bytes: i64,
+}
+
+/// What is known of a run without reading its entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunMeta {
+    /// Creations and spends.
+    pub entries: u64,
+    /// Spends.
+    pub spends: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Of the footer, which stands for every byte of the file.
+    pub checksum: u32,
+    /// Of each of the 256 shards.
+    pub net: Vec<NetSize>,
+}
+
+/// Where a shard begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shard {
+    /// Of its first block, in the file; where that would be if it has none.
+    offset: u64,
+    entries: u64,
+    /// As it runs when the shard begins.
+    checksum: u32,
+}
+
+fn damaged(path: &Path, offset: u64, flaw: impl AsRef<str>) -> DiskError {
+    let flaw = format!("{}; the file is damaged, start anew with --restart", flaw.as_ref());
+    DiskError::Damaged { path: path.to_owned(), offset, flaw }
+}
+
+impl RunMeta {
+    /// The footer of a run with these shards (and the footer's own place as the last), and what it tells.
+    fn footer(index: &[Shard], net: Vec<NetSize>, spends: u64) -> (Vec<u8>, Self) {
+        let mut footer = Vec::with_capacity(FOOTER_LEN);
+        for (shard, net) in index.iter().zip(&net) {
+            footer.extend(shard.offset.to_le_bytes());
+            footer.extend(shard.entries.to_le_bytes());
+            footer.extend(shard.checksum.to_le_bytes());
+            for number in [net.coins, net.key_bytes, net.value_bytes] {
+                footer.extend(number.to_le_bytes());
+            }
+        }
+        let (end, checksum) = index.last().map_or((0, 0), |end| (end.offset, end.checksum));
+        let entries = index.iter().map(|shard| shard.entries).sum();
+        let bytes = end + FOOTER_LEN as u64;
+        for number in [entries, spends, bytes] {
+            footer.extend(number.to_le_bytes());
+        }
+        footer.extend(checksum.to_le_bytes());
+        let checksum = crc32c::crc32c(&footer);
+        footer.extend(checksum.to_le_bytes());
+        footer.extend(MAGIC);
+        (footer, Self { entries, spends, bytes, checksum, net })
+    }
+
+    /// Reads a footer, given the header of the same file and the file's length.
+    fn read_footer(footer: &[u8], header: &[u8], len: u64) -> Result<(Self, Vec<Shard>), &'static str> {
+        const SHORT: &str = "its footer is too short";
+        let (rest, magic) = footer.split_last_chunk().ok_or(SHORT)?;
+        if *magic != MAGIC {
+            return Err("it does not end as a run: it is truncated, or bytes were added");
+        }
+        let (sealed, checksum) = rest.split_last_chunk().ok_or(SHORT)?;
+        let checksum = u32::from_le_bytes(*checksum);
+        if crc32c::crc32c(sealed) != checksum {
+            return Err("checksum of the footer differs");
+        }
+        let mut reader = Reader::new(sealed);
+        let (mut index, mut net) = (Vec::with_capacity(SHARDS + 1), Vec::with_capacity(SHARDS));
+        for _ in 0..SHARDS {
+            let (shard, size) = read_shard(&mut reader).map_err(|_| SHORT)?;
+            index.push(shard);
+            net.push(size);
+        }
+        let mut number = || reader.u64().map_err(|_| SHORT);
+        let (entries, spends, bytes) = (number()?, number()?, number()?);
+        let end = reader.u32().map_err(|_| SHORT)?;
+        if bytes != len {
+            return Err("it has another length than when it was written");
+        }
+        index.push(Shard { offset: len - FOOTER_LEN as u64, entries: 0, checksum: end });
+        let meta = Self { entries, spends, bytes, checksum, net };
+        if meta.fits(&index, crc32c::crc32c(header)) {
+            Ok((meta, index))
+        } else {
+            Err("its footer cannot be")
+        }
+    }
+
+    /// Whether shards follow each other, each entry has room and the totals are those of the shards.
+    fn fits(&self, index: &[Shard], header_checksum: u32) -> bool {
+        let first = Shard { offset: HEADER_LEN as u64, checksum: header_checksum, entries: 0 };
+        let (mut entries, mut coins) = (0, 0);
+        for ((shard, next), net) in index.iter().zip(index.iter().skip(1)).zip(&self.net) {
+            let Some(len) = next.offset.checked_sub(shard.offset) else { return false };
+            let none = len == 0 && shard.entries == 0 && next.checksum == shard.checksum;
+            let some = shard.entries > 0 && shard.entries <= len / entry::MIN_LEN;
+            if !(none || some) || net.coins.unsigned_abs() > shard.entries {
+                return false;
+            }
+            entries += shard.entries;
+            coins += net.coins;
+        }
+        index.first().is_some_and(|shard| Shard { entries: 0, ..*shard } == first)
+            && self.entries == entries
+            && self.spends <= entries
+            && i128::from(coins) == i128::from(entries) - 2 * i128::from(self.spends)
+    }
+}
+
+fn read_shard(reader: &mut Reader<'_>) -> Result<(Shard, NetSize), WireError> {
+    let shard = Shard { offset: reader.u64()?, entries: reader.u64()?, checksum: reader.u32()? };
+    let mut net = || reader.u64().map(u64::cast_signed);
+    Ok((shard, NetSize { coins: net()?, key_bytes: net()?, value_bytes: net()? }))
+}

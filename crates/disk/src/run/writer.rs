@@ -1,0 +1,194 @@
+//! Writes a run.
+
+use super::entry::{Last, is_out};
+use super::{
+    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, NetSize, RunEntry, RunMeta, SHARDS,
+    Shard, VERSION,
+};
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _, WriteFile};
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use wire::Network;
+use wire::coin::chainstate_key_order;
+
+/// Writes a run from its first entry to its last.
+pub struct RunWriter {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    /// What is not written yet: closed blocks, then the open one, its header left blank.
+    buffer: Vec<u8>,
+    /// Closed blocks of that many bytes are written.
+    limit: usize,
+    block_len: usize,
+    /// Bytes of the file before the buffer.
+    written: u64,
+    /// Where in the buffer the open block's header is.
+    block: usize,
+    block_entries: u32,
+    /// Over all closed blocks.
+    checksum: u32,
+    last: Last,
+    /// The shards that have begun.
+    index: Vec<Shard>,
+    net: Vec<NetSize>,
+    spends: u64,
+}
+
+impl RunWriter {
+    /// Makes the file, which must not exist yet. The writer takes `buffer_bytes` of memory and 100 KB, and
+    /// writes pieces of about `buffer_bytes`, of one block (64 KiB) at least.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn create(
+        disk: &dyn Disk,
+        path: &Path,
+        network: Network,
+        buffer_bytes: usize,
+    ) -> Result<Self, DiskError> {
+        Self::with_block_len(disk, path, network, buffer_bytes, BLOCK_LEN)
+    }
+
+    /// As [`RunWriter::create`], with blocks that end at `block_len`, which is at most [`BLOCK_LEN`].
+    pub(super) fn with_block_len(
+        disk: &dyn Disk,
+        path: &Path,
+        network: Network,
+        buffer_bytes: usize,
+        block_len: usize,
+    ) -> Result<Self, DiskError> {
+        let file = disk.create(path).during("create", path)?;
+        let mut buffer = Vec::with_capacity(buffer_bytes + BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN + HEADER_LEN);
+        buffer.extend(MAGIC);
+        buffer.extend(VERSION.to_le_bytes());
+        buffer.extend(network.magic());
+        let mut writer = Self {
+            file,
+            path: path.to_owned(),
+            limit: buffer_bytes,
+            block_len: block_len.min(BLOCK_LEN),
+            written: 0,
+            block: buffer.len(),
+            block_entries: 0,
+            checksum: crc32c::crc32c(&buffer),
+            buffer,
+            last: Last::default(),
+            index: Vec::with_capacity(SHARDS + 1),
+            net: Vec::with_capacity(SHARDS),
+            spends: 0,
+        };
+        writer.begin_shard();
+        Ok(writer)
+    }
+
+    /// Appends an entry. Its key may be that of the entry before it, which may be of either kind.
+    ///
+    /// # Errors
+    /// [`DiskError::Misuse`] if it comes before the entry before it, or its coin is no compressed output;
+    /// nothing is appended then. [`DiskError::File`] if the disk fails, which ends the run.
+    #[inline]
+    pub fn add(&mut self, entry: &RunEntry<'_>) -> Result<(), DiskError> {
+        if chainstate_key_order(&self.last.outpoint, &entry.outpoint) == Ordering::Greater {
+            return Err(self.misuse(format!("{} is not in order", entry.outpoint)));
+        }
+        if !is_out(entry.coin.out) {
+            return Err(self.misuse(format!("the coin {} is malformed", entry.outpoint)));
+        }
+        let shard = usize::from(entry.outpoint.txid.0[0]);
+        while self.index.len() <= shard {
+            self.close_block()?;
+            self.begin_shard();
+        }
+        if self.block_entries == 0 {
+            self.block = self.buffer.len();
+            self.buffer.extend([0; BLOCK_HEADER_LEN]);
+        }
+        self.last.encode(entry, &mut self.buffer);
+        self.block_entries += 1;
+        self.count(entry);
+        if self.buffer.len() - self.block >= BLOCK_HEADER_LEN + self.block_len {
+            self.close_block()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest, and returns when all of it is on the medium; the file's name needs [`Disk::sync_dir`]
+    /// besides.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn finish(mut self) -> Result<RunMeta, DiskError> {
+        while self.index.len() <= SHARDS {
+            self.close_block()?;
+            self.begin_shard();
+        }
+        self.flush()?;
+        let (footer, meta) = RunMeta::footer(&self.index, self.net, self.spends);
+        self.file.write_all(&footer).during("write", &self.path)?;
+        self.file.sync().during("sync", &self.path)?;
+        Ok(meta)
+    }
+
+    fn misuse(&self, flaw: String) -> DiskError {
+        DiskError::Misuse { dir: self.path.clone(), flaw }
+    }
+
+    /// Begins the next shard, or the footer behind the last one; all blocks are closed.
+    fn begin_shard(&mut self) {
+        let offset = self.written + self.buffer.len() as u64;
+        let shard = self.index.len();
+        self.index.push(Shard { offset, entries: 0, checksum: self.checksum });
+        if shard < SHARDS {
+            self.last = Last::before(shard as u8);
+            self.net.push(NetSize::default());
+        }
+    }
+
+    fn count(&mut self, entry: &RunEntry<'_>) {
+        let sign = if entry.spend { -1 } else { 1 };
+        self.spends += u64::from(entry.spend);
+        if let (Some(shard), Some(net)) = (self.index.last_mut(), self.net.last_mut()) {
+            shard.entries += 1;
+            net.coins += sign;
+            net.key_bytes += sign * (33 + var_int_len(entry.outpoint.vout));
+            net.value_bytes += sign * (var_int_len(entry.coin.code) + entry.coin.out.len() as i64);
+        }
+    }
+
+    /// Fills in the open block's header, if there is one, and writes if there is enough.
+    fn close_block(&mut self) -> Result<(), DiskError> {
+        if self.block_entries == 0 {
+            return Ok(());
+        }
+        let open = self.buffer.get_mut(self.block..).unwrap_or_default();
+        let payload_len = (open.len() - BLOCK_HEADER_LEN) as u32;
+        if let Some((checksum, summed)) = open.split_first_chunk_mut::<4>() {
+            if let Some(([len, entries], _)) = summed.as_chunks_mut::<4>().0.split_first_chunk_mut() {
+                (*len, *entries) = (payload_len.to_le_bytes(), self.block_entries.to_le_bytes());
+            }
+            self.checksum = crc32c::crc32c_append(self.checksum, summed);
+            *checksum = self.checksum.to_le_bytes();
+        }
+        self.block_entries = 0;
+        if self.buffer.len() >= self.limit { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        self.file.write_all(&self.buffer).during("write", &self.path)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Bytes of VARINT(value). Each length starts where the shorter ones end: 2^7, 2^7 + 2^14, ...
+const fn var_int_len(value: u32) -> i64 {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4080 => 2,
+        0x4080..0x20_4080 => 3,
+        0x20_4080..0x1020_4080 => 4,
+        _ => 5,
+    }
+}
