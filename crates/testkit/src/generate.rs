@@ -209,17 +209,15 @@ fn finish<E>(
     let header =
         HeaderPlan { height: plan.height, prev: totals.hash, version: plan.version, time: plan.time };
     let block = assemble(header, &made.coinbase, &made.txs, false);
-    let inputs = plan.txs.iter().map(|tx| tx.inputs.len() as u64).sum::<u64>();
-    let outputs = plan.txs.iter().map(|tx| tx.outputs.len() as u64).sum::<u64>();
-    let spent = plan.txs.iter().flat_map(|tx| &tx.inputs);
-    totals.witness_inputs += spent.filter(|input| pool.has_witness(input.coin.script)).count() as u64;
+    let with_witness = plan.inputs.iter().filter(|input| pool.has_witness(input.coin.script));
+    totals.witness_inputs += with_witness.count() as u64;
     totals.height = plan.height;
     totals.hash = block.hash;
     totals.blocks += 1;
     totals.txs += u64::from(block.txs);
-    totals.inputs += inputs;
+    totals.inputs += plan.inputs.len() as u64;
     // The coinbase may have outputs that are not planned: commitment and padding.
-    totals.outputs += outputs + output_count(&made.coinbase);
+    totals.outputs += plan.outputs.len() as u64 + output_count(&made.coinbase);
     totals.bytes += block.bytes.len() as u64;
     sink(block)?;
     if let Some(coinbase) = &made.stale_coinbase {

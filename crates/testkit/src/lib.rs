@@ -17,6 +17,7 @@ pub mod keys;
 pub mod make;
 pub mod model;
 pub mod mutation;
+pub mod placeholder;
 pub mod plan;
 pub mod purse;
 pub mod rng;

@@ -2,7 +2,7 @@
 //! threads.
 
 use crate::{
-    plan::{BlockPlan, OutputPlan, TxPlan},
+    plan::{BlockPlan, InputPlan, OutputPlan, TxPlan},
     scripts::{Prevout, ScriptPool},
 };
 use bitcoin::{
@@ -115,13 +115,14 @@ impl<'a> Maker<'a> {
         order.sort_by_key(|at| plan.txs[*at].depth);
         for wave in order.chunk_by(|a, b| plan.txs[*a].depth == plan.txs[*b].depth) {
             let make = |chunk: &[usize]| {
-                let mut txs: Vec<MadeTx> = chunk.iter().map(|at| self.make_tx(&plan.txs[*at])).collect();
+                let mut txs: Vec<MadeTx> =
+                    chunk.iter().map(|at| self.make_tx(plan, &plan.txs[*at])).collect();
                 hash_all(&mut txs);
                 txs
             };
             let done: Vec<Vec<MadeTx>> = wave.par_chunks(CHUNK).map(make).collect();
             for (at, tx) in wave.iter().zip(done.into_iter().flatten()) {
-                self.publish(&plan.txs[*at].outputs, tx.txid);
+                self.publish(&plan.outputs[plan.txs[*at].outputs.clone()], tx.txid);
                 made[*at] = tx;
             }
         }
@@ -139,34 +140,89 @@ impl<'a> Maker<'a> {
         }
     }
 
-    fn make_tx(&self, plan: &TxPlan) -> MadeTx {
+    fn make_tx(&self, block: &BlockPlan, plan: &TxPlan) -> MadeTx {
+        let inputs = &block.inputs[plan.inputs.clone()];
+        let outputs = &block.outputs[plan.outputs.clone()];
+        let undo = self.undo(inputs);
+        if self.pool.signs() {
+            return MadeTx::serialised(&self.signed(plan, inputs, outputs), undo);
+        }
+        let mut bytes = Vec::with_capacity(inputs.len() * 150 + outputs.len() * 43 + 16);
+        let stripped_size = self.write_unsigned(plan, inputs, outputs, &mut bytes);
+        MadeTx { bytes, stripped_size, undo, ..MadeTx::default() }
+    }
+
+    /// Serialises a transaction with placeholders; returns how many bytes are not witness.
+    fn write_unsigned(
+        &self,
+        plan: &TxPlan,
+        inputs: &[InputPlan],
+        outputs: &[OutputPlan],
+        to: &mut Vec<u8>,
+    ) -> usize {
+        let start = to.len();
+        let has_witness = inputs.iter().any(|input| self.pool.has_witness(input.coin.script));
+        to.extend_from_slice(&plan.version.to_le_bytes());
+        if has_witness {
+            to.extend_from_slice(&[0, 1]);
+        }
+        write_compact_size(to, inputs.len() as u64);
+        for (at, input) in inputs.iter().enumerate() {
+            let coin = &input.coin;
+            to.extend_from_slice(&self.txids[coin.slot as usize]);
+            to.extend_from_slice(&coin.vout.to_le_bytes());
+            self.pool.write_unsigned_script_sig(at, &prevout(input), to);
+            to.extend_from_slice(&input.sequence.to_le_bytes());
+        }
+        write_compact_size(to, outputs.len() as u64);
+        for output in outputs {
+            to.extend_from_slice(&output.amount.to_le_bytes());
+            self.pool.write_script(output.script, to);
+        }
+        let witness = to.len();
+        if has_witness {
+            for (at, input) in inputs.iter().enumerate() {
+                self.pool.write_unsigned_witness(at, &prevout(input), to);
+            }
+        }
+        let witness_len = if has_witness { to.len() - witness + 2 } else { 0 };
+        to.extend_from_slice(&plan.lock_time.to_le_bytes());
+        to.len() - start - witness_len
+    }
+
+    fn signed(&self, plan: &TxPlan, inputs: &[InputPlan], outputs: &[OutputPlan]) -> Transaction {
+        let unsigned = |input: &InputPlan| TxIn {
+            previous_output: OutPoint::new(
+                Txid::from_byte_array(self.txid(input.coin.slot)),
+                input.coin.vout,
+            ),
+            script_sig: ScriptBuf::new(),
+            sequence: Sequence(input.sequence),
+            witness: Witness::new(),
+        };
         let mut tx = Transaction {
             version: Version(plan.version),
             lock_time: LockTime::from_consensus(plan.lock_time),
-            input: Vec::with_capacity(plan.inputs.len()),
-            output: plan.outputs.iter().map(|output| self.output(output)).collect(),
+            input: inputs.iter().map(unsigned).collect(),
+            output: outputs.iter().map(|output| self.output(output)).collect(),
         };
-        let mut undo = Vec::with_capacity(plan.inputs.len() * 28 + 1);
-        write_compact_size(&mut undo, plan.inputs.len() as u64);
-        let mut prevouts = Vec::with_capacity(plan.inputs.len());
-        let mut out = Vec::new();
-        for input in &plan.inputs {
-            let coin = &input.coin;
-            let txid = Txid::from_byte_array(self.txid(coin.slot));
-            tx.input.push(TxIn {
-                previous_output: OutPoint::new(txid, coin.vout),
-                script_sig: ScriptBuf::new(),
-                sequence: Sequence(input.sequence),
-                witness: Witness::new(),
-            });
+        let prevouts: Vec<Prevout> = inputs.iter().map(prevout).collect();
+        self.pool.satisfy(&mut tx, &prevouts);
+        tx
+    }
+
+    /// Undo data of a transaction.
+    fn undo(&self, inputs: &[InputPlan]) -> Vec<u8> {
+        let mut undo = Vec::with_capacity(inputs.len() * 32 + 3);
+        write_compact_size(&mut undo, inputs.len() as u64);
+        let mut out = Vec::with_capacity(64);
+        for InputPlan { coin, .. } in inputs {
             out.clear();
             write_var_int(&mut out, compress_amount(coin.amount));
             self.pool.write_compressed(coin.script, &mut out);
             Coin { code: coin.code, out: &out }.write_undo(&mut undo);
-            prevouts.push(Prevout { amount: coin.amount, script: coin.script });
         }
-        self.pool.satisfy(&mut tx, &prevouts);
-        MadeTx::serialised(&tx, undo)
+        undo
     }
 
     /// The output itself.
@@ -174,4 +230,8 @@ impl<'a> Maker<'a> {
     pub fn output(&self, plan: &OutputPlan) -> TxOut {
         TxOut { value: Amount::from_sat(plan.amount), script_pubkey: self.pool.script(plan.script) }
     }
+}
+
+fn prevout(input: &InputPlan) -> Prevout {
+    Prevout { amount: input.coin.amount, script: input.coin.script }
 }

@@ -9,7 +9,7 @@ use crate::{
     rng::Rng,
     scripts::{KEYS, Kind, ScriptPool, ScriptRef},
 };
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 /// A coinbase can be spent this many blocks later (Core `COINBASE_MATURITY`).
 pub const COINBASE_MATURITY: u32 = 100;
@@ -87,10 +87,10 @@ pub struct TxPlan {
     pub version: i32,
     /// Lock time.
     pub lock_time: u32,
-    /// Inputs; empty for a coinbase.
-    pub inputs: Vec<InputPlan>,
-    /// Outputs.
-    pub outputs: Vec<OutputPlan>,
+    /// Which of the block's inputs are its own.
+    pub inputs: Range<usize>,
+    /// Which of the block's outputs are its own.
+    pub outputs: Range<usize>,
     /// How many transactions of the same block must be made before it.
     pub depth: u16,
 }
@@ -114,6 +114,10 @@ pub struct BlockPlan {
     pub fill: bool,
     /// All but the coinbase, in block order.
     pub txs: Vec<TxPlan>,
+    /// The inputs of all of them: no transaction has vectors of its own.
+    pub inputs: Vec<InputPlan>,
+    /// The outputs of all of them.
+    pub outputs: Vec<OutputPlan>,
     /// Whether it belongs to the empty tail.
     pub is_tail: bool,
     /// Length of a stale branch that competes from this height on; 0 for none.
@@ -151,6 +155,20 @@ struct Usage {
     fresh: Vec<(PlannedCoin, u16)>,
     /// Slots of coins this block spent: reused from the next block on.
     freed: Vec<u32>,
+}
+
+/// What an input, an output or a transaction uses up.
+#[derive(Clone, Copy)]
+struct Cost {
+    weight: u64,
+    sigops: u64,
+}
+
+impl Cost {
+    const fn add(&mut self, other: Self) {
+        self.weight += other.weight;
+        self.sigops += other.sigops;
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -283,43 +301,45 @@ impl<'a> Planner<'a> {
         let grow = (self.purse.len() as u64) < self.wanted_coins();
         let is_wide = plan.height == self.spec.wide_tx && plan.txs.is_empty();
         let (inputs, outputs) = if is_wide { (20, WIDE_OUTPUTS) } else { self.shape(grow) };
+        let (first_input, first_output) = (plan.inputs.len(), plan.outputs.len());
         let mut tx = TxPlan { version: self.version(), ..TxPlan::default() };
-        let mut weight = TX_WEIGHT;
-        let mut sigops = 0;
-        while (tx.inputs.len() as u64) < inputs {
+        let mut cost = Cost { weight: TX_WEIGHT, sigops: 0 };
+        let mut total = 0;
+        for count in 0..inputs {
             let Some((coin, depth)) = self.take_coin(usage, plan.height) else { break };
-            let (input_weight, input_sigops) = self.input_cost(coin.script);
-            weight += input_weight;
-            weight += if tx.inputs.len() == 0xfc { 8 } else { 0 };
-            sigops += input_sigops;
+            cost.add(self.input_cost(coin.script));
+            cost.weight += if count == 0xfc { 8 } else { 0 };
             tx.depth = tx.depth.max(depth);
-            tx.inputs.push(InputPlan { coin, sequence: 0 });
+            total += coin.amount;
+            plan.inputs.push(InputPlan { coin, sequence: 0 });
         }
-        let total: u64 = tx.inputs.iter().map(|input| input.coin.amount).sum();
         // A coin of less than a few hundred satoshis is not worth its fee: keep amounts above that.
         let outputs = if is_wide { outputs } else { outputs.min(total / 1_500).max(1) };
-        self.plan_outputs(&mut tx, outputs);
-        weight += if tx.outputs.len() > 0xfc { 8 } else { 0 };
-        for output in &tx.outputs {
-            let (output_weight, output_sigops) = self.output_cost(output.script);
-            weight += output_weight;
-            sigops += output_sigops;
+        self.plan_outputs(&mut plan.outputs, outputs);
+        cost.weight += if outputs > 0xfc { 8 } else { 0 };
+        for output in &plan.outputs[first_output..] {
+            cost.add(self.output_cost(output.script));
         }
-        if usage.weight + weight > target || usage.sigops + sigops > SIGOP_BUDGET || tx.inputs.is_empty() {
-            for input in tx.inputs {
+        let no_inputs = plan.inputs.len() == first_input;
+        if usage.weight + cost.weight > target || usage.sigops + cost.sigops > SIGOP_BUDGET || no_inputs {
+            for input in plan.inputs.drain(first_input..) {
                 self.purse_or_fresh(usage, input.coin, plan.height);
             }
+            plan.outputs.truncate(first_output);
             return false;
         }
         let rate = self.rng.heavy(60, 60);
-        let fee = (weight * rate / 4).min(total / 100);
-        self.split(&mut tx, total - fee);
-        self.plan_locks(&mut tx, plan.height, mtp);
-        self.keep_outputs(&mut tx, plan.height, usage);
-        usage.freed.extend(tx.inputs.iter().map(|input| input.coin.slot));
-        usage.weight += weight;
-        usage.sigops += sigops;
+        let fee = (cost.weight * rate / 4).min(total / 100);
+        let (inputs, outputs) = (&mut plan.inputs[first_input..], &mut plan.outputs[first_output..]);
+        self.split(outputs, total - fee);
+        tx.lock_time = self.plan_locks(inputs, plan.height, mtp);
+        self.keep_outputs(outputs, tx.depth, plan.height, usage);
+        usage.freed.extend(inputs.iter().map(|input| input.coin.slot));
+        usage.weight += cost.weight;
+        usage.sigops += cost.sigops;
         usage.fees += fee;
+        tx.inputs = first_input..plan.inputs.len();
+        tx.outputs = first_output..plan.outputs.len();
         plan.txs.push(tx);
         true
     }
@@ -376,25 +396,26 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn input_cost(&self, script: ScriptRef) -> (u64, u64) {
+    fn input_cost(&self, script: ScriptRef) -> Cost {
         match script {
             ScriptRef::Pool(number) => {
                 let entry = self.pool.entry(number);
-                (entry.input_weight, entry.input_sigops)
+                Cost { weight: entry.input_weight, sigops: entry.input_sigops }
             }
-            _ => (41 * 4 + 1, 0),
+            _ => Cost { weight: 41 * 4 + 1, sigops: 0 },
         }
     }
 
-    fn output_cost(&self, script: ScriptRef) -> (u64, u64) {
-        match script {
+    fn output_cost(&self, script: ScriptRef) -> Cost {
+        let (weight, sigops) = match script {
             ScriptRef::Pool(number) => {
                 let entry = self.pool.entry(number);
                 (4 * (9 + entry.script.len() as u64), entry.output_sigops)
             }
             ScriptRef::Bulky { len, .. } => (4 * (12 + u64::from(len)), 0),
             ScriptRef::Data { len, .. } => (4 * (14 + u64::from(len)), 0),
-        }
+        };
+        Cost { weight, sigops }
     }
 
     fn output_script(&mut self) -> ScriptRef {
@@ -422,19 +443,19 @@ impl<'a> Planner<'a> {
         ScriptRef::new(Kind::P2wpkh, key)
     }
 
-    fn plan_outputs(&mut self, tx: &mut TxPlan, count: u64) {
+    fn plan_outputs(&mut self, outputs: &mut Vec<OutputPlan>, count: u64) {
         for left in (0..count).rev() {
             // The last one takes the change, which data would burn.
             let script = if left == 0 { self.pool_script() } else { self.output_script() };
-            tx.outputs.push(OutputPlan { amount: 0, script, slot: None });
+            outputs.push(OutputPlan { amount: 0, script, slot: None });
         }
     }
 
     /// Shares `total` among the outputs: unevenly, with round amounts among them.
-    fn split(&mut self, tx: &mut TxPlan, total: u64) {
+    fn split(&mut self, outputs: &mut [OutputPlan], total: u64) {
         let mut left = total;
-        let mut count = tx.outputs.len() as u64;
-        for output in &mut tx.outputs {
+        let mut count = outputs.len() as u64;
+        for output in outputs {
             let is_data = matches!(output.script, ScriptRef::Data { .. });
             let mut amount = match count {
                 1 => left,
@@ -452,8 +473,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Lock time and sequences, satisfied in this block; a good part of them would not be one block earlier.
-    fn plan_locks(&mut self, tx: &mut TxPlan, height: u32, mtp: u32) {
-        tx.lock_time = match self.rng.below(100) {
+    fn plan_locks(&mut self, inputs: &mut [InputPlan], height: u32, mtp: u32) -> u32 {
+        let lock_time = match self.rng.below(100) {
             0..5 => height - 1,
             5..15 => height - 1 - self.rng.below(u64::from(height).min(10)) as u32,
             15..17 => mtp - 1,
@@ -462,15 +483,16 @@ impl<'a> Planner<'a> {
         };
         let common =
             [0xffff_fffd, 0xffff_fffd, 0xffff_fffd, 0xffff_ffff, 0xffff_fffe][self.rng.below(5) as usize];
-        for at in 0..tx.inputs.len() {
-            tx.inputs[at].sequence = match self.rng.below(200) {
-                0..6 => self.relative_height(height - tx.inputs[at].coin.height()),
-                6..8 => self.relative_time(tx.inputs[at].coin.height(), mtp),
+        for input in inputs {
+            input.sequence = match self.rng.below(200) {
+                0..6 => self.relative_height(height - input.coin.height()),
+                6..8 => self.relative_time(input.coin.height(), mtp),
                 // Bit 31 turns the relative lock off, whatever the rest says.
                 8 => 1 << 31 | self.rng.below(1 << 31) as u32,
                 _ => common,
             };
         }
+        lock_time
     }
 
     fn relative_height(&mut self, age: u32) -> u32 {
@@ -484,11 +506,11 @@ impl<'a> Planner<'a> {
         1 << 22 | if self.rng.chance(1, 2) { most } else { self.rng.below(u64::from(most) + 1) as u32 }
     }
 
-    fn keep_outputs(&mut self, tx: &mut TxPlan, height: u32, usage: &mut Usage) {
-        self.outputs += tx.outputs.len() as u64;
-        for (vout, output) in tx.outputs.iter_mut().enumerate() {
+    fn keep_outputs(&mut self, outputs: &mut [OutputPlan], depth: u16, height: u32, usage: &mut Usage) {
+        self.outputs += outputs.len() as u64;
+        for (vout, output) in outputs.iter_mut().enumerate() {
             if let Some(coin) = self.new_coin(output, vout, height << 1) {
-                usage.fresh.push((coin, tx.depth));
+                usage.fresh.push((coin, depth));
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::{
     keys::{Key, Signer, random_key},
+    placeholder::{ECDSA_LEN, SCHNORR_LEN, Template, noise},
     rng::Rng,
 };
 use bitcoin::{
@@ -22,12 +23,10 @@ use bitcoin::{
     taproot::{LeafVersion, TapLeafHash, TaprootBuilder},
 };
 use std::collections::HashMap;
-use wire::{Sats, coin::compress_output};
+use wire::{Sats, coin::compress_output, read::write_compact_size};
 
 /// How many keys a pool has.
 pub const KEYS: u16 = 64;
-/// Bytes of a placeholder ECDSA signature: the usual length of a true one with its hash type.
-const ECDSA_LEN: usize = 71;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -101,9 +100,12 @@ impl ScriptRef {
     }
 }
 
+/// A part of what satisfies a script.
 #[derive(Clone, Debug)]
-enum Item {
+pub enum Item {
+    /// The same in each input.
     Bytes(Vec<u8>),
+    /// By this key.
     Signature(Key),
 }
 
@@ -127,6 +129,8 @@ pub struct PoolScript {
     scheme: Scheme,
     script_sig: Vec<Item>,
     witness: Vec<Item>,
+    unsigned_script_sig: Template,
+    unsigned_witness: Template,
     /// Weight of an input that spends it, marker and flag not counted; at least that of a real one.
     pub input_weight: u64,
     /// Signature operation cost of an input that spends it.
@@ -137,10 +141,13 @@ pub struct PoolScript {
 
 impl PoolScript {
     fn new(script: ScriptBuf, scheme: Scheme, script_sig: Vec<Item>, witness: Vec<Item>) -> Self {
-        let len = |item: &Item| match (item, &scheme) {
-            (Item::Bytes(bytes), _) => bytes.len() as u64,
-            (_, Scheme::TaprootKey | Scheme::TaprootLeaf(_)) => 64,
-            _ => ECDSA_LEN as u64,
+        let signature_len = match scheme {
+            Scheme::TaprootKey | Scheme::TaprootLeaf(_) => SCHNORR_LEN,
+            _ => ECDSA_LEN,
+        };
+        let len = |item: &Item| match item {
+            Item::Bytes(bytes) => bytes.len() as u64,
+            Item::Signature(_) => signature_len as u64,
         };
         // The opcode that pushes so many bytes is as long as a CompactSize but for lengths from 76 on.
         let push = |item: &Item| len(item) + 1 + u64::from(len(item) > 75) + u64::from(len(item) > 255);
@@ -152,6 +159,8 @@ impl PoolScript {
             input_weight: (40 + sig_len + sig_bytes) * 4 + witness_bytes + 1,
             input_sigops: 0,
             output_sigops: 4 * script.count_sigops_legacy() as u64,
+            unsigned_script_sig: Template::script_sig(&script_sig, signature_len),
+            unsigned_witness: Template::witness(&witness, signature_len),
             script,
             scheme,
             script_sig,
@@ -188,8 +197,15 @@ pub struct Prevout {
     pub script: ScriptRef,
 }
 
+impl Prevout {
+    /// What the placeholders of an input are filled with.
+    const fn salt(&self, input: usize) -> u16 {
+        self.amount as u16 ^ input as u16
+    }
+}
+
 impl ScriptPool {
-    /// Computes the pool. Unsigned pools put placeholder bytes where signatures belong.
+    /// Computes the pool; what it signs nothing with, it only writes placeholders with.
     #[must_use]
     pub fn new(seed: u64, signed: bool) -> Self {
         let mut rng = Rng::new(seed, "keys");
@@ -244,10 +260,46 @@ impl ScriptPool {
         }
     }
 
+    /// Appends the script itself, its length first.
+    pub fn write_script(&self, script: ScriptRef, out: &mut Vec<u8>) {
+        let owned;
+        let bytes = match script {
+            ScriptRef::Pool(number) => self.entry(number).script.as_bytes(),
+            other => {
+                owned = self.script(other);
+                owned.as_bytes()
+            }
+        };
+        write_compact_size(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+
+    /// Whether inputs get valid signatures.
+    #[must_use]
+    pub const fn signs(&self) -> bool {
+        self.signer.is_some()
+    }
+
+    /// Appends the signature script, its length first, of an input that spends `prevout` and is not signed.
+    pub fn write_unsigned_script_sig(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
+        match prevout.script {
+            ScriptRef::Pool(number) => self.entry(number).unsigned_script_sig.write(prevout.salt(input), out),
+            _ => out.push(0),
+        }
+    }
+
+    /// Appends the witness of such an input.
+    pub fn write_unsigned_witness(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
+        match prevout.script {
+            ScriptRef::Pool(number) => self.entry(number).unsigned_witness.write(prevout.salt(input), out),
+            _ => out.push(0),
+        }
+    }
+
     /// Signs all inputs of `tx`, which spend `prevouts` in this order.
     ///
     /// # Panics
-    /// If there are fewer prevouts than inputs.
+    /// If there are fewer prevouts than inputs, or the pool does not sign.
     pub fn satisfy(&self, tx: &mut Transaction, prevouts: &[Prevout]) {
         let mut satisfied: Vec<(ScriptBuf, Witness)> = Vec::with_capacity(prevouts.len());
         {
@@ -297,11 +349,7 @@ impl<'a> Digests<'a> {
 
     fn signature(&mut self, input: usize, amount: u64, scheme: &Scheme, key: &Key) -> Vec<u8> {
         let taproot = matches!(scheme, Scheme::TaprootKey | Scheme::TaprootLeaf(_));
-        let Some(signer) = &self.pool.signer else {
-            let mut bytes = noise(amount as u16 ^ input as u16, if taproot { 64 } else { ECDSA_LEN });
-            bytes[0] = 0x30;
-            return bytes;
-        };
+        let signer = self.pool.signer.as_ref().expect("only pools that sign are asked to");
         if taproot && self.outputs.is_empty() {
             self.outputs = self
                 .prevouts
@@ -453,17 +501,6 @@ fn p2tr_script(keys: &[Key]) -> PoolScript {
     let witness =
         vec![Item::Signature(keys[1]), Item::Bytes(spent.to_bytes()), Item::Bytes(control.serialize())];
     PoolScript::new(script, Scheme::TaprootLeaf(hash), vec![], witness)
-}
-
-/// Cheap bytes that differ by `salt`.
-fn noise(salt: u16, len: usize) -> Vec<u8> {
-    let mut state = u32::from(salt) | 0x1_0000;
-    (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
-            (state >> 24) as u8
-        })
-        .collect()
 }
 
 fn bulky(len: usize, salt: u16) -> ScriptBuf {
