@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 mod cell;
 mod coinbase;
 mod delta;

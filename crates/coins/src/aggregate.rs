@@ -1,0 +1,455 @@
+//! One number that is zero if and only if as much was subtracted as was added: SwiftSync's proof that each
+//! coin that hints call spent was made once and spent once, without holding a single coin.
+//!
+//! Each element (an outpoint, or an outpoint with its coin) becomes a number that nobody can foresee, as it
+//! depends on a secret key drawn after hints and chain were fixed; numbers are added when a coin is made and
+//! subtracted when it is spent, in any order, by any thread ([`Sum`]). Additions are modulo 2^256 or 2^128,
+//! never XOR, under which an element added twice would vanish. MuHash needs no key: there the numbers are
+//! multiplied and divided modulo a prime of 3072 bits. ADR 6 says why this is sound and what each kind costs.
+//!
+//! A sum that is not zero says that something is wrong, not where: ask the [`crate::join`].
+//!
+//! ```
+//! use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
+//! use wire::{OutPoint, Txid};
+//!
+//! let aggregate = Aggregate::new(AggregateKind::Sha256, AggregateKey::new([7; 32])); // a real key is random
+//! let coin = OutPoint { txid: Txid([1; 32]), vout: 0 };
+//! let (mut made, mut spent) = (aggregate.sum(), aggregate.sum());
+//! spent.subtract(&coin, None);
+//! made.add(&coin, None);
+//! made.merge(spent);
+//! assert!(made.is_zero());
+//! ```
+
+use digest::{
+    kernel::Kernel,
+    muhash::MuHash3072,
+    sha256::keyed::{block_count, midstate, one_block, push_blocks, sum_with},
+    siphash::siphash24_128,
+};
+use std::{fmt, str::FromStr, sync::Arc};
+use wire::{Coin, OutPoint};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
+
+/// Bytes of an outpoint: txid, then `vout` little-endian.
+const OUTPOINT_LEN: usize = 36;
+/// Bytes before a coin's output in the element of a whole coin: outpoint, then the code, little-endian.
+const HEAD_LEN: usize = OUTPOINT_LEN + 4;
+/// How many messages of one length wait until they are hashed together: a few times the lanes there are, and
+/// 4 KiB of outpoints.
+const STAGED: usize = 64;
+/// Messages of more blocks are too few to wait for each other: they are hashed at once. 4 blocks hold a bare
+/// 2-of-3 multisignature with long keys.
+const STAGED_BLOCKS_MAX: usize = 4;
+/// What follows the key in the first block that is hashed: no other use of the key can give the same state.
+const TAG: &[u8; 32] = b"Peregrine UTXO aggregate SHA-256";
+
+/// How elements become numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum AggregateKind {
+    /// SHA-256 under the key, added modulo 2^256.
+    #[default]
+    Sha256,
+    /// SipHash-2-4-128 under the first half of the key, added modulo 2^128.
+    SipHash128,
+    /// MuHash3072, which takes no key: multiplied modulo a prime. By far the slowest.
+    MuHash3072,
+}
+
+impl AggregateKind {
+    /// All kinds, the default first.
+    pub const ALL: [Self; 3] = [Self::Sha256, Self::SipHash128, Self::MuHash3072];
+
+    /// The name that options and reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::SipHash128 => "siphash128",
+            Self::MuHash3072 => "muhash",
+        }
+    }
+
+    /// Length of [`Sum::to_bytes`].
+    #[must_use]
+    pub const fn sum_len(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::SipHash128 => 16,
+            Self::MuHash3072 => MuHash3072::BYTES,
+        }
+    }
+}
+
+impl fmt::Display for AggregateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for AggregateKind {
+    type Err = AggregateError;
+
+    fn from_str(name: &str) -> Result<Self, AggregateError> {
+        let named = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        named.ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
+    }
+}
+
+/// Why there is no such aggregate, or sum.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AggregateError {
+    /// No kind has that name.
+    #[error("unknown aggregate `{0}`; use sha256, siphash128 or muhash")]
+    UnknownKind(String),
+    /// A kept sum has the wrong length.
+    #[error("a kept {kind} sum has {len} bytes, not {}; start anew", kind.sum_len())]
+    Length {
+        /// What it should be a sum of.
+        kind: AggregateKind,
+        /// How many bytes there are.
+        len: usize,
+    },
+    /// A kept sum stands for no set at all.
+    #[error("a kept {0} sum is of no set; start anew")]
+    NoSet(AggregateKind),
+}
+
+/// The secret: 32 bytes from the system's random source, drawn after hints and chain are fixed.
+///
+/// Whoever knows it can make hints that hide a double spend. It is not printed, is overwritten when dropped,
+/// and belongs on disk only where nobody else can read it.
+#[derive(Clone, ZeroizeOnDrop)]
+pub struct AggregateKey([u8; 32]);
+
+impl AggregateKey {
+    /// Takes the key.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key itself, to be kept for a resumed run, and nothing else.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The two words of SipHash's key.
+    fn words(&self) -> (u64, u64) {
+        let word =
+            |at: usize| self.0[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        (word(0), word(8))
+    }
+
+    /// The state of SHA-256 after the key.
+    fn midstate(&self) -> Zeroizing<[u32; 8]> {
+        let mut block = Zeroizing::new([0; 64]);
+        block[..32].copy_from_slice(&self.0);
+        block[32..].copy_from_slice(TAG);
+        Zeroizing::new(midstate(&block))
+    }
+}
+
+impl fmt::Debug for AggregateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AggregateKey(secret)")
+    }
+}
+
+/// What all sums of a run have in common. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Aggregate(Arc<Shared>);
+
+struct Shared {
+    kind: AggregateKind,
+    kernel: Kernel,
+    key: AggregateKey,
+    /// As secret as the key.
+    midstate: Zeroizing<[u32; 8]>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Aggregate {
+    /// Chooses kind and key. MuHash ignores the key.
+    #[must_use]
+    pub fn new(kind: AggregateKind, key: AggregateKey) -> Self {
+        Self::with_kernel(kind, key, Kernel::active())
+    }
+
+    /// The same, hashing by a chosen kernel; the sums do not depend on it.
+    #[must_use]
+    pub fn with_kernel(kind: AggregateKind, key: AggregateKey, kernel: Kernel) -> Self {
+        let midstate = key.midstate();
+        Self(Arc::new(Shared { kind, kernel, key, midstate }))
+    }
+
+    /// The kind it was made of.
+    #[must_use]
+    pub fn kind(&self) -> AggregateKind {
+        self.0.kind
+    }
+
+    /// The secret, which a resumed run needs.
+    #[must_use]
+    pub fn key(&self) -> &AggregateKey {
+        &self.0.key
+    }
+
+    /// A sum of nothing: one for each thread.
+    #[must_use]
+    pub fn sum(&self) -> Sum {
+        let state = match self.0.kind {
+            AggregateKind::Sha256 => State::Sha256(Box::default()),
+            AggregateKind::SipHash128 => State::SipHash128(0),
+            AggregateKind::MuHash3072 => State::MuHash3072(Box::default()),
+        };
+        Sum { shared: Arc::clone(&self.0), state }
+    }
+
+    /// A sum that [`Sum::to_bytes`] kept, under the same kind and key.
+    ///
+    /// # Errors
+    /// [`AggregateError`] if the bytes cannot be a sum of this kind. Bytes of another key or run cannot be
+    /// told: the caller seals what it keeps.
+    pub fn sum_from_bytes(&self, bytes: &[u8]) -> Result<Sum, AggregateError> {
+        let length = || AggregateError::Length { kind: self.0.kind, len: bytes.len() };
+        let mut sum = self.sum();
+        match &mut sum.state {
+            State::Sha256(sums) => {
+                let (limbs, rest) = bytes.as_chunks::<8>();
+                let limbs: &[[u8; 8]; 4] = limbs.try_into().map_err(|_| length())?;
+                if !rest.is_empty() {
+                    return Err(length());
+                }
+                sums.total = limbs.map(u64::from_le_bytes);
+            }
+            State::SipHash128(total) => {
+                *total = u128::from_le_bytes(bytes.try_into().map_err(|_| length())?);
+            }
+            State::MuHash3072(set) => {
+                let products = bytes.try_into().map_err(|_| length())?;
+                **set = MuHash3072::from_bytes(products).ok_or(AggregateError::NoSet(self.0.kind))?;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// A sum of elements, some added and some subtracted; elements wait in it until enough fill the lanes.
+///
+/// Elements: without a coin, txid 32 | vout 4; with one, txid 32 | vout 4 | code 4 | `out` ([`wire::coin`]);
+/// numbers little-endian. Both are injective, and no element of one form is one of the other: outputs have at
+/// least two bytes.
+#[derive(Debug)]
+pub struct Sum {
+    shared: Arc<Shared>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Sha256(Box<Sha256Sums>),
+    SipHash128(u128),
+    MuHash3072(Box<MuHash3072>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sign {
+    Plus,
+    Minus,
+}
+
+impl Sum {
+    /// Adds an outpoint, or an outpoint with its coin.
+    #[inline]
+    pub fn add(&mut self, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
+        self.apply(Sign::Plus, outpoint, coin);
+    }
+
+    /// Subtracts an outpoint, or an outpoint with its coin. It need not have been added yet.
+    #[inline]
+    pub fn subtract(&mut self, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
+        self.apply(Sign::Minus, outpoint, coin);
+    }
+
+    #[inline]
+    fn apply(&mut self, sign: Sign, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
+        match &mut self.state {
+            State::Sha256(sums) => sums.stage(&self.shared, sign, outpoint, coin),
+            State::SipHash128(total) => {
+                let (k0, k1) = self.shared.key.words();
+                let number = with_element(outpoint, coin, |element| siphash24_128(k0, k1, element));
+                *total = match sign {
+                    Sign::Plus => total.wrapping_add(number),
+                    Sign::Minus => total.wrapping_sub(number),
+                };
+            }
+            State::MuHash3072(set) => with_element(outpoint, coin, |element| match sign {
+                Sign::Plus => set.insert(element),
+                Sign::Minus => set.remove(element),
+            }),
+        }
+    }
+
+    /// Adds all that `other` holds.
+    ///
+    /// # Panics
+    /// If `other` is a sum of another [`Aggregate`]: its numbers are others.
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(Arc::ptr_eq(&self.shared, &other.shared), "sums of two aggregates cannot be merged");
+        other.flush();
+        match (&mut self.state, &other.state) {
+            (State::Sha256(sums), State::Sha256(others)) => add(&mut sums.total, &others.total),
+            (State::SipHash128(total), State::SipHash128(other)) => *total = total.wrapping_add(*other),
+            (State::MuHash3072(set), State::MuHash3072(other)) => set.combine(other),
+            _ => unreachable!("sums of one aggregate are of one kind"),
+        }
+    }
+
+    /// Whether as much was subtracted as was added, element by element: wrongly yes with a chance of 2^-256,
+    /// 2^-128, or for MuHash that of a discrete logarithm found.
+    #[must_use]
+    pub fn is_zero(&mut self) -> bool {
+        self.flush();
+        match &self.state {
+            State::Sha256(sums) => sums.total == [0; 4],
+            State::SipHash128(total) => *total == 0,
+            State::MuHash3072(set) => set.is_empty(),
+        }
+    }
+
+    /// The sum so far, [`AggregateKind::sum_len`] bytes, for [`Aggregate::sum_from_bytes`].
+    #[must_use]
+    pub fn to_bytes(&mut self) -> Vec<u8> {
+        self.flush();
+        match &self.state {
+            State::Sha256(sums) => sums.total.map(u64::to_le_bytes).as_flattened().to_vec(),
+            State::SipHash128(total) => total.to_le_bytes().to_vec(),
+            State::MuHash3072(set) => set.to_bytes().to_vec(),
+        }
+    }
+
+    /// Hashes what waits.
+    fn flush(&mut self) {
+        if let State::Sha256(sums) = &mut self.state {
+            sums.flush(&self.shared);
+        }
+    }
+}
+
+/// Messages of equal length wait side by side, so that each call of the kernel fills its lanes.
+#[derive(Debug, Default)]
+struct Sha256Sums {
+    total: [u64; 4],
+    plus: Staged,
+    minus: Staged,
+    /// The blocks of a message that does not wait.
+    long: Vec<[u8; 64]>,
+}
+
+/// By number of blocks, less one.
+type Staged = [Vec<[u8; 64]>; STAGED_BLOCKS_MAX];
+
+impl Sha256Sums {
+    #[inline]
+    fn stage(&mut self, shared: &Shared, sign: Sign, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
+        let staged = match sign {
+            Sign::Plus => &mut self.plus,
+            Sign::Minus => &mut self.minus,
+        };
+        let blocks = match coin {
+            None => {
+                staged[0].push(one_block(&outpoint_bytes(outpoint)));
+                1
+            }
+            Some(coin) => {
+                let blocks = block_count(HEAD_LEN + coin.out.len());
+                let waiting = staged.get_mut(blocks - 1).unwrap_or(&mut self.long);
+                push_blocks(waiting, &head_bytes(outpoint, coin), coin.out);
+                blocks
+            }
+        };
+        match staged.get_mut(blocks - 1) {
+            Some(waiting) if waiting.len() == STAGED * blocks => {
+                settle(&mut self.total, shared, sign, waiting, blocks);
+            }
+            Some(_) => {}
+            None => settle(&mut self.total, shared, sign, &mut self.long, blocks),
+        }
+    }
+
+    fn flush(&mut self, shared: &Shared) {
+        for (sign, staged) in [(Sign::Plus, &mut self.plus), (Sign::Minus, &mut self.minus)] {
+            for (blocks, waiting) in (1..).zip(staged) {
+                settle(&mut self.total, shared, sign, waiting, blocks);
+            }
+        }
+    }
+}
+
+/// Hashes messages of `blocks` blocks each.
+fn settle(total: &mut [u64; 4], shared: &Shared, sign: Sign, waiting: &mut Vec<[u8; 64]>, blocks: usize) {
+    let sum = sum_with(shared.kernel, &shared.midstate, waiting, blocks);
+    waiting.clear();
+    match sign {
+        Sign::Plus => add(total, &sum),
+        Sign::Minus => add(total, &negated(sum)),
+    }
+}
+
+/// Adds modulo 2^256.
+fn add(total: &mut [u64; 4], number: &[u64; 4]) {
+    let mut carry = false;
+    for (limb, number) in total.iter_mut().zip(number) {
+        let (sum, first) = limb.overflowing_add(*number);
+        let (sum, second) = sum.overflowing_add(carry.into());
+        (*limb, carry) = (sum, first | second);
+    }
+}
+
+/// Returns 2^256 - `number`, or 0.
+fn negated(number: [u64; 4]) -> [u64; 4] {
+    let mut negated = number.map(|limb| !limb);
+    add(&mut negated, &[1, 0, 0, 0]);
+    negated
+}
+
+#[inline]
+fn outpoint_bytes(outpoint: &OutPoint) -> [u8; OUTPOINT_LEN] {
+    let mut bytes = [0; OUTPOINT_LEN];
+    bytes[..32].copy_from_slice(&outpoint.txid.0);
+    bytes[32..].copy_from_slice(&outpoint.vout.to_le_bytes());
+    bytes
+}
+
+#[inline]
+fn head_bytes(outpoint: &OutPoint, coin: Coin<'_>) -> [u8; HEAD_LEN] {
+    let mut bytes = [0; HEAD_LEN];
+    bytes[..OUTPOINT_LEN].copy_from_slice(&outpoint_bytes(outpoint));
+    bytes[OUTPOINT_LEN..].copy_from_slice(&coin.code.to_le_bytes());
+    bytes
+}
+
+/// Puts an element together, on the stack where it fits.
+#[inline]
+fn with_element<T>(outpoint: &OutPoint, coin: Option<Coin<'_>>, use_it: impl FnOnce(&[u8]) -> T) -> T {
+    let Some(coin) = coin else { return use_it(&outpoint_bytes(outpoint)) };
+    let (head, length) = (head_bytes(outpoint, coin), HEAD_LEN + coin.out.len());
+    let mut short = [0; 128];
+    match short.get_mut(..length) {
+        Some(element) => {
+            element[..HEAD_LEN].copy_from_slice(&head);
+            element[HEAD_LEN..].copy_from_slice(coin.out);
+            use_it(element)
+        }
+        None => use_it(&[&head[..], coin.out].concat()),
+    }
+}

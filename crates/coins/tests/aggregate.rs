@@ -1,0 +1,259 @@
+//! Aggregates against a naive model made of other people's crates, on each kernel; and the attacks that a sum
+//! must withstand.
+
+use coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
+use digest::{kernel::Kernel, muhash::MuHash3072};
+use proptest::{collection::vec, prelude::*};
+use siphasher::sip128::Hasher128;
+use std::{collections::BTreeMap, hash::Hasher};
+use wire::{Coin, OutPoint, Txid};
+
+const KEY: [u8; 32] = [0xa5; 32];
+
+/// An outpoint, and the code and output of its coin.
+type Element = (OutPoint, Option<(u32, Vec<u8>)>);
+
+fn outpoint(txid: u8, vout: u32) -> OutPoint {
+    OutPoint { txid: Txid([txid; 32]), vout }
+}
+
+fn coin(element: &Element) -> Option<Coin<'_>> {
+    element.1.as_ref().map(|(code, out)| Coin { code: *code, out })
+}
+
+fn of(kind: AggregateKind) -> Aggregate {
+    Aggregate::new(kind, AggregateKey::new(KEY))
+}
+
+/// The bytes that are hashed, as the documentation says.
+fn bytes(element: &Element) -> Vec<u8> {
+    let mut bytes = element.0.txid.0.to_vec();
+    bytes.extend(element.0.vout.to_le_bytes());
+    if let Some((code, out)) = &element.1 {
+        bytes.extend(code.to_le_bytes());
+        bytes.extend(out);
+    }
+    bytes
+}
+
+/// Adds or subtracts little-endian numbers digit by digit.
+fn accumulate(total: &mut [u8], number: &[u8], minus: bool) {
+    let mut carry = 0;
+    for (total, digit) in total.iter_mut().zip(number) {
+        let digit = i32::from(*digit);
+        let sum = i32::from(*total) + if minus { -digit } else { digit } + carry;
+        (*total, carry) = (sum as u8, sum >> 8);
+    }
+}
+
+/// What [`Sum::to_bytes`] must return.
+fn model(kind: AggregateKind, key: [u8; 32], changes: &[(bool, Element)]) -> Vec<u8> {
+    let mut total = vec![0; kind.sum_len()];
+    let mut set = MuHash3072::new();
+    for (minus, element) in changes {
+        let element = bytes(element);
+        let number = match kind {
+            AggregateKind::Sha256 => {
+                let message = [&key[..], b"Peregrine UTXO aggregate SHA-256", &element].concat();
+                bitcoin_hashes::sha256::Hash::hash(&message).to_byte_array().to_vec()
+            }
+            AggregateKind::SipHash128 => {
+                let mut hasher =
+                    siphasher::sip128::SipHasher24::new_with_key(key.first_chunk().expect("16 of 32 bytes"));
+                hasher.write(&element);
+                hasher.finish128().as_bytes().to_vec()
+            }
+            AggregateKind::MuHash3072 => {
+                if *minus {
+                    set.remove(&element)
+                } else {
+                    set.insert(&element)
+                }
+                continue;
+            }
+        };
+        accumulate(&mut total, &number, *minus);
+    }
+    if kind == AggregateKind::MuHash3072 { set.to_bytes().to_vec() } else { total }
+}
+
+fn apply(sum: &mut Sum, minus: bool, element: &Element) {
+    if minus {
+        sum.subtract(&element.0, coin(element));
+    } else {
+        sum.add(&element.0, coin(element));
+    }
+}
+
+/// Outpoints from a small universe, so that some meet; outputs from one block's length to more than wait.
+fn elements(most: usize) -> impl Strategy<Value = Vec<(bool, Element)>> {
+    let out = prop_oneof![vec(any::<u8>(), 2..40), vec(any::<u8>(), 2..400)];
+    let coin = prop::option::of((0u32..4, out));
+    vec((any::<bool>(), ((0u8..6, 0u32..4).prop_map(|(txid, vout)| outpoint(txid, vout)), coin)), 0..most)
+}
+
+proptest! {
+    #[test]
+    fn each_kernel_agrees_with_the_model(changes in elements(400)) {
+        for kernel in Kernel::available() {
+            for kind in AggregateKind::ALL {
+                // MuHash knows no kernels and takes its time.
+                let most = if kind == AggregateKind::MuHash3072 { 8 } else { usize::MAX };
+                let few = changes.len().min(most);
+                let mut sum = Aggregate::with_kernel(kind, AggregateKey::new(KEY), kernel).sum();
+                changes[..few].iter().for_each(|(minus, element)| apply(&mut sum, *minus, element));
+                prop_assert_eq!(
+                    sum.to_bytes(), model(kind, KEY, &changes[..few]), "{} on {}", kind, kernel.name()
+                );
+            }
+        }
+    }
+
+    /// Whatever the order and the split over partial sums, kept and taken up again or not: the sum is zero if
+    /// and only if each element was added as often as it was subtracted.
+    #[test]
+    fn zero_if_and_only_if_all_came_and_went(
+        changes in elements(60),
+        cancelled: bool,
+        threads in 1usize..5,
+        places in vec(any::<prop::sample::Index>(), 120),
+    ) {
+        let mut changes = changes;
+        if cancelled {
+            let opposite: Vec<_> = changes.iter().map(|(minus, element)| (!minus, element.clone())).collect();
+            changes.extend(opposite);
+            for (at, place) in (0..changes.len()).zip(&places) {
+                let other = place.index(changes.len());
+                changes.swap(at, other);
+            }
+        }
+        let mut balance: BTreeMap<Vec<u8>, i32> = BTreeMap::new();
+        for (minus, element) in &changes {
+            *balance.entry(bytes(element)).or_default() += if *minus { -1 } else { 1 };
+        }
+        let is_zero = balance.values().all(|count| *count == 0);
+        prop_assert!(is_zero || !cancelled);
+        for kind in AggregateKind::ALL {
+            let aggregate = of(kind);
+            let mut sums: Vec<Sum> = (0..threads).map(|_| aggregate.sum()).collect();
+            for (at, (minus, element)) in changes.iter().enumerate() {
+                apply(&mut sums[places[at].index(threads)], *minus, element);
+            }
+            let kept = sums[0].to_bytes();
+            sums[0] = aggregate.sum_from_bytes(&kept).unwrap();
+            let mut total = aggregate.sum();
+            sums.into_iter().for_each(|sum| total.merge(sum));
+            prop_assert_eq!(total.is_zero(), is_zero, "{}", kind);
+        }
+    }
+
+    #[test]
+    fn the_key_changes_everything(element in elements(2), at in 0usize..16, bit in 0u8..8) {
+        let mut other = KEY;
+        other[at] ^= 1 << bit;
+        for kind in [AggregateKind::Sha256, AggregateKind::SipHash128] {
+            let sum = |key| Aggregate::new(kind, AggregateKey::new(key)).sum();
+            let (mut one, mut two) = (sum(KEY), sum(other));
+            for (_, element) in &element {
+                one.add(&element.0, coin(element));
+                two.add(&element.0, coin(element));
+            }
+            prop_assert_eq!(one.to_bytes() == two.to_bytes(), element.is_empty());
+        }
+    }
+}
+
+/// What XOR would let through, and what a linear map of the outpoint would.
+#[test]
+fn the_known_attacks_leave_a_rest() {
+    for kind in AggregateKind::ALL {
+        let check = |what: &str, plus: &[OutPoint], minus: &[OutPoint]| {
+            let mut sum = of(kind).sum();
+            plus.iter().for_each(|outpoint| sum.add(outpoint, None));
+            minus.iter().for_each(|outpoint| sum.subtract(outpoint, None));
+            assert!(!sum.is_zero(), "{kind}: {what}");
+        };
+        let (a, b) = (outpoint(1, 0), outpoint(2, 0));
+        check("one coin spent twice, another made twice", &[a, a], &[b, b]);
+        check("made twice, never spent", &[a, a], &[]);
+        check("made once, spent twice and thrice", &[a], &[a, a]);
+        for power in [2, 4, 256] {
+            let many = vec![a; power];
+            check("made a power of two times", &many, &[]);
+        }
+        let swapped = [outpoint(1, 1), outpoint(2, 6)];
+        check("two vouts moved in opposite directions", &[outpoint(1, 2), outpoint(2, 5)], &swapped);
+        check(
+            "vouts exchanged between two txids",
+            &[outpoint(1, 2), outpoint(2, 5)],
+            &[outpoint(1, 5), outpoint(2, 2)],
+        );
+        check(
+            "three vouts that cancel",
+            &[outpoint(1, 1), outpoint(1, 1), outpoint(1, 4)],
+            &[outpoint(1, 2); 3],
+        );
+    }
+}
+
+/// Undo data is a claim: a coin that differs in anything is another element.
+#[test]
+fn each_part_of_a_coin_counts() {
+    let made = (outpoint(1, 0), Some((21, vec![50, 6, 0x51])));
+    let with = |code, out: &[u8]| (outpoint(1, 0), Some((code, out.to_vec())));
+    let lies = [
+        with(20, &[50, 6, 0x51]),
+        with(23, &[50, 6, 0x51]),
+        with(21, &[51, 6, 0x51]),
+        with(21, &[50, 6, 0x52]),
+        with(21, &[50, 6]),
+        with(21, &[50, 6, 0x51, 0]),
+        (outpoint(1, 0), None),
+        (outpoint(1, 1), Some((21, vec![50, 6, 0x51]))),
+    ];
+    for kind in AggregateKind::ALL {
+        for lie in &lies {
+            let mut sum = of(kind).sum();
+            sum.add(&made.0, coin(&made));
+            sum.subtract(&lie.0, coin(lie));
+            assert!(!sum.is_zero(), "{kind}: {lie:?}");
+        }
+    }
+}
+
+#[test]
+fn kept_sums_of_the_wrong_kind_are_refused() {
+    for kind in AggregateKind::ALL {
+        let aggregate = of(kind);
+        let whole = aggregate.sum().to_bytes();
+        assert_eq!(whole.len(), kind.sum_len());
+        assert!(aggregate.sum_from_bytes(&whole).unwrap().is_zero());
+        for len in [0, 8, 15, 16, 17, 31, 32, 33, 40, 767, 769].into_iter().filter(|len| *len != whole.len())
+        {
+            let refused = aggregate.sum_from_bytes(&vec![1; len]).map(|_| ());
+            assert_eq!(refused, Err(AggregateError::Length { kind, len }));
+        }
+    }
+    let zeros = of(AggregateKind::MuHash3072).sum_from_bytes(&[0; 768]).map(|_| ());
+    assert_eq!(zeros, Err(AggregateError::NoSet(AggregateKind::MuHash3072)), "0 / 0 would pass for all");
+}
+
+#[test]
+#[should_panic(expected = "sums of two aggregates")]
+fn sums_under_different_keys_are_not_merged() {
+    of(AggregateKind::Sha256).sum().merge(of(AggregateKind::Sha256).sum());
+}
+
+#[test]
+fn names_round_trip_and_secrets_stay() {
+    for kind in AggregateKind::ALL {
+        assert_eq!(kind.to_string().parse(), Ok(kind));
+        let mut sum = of(kind).sum();
+        sum.add(&outpoint(1, 1), None);
+        let text = format!("{:?} {:?} {:?}", of(kind), of(kind).key(), sum);
+        assert!(!text.contains("165") && !text.to_lowercase().contains("a5"), "{text}");
+    }
+    assert!(
+        matches!("xor".parse::<AggregateKind>(), Err(AggregateError::UnknownKind(name)) if name == "xor")
+    );
+}
