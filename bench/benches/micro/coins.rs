@@ -29,7 +29,7 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
             |survivors| {
                 let sorted = survivors.into_shards().into_iter().map(|shard| shard.sort());
                 sorted
-                    .map(|coins| black_box(coins.iter()).map(|(_, coin)| coin.out.len()).sum::<usize>())
+                    .map(|coins| black_box(coins.iter()).map(|entry| entry.coin.out.len()).sum::<usize>())
                     .sum::<usize>()
             },
             BatchSize::PerIteration,

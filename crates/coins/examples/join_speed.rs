@@ -131,7 +131,7 @@ fn main() {
     let size = survivors.size();
     let mut hash = 0u64;
     for shard in survivors.into_shards() {
-        for (outpoint, coin) in shard.sort().iter() {
+        for coins::Entry { outpoint, coin, .. } in shard.sort().iter() {
             let word = outpoint.txid.0.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
             hash = (hash ^ word ^ u64::from(coin.code)).wrapping_mul(0x100_0000_01b3);
         }
@@ -150,7 +150,7 @@ fn main() {
     println!(
         "sorting and reading: {:.2} s, {:.0} ns a coin",
         sorting.as_secs_f64(),
-        each(sorting, size.coins)
+        each(sorting, size.coins as u64)
     );
     println!("hash {hash:016x}");
 }

@@ -11,7 +11,7 @@
 //! multisig and other long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open
 //! at a time.
 
-use crate::{finding::Position, slab::Slab};
+use crate::{finding::Position, merge::Entry, slab::Slab};
 use wire::{Coin, OutPoint, Txid};
 
 const SPEND: u8 = 0x80;
@@ -111,6 +111,12 @@ impl Cell {
         } else {
             &self.body[start..start + (self.shape & LENGTH) as usize]
         }
+    }
+
+    #[inline]
+    pub(crate) fn entry<'a>(&'a self, attic: &'a Attic) -> Entry<'a> {
+        let coin = Coin { code: self.code, out: self.out(attic) };
+        Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
     }
 
     /// Position of the input that spends.

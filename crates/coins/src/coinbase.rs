@@ -4,7 +4,7 @@
 //! it likes.
 
 use digest::siphash::SipHash13Uj;
-use wire::{Height, Txid};
+use wire::Txid;
 
 /// The coinbase txids of the blocks seen so far, each as a keyed hash of 8 bytes.
 ///
@@ -12,53 +12,51 @@ use wire::{Height, Txid};
 /// million blocks, and that costs time only: the chain is then judged in order.
 #[derive(Clone, Debug)]
 pub struct CoinbaseTxids {
-    hasher: SipHash13Uj,
-    seen: Vec<(u64, Height)>,
+    key: (u64, u64),
+    seen: Vec<u64>,
 }
 
 impl CoinbaseTxids {
     /// None seen. Collections that are to be merged need the same `key`, from the system's random source.
     #[must_use]
-    pub fn new(key: (u64, u64)) -> Self {
-        Self { hasher: SipHash13Uj::new(key.0, key.1), seen: Vec::new() }
+    pub const fn new(key: (u64, u64)) -> Self {
+        Self::from_parts(key, Vec::new())
+    }
+
+    /// What [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`] told before.
+    #[must_use]
+    pub const fn from_parts(key: (u64, u64), hashes: Vec<u64>) -> Self {
+        Self { key, seen: hashes }
     }
 
     /// Adds a block, in any order; once each.
-    pub fn push(&mut self, height: Height, coinbase: &Txid) {
-        self.seen.push((self.hasher.with_jumbo(&coinbase.0).finish(), height));
+    pub fn push(&mut self, coinbase: &Txid) {
+        self.seen.push(SipHash13Uj::new(self.key.0, self.key.1).with_jumbo(&coinbase.0).finish());
     }
 
     /// Adds all that another worker has seen, under the same key.
     pub fn merge(&mut self, other: Self) {
+        debug_assert_eq!(self.key, other.key);
         self.seen.extend(other.seen);
     }
 
-    /// Number of blocks added.
+    /// The key of the hashes.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.seen.len()
+    pub const fn key(&self) -> (u64, u64) {
+        self.key
     }
 
-    /// Whether no block was added.
+    /// The hashes, in no order.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.seen.is_empty()
+    pub fn hashes(&self) -> &[u64] {
+        &self.seen
     }
 
-    /// Returns the heights of blocks that repeat a coinbase txid, each with the height of the last one
-    /// before it, lowest repetition first. Pairs in `allowed`, written the same way, are left out.
+    /// Whether one occurs twice.
     #[must_use]
-    pub fn duplicates(mut self, allowed: &[(Height, Height)]) -> Vec<(Height, Height)> {
+    pub fn repeat(mut self) -> bool {
         self.seen.sort_unstable();
-        let mut pairs: Vec<(Height, Height)> = self
-            .seen
-            .windows(2)
-            .filter(|pair| pair[0].0 == pair[1].0)
-            .map(|pair| (pair[0].1, pair[1].1))
-            .filter(|pair| !allowed.contains(pair))
-            .collect();
-        pairs.sort_unstable_by_key(|&(first, again)| (again, first));
-        pairs
+        self.seen.windows(2).any(|pair| pair[0] == pair[1])
     }
 }
 
@@ -67,21 +65,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_pairs_across_workers_but_the_allowed_ones() {
-        let key = (1, 2);
-        let (mut a, mut b) = (CoinbaseTxids::new(key), CoinbaseTxids::new(key));
-        let txid = |n: u8| Txid([n; 32]);
-        for (height, n) in [(5, 1), (3, 2), (9, 3)] {
-            a.push(Height(height), &txid(n));
-        }
-        for (height, n) in [(2, 3), (7, 2), (8, 2), (1, 4)] {
-            b.push(Height(height), &txid(n));
-        }
+    fn finds_pairs_across_workers() {
+        let of = |numbers: &[u8]| {
+            let mut txids = CoinbaseTxids::new((1, 2));
+            numbers.iter().for_each(|&number| txids.push(&Txid([number; 32])));
+            txids
+        };
+        let (mut a, b) = (of(&[1, 2, 3]), of(&[4, 5, 2]));
+        assert!(!a.clone().repeat() && !b.clone().repeat());
         a.merge(b);
-        assert_eq!(a.len(), 7);
-        let pair = |first, again| (Height(first), Height(again));
-        assert_eq!(a.clone().duplicates(&[]), [pair(3, 7), pair(7, 8), pair(2, 9)]);
-        assert_eq!(a.clone().duplicates(&[pair(2, 9), pair(3, 8)]), [pair(3, 7), pair(7, 8)]);
-        assert_eq!(a.duplicates(&[pair(2, 9), pair(3, 7), pair(7, 8)]), []);
+        let mut again = CoinbaseTxids::from_parts(a.key(), a.hashes().to_vec());
+        assert_eq!(again.hashes().len(), 6);
+        assert!(a.repeat());
+        again.merge(of(&[7]));
+        assert!(again.repeat());
     }
 }

@@ -30,18 +30,22 @@
 //! mostly) lies outside its cell and costs its length, 16 bytes, and what the allocator adds.
 //! `tests/memory.rs` measures it. Each [`Effects`] stages up to [`BATCH_OPS`] operations of 88 bytes and 64
 //! KiB of long outputs a shard: 6 MB for usual chains.
+//!
+//! What does not fit is taken out ([`Join::take_oldest`]), kept elsewhere in sorted runs, and met again by a
+//! [`crate::merge`]. The oldest coins go first, as most spends are of young ones.
 
 use crate::{
     SHARDS,
     cell::{Attic, Cell},
     finding::{Finding, Findings, Position},
+    merge::Entry,
     shard::Shard,
-    survivors::{SurvivorShard, Survivors},
+    survivors::{SurvivorShard, Survivors, sorted_entries},
 };
 use digest::siphash::SipHash13Uj;
 use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 use wire::{Coin, OutPoint};
 
@@ -58,6 +62,8 @@ const BATCH_LONG_BYTES: usize = 64 << 10;
 pub struct Join {
     hasher: SipHash13Uj,
     shards: Vec<Mutex<Shard>>,
+    /// Bytes that the shards take.
+    memory: AtomicUsize,
     /// Of the workers.
     findings: Mutex<Findings>,
     /// Whether a worker panicked with operations in hand.
@@ -69,9 +75,11 @@ impl Join {
     /// tables.
     #[must_use]
     pub fn new(key: (u64, u64)) -> Self {
+        let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect();
         Self {
             hasher: SipHash13Uj::new(key.0, key.1),
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
+            memory: AtomicUsize::new(shards.iter().map(|shard| lock(shard).memory_bytes()).sum()),
+            shards,
             findings: Mutex::default(),
             incomplete: AtomicBool::new(false),
         }
@@ -80,17 +88,58 @@ impl Join {
     /// A worker's entrance. Each worker has its own.
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
+        self.effects_of(BATCH_OPS)
+    }
+
+    /// [`Join::effects`] that stages `batch_ops` operations a shard: 22.5 KB for each of them.
+    #[must_use]
+    pub fn effects_of(&self, batch_ops: usize) -> Effects<'_> {
         Effects {
+            batch_ops,
             join: self,
             staged: (0..SHARDS).map(|_| Staged { ops: Vec::new(), attic: Attic::new() }).collect(),
             findings: Findings::default(),
         }
     }
 
-    /// Bytes of memory that the shards take. Waits for each shard in turn.
+    /// Bytes of memory that the shards take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).memory_bytes()).sum()
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    /// Works on a shard and keeps count of its memory.
+    fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard) -> T) -> T {
+        let mut shard = lock(&self.shards[shard]);
+        let before = shard.memory_bytes();
+        let done = work(&mut shard);
+        let after = shard.memory_bytes();
+        // Wraps around zero where memory was given back, and around again in the sum.
+        self.memory.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        done
+    }
+
+    /// Takes out of a shard what belongs to its oldest coins, `share` (0 to 1) of the entries: coins, and
+    /// spends that wait for coins of that age. The caller keeps them for a [`crate::merge`] and ends the join
+    /// with [`Join::finish_spilled`].
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    #[must_use]
+    pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard {
+        self.with_shard(shard, |shard| shard.take_oldest(&self.hasher, share))
+    }
+
+    /// Calls `each` with the coins and spends that are open in a shard, in the order of the chainstate keys.
+    /// What workers have staged is not among them.
+    ///
+    /// # Errors
+    /// The first one of `each`.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn each_open<E>(&self, shard: usize, each: impl FnMut(Entry<'_>) -> Result<(), E>) -> Result<(), E> {
+        sorted_entries(&lock(&self.shards[shard])).try_for_each(each)
     }
 
     /// Coins created and not spent so far, and spends without a creation so far.
@@ -99,7 +148,7 @@ impl Join {
         self.shards
             .iter()
             .map(|shard| lock(shard))
-            .fold((0, 0), |(coins, spends), shard| (coins + shard.size.coins, spends + shard.open_spends))
+            .fold((0, 0), |(coins, spends), shard| (coins + shard.open_coins(), spends + shard.open_spends))
     }
 
     /// Whether something was found wrong already, so that going on is of no use.
@@ -108,7 +157,7 @@ impl Join {
         !lock(&self.findings).is_empty() || self.shards.iter().any(|shard| !lock(shard).findings.is_empty())
     }
 
-    /// Ends the join once all blocks are in.
+    /// Ends the join once all blocks are in, if nothing was taken out of it.
     ///
     /// # Errors
     /// Some findings, lowest height first, if the blocks are not a valid chain or the undo data not its.
@@ -116,12 +165,27 @@ impl Join {
     /// # Panics
     /// If a worker panicked: its operations are lost, so there is no verdict.
     pub fn finish(self) -> Result<Survivors, Vec<Finding>> {
+        self.end(Shard::find_missing)
+    }
+
+    /// Ends the join once all blocks are in: what is left may hold spends of coins that were taken out.
+    ///
+    /// # Errors
+    /// As [`Join::finish`].
+    ///
+    /// # Panics
+    /// As [`Join::finish`].
+    pub fn finish_spilled(self) -> Result<Survivors, Vec<Finding>> {
+        self.end(|_| ())
+    }
+
+    fn end(self, look: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Finding>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
         let mut findings = self.findings.into_inner().expect(POISONED);
         let mut shards = Vec::with_capacity(SHARDS);
         for shard in self.shards {
             let mut shard = shard.into_inner().expect(POISONED);
-            shard.find_missing();
+            look(&mut shard);
             findings.append(&mut shard.findings);
             shards.push(shard);
         }
@@ -146,6 +210,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
+    batch_ops: usize,
     staged: Vec<Staged>,
     findings: Findings,
 }
@@ -188,17 +253,17 @@ impl Effects<'_> {
     fn push(&mut self, shard: usize, cell: Cell) {
         let staged = &mut self.staged[shard];
         if staged.ops.is_empty() {
-            staged.ops.reserve_exact(BATCH_OPS);
+            staged.ops.reserve_exact(self.batch_ops);
         }
         staged.ops.push(cell);
-        if staged.ops.len() >= BATCH_OPS || staged.attic.long_bytes() >= BATCH_LONG_BYTES {
+        if staged.ops.len() >= self.batch_ops || staged.attic.long_bytes() >= BATCH_LONG_BYTES {
             self.apply(shard);
         }
     }
 
     fn apply(&mut self, shard: usize) {
         let Staged { ops, attic } = &mut self.staged[shard];
-        lock(&self.join.shards[shard]).apply(&self.join.hasher, ops, attic);
+        self.join.with_shard(shard, |shard| shard.apply(&self.join.hasher, ops, attic));
         ops.clear();
     }
 

@@ -3,11 +3,12 @@
 //! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends
 //! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
 //! is not. A block's own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the
-//! UTXO set, sorted shard by shard as the chainstate sorts its keys. This room knows neither files nor rules
-//! nor threads of its own.
+//! UTXO set, sorted shard by shard as the chainstate sorts its keys. What the memory does not hold is taken
+//! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules nor
+//! threads of its own.
 //!
 //! ```
-//! use coins::{Join, Position};
+//! use coins::{Entry, Join, Position};
 //! use wire::{Coin, Height, OutPoint, Txid};
 //!
 //! let join = Join::new((1, 2)); // a real one takes a random key
@@ -22,7 +23,7 @@
 //!
 //! let survivors = join.finish().expect("each spend met its creation");
 //! let shard = survivors.into_shards().swap_remove(7).sort();
-//! assert_eq!(shard.iter().collect::<Vec<_>>(), [(kept, coin)]);
+//! assert_eq!(shard.iter().collect::<Vec<_>>(), [Entry { spend: false, outpoint: kept, coin }]);
 //! ```
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ mod delta;
 mod finding;
 mod index;
 pub mod join;
+pub mod merge;
 pub mod ordered;
 mod shard;
 mod slab;
@@ -42,8 +44,9 @@ pub use coinbase::CoinbaseTxids;
 pub use delta::{BlockDelta, BlockTally};
 pub use finding::{Finding, Position};
 pub use join::{Effects, Join};
+pub use merge::{Entry, Merge};
 pub use ordered::{AlreadyThere, OrderedCoins, OwnedCoin};
-pub use survivors::{ShardSize, SortedCoins, SurvivorShard, Survivors};
+pub use survivors::{NetSize, SortedShard, SurvivorShard, Survivors};
 
 /// Shards are by the first byte of the txid, so that their order is the chainstate's.
 pub const SHARDS: usize = 256;

@@ -12,7 +12,7 @@ use crate::{
     finding::{Finding, Findings},
     index::Index,
     slab::Slab,
-    survivors::ShardSize,
+    survivors::{NetSize, SurvivorShard},
 };
 use digest::siphash::SipHash13Uj;
 use std::hint::black_box;
@@ -31,8 +31,8 @@ pub(crate) struct Shard {
     index: Index,
     pub(crate) cells: Cells,
     pub(crate) attic: Attic,
-    /// Of the open creations.
-    pub(crate) size: ShardSize,
+    /// Of the open creations, less the open spends.
+    pub(crate) size: NetSize,
     pub(crate) open_spends: u64,
     pub(crate) findings: Findings,
 }
@@ -43,7 +43,7 @@ impl Shard {
             index: Index::new(),
             cells: Slab::new(),
             attic: Attic::new(),
-            size: ShardSize::default(),
+            size: NetSize::default(),
             open_spends: 0,
             findings: Findings::default(),
         }
@@ -74,9 +74,7 @@ impl Shard {
     #[inline]
     fn apply_one(&mut self, hash: u64, op: &Cell, attic: &mut Attic) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
-            let cell = op.moved(attic, &mut self.attic);
-            self.count(&cell, true);
-            let at = self.cells.insert(cell);
+            let at = self.add(op, attic);
             self.index.insert(hash, at);
             return;
         };
@@ -107,12 +105,47 @@ impl Shard {
     /// Counts an open cell in, or out.
     #[inline]
     fn count(&mut self, cell: &Cell, comes: bool) {
+        let row = NetSize::of(cell.vout(), Coin { code: cell.code, out: cell.out(&self.attic) });
         if cell.is_spend() {
             self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
-            return;
         }
-        let row = ShardSize::of(cell.vout(), Coin { code: cell.code, out: cell.out(&self.attic) });
-        self.size = if comes { self.size + row } else { self.size - row };
+        self.size = if comes != cell.is_spend() { self.size + row } else { self.size - row };
+    }
+
+    /// Open coins.
+    pub(crate) const fn open_coins(&self) -> u64 {
+        (self.size.coins + self.open_spends as i64) as u64
+    }
+
+    /// Takes out what belongs to the oldest coins: `share` of the entries, or somewhat more.
+    ///
+    /// A spend is as old as the coin it claims: the coin it waits for is of that age too, so the two stay
+    /// together or meet when runs are merged.
+    pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
+        let old = std::mem::replace(self, Self::new());
+        self.findings = old.findings;
+        let live = || old.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
+        let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
+        let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());
+        let youngest_to_go = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
+        let (mut from, mut taken) = (old.attic, Self::new());
+        for cell in live() {
+            if youngest_to_go.is_some_and(|code| cell.code <= code) {
+                taken.add(cell, &mut from);
+            } else {
+                let hash = hasher.hash_outpoint(cell.txid(), cell.vout());
+                let at = self.add(cell, &mut from);
+                self.index.insert(hash, at);
+            }
+        }
+        SurvivorShard::from_shard(taken)
+    }
+
+    /// Adds a cell, but for the index.
+    fn add(&mut self, cell: &Cell, from: &mut Attic) -> u32 {
+        let cell = cell.moved(from, &mut self.attic);
+        self.count(&cell, true);
+        self.cells.insert(cell)
     }
 
     /// Turns spends that are still open into findings.

@@ -1,4 +1,5 @@
-//! The UTXO set that a chain leaves, shard by shard in the order of the chainstate's keys.
+//! What a join leaves open, shard by shard in the order of the chainstate's keys: the UTXO set; or, if a part
+//! was spilled to runs, what is to be merged with them.
 //!
 //! Shard `i` holds the coins whose txid begins with byte `i`, so the shards one after the other, each
 //! sorted, are the whole set in key order. Each shard is a value of its own: threads can take them in any
@@ -7,37 +8,39 @@
 use crate::{
     SHARDS,
     cell::{Attic, Cell},
+    merge::Entry,
     shard::{Cells, Shard},
 };
 use std::{hint::black_box, ops};
 use wire::{Coin, OutPoint, coin::chainstate_key_order};
 
-/// How much a set of coins is.
+/// How much creations are, less how much spends are: of parts of a chain it may be negative, and the sum over
+/// all parts is the size of the UTXO set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ShardSize {
+pub struct NetSize {
     /// Number of coins.
-    pub coins: u64,
+    pub coins: i64,
     /// Bytes of their chainstate keys.
-    pub key_bytes: u64,
+    pub key_bytes: i64,
     /// Bytes of their chainstate values.
-    pub value_bytes: u64,
+    pub value_bytes: i64,
 }
 
-impl ShardSize {
+impl NetSize {
     /// One coin's.
     #[inline]
     pub(crate) const fn of(vout: u32, coin: Coin<'_>) -> Self {
         Self {
             coins: 1,
             key_bytes: 1 + 32 + var_int_len(vout),
-            value_bytes: var_int_len(coin.code) + coin.out.len() as u64,
+            value_bytes: var_int_len(coin.code) + coin.out.len() as i64,
         }
     }
 }
 
 /// Bytes of VARINT(value). Each length starts where the shorter ones end: 2^7, 2^7 + 2^14, ...
 #[inline]
-const fn var_int_len(value: u32) -> u64 {
+const fn var_int_len(value: u32) -> i64 {
     match value {
         0..0x80 => 1,
         0x80..0x4080 => 2,
@@ -47,7 +50,7 @@ const fn var_int_len(value: u32) -> u64 {
     }
 }
 
-impl ops::Add for ShardSize {
+impl ops::Add for NetSize {
     type Output = Self;
 
     #[inline]
@@ -60,7 +63,7 @@ impl ops::Add for ShardSize {
     }
 }
 
-impl ops::Sub for ShardSize {
+impl ops::Sub for NetSize {
     type Output = Self;
 
     #[inline]
@@ -73,13 +76,13 @@ impl ops::Sub for ShardSize {
     }
 }
 
-impl std::iter::Sum for ShardSize {
+impl std::iter::Sum for NetSize {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::default(), ops::Add::add)
     }
 }
 
-/// The coins a chain leaves unspent.
+/// What is left open: coins, and if some were spilled, spends of those.
 #[derive(Debug)]
 pub struct Survivors {
     shards: Vec<SurvivorShard>,
@@ -92,9 +95,9 @@ impl Survivors {
         Self { shards }
     }
 
-    /// Of all coins.
+    /// Of all shards.
     #[must_use]
-    pub fn size(&self) -> ShardSize {
+    pub fn size(&self) -> NetSize {
         self.shards.iter().map(SurvivorShard::size).sum()
     }
 
@@ -111,18 +114,17 @@ impl Survivors {
     }
 }
 
-/// The coins of one shard, in no order yet.
+/// What is open in one shard, in no order yet.
 #[derive(Debug)]
 pub struct SurvivorShard {
     cells: Cells,
     attic: Attic,
-    size: ShardSize,
+    size: NetSize,
 }
 
 impl SurvivorShard {
-    /// From a shard without open spends; its index is freed.
+    /// From a shard, whose index is freed.
     pub(crate) fn from_shard(shard: Shard) -> Self {
-        debug_assert_eq!(shard.open_spends, 0);
         Self { cells: shard.cells, attic: shard.attic, size: shard.size }
     }
 
@@ -130,57 +132,81 @@ impl SurvivorShard {
         Self {
             cells: Cells::new(),
             attic: Attic::new(),
-            size: ShardSize { coins: 0, key_bytes: 0, value_bytes: 0 },
+            size: NetSize { coins: 0, key_bytes: 0, value_bytes: 0 },
         }
     }
 
     /// Adds a coin that is not there.
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         self.cells.insert(Cell::creation(outpoint, coin, &mut self.attic));
-        self.size = self.size + ShardSize::of(outpoint.vout, coin);
+        self.size = self.size + NetSize::of(outpoint.vout, coin);
     }
 
-    /// Of its coins.
+    /// Of its coins, less its spends.
     #[must_use]
-    pub const fn size(&self) -> ShardSize {
+    pub const fn size(&self) -> NetSize {
         self.size
     }
 
-    /// Sorts the coins by [`chainstate_key_order`]. Takes 20 bytes a coin on top while it runs, 4
-    /// thereafter.
+    /// Sorts by [`chainstate_key_order`]. Takes 20 bytes an entry on top while it runs, 4 thereafter.
     #[must_use]
-    pub fn sort(self) -> SortedCoins {
-        // Eight bytes of the txid after the first, which all share, decide nearly always but for one
-        // transaction's outputs; the cells themselves are read only for those.
-        let mut order: Vec<(u64, u32)> = self
-            .cells
-            .iter()
-            .filter(|(_, cell)| !cell.is_free())
-            .map(|(at, cell)| (cell.txid()[1..].first_chunk().map_or(0, |&b| u64::from_be_bytes(b)), at))
-            .collect();
-        order.sort_unstable_by_key(|&(prefix, _)| prefix);
-        for equal in order.chunk_by_mut(|a, b| a.0 == b.0) {
-            if equal.len() > 1 {
-                equal.sort_unstable_by(|a, b| {
-                    chainstate_key_order(&self.cells[a.1].outpoint(), &self.cells[b.1].outpoint())
-                });
-            }
-        }
-        let order = order.iter().map(|&(_, at)| at).collect();
-        SortedCoins { order, cells: self.cells, attic: self.attic }
+    pub fn sort(self) -> SortedShard {
+        SortedShard { order: sorted(&self.cells), cells: self.cells, attic: self.attic }
     }
 }
 
-/// The coins of one shard in the order of their chainstate keys.
+/// Numbers of the cells in use, by key.
+fn sorted(cells: &Cells) -> Vec<u32> {
+    // Eight bytes of the txid after the first, which all share, decide nearly always but for one
+    // transaction's outputs; the cells themselves are read only for those.
+    let mut order: Vec<(u64, u32)> = cells
+        .iter()
+        .filter(|(_, cell)| !cell.is_free())
+        .map(|(at, cell)| (cell.txid()[1..].first_chunk().map_or(0, |&b| u64::from_be_bytes(b)), at))
+        .collect();
+    order.sort_unstable_by_key(|&(prefix, _)| prefix);
+    for equal in order.chunk_by_mut(|a, b| a.0 == b.0) {
+        if equal.len() > 1 {
+            equal.sort_unstable_by(|a, b| {
+                chainstate_key_order(&cells[a.1].outpoint(), &cells[b.1].outpoint())
+            });
+        }
+    }
+    order.iter().map(|&(_, at)| at).collect()
+}
+
+/// What is open in a shard that goes on working, in the order of the chainstate keys.
+pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
+    in_order(sorted(&shard.cells), &shard.cells, &shard.attic)
+}
+
+fn in_order<'a>(
+    order: impl AsRef<[u32]> + 'a,
+    cells: &'a Cells,
+    attic: &'a Attic,
+) -> impl Iterator<Item = Entry<'a>> {
+    // Sorted order is random order in memory: cells are touched a window ahead, so that their misses overlap.
+    const WINDOW: usize = 32;
+    (0..order.as_ref().len()).map(move |index| {
+        let order = order.as_ref();
+        if index % WINDOW == 0 {
+            let window = &order[index..order.len().min(index + WINDOW)];
+            black_box(window.iter().fold(0, |sum, &at| sum ^ cells[at].touch()));
+        }
+        cells[order[index]].entry(attic)
+    })
+}
+
+/// What is open in one shard, in the order of the chainstate keys.
 #[derive(Debug)]
-pub struct SortedCoins {
+pub struct SortedShard {
     order: Vec<u32>,
     cells: Cells,
     attic: Attic,
 }
 
-impl SortedCoins {
-    /// Number of coins.
+impl SortedShard {
+    /// Number of coins and spends.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.order.len()
@@ -192,18 +218,19 @@ impl SortedCoins {
         self.order.is_empty()
     }
 
-    /// The coins in order.
-    pub fn iter(&self) -> impl Iterator<Item = (OutPoint, Coin<'_>)> {
-        // Sorted order is random order in memory: cells are touched a window ahead, so that their misses
-        // overlap.
-        const WINDOW: usize = 32;
-        self.order.chunks(WINDOW).flat_map(move |window| {
-            black_box(window.iter().fold(0, |sum, &at| sum ^ self.cells[at].touch()));
-            window.iter().map(move |&at| {
-                let cell = &self.cells[at];
-                (cell.outpoint(), Coin { code: cell.code, out: cell.out(&self.attic) })
-            })
-        })
+    /// The entry at `index` in the order.
+    ///
+    /// # Panics
+    /// From [`SortedShard::len`] on.
+    #[must_use]
+    #[inline]
+    pub fn entry(&self, index: usize) -> Entry<'_> {
+        self.cells[self.order[index]].entry(&self.attic)
+    }
+
+    /// All in order.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        in_order(&self.order, &self.cells, &self.attic)
     }
 }
 
@@ -225,14 +252,14 @@ mod tests {
         ]) {
             let mut bytes = Vec::new();
             write_var_int(&mut bytes, value.into());
-            assert_eq!(var_int_len(value), bytes.len() as u64, "{value}");
+            assert_eq!(var_int_len(value), bytes.len() as i64, "{value}");
             let outpoint = OutPoint { txid: Txid([1; 32]), vout: value };
             let coin = Coin { code: value, out: &[1, 2, 3] };
             let (mut key, mut row) = (Vec::new(), Vec::new());
             write_chainstate_key(&mut key, &outpoint);
             coin.write_chainstate_value(&mut row);
-            let size = ShardSize { coins: 1, key_bytes: key.len() as u64, value_bytes: row.len() as u64 };
-            assert_eq!(ShardSize::of(value, coin), size);
+            let size = NetSize { coins: 1, key_bytes: key.len() as i64, value_bytes: row.len() as i64 };
+            assert_eq!(NetSize::of(value, coin), size);
         }
     }
 }

@@ -10,8 +10,8 @@ mod chain;
 
 use chain::{Chain, claims_of, txid};
 use coins::{
-    BlockDelta, BlockTally, CoinbaseTxids, Effects, Finding, Join, OrderedCoins, OwnedCoin, Position,
-    Survivors,
+    BlockDelta, BlockTally, CoinbaseTxids, Effects, Finding, Join, Merge, OrderedCoins, OwnedCoin, Position,
+    SHARDS, SurvivorShard, Survivors, merge::ShardSource,
 };
 use proptest::prelude::*;
 use std::sync::{
@@ -36,20 +36,43 @@ fn judge(chain: &Chain) -> Option<OrderedCoins> {
     Some(coins)
 }
 
-fn rows(survivors: Survivors) -> Vec<(OutPoint, OwnedCoin)> {
+type Rows = Vec<(OutPoint, OwnedCoin)>;
+
+fn rows(survivors: Survivors) -> Rows {
     let size = survivors.size();
-    let rows: Vec<_> = survivors
+    let rows: Rows = survivors
         .into_shards()
         .into_iter()
         .flat_map(|shard| {
             let expected = shard.size().coins;
             let sorted = shard.sort();
-            assert_eq!(sorted.len() as u64, expected);
-            sorted.iter().map(|(outpoint, coin)| (outpoint, coin.into())).collect::<Vec<_>>()
+            assert_eq!(sorted.len() as i64, expected);
+            let row = |(index, entry): (usize, coins::Entry<'_>)| {
+                assert_eq!(entry, sorted.entry(index));
+                assert!(!entry.spend);
+                (entry.outpoint, entry.coin.into())
+            };
+            sorted.iter().enumerate().map(row).collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(size.coins, rows.len() as u64);
+    assert_eq!(size.coins, rows.len() as i64);
     rows
+}
+
+/// What is left of all parts; all spends must have met their coins.
+fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
+    let net: i64 = parts.iter().flatten().map(|shard| shard.size().coins).sum();
+    let sources = parts.into_iter().map(ShardSource::new).collect();
+    let mut merge = Merge::new(sources).expect("shards do not fail");
+    let mut rows = Vec::new();
+    while let Some(entry) = merge.next().map_err(|error| error.to_string())? {
+        if entry.spend {
+            return Err(format!("{} is missing", entry.outpoint));
+        }
+        rows.push((entry.outpoint, entry.coin.into()));
+    }
+    assert_eq!(net, rows.len() as i64);
+    Ok(rows)
 }
 
 /// How the blocks arrive.
@@ -58,16 +81,21 @@ struct Arrival {
     order: Vec<prop::sample::Index>,
     threads: usize,
     flush_every: usize,
+    /// How much of what is open is taken out at each flush.
+    spill: Option<f64>,
     key: (u64, u64),
 }
 
 fn arrival() -> impl Strategy<Value = Arrival> {
-    (prop::collection::vec(any::<prop::sample::Index>(), 12), 1usize..=4, 1usize..6, any::<(u64, u64)>())
-        .prop_map(|(order, threads, flush_every, key)| Arrival { order, threads, flush_every, key })
+    let order = prop::collection::vec(any::<prop::sample::Index>(), 12);
+    let spill = prop::option::of(prop::sample::select(vec![0.0, 0.3, 0.5, 1.0]));
+    (order, 1usize..=4, 1usize..6, spill, any::<(u64, u64)>()).prop_map(
+        |(order, threads, flush_every, spill, key)| Arrival { order, threads, flush_every, spill, key },
+    )
 }
 
 /// The join's verdict; the claims are given block by block.
-fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<Survivors, Vec<Finding>> {
+fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<Rows, String> {
     let mut order: Vec<usize> = (0..chain.blocks.len()).collect();
     for (at, swap) in arrival.order.iter().enumerate().take(order.len()) {
         let other = swap.index(order.len());
@@ -76,6 +104,7 @@ fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<S
     let join = Join::new(arrival.key);
     let next = AtomicUsize::new(0);
     let total = Mutex::new(BlockTally::default());
+    let spilled = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..arrival.threads {
             scope.spawn(|| {
@@ -90,15 +119,29 @@ fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<S
                     done += 1;
                     if done % arrival.flush_every == 0 {
                         effects.flush();
+                        if let Some(share) = arrival.spill {
+                            let taken = (0..SHARDS).map(|shard| join.take_oldest(shard, share)).collect();
+                            spilled.lock().expect("no worker panics").push(taken);
+                        }
                     }
                 }
             });
         }
     });
-    let survivors = join.finish()?;
+    let said = |findings: Vec<_>| {
+        assert!(!findings.is_empty());
+        format!("{findings:?}")
+    };
+    let rows = if arrival.spill.is_some() {
+        let mut parts = spilled.into_inner().expect("no worker panics");
+        parts.push(join.finish_spilled().map_err(said)?.into_shards());
+        merged(parts)?
+    } else {
+        rows(join.finish().map_err(said)?)
+    };
     let total = total.into_inner().expect("no worker panics");
-    assert_eq!(survivors.size().coins, u64::from(total.created - total.spent));
-    Ok(survivors)
+    assert_eq!(rows.len(), (total.created - total.spent) as usize);
+    Ok(rows)
 }
 
 fn apply(
@@ -118,10 +161,10 @@ fn apply(
 
 fn has_duplicate_coinbases(chain: &Chain) -> bool {
     let mut coinbases = CoinbaseTxids::new((5, 6));
-    for (height, block) in chain.heights() {
-        coinbases.push(height, &txid(block[0]));
+    for (_, block) in chain.heights() {
+        coinbases.push(&txid(block[0]));
     }
-    !coinbases.duplicates(&[]).is_empty()
+    coinbases.repeat()
 }
 
 fn check(chain: &Chain, arrival: &Arrival) {
@@ -131,8 +174,8 @@ fn check(chain: &Chain, arrival: &Arrival) {
     }
     let joined = join(chain, &claims_of(chain), arrival);
     match (judge(chain), joined) {
-        (Some(model), Ok(survivors)) => assert_eq!(rows(survivors), rows(model.into_survivors())),
-        (None, Err(findings)) => assert!(!findings.is_empty()),
+        (Some(model), Ok(left)) => assert_eq!(left, rows(model.into_survivors())),
+        (None, Err(_)) => {}
         (model, joined) => panic!("judge {model:?}\njoin {joined:?}\n{chain:?}"),
     }
 }

@@ -111,7 +111,7 @@ impl Run<'_> {
         match fault {
             Some((_, Fault::Damaged(error))) => return Err(error),
             Some((height, Fault::Suspect)) => scripts_from = height,
-            None if !outcome.coinbases.duplicates(&[]).is_empty() => {}
+            None if outcome.coinbases.clone().repeat() => {}
             None => {
                 if let Ok(survivors) = join.finish() {
                     return Ok(Settled { survivors, counts: outcome.counts, engine: Engine::Join });

@@ -10,7 +10,7 @@ use crate::{
     run::{self, Clock},
     stages::Stage,
 };
-use coins::{SortedCoins, Survivors};
+use coins::{SortedShard, Survivors};
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
@@ -104,7 +104,7 @@ pub fn verify(
     }
     let (plan, settled) = run::settle(disk, &options, &datadir, sink, interrupt, &mut clock)?;
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    let txouts = settled.survivors.size().coins;
+    let txouts = settled.survivors.size().coins as u64;
     let comparison = match &chainstate {
         Some(chainstate) if chainstate.best_block() != hash => {
             let best = chainstate.best_block();
@@ -145,8 +145,8 @@ fn compare(survivors: Survivors, chainstate: &ChainstateReader<'_>) -> Result<Co
     let mut cursor = chainstate.coins()?;
     let mut theirs = owned(&mut cursor)?;
     for shard in survivors.into_shards() {
-        let ours: SortedCoins = shard.sort();
-        for (outpoint, coin) in ours.iter() {
+        let ours: SortedShard = shard.sort();
+        for coins::Entry { outpoint, coin, .. } in ours.iter() {
             while let Some((extra, _, _)) = &theirs
                 && chainstate_key_order(extra, &outpoint) == Ordering::Less
             {

@@ -225,7 +225,7 @@ impl Worker<'_> {
             return if block.tx_count() == 1 { Ok(()) } else { Err(Fault::Suspect) };
         }
         if let Some(coinbase) = self.hashes.txids.first() {
-            self.outcome.coinbases.push(height, coinbase);
+            self.outcome.coinbases.push(coinbase);
         }
         self.delta.apply(&block, &self.hashes.txids, height, &claims, &mut self.effects);
         self.outcome.settling += settling.elapsed();

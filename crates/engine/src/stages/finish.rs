@@ -117,7 +117,7 @@ fn ranges(survivors: Survivors, bytes: u64) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     let mut room = 0;
     for shard in survivors.into_shards() {
-        let len = shard.size().key_bytes + shard.size().value_bytes;
+        let len = (shard.size().key_bytes + shard.size().value_bytes) as u64;
         match ranges.last_mut() {
             Some((_, shards)) if len <= room => shards.push(shard),
             _ => {
@@ -138,7 +138,7 @@ fn write_range(
     let mut range = writer.range(index);
     let mut part = StatsPart::new(false);
     for shard in shards {
-        for (outpoint, coin) in shard.sort().iter() {
+        for coins::Entry { outpoint, coin, .. } in shard.sort().iter() {
             range.add(&outpoint, &coin)?;
             part.add(&outpoint, &coin).map_err(|flaw| {
                 Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
