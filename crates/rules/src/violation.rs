@@ -49,6 +49,28 @@ impl fmt::Display for Class {
     }
 }
 
+/// The two tests of a rule: the first stands exactly on its boundary and is allowed, the second is one over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tests {
+    /// Rows of the table of mutations, which Bitcoin Core is asked about as well: accepting, rejecting.
+    Mutations(&'static str, &'static str),
+    /// Test functions: their file below `crates`, accepting, rejecting.
+    Functions(&'static str, &'static str, &'static str),
+}
+
+impl Tests {
+    /// The accepting and the rejecting test, as docs name them: `amount-0`, or `room/tests/file.rs::name`.
+    #[must_use]
+    pub fn names(&self) -> [String; 2] {
+        match *self {
+            Self::Mutations(accepts, rejects) => [accepts, rejects].map(str::to_owned),
+            Self::Functions(file, accepts, rejects) => {
+                [accepts, rejects].map(|name| format!("{file}::{name}"))
+            }
+        }
+    }
+}
+
 /// The words of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleInfo {
@@ -63,6 +85,8 @@ pub struct RuleInfo {
     pub core: &'static str,
     /// What a breach means.
     pub class: Class,
+    /// What shows where it begins to bind; `testkit` holds that they exist.
+    pub tests: Tests,
 }
 
 /// A row of a table; `F` is the type of its check, a function of the table's context.

@@ -43,19 +43,24 @@ fn page() -> String {
         `UPDATE_DOCS=1 cargo test -p rules --test docs`; do not edit.\n\n\
         Rules stand in validation order: the first broken one names the verdict. *Core* is Bitcoin Core's\n\
         reject string (`bad-version` is followed by the version). *Class* says what a breach means:\n\
-        `mutated` is damage to the body and says nothing about the block.\n"
+        `mutated` is damage to the body and says nothing about the block.\n\n\
+        Where a rule has a boundary, the accepting test stands exactly on it, the rejecting one is one over.\n\
+        `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which Bitcoin Core is\n\
+        asked about too (`plain`: a block that breaks nothing); `file::name` is a test function below `crates`.\n"
         .to_owned();
     for section in sections() {
-        write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class |\n", section.title)
-            .unwrap();
-        page.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class ", section.title).unwrap();
+        page.push_str("| accepting test | rejecting test |\n");
+        page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
         for (rule, active) in section.rows {
             let active = match rule.id {
                 "bip30" => "always, but for two blocks, and where BIP-0034 implies it".to_owned(),
                 _ => active_in_words(active),
             };
             let (id, must, source, core, class) = (rule.id, rule.must, rule.source, rule.core, rule.class);
-            writeln!(page, "| {id} | {must} | {source} | `{core}` | {active} | {class} |").unwrap();
+            write!(page, "| {id} | {must} | {source} | `{core}` | {active} | {class} ").unwrap();
+            let [accepts, rejects] = rule.tests.names();
+            writeln!(page, "| `{accepts}` | `{rejects}` |").unwrap();
         }
     }
     page

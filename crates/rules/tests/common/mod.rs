@@ -3,13 +3,14 @@
 
 use digest::sha256::{sha256d, sha256d_many};
 use rules::{
-    BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, SpentCoin, Violation,
-    block::judge_block, check_block, check_block_spends, spend::judge_block_spends,
+    BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, HeaderContext, SpentCoin,
+    TxContext, Violation, block::judge_block, check_block, check_block_spends, check_header, check_tx,
+    spend::judge_block_spends,
 };
 use std::path::PathBuf;
 use wire::{
-    BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, OutPoint, Sats, Txid, Wtxid,
-    coin::CompressedScript, read::write_compact_size,
+    BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, OutPoint, Sats, TxIndex, Txid,
+    Wtxid, coin::CompressedScript, read::write_compact_size,
 };
 
 /// The folder of real data, or nothing if this checkout has none.
@@ -228,7 +229,7 @@ impl Block {
 }
 
 /// An anyone-can-spend coin of 100 sat, 150 blocks old.
-pub(crate) fn coin() -> SpentCoin<'static> {
+pub(crate) const fn coin() -> SpentCoin<'static> {
     SpentCoin {
         amount: Sats(100),
         script: CompressedScript::Raw(&[0x51]),
@@ -276,4 +277,74 @@ pub(crate) fn check_spends(
     let checked = check_block_spends(&context);
     assert_eq!(checked, judge_block_spends(&context));
     checked
+}
+
+/// What is said of a block, a header or a transaction.
+pub(crate) type Verdict = Result<(), Violation>;
+
+pub(crate) fn assert_accepts(verdict: &Verdict) {
+    assert_eq!(verdict.as_ref().err().map(ToString::to_string), None);
+}
+
+/// The verdict names this rule, with Core's string and the values.
+pub(crate) fn assert_rejects(id: &str, verdict: &Verdict) {
+    let violation = verdict.as_ref().expect_err(id);
+    assert_eq!(violation.rule.id, id, "{violation}");
+    assert!(violation.core.starts_with(violation.rule.core), "{violation}");
+    assert!(!violation.detail.is_empty());
+}
+
+/// Headers 0 to `len - 1`, ten minutes apart, below a regtest header.
+fn branch(len: u32) -> Vec<Header> {
+    (0..len)
+        .map(|i| Header { time: BlockTime(MEDIAN_TIME + 600 * i), bits: 0x207f_ffff, ..Header::default() })
+        .collect()
+}
+
+/// The verdict on a regtest header of version 4 that comes ten minutes after the one before.
+pub(crate) fn header(height: u32, params: &ChainParams, edit: impl FnOnce(&mut Header)) -> Verdict {
+    header_with_hash(height, params, BlockHash::default(), edit)
+}
+
+/// [`header`] with a hash of its own.
+pub(crate) fn header_with_hash(
+    height: u32,
+    params: &ChainParams,
+    hash: BlockHash,
+    edit: impl FnOnce(&mut Header),
+) -> Verdict {
+    let ancestors = branch(height);
+    let time = BlockTime(MEDIAN_TIME + 600 * height);
+    let mut header = Header { version: 4, time, bits: 0x207f_ffff, ..Header::default() };
+    edit(&mut header);
+    let bytes = header.to_bytes();
+    let header = Header::read(&mut wire::Reader::new(&bytes)).unwrap();
+    check_header(&HeaderContext {
+        params,
+        height: Height(height),
+        header: &header,
+        hash: &hash,
+        ancestors: &ancestors.as_slice(),
+        now: time,
+    })
+}
+
+/// The verdict on a block whose second transaction this is.
+pub(crate) fn check_tx_in_block(tx: Tx) -> Verdict {
+    let alone = tx.bytes();
+    let checked = Block::of(vec![Tx::coinbase(), tx]).check();
+    // The transaction by itself gets the same verdict.
+    let mut arena = BlockArena::default();
+    let view = arena.parse_tx(&alone).unwrap();
+    let params = ChainParams::of(Network::Regtest);
+    let context = TxContext { params, height: Height(HEIGHT), tx: &view, tx_index: TxIndex(1) };
+    assert_eq!(check_tx(&context), checked);
+    checked
+}
+
+/// The verdict on the spends of a block with one transaction, of one input for each coin, and these values
+/// paid.
+pub(crate) fn check_spends_of(coins: &[SpentCoin<'_>], pays: i64, edit: impl FnOnce(&mut Block)) -> Verdict {
+    let inputs = (1..=coins.len()).map(|number| input(number as u8, 0)).collect();
+    Block::of(vec![Tx::coinbase(), Tx::spend(inputs, pays)]).with(edit).check_spends(coins).map(|_| ())
 }
