@@ -5,9 +5,11 @@ use crate::{
     make::{MadeTx, Maker},
     model::{ModelCoin, ModelStats},
     plan::{BlockPlan, Planner, subsidy},
+    purse::PlannedCoin,
     scripts::{Kind, ScriptPool, ScriptRef},
 };
 use bitcoin::{Amount, TxOut, script::Builder};
+use rayon::slice::ParallelSliceMut;
 use std::sync::mpsc::sync_channel;
 use wire::{BlockHash, OutPoint, Txid};
 
@@ -33,8 +35,17 @@ pub struct ChainSpec {
     pub threads: usize,
     /// Weight no block is above.
     pub max_block_weight: u64,
+    /// Outputs to aim for, instead of bytes.
+    pub outputs: Option<u64>,
+    /// One output of so many stays unspent; of mainnet's one of about 20.
+    pub outputs_per_coin: u64,
     /// The number of unspent coins that the chain stays about below.
     pub max_coins: u64,
+    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one of
+    /// the four times as many that are next in age, and so on.
+    pub recent: usize,
+    /// Percent of the coins that anyone can spend: few bytes, for chains with many coins in little space.
+    pub bare: u64,
     /// The coinbases up to this height pay to `TRUE` and are never spent: for what is built on the chain
     /// later.
     pub reserved: u32,
@@ -56,7 +67,11 @@ impl ChainSpec {
             signed: true,
             threads: 0,
             max_block_weight: 4_000_000,
+            outputs: None,
+            outputs_per_coin: 9,
             max_coins: 4_000_000,
+            recent: 512,
+            bare: 0,
             reserved: 0,
             stale: true,
             wide_tx: 0,
@@ -83,12 +98,40 @@ pub struct Totals {
     pub outputs: u64,
     /// Inputs that have a witness.
     pub witness_inputs: u64,
+    /// How old the spent coins were.
+    pub ages: Ages,
     /// Bytes of blocks, stale ones not counted.
     pub bytes: u64,
     /// Stale blocks.
     pub stale_blocks: u64,
     /// The unspent coins at the end, by the generator's own books.
     pub utxo: ModelStats,
+}
+
+/// Counts spends by the age of their coins, in blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Ages(Vec<u64>);
+
+impl Ages {
+    fn add(&mut self, age: u32) {
+        let age = age as usize;
+        if age >= self.0.len() {
+            self.0.resize(age + 1, 0);
+        }
+        self.0[age] += 1;
+    }
+
+    /// The age that `percent` of the spent coins are not above.
+    #[must_use]
+    pub fn percentile(&self, percent: u64) -> u32 {
+        let wanted = self.0.iter().sum::<u64>() * percent / 100;
+        let mut counted = 0;
+        let reaches = |count: &u64| {
+            counted += count;
+            counted >= wanted
+        };
+        self.0.iter().position(reaches).unwrap_or(0) as u32
+    }
 }
 
 struct MadeBlock {
@@ -149,13 +192,29 @@ pub fn generate<E: Send>(
         drop(made);
         let planner = planner.join().expect("planning does not panic");
         let mut totals = writer.join().expect("assembling does not panic")?;
-        totals.utxo = ModelStats::of(planner.coins().map(|coin| {
-            let outpoint = OutPoint { txid: Txid(maker.txid(coin.slot)), vout: coin.vout };
-            let script = pool.script(coin.script).into_bytes();
-            (outpoint, ModelCoin { code: coin.code, amount: coin.amount as i64, script })
-        }));
+        totals.utxo = threads.install(|| stats(planner, &maker, pool));
         Ok(totals)
     })
+}
+
+/// Counts and hashes the coins that are left. Sorted by the first bytes of the txid, which are at hand, before
+/// the rest of it, which is not.
+fn stats(planner: Planner<'_>, maker: &Maker<'_>, pool: &ScriptPool) -> ModelStats {
+    let outpoint = |coin: &PlannedCoin| OutPoint { txid: Txid(maker.txid(coin.slot)), vout: coin.vout };
+    let keyed = |coin: &PlannedCoin| {
+        let txid = maker.txid(coin.slot);
+        let first = txid.first_chunk().expect("32 bytes have 8 first ones");
+        (u64::from_be_bytes(*first), *coin)
+    };
+    let mut coins: Vec<(u64, PlannedCoin)> = planner.coins().map(keyed).collect();
+    drop(planner);
+    coins.par_sort_unstable_by(|(a, coin), (b, other)| {
+        a.cmp(b).then_with(|| outpoint(coin).cmp(&outpoint(other)))
+    });
+    ModelStats::of_sorted(coins.iter().map(|(_, coin)| {
+        let script = pool.script(coin.script).into_bytes();
+        (outpoint(coin), ModelCoin { code: coin.code, amount: coin.amount as i64, script })
+    }))
 }
 
 fn make_block(maker: &mut Maker<'_>, plan: BlockPlan) -> MadeBlock {
@@ -211,6 +270,9 @@ fn finish<E>(
     let block = assemble(header, &made.coinbase, &made.txs, false);
     let with_witness = plan.inputs.iter().filter(|input| pool.has_witness(input.coin.script));
     totals.witness_inputs += with_witness.count() as u64;
+    for input in &plan.inputs {
+        totals.ages.add(plan.height - input.coin.height());
+    }
     totals.height = plan.height;
     totals.hash = block.hash;
     totals.blocks += 1;

@@ -59,6 +59,19 @@ struct ChainArgs {
     /// Threads that make transactions; 0: as many as the machine has. The bytes are the same.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// Outputs to aim for instead of bytes, with suffix k or M.
+    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "size")]
+    outputs: Option<u64>,
+    /// One output of so many stays unspent; of mainnet's about 20.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..))]
+    unspent_one_in: u64,
+    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one of
+    /// the four times as many that are next in age, and so on. With 32k the ages are about mainnet's.
+    #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count)]
+    recent_coins: u64,
+    /// Percent of the coins that anyone can spend: few bytes, for many coins in little space.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..101))]
+    bare: u64,
     /// The number of unspent coins to stay about below.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     max_coins: u64,
@@ -77,6 +90,15 @@ struct ChainArgs {
     /// Block files as they were before xor.dat.
     #[arg(long)]
     no_xor: bool,
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.strip_suffix(['k', 'M']) {
+        Some(number) => (number, if text.ends_with('k') { 1_000 } else { 1_000_000 }),
+        None => (text, 1),
+    };
+    let number: u64 = number.parse().map_err(|error| format!("{text}: {error}"))?;
+    number.checked_mul(unit).filter(|count| *count > 0).ok_or_else(|| format!("{text} is too large or 0"))
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {
@@ -103,7 +125,11 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
         empty_tail: args.empty_tail,
         signed: !args.unsigned,
         threads: args.threads,
+        outputs: args.outputs,
+        outputs_per_coin: args.unspent_one_in,
         max_coins: args.max_coins,
+        recent: args.recent_coins as usize,
+        bare: args.bare,
         wide_tx: args.wide_tx,
         ..ChainSpec::new(args.seed, args.size)
     };
@@ -116,9 +142,10 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
     writer.finish()?;
     let seconds = started.elapsed().as_secs_f64();
     eprintln!(
-        "{:.1} MB in {seconds:.1} s, {:.1} MB/s",
+        "{:.1} MB in {seconds:.1} s, {:.1} MB/s, {:.2} million outputs/s",
         totals.bytes as f64 / 1e6,
-        totals.bytes as f64 / 1e6 / seconds
+        totals.bytes as f64 / 1e6 / seconds,
+        totals.outputs as f64 / 1e6 / seconds
     );
     let json = serde_json::json!({
         "height": totals.height,
@@ -130,6 +157,14 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
         "inputs": totals.inputs,
         "witness_inputs": totals.witness_inputs,
         "outputs": totals.outputs,
+        "spend_age_blocks": {
+            "p25": totals.ages.percentile(25),
+            "p50": totals.ages.percentile(50),
+            "p75": totals.ages.percentile(75),
+            "p90": totals.ages.percentile(90),
+            "p99": totals.ages.percentile(99),
+            "max": totals.ages.percentile(100),
+        },
         "txouts": totals.utxo.txouts,
         "total_amount_sat": totals.utxo.total_amount,
         "hash_serialized_3": totals.utxo.hash_hex(),

@@ -36,10 +36,16 @@ impl ModelStats {
     pub fn of(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut coins: Vec<_> = coins.collect();
         coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
+        Self::of_sorted(coins.into_iter())
+    }
+
+    /// The same of coins that come in the order of their outpoints; holds one at a time.
+    #[must_use]
+    pub fn of_sorted(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut hasher = Sha256::new();
-        let mut total_amount = 0;
+        let (mut txouts, mut total_amount) = (0, 0);
         let mut element = Vec::new();
-        for (outpoint, coin) in &coins {
+        for (outpoint, coin) in coins {
             element.clear();
             element.extend_from_slice(&outpoint.txid.0);
             element.extend_from_slice(&outpoint.vout.to_le_bytes());
@@ -48,9 +54,10 @@ impl ModelStats {
             write_compact_size(&mut element, coin.script.len() as u64);
             element.extend_from_slice(&coin.script);
             hasher.update(&element);
+            txouts += 1;
             total_amount += coin.amount as u64;
         }
-        Self { txouts: coins.len() as u64, total_amount, hash_serialized_3: hasher.finalize_double() }
+        Self { txouts, total_amount, hash_serialized_3: hasher.finalize_double() }
     }
 
     /// The hash as Core prints it.

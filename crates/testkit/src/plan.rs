@@ -34,6 +34,8 @@ const SIGOP_BUDGET: u64 = 76_000;
 const MAX_DEPTH: u16 = 25;
 /// Ordinary blocks after the size is reached, so that no stale branch is as long as the chain.
 const LAST_BLOCKS: u32 = 6;
+/// Bytes of blocks for each output, about.
+const OUTPUT_BYTES: u64 = 170;
 /// Most inputs and outputs of a transaction.
 const MAX_INPUTS: u64 = 700;
 const MAX_OUTPUTS: u64 = 3_000;
@@ -179,7 +181,7 @@ impl<'a> Planner<'a> {
             spec,
             pool,
             rng: Rng::new(spec.seed, "plan"),
-            purse: Purse::default(),
+            purse: Purse::new(spec.recent),
             immature: VecDeque::new(),
             kept: Vec::new(),
             free_slots: Vec::new(),
@@ -238,7 +240,11 @@ impl<'a> Planner<'a> {
         self.times.push(plan.time);
         // Weight is about 2.5 times the size of such blocks.
         self.bytes += usage.weight * 2 / 5;
-        if self.end.is_none() && self.bytes >= self.spec.bytes {
+        let enough = match self.spec.outputs {
+            Some(outputs) => self.outputs >= outputs,
+            None => self.bytes >= self.spec.bytes,
+        };
+        if self.end.is_none() && enough {
             self.end = Some(height + LAST_BLOCKS);
         }
         let goes_on = self.end.is_none_or(|end| height + LAST_BLOCKS <= end);
@@ -268,9 +274,10 @@ impl<'a> Planner<'a> {
         if height == self.spec.wide_tx {
             return most;
         }
+        let all = self.spec.outputs.map_or(self.spec.bytes, |outputs| outputs * OUTPUT_BYTES);
         let bytes = match self.spec.blocks {
-            Some(blocks) => self.spec.bytes / u64::from(blocks.saturating_sub(FIRST_SPENDING_HEIGHT).max(1)),
-            None => self.spec.bytes / 60,
+            Some(blocks) => all / u64::from(blocks.saturating_sub(FIRST_SPENDING_HEIGHT).max(1)),
+            None => all / 60,
         };
         let mean = (bytes * 5 / 2).max(20_000);
         if mean >= MAX_TARGET {
@@ -344,9 +351,9 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// How many coins there should be by now: one output of nine stays, up to the bound.
+    /// How many coins there should be by now.
     fn wanted_coins(&self) -> u64 {
-        (self.outputs / 9).clamp(400, self.spec.max_coins)
+        (self.outputs / self.spec.outputs_per_coin).clamp(400, self.spec.max_coins)
     }
 
     /// How many inputs and outputs the next transaction has.
@@ -432,6 +439,10 @@ impl<'a> Planner<'a> {
     }
 
     fn pool_script(&mut self) -> ScriptRef {
+        // Chains without such a share must not draw a number for it: their bytes are known.
+        if self.spec.bare > 0 && self.rng.chance(self.spec.bare, 100) {
+            return ScriptRef::new(Kind::Anyone, 0);
+        }
         let mut pick = self.rng.below(SHARES.iter().map(|(_, share)| share).sum());
         let key = self.rng.below(KEYS.into()) as u16;
         for (kind, share) in SHARES {

@@ -7,9 +7,6 @@
 
 use crate::{rng::Rng, scripts::ScriptRef};
 
-/// Coins in level 0; each further level holds four times as many.
-const FIRST_LEVEL: usize = 512;
-
 /// A coin as the planner knows it: all but its txid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedCoin {
@@ -34,13 +31,21 @@ impl PlannedCoin {
 }
 
 /// The coins that may be spent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Purse {
+    /// Coins in level 0; each further level holds four times as many.
+    first_level: usize,
     levels: Vec<Vec<PlannedCoin>>,
     len: usize,
 }
 
 impl Purse {
+    /// An empty purse that holds `recent` coins in level 0: a little over half of the spends take one of them.
+    #[must_use]
+    pub const fn new(recent: usize) -> Self {
+        Self { first_level: recent, levels: Vec::new(), len: 0 }
+    }
+
     /// How many coins there are.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -62,7 +67,7 @@ impl Purse {
     pub fn add(&mut self, coin: PlannedCoin, rng: &mut Rng) {
         self.len += 1;
         let mut moved = coin;
-        let mut capacity = FIRST_LEVEL;
+        let mut capacity = self.first_level;
         for level in &mut self.levels {
             if level.len() < capacity {
                 level.push(moved);
@@ -102,7 +107,7 @@ mod tests {
     #[test]
     fn ages_have_a_heavy_tail_and_no_coin_is_lost() {
         let mut rng = Rng::new(1, "purse");
-        let mut purse = Purse::default();
+        let mut purse = Purse::new(512);
         let mut ages = Vec::new();
         for height in 0..2_000u32 {
             for vout in 0..20 {
