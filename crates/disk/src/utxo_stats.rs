@@ -57,27 +57,49 @@ pub struct UtxoStats {
     pub bogosize: u64,
     /// Sum of all amounts; nothing if it does not fit.
     pub total_amount: Option<Sats>,
+    /// Sum of the CRC-32Cs of the coins' elements: whether two copies are the same, against accidents.
+    pub checksum: u64,
     /// `hash_serialized_3`.
     pub hash_serialized_3: UtxoHash,
     /// `muhash`, if it was asked for.
     pub muhash: Option<UtxoHash>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    txouts: u64,
-    transactions: u64,
-    bogosize: u64,
-    total_amount: Option<Sats>,
+impl UtxoStats {
+    /// Without the hashes.
+    #[must_use]
+    pub const fn counts(&self) -> UtxoCounts {
+        let Self { txouts, transactions, bogosize, total_amount, checksum, .. } = *self;
+        UtxoCounts { txouts, transactions, bogosize, total_amount, checksum }
+    }
 }
 
-const NOTHING: Counts = Counts { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)) };
+/// What can be told of coins in any order of ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UtxoCounts {
+    /// As in [`UtxoStats`].
+    pub txouts: u64,
+    /// As in [`UtxoStats`].
+    pub transactions: u64,
+    /// As in [`UtxoStats`].
+    pub bogosize: u64,
+    /// As in [`UtxoStats`].
+    pub total_amount: Option<Sats>,
+    /// As in [`UtxoStats`].
+    pub checksum: u64,
+}
 
-impl Counts {
-    fn merge(&mut self, other: Self) {
+impl UtxoCounts {
+    /// Of no coins.
+    pub const NOTHING: Self =
+        Self { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)), checksum: 0 };
+
+    /// Adds those of another range.
+    pub fn merge(&mut self, other: Self) {
         self.txouts += other.txouts;
         self.transactions += other.transactions;
         self.bogosize += other.bogosize;
+        self.checksum = self.checksum.wrapping_add(other.checksum);
         self.add_amount(other.total_amount);
     }
 
@@ -95,7 +117,7 @@ const BOGOSIZE: u64 = 50;
 /// The coins of a range of txids on their way into the hash.
 #[derive(Clone, Debug)]
 pub struct StatsPart {
-    counts: Counts,
+    counts: UtxoCounts,
     muhash: Option<MuHash3072>,
     /// Elements in hash order; from `group_start` on those of the current transaction in key order.
     elements: Vec<u8>,
@@ -111,7 +133,7 @@ impl StatsPart {
     #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self {
-            counts: NOTHING,
+            counts: UtxoCounts::NOTHING,
             muhash: muhash.then(MuHash3072::new),
             elements: Vec::new(),
             group_start: 0,
@@ -137,6 +159,8 @@ impl StatsPart {
         if let Some(muhash) = &mut self.muhash {
             muhash.insert(self.elements.get(start..).unwrap_or_default());
         }
+        let element = self.elements.get(start..).unwrap_or_default();
+        self.counts.checksum = self.counts.checksum.wrapping_add(crc32c::crc32c(element).into());
         self.sorted &= self.group.last().is_none_or(|&(before, _)| before < outpoint.vout);
         self.group.push((outpoint.vout, self.elements.len()));
         self.counts.txouts += 1;
@@ -162,6 +186,21 @@ impl StatsPart {
         }
         self.group_start = 0;
         std::mem::replace(&mut self.elements, room)
+    }
+
+    /// Drops the elements of complete transactions: for who only counts.
+    pub fn forget_elements(&mut self) {
+        self.elements.drain(..self.group_start);
+        for (_, end) in &mut self.group {
+            *end -= self.group_start;
+        }
+        self.group_start = 0;
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counts(&self) -> UtxoCounts {
+        self.counts
     }
 
     /// Completes the last transaction; the part can then be drained and merged.
@@ -197,7 +236,7 @@ impl StatsPart {
 #[derive(Clone, Debug)]
 pub struct UtxoHasher {
     sha: Sha256,
-    counts: Counts,
+    counts: UtxoCounts,
     muhash: Option<MuHash3072>,
 }
 
@@ -205,7 +244,7 @@ impl UtxoHasher {
     /// Of the empty set; `muhash` as in the parts.
     #[must_use]
     pub fn new(muhash: bool) -> Self {
-        Self { sha: Sha256::new(), counts: NOTHING, muhash: muhash.then(MuHash3072::new) }
+        Self { sha: Sha256::new(), counts: UtxoCounts::NOTHING, muhash: muhash.then(MuHash3072::new) }
     }
 
     /// Hashes elements that a part gave away. Parts must come in the order of their txids.
@@ -227,8 +266,9 @@ impl UtxoHasher {
     /// The results.
     #[must_use]
     pub fn finish(self) -> UtxoStats {
-        let Counts { txouts, transactions, bogosize, total_amount } = self.counts;
+        let UtxoCounts { txouts, transactions, bogosize, total_amount, checksum } = self.counts;
         UtxoStats {
+            checksum,
             txouts,
             transactions,
             bogosize,

@@ -69,6 +69,12 @@ impl Error {
         Self::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was")
     }
 
+    /// A thread of ours ended in the middle.
+    #[must_use]
+    pub fn panicked() -> Self {
+        Self::new(ErrorKind::Internal, "a worker thread panicked; please report this")
+    }
+
     /// Damaged or missing files.
     #[must_use]
     pub fn damaged(detail: impl Into<String>) -> Self {

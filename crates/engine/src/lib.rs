@@ -13,9 +13,12 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod checkpoint;
+mod clock;
 mod error;
 mod event;
 mod machine;
+mod memory;
 mod options;
 mod reindex;
 mod report;
@@ -23,11 +26,14 @@ mod run;
 mod stages;
 mod stats;
 mod tree;
+mod unspent;
 mod verify;
+mod work_dir;
 
 pub use disk::fs::RealDisk;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Progress, Sink};
+pub use memory::LEAST_MEMORY;
 pub use options::{AssumeValid, Engine, ReindexOptions};
 pub use reindex::reindex;
 pub use report::{Counts, ReindexReport, ScriptsReport};

@@ -1,6 +1,9 @@
 //! What the machine tells of itself, for the report.
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    memory::LEAST_MEMORY,
+};
 use digest::kernel::{ENVIRONMENT_VARIABLE, Kernel};
 
 /// The name of the SHA-256 kernel in use.
@@ -22,12 +25,37 @@ pub fn sha256_kernel() -> Result<&'static str, Error> {
     Ok(Kernel::active().name())
 }
 
+/// A quarter of the machine's memory, or of what this process may have of it; 128 MiB at least.
+#[must_use]
+pub fn default_memory() -> u64 {
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    let total = total_memory_bytes().unwrap_or(u64::MAX).min(limit);
+    if total == u64::MAX { LEAST_MEMORY } else { (total / 4).max(LEAST_MEMORY) }
+}
+
+/// The machine's memory (Linux `MemTotal`).
+fn total_memory_bytes() -> Option<u64> {
+    kilobytes("/proc/meminfo", "MemTotal:")
+}
+
+/// The memory that the process has resident now (Linux `VmRSS`); nothing where the system does not say.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    kilobytes("/proc/self/status", "VmRSS:")
+}
+
 /// The most memory the process has had resident so far, in bytes (Linux `VmHWM`); nothing where the system
 /// does not say.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    kilobytes("/proc/self/status", "VmHWM:")
+}
+
+/// The number behind a name in a file of the kernel's, in bytes.
+fn kilobytes(path: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

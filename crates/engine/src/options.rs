@@ -1,10 +1,11 @@
 //! What a caller asks for.
 
-use crate::stages::finish::RANGE_BYTES;
+use crate::{machine, stages::finish::RANGE_BYTES};
 use rules::ChainParams;
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use wire::{BlockHash, Height, Network, ScriptVerifier};
 
@@ -49,6 +50,9 @@ impl AssumeValid {
     }
 }
 
+/// How often the state is saved if nobody says otherwise.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
+
 /// What to rebuild, from what, into what.
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
@@ -70,6 +74,15 @@ pub struct ReindexOptions {
     pub scripts: Option<&'static dyn ScriptVerifier>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
+    /// Most bytes of memory for the whole process; what does not fit goes to the work directory. Without
+    /// effect below [`crate::LEAST_MEMORY`].
+    pub memory: u64,
+    /// Where temporary files go, if not beside the new chainstate. A folder of our own is made in it.
+    pub work_dir: Option<PathBuf>,
+    /// Forget what an interrupted run has left.
+    pub restart: bool,
+    /// How often at most the state is saved, so that an interrupted run can go on from there.
+    pub checkpoint_every: Duration,
     /// About how many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// The new chainstate's obfuscation key; nothing to draw one from the system.
@@ -90,6 +103,10 @@ impl ReindexOptions {
             scripts: None,
             assume_valid: AssumeValid::Default,
             engine: Engine::Join,
+            memory: machine::default_memory(),
+            work_dir: None,
+            restart: false,
+            checkpoint_every: CHECKPOINT_EVERY,
             range_bytes: RANGE_BYTES,
             obfuscation_key: None,
         }

@@ -1,25 +1,31 @@
 //! The rebuild, stage after stage: control flow only.
 
 use crate::{
-    error::Error,
+    chain::Files,
+    clock::Clock,
+    error::{Error, ErrorKind},
     event::{Event, Sink},
     machine,
     options::ReindexOptions,
     report::ReindexReport,
-    run::{self, Clock},
+    run::{self, Run},
     stages::{
         Stage,
         commit::Target,
         finish::{self, Finish},
     },
+    work_dir::WorkDir,
 };
 use disk::{
     datadir::Datadir,
     fs::Disk,
     lock::{DatadirLock, LockMode},
+    utxo_stats::UtxoCounts,
+    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
+use wire::Height;
 
 /// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
 /// has either the old chainstate or the new one, whole.
@@ -42,15 +48,23 @@ pub fn reindex(
     let _locks = DatadirLock::take(disk, &datadir, mode)?;
     let target = Target::prepare(disk, &datadir, options)?;
     target.clear_leftovers(disk)?;
-    let result = build(disk, options, &datadir, &target, sink, interrupt, &mut clock);
-    if result.is_err() {
+    let work = WorkDir::new(disk, target.work_dir(options));
+    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock);
+    if let Err(error) = &result {
         target.discard(disk);
+        // What can be mended, or was only interrupted, goes on from the checkpoint.
+        let resumable =
+            matches!(error.kind, ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted);
+        if !resumable && error.rule.is_some() {
+            // That it cannot be removed is not what the user must hear of.
+            let _ = work.remove();
+        }
     }
     result
 }
 
 fn build(
-    disk: &dyn Disk,
+    work: &WorkDir<'_>,
     options: &ReindexOptions,
     datadir: &Datadir,
     target: &Target,
@@ -58,19 +72,33 @@ fn build(
     interrupt: &AtomicBool,
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
-    let (plan, settled) = run::settle(disk, options, datadir, sink, interrupt, clock)?;
+    let disk = work.disk();
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = &Files { disk, datadir, obfuscation, network: options.network };
+    let plan = &run::plan(files, options, sink, interrupt)?;
+    clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
+    let run = Run { files, plan, options, work, resumable: true, sink, interrupt };
+    let mut settled = run.settle(clock)?;
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(run::random, Ok)?;
     let dir = target.building();
     let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
-    let stats = finish.write(settled.survivors)?;
-    let total_amount = finish::check_supply(ChainParams::of(options.network), chain, &stats)?;
+    let written = match finish.write(settled.unspent)? {
+        Some(written) => written,
+        // Only the last merge has shown that a spend has no coin.
+        None => {
+            target.clear_leftovers(disk)?;
+            settled = run.judge(clock, Height(0), 0)?;
+            finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
+        }
+    };
+    let total_amount = finish::check_supply(ChainParams::of(options.network), chain, &written)?;
     clock.lap(Stage::Finish);
 
     sink.event(Event::Started(Stage::Prove));
-    finish.prove(&stats)?;
+    let stats = finish.prove(&written)?;
     clock.lap(Stage::Prove);
 
     sink.event(Event::Started(Stage::Commit));
@@ -78,6 +106,9 @@ fn build(
         return Err(Error::interrupted());
     }
     let chainstate = target.commit(disk, plan.new_index.as_ref(), sink)?;
+    if let Err(error) = work.remove() {
+        sink.event(Event::Note(format!("temporary files stay: {error}")));
+    }
     clock.lap(Stage::Commit);
 
     Ok(ReindexReport {
@@ -88,8 +119,9 @@ fn build(
         txouts: stats.txouts,
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
-        scripts: run::scripts_report(options, &plan, &settled.counts),
+        scripts: run::scripts_report(options, plan, &settled.counts),
         engine: settled.engine.name(),
+        resumed: settled.resumed,
         threads,
         elapsed: clock.started.elapsed(),
         bound_by: clock.bound_by(threads),

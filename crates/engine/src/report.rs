@@ -25,6 +25,8 @@ pub struct ReindexReport {
     pub scripts: Option<ScriptsReport>,
     /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
     pub engine: &'static str,
+    /// Blocks that an interrupted run had done before.
+    pub resumed: u32,
     /// Worker threads.
     pub threads: usize,
     /// From the call to the commit.

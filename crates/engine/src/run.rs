@@ -2,8 +2,11 @@
 
 use crate::{
     chain::Files,
+    checkpoint::{self, Identity, Settled},
+    clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
+    memory::Budget,
     options::{Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
@@ -14,11 +17,13 @@ use crate::{
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
         scripts::{ScriptQueue, Scripts},
+        spill::{Run as SpilledRun, Spill},
     },
+    unspent::Unspent,
+    work_dir::WorkDir,
 };
-use coins::{Join, Survivors};
+use coins::Join;
 use crossbeam::channel::{RecvTimeoutError, Sender, bounded};
-use disk::{datadir::Datadir, fs::Disk, xor::read_block_obfuscation};
 use rules::ChainParams;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -27,110 +32,209 @@ use std::{
 };
 use wire::{BlockTime, Height};
 
-/// Batches that may wait between reader and workers, per worker: one is being read while one is being
-/// checked.
-const BATCHES_PER_WORKER: usize = 2;
-
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// Batches that may wait between reader and workers, per worker: one is being read while one is being
+/// checked. The memory may bound them further.
+const BATCHES_PER_WORKER: usize = 2;
+
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one took.
+const CHECKPOINT_RARITY: u32 = 20;
+
+/// An interrupted run is saved if that takes no longer.
+const LAST_SAVE_MAX: Duration = Duration::from_millis(1500);
+
+/// Bytes of the join that a thread can save in a second, until it is measured.
+const SAVE_RATE: u64 = 150 << 20;
+
 /// The coins after the last block, and how they were come by.
-pub struct Settled {
+pub struct Settlement {
     /// The coins.
-    pub survivors: Survivors,
+    pub unspent: Unspent,
     /// What was checked.
     pub counts: Counts,
     /// Who matched spends with coins.
     pub engine: Engine,
+    /// Blocks that an interrupted run had settled before.
+    pub resumed: u32,
 }
 
-/// Plans and settles: what a rebuild and a verification have in common.
+/// The time spent reading, what the workers bring, and the lowest fault.
+type Checked = (Duration, Outcome, Option<(Height, Fault)>);
+
+/// The chain that is to be rebuilt.
 ///
 /// # Errors
-/// As [`crate::reindex()`].
-pub fn settle(
-    disk: &dyn Disk,
+/// As [`plan::plan`].
+pub fn plan(
+    files: &Files<'_>,
     options: &ReindexOptions,
-    datadir: &Datadir,
     sink: &dyn Sink,
     interrupt: &AtomicBool,
-    clock: &mut Clock,
-) -> Result<(Plan, Settled), Error> {
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    let files = Files { disk, datadir, obfuscation, network: options.network };
-    let params = ChainParams::of(options.network);
-    let assume_valid = options.assume_valid.hash(params);
-    let plan = plan::plan(&files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
+) -> Result<Plan, Error> {
+    let assume_valid = options.assume_valid.hash(ChainParams::of(options.network));
+    let plan = plan::plan(files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
         block_bytes: plan.block_bytes,
         unconnected: plan.unconnected,
     });
-    clock.lap(Stage::Plan);
-    let skipped_to = plan.assumed_valid_to;
-    let scripts = options.scripts.map(|verifier| Scripts { params, verifier, skipped_to });
-    let threads = options.threads.get();
-    let run = Run { files: &files, plan: &plan, scripts, threads, sink, interrupt };
-    let settled = match options.engine {
-        Engine::Join => run.settle(clock)?,
-        Engine::Ordered => run.judge(clock, Height(0), 0)?,
-    };
-    Ok((plan, settled))
+    Ok(plan)
 }
 
 /// Which scripts a run has run.
+#[must_use]
 pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
     options.scripts.map(|_| report)
 }
 
-/// The time spent reading, what the workers bring, and the lowest fault.
-type Checked = (Duration, Outcome, Option<(Height, Fault)>);
+/// What is done so far.
+struct State {
+    settled: Settled,
+    outcome: Outcome,
+    reading: Duration,
+    /// Blocks that an interrupted run had settled before.
+    resumed: u32,
+    saved: Instant,
+    /// How long saving took the last time.
+    save_took: Duration,
+}
 
 /// What the stages that run side by side share.
-struct Run<'a> {
-    files: &'a Files<'a>,
-    plan: &'a Plan,
-    scripts: Option<Scripts<'a>>,
-    threads: usize,
-    sink: &'a dyn Sink,
-    interrupt: &'a AtomicBool,
+pub struct Run<'a> {
+    /// The block files.
+    pub files: &'a Files<'a>,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What the caller asked for.
+    pub options: &'a ReindexOptions,
+    /// Where temporary files go.
+    pub work: &'a WorkDir<'a>,
+    /// Whether an interrupted run shall be able to go on.
+    pub resumable: bool,
+    /// Where events go.
+    pub sink: &'a dyn Sink,
+    /// The caller's wish to stop.
+    pub interrupt: &'a AtomicBool,
 }
 
 impl Run<'_> {
     /// The coins after the last block: by the join, or where that cannot tell, by the judge.
-    fn settle(&self, clock: &mut Clock) -> Result<Settled, Error> {
+    ///
+    /// # Errors
+    /// As [`crate::reindex()`].
+    pub fn settle(&self, clock: &mut Clock) -> Result<Settlement, Error> {
+        if self.options.engine == Engine::Ordered {
+            return self.judge(clock, Height(0), 0);
+        }
+        let identity = self.identity();
+        let (mut state, runs, next_run) = self.begin(&identity)?;
+        let (threads, scripts) = (self.threads(), self.scripts());
+        let budget = Budget::of_now(self.options.memory, threads, scripts.is_some());
         let join = Join::new(random_pair()?);
-        let queue = self.scripts.map(ScriptQueue::new);
-        let (reading, mut outcome, fault) = self.check_all(&join, queue.as_ref())?;
-        outcome.counts.scripts = queue.map_or(0, |queue| queue.inputs());
-        clock.side_by_side(reading, &outcome);
+        let spill = Spill::new(self.work, self.files.network, budget.join, runs, next_run);
+        let queue = scripts.map(ScriptQueue::new);
+        let fault = thread::scope(|scope| {
+            let _merger = scope.spawn(|| spill.tend(self.interrupt));
+            let fault = self.check_all(&identity, &budget, &join, &spill, queue.as_ref(), &mut state);
+            spill.close();
+            fault
+        })?;
+        state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
+        clock.side_by_side(state.reading, &state.outcome);
         // Scripts of blocks below the first suspicious one have been run.
         let mut scripts_from = Height(u32::MAX);
         match fault {
             Some((_, Fault::Damaged(error))) => return Err(error),
             Some((height, Fault::Suspect)) => scripts_from = height,
-            None if outcome.coinbases.clone().repeat() => {}
+            None if spill.has_mismatch() => scripts_from = Height(0),
+            None if state.outcome.coinbases.clone().repeat() => {}
             None => {
-                if let Ok(survivors) = join.finish() {
-                    return Ok(Settled { survivors, counts: outcome.counts, engine: Engine::Join });
+                if let Some(unspent) = self.unspent(join, &spill)? {
+                    let (counts, resumed) = (state.outcome.counts, state.resumed);
+                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed });
                 }
             }
         }
-        let why = "something does not fit, or a transaction occurs twice: going through the blocks in order";
-        self.sink.event(Event::Note(why.to_owned()));
-        self.judge(clock, scripts_from, outcome.counts.scripts)
+        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+    }
+
+    fn threads(&self) -> usize {
+        self.options.threads.get()
+    }
+
+    fn scripts(&self) -> Option<Scripts<'_>> {
+        let params = ChainParams::of(self.files.network);
+        let skipped_to = self.plan.assumed_valid_to;
+        self.options.scripts.map(|verifier| Scripts { params, verifier, skipped_to })
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        let chain = &self.plan.chain;
+        Identity { files: self.files, chain, settings: checkpoint::settings(self.options, chain) }
+    }
+
+    /// What there is to begin with: nothing, or what an interrupted run has left.
+    fn begin(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpilledRun>, u64), Error> {
+        let mut state = State {
+            settled: Settled::none(self.plan.chain.block_count()),
+            outcome: Outcome::new(random_pair()?),
+            reading: Duration::ZERO,
+            resumed: 0,
+            saved: Instant::now(),
+            save_took: Duration::ZERO,
+        };
+        if !self.resumable || self.options.restart {
+            self.work.remove()?;
+            return Ok((state, Vec::new(), 0));
+        }
+        let Some(resumed) = identity.resume(self.work)? else { return Ok((state, Vec::new(), 0)) };
+        state.resumed = resumed.settled.count();
+        state.settled = resumed.settled;
+        state.outcome.counts = resumed.counts;
+        state.outcome.coinbases = resumed.coinbases;
+        let note = format!(
+            "going on where an interrupted run stopped: {} of {} blocks are done",
+            state.resumed,
+            self.plan.chain.block_count()
+        );
+        self.sink.event(Event::Note(note));
+        Ok((state, resumed.runs, resumed.next_run))
+    }
+
+    /// What is left in the join and in runs; nothing if something in it does not fit.
+    fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
+        if spill.is_empty() {
+            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new())));
+        }
+        let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
+        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
     /// Goes through the chain in order. Comes back only if nothing is wrong with it.
     ///
     /// Scripts are run from the block at `scripts_from` on; `scripts_run` is how many have been.
-    fn judge(&self, clock: &mut Clock, scripts_from: Height, scripts_run: u64) -> Result<Settled, Error> {
+    ///
+    /// # Errors
+    /// The verdict, damage, or [`ErrorKind::Interrupted`].
+    pub fn judge(
+        &self,
+        clock: &mut Clock,
+        scripts_from: Height,
+        scripts_run: u64,
+    ) -> Result<Settlement, Error> {
+        if self.options.engine == Engine::Join {
+            let why =
+                "something does not fit, or a transaction occurs twice: going through the blocks in order";
+            self.sink.event(Event::Note(why.to_owned()));
+        }
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Judge));
         let (started, mut told) = (Instant::now(), Instant::now());
-        let scripts = self.scripts.map(|scripts| JudgeScripts { scripts, from: scripts_from });
+        let scripts = self.scripts().map(|scripts| JudgeScripts { scripts, from: scripts_from });
         let (coins, mut counts) = judge::judge(chain, self.files, scripts, self.interrupt, |counts| {
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
@@ -139,7 +243,8 @@ impl Run<'_> {
         })?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
-        Ok(Settled { survivors: coins.into_survivors(), counts, engine: Engine::Ordered })
+        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
+        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0 })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
@@ -152,10 +257,107 @@ impl Run<'_> {
         }));
     }
 
-    /// Read, check and settle, side by side, until all blocks are done or one is found at fault.
-    fn check_all(&self, join: &Join, scripts: Option<&ScriptQueue<'_>>) -> Result<Checked, Error> {
-        let key = random_pair()?;
+    /// Checks and settles all blocks, and saves the state from time to time and when interrupted. Gives the
+    /// lowest fault.
+    fn check_all(
+        &self,
+        identity: &Identity<'_>,
+        budget: &Budget,
+        join: &Join,
+        spill: &Spill<'_>,
+        queue: Option<&ScriptQueue<'_>>,
+        state: &mut State,
+    ) -> Result<Option<(Height, Fault)>, Error> {
         self.sink.event(Event::Started(Stage::Check));
+        let pool = Pool::new(budget.in_flight, budget.window);
+        let total = self.plan.chain.block_count() as u32;
+        loop {
+            let pause = match self.resumable {
+                true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
+                false => state.saved + Duration::from_secs(u32::MAX.into()),
+            };
+            let (reading, mut outcome, fault) =
+                self.check_until(pause, budget, join, spill, queue, &pool, state)?;
+            state.reading += reading;
+            std::mem::take(&mut outcome.settled).into_iter().for_each(|height| state.settled.add(height));
+            state.outcome.merge(outcome);
+            let interrupted = self.interrupt.load(Ordering::Relaxed);
+            if fault.is_some() || spill.has_mismatch() {
+                return if interrupted { Err(Error::interrupted()) } else { Ok(fault) };
+            }
+            if interrupted {
+                return Err(self.save_last(identity, join, spill, queue, state));
+            }
+            if Instant::now() >= pause {
+                self.save(identity, join, spill, queue, state)?;
+            }
+            if state.settled.count() == total {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Saves the state of an interrupted run, if that does not take long. Says how the run ends.
+    fn save_last(
+        &self,
+        identity: &Identity<'_>,
+        join: &Join,
+        spill: &Spill<'_>,
+        queue: Option<&ScriptQueue<'_>>,
+        state: &mut State,
+    ) -> Error {
+        let guess = join.memory_bytes() as f64 / (SAVE_RATE * self.threads() as u64) as f64;
+        let took_before = state.save_took > LAST_SAVE_MAX;
+        if self.resumable && (Duration::from_secs_f64(guess) <= LAST_SAVE_MAX && !took_before) {
+            if let Err(error) = self.save(identity, join, spill, queue, state) {
+                return error;
+            }
+            let (done, total) = (state.settled.count(), self.plan.chain.block_count());
+            return Error::new(
+                ErrorKind::Interrupted,
+                format!(
+                    "interrupted; {done} of {total} blocks are done, the same command goes on from there"
+                ),
+            );
+        }
+        Error::interrupted()
+    }
+
+    /// Puts the state on the medium.
+    fn save(
+        &self,
+        identity: &Identity<'_>,
+        join: &Join,
+        spill: &Spill<'_>,
+        queue: Option<&ScriptQueue<'_>>,
+        state: &mut State,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        let copies = spill.copy(join, self.threads())?;
+        let (mut runs, next) = spill.list();
+        runs.extend(copies);
+        let mut counts = state.outcome.counts;
+        counts.scripts += queue.map_or(0, ScriptQueue::inputs);
+        identity.write(self.work, &state.settled, &counts, &state.outcome.coinbases, (&runs, next))?;
+        spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
+        (state.saved, state.save_took) = (Instant::now(), started.elapsed());
+        Ok(())
+    }
+
+    /// Read, check and settle, side by side, until all blocks are done, one is found at fault, or it is time
+    /// for a pause.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the stages share")]
+    fn check_until(
+        &self,
+        pause: Instant,
+        budget: &Budget,
+        join: &Join,
+        spill: &Spill<'_>,
+        scripts: Option<&ScriptQueue<'_>>,
+        pool: &Pool,
+        state: &State,
+    ) -> Result<Checked, Error> {
+        let key = state.outcome.coinbases.key();
         let faults = Faults::default();
         let shared = Shared {
             scripts,
@@ -163,27 +365,29 @@ impl Run<'_> {
             files: self.files,
             params: ChainParams::of(self.files.network),
             join,
+            spill,
+            batch_ops: budget.batch_ops,
             faults: &faults,
             interrupt: self.interrupt,
-            blocks_done: AtomicU32::new(0),
-            bytes_done: AtomicU64::new(0),
+            failed: &AtomicBool::new(false),
+            blocks_done: AtomicU32::new(state.settled.count()),
+            bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
         };
-        let queue = BATCHES_PER_WORKER * self.threads;
-        // As many buffers as can be in flight: queued, being read, being worked on; each batch has two,
-        // sometimes more.
-        let pool = Pool::new(2 * (queue + self.threads + 1));
-        let (send, batches) = bounded(queue);
+        let threads = self.threads();
+        let (send, batches) = bounded(BATCHES_PER_WORKER * threads);
         let (done, all_done) = bounded::<()>(0);
         let started = Instant::now();
         let (reading, outcomes) = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let send = send;
-                self.read_all(&send, &pool, &faults)
+                self.read_all(&send, pool, &faults, &state.settled, &|| {
+                    Instant::now() >= pause || spill.has_mismatch() || self.interrupt.load(Ordering::Relaxed)
+                })
             });
-            let workers: Vec<_> = (0..self.threads)
+            let workers: Vec<_> = (0..threads)
                 .map(|_| {
                     let (batches, done) = (batches.clone(), done.clone());
-                    let (shared, pool) = (&shared, &pool);
+                    let shared = &shared;
                     scope.spawn(move || {
                         let _done = done;
                         check::work(shared, &batches, pool, key)
@@ -199,28 +403,36 @@ impl Run<'_> {
             let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             (reader.join(), outcomes)
         });
-        let panicked = |_| Error::new(ErrorKind::Internal, "a worker thread panicked; please report this");
-        let reading = reading.map_err(panicked)??;
+        let reading = reading.map_err(|_| Error::panicked())??;
         let mut all = Outcome::new(key);
         for outcome in outcomes {
-            all.merge(outcome.map_err(panicked)?);
-        }
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
+            all.merge(outcome.map_err(|_| Error::panicked())??);
         }
         Ok((reading, all, faults.into_lowest()))
     }
 
-    /// The reader: all files, in order. Gives the time it spent reading.
-    fn read_all(&self, batches: &Sender<Batch>, pool: &Pool, faults: &Faults) -> Result<Duration, Error> {
+    /// The reader: the blocks that are not settled, file by file, until it is time to stop. Gives the time it
+    /// spent reading.
+    fn read_all<'p>(
+        &'p self,
+        batches: &Sender<Batch<'p>>,
+        pool: &'p Pool,
+        faults: &Faults,
+        settled: &Settled,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Duration, Error> {
         let mut reading = Duration::ZERO;
         let chain = &self.plan.chain;
-        for (file, heights) in chain.by_file() {
+        for (file, mut heights) in chain.by_file() {
+            heights.retain(|&height| !settled.has(height));
             if !heights.iter().any(|&height| faults.matters(height)) {
                 continue;
             }
             let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
             loop {
+                if stop() {
+                    return Ok(reading);
+                }
                 let started = Instant::now();
                 let batch = match reader.next_batch() {
                     Ok(Some(batch)) => batch,
@@ -233,67 +445,12 @@ impl Run<'_> {
                     Err(error) => return Err(error),
                 };
                 reading += started.elapsed();
-                if self.interrupt.load(Ordering::Relaxed) || batches.send(batch).is_err() {
+                if batches.send(batch).is_err() {
                     return Ok(reading);
                 }
             }
         }
         Ok(reading)
-    }
-}
-
-/// Where the time goes.
-pub struct Clock {
-    /// When the run began.
-    pub started: Instant,
-    lap: Instant,
-    /// Time by stage.
-    pub stages: Vec<(Stage, Duration)>,
-    /// Time in which workers waited for the reader, and in which read, check and settle ran side by side.
-    waited: Duration,
-    parallel: Duration,
-}
-
-impl Clock {
-    pub fn start() -> Self {
-        let now = Instant::now();
-        Self { started: now, lap: now, stages: Vec::new(), waited: Duration::ZERO, parallel: Duration::ZERO }
-    }
-
-    /// Ends a stage that ran by itself.
-    pub fn lap(&mut self, stage: Stage) {
-        self.stages.push((stage, self.lap.elapsed()));
-        self.lap = Instant::now();
-    }
-
-    /// Ends the stages that ran side by side; their times are summed over threads.
-    fn side_by_side(&mut self, reading: Duration, workers: &Outcome) {
-        self.stages.push((Stage::Read, reading));
-        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.settling)));
-        self.stages.push((Stage::Scripts, workers.scripting));
-        self.stages.push((Stage::Settle, workers.settling));
-        self.waited = workers.waiting;
-        self.parallel = self.lap.elapsed();
-        self.lap = Instant::now();
-    }
-
-    /// What held the run up: the reader, if workers waited for it a quarter of their time or more.
-    pub fn bound_by(&self, threads: usize) -> &'static str {
-        let time =
-            |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
-        let [finish, prove, judge, scripts]: [Duration; 4] =
-            [Stage::Finish, Stage::Prove, Stage::Judge, Stage::Scripts].map(time);
-        if judge > self.parallel {
-            "going through the blocks in order"
-        } else if finish + prove > self.parallel {
-            "writing and reading back the chainstate"
-        } else if scripts * 2 > self.parallel * threads as u32 {
-            "running scripts"
-        } else if self.waited * 4 > self.parallel * threads as u32 {
-            "reading the block files"
-        } else {
-            "hashing and checking blocks"
-        }
     }
 }
 

@@ -2,21 +2,25 @@
 //! coin.
 
 use crate::{
+    chain::Files,
+    clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
     machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    run::{self, Clock},
-    stages::Stage,
+    run::{self, Run},
+    stages::{Stage, commit::WORK_DIR},
+    unspent::{EachError, Unspent},
+    work_dir::WorkDir,
 };
-use coins::{SortedShard, Survivors};
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
     fs::Disk,
     index::read_block_index,
     lock::{DatadirLock, LockMode},
+    xor::read_block_obfuscation,
 };
 use std::{cmp::Ordering, fmt, sync::atomic::AtomicBool, time::Duration};
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
@@ -102,29 +106,55 @@ pub fn verify(
     if let Some(chainstate) = &chainstate {
         options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
     }
-    let (plan, settled) = run::settle(disk, &options, &datadir, sink, interrupt, &mut clock)?;
+    let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let work = WorkDir::new(disk, home.join(format!("{WORK_DIR}-verify-{}", std::process::id())));
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let plan = &run::plan(files, &options, sink, interrupt)?;
+    clock.lap(Stage::Plan);
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    let txouts = settled.survivors.size().coins as u64;
-    let comparison = match &chainstate {
-        Some(chainstate) if chainstate.best_block() != hash => {
-            let best = chainstate.best_block();
-            let detail =
-                format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
-            return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
-        }
-        Some(chainstate) => Some(compare(settled.survivors, chainstate)?),
-        None => None,
-    };
+    if let Some(best) = chainstate.as_ref().map(ChainstateReader::best_block).filter(|best| *best != hash) {
+        let detail =
+            format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
+        return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
+    }
+    let run = Run { files, plan, options: &options, work: &work, resumable: false, sink, interrupt };
+    let result = coins_of(&run, chainstate.as_ref(), &mut clock);
+    work.remove()?;
+    let (counts, txouts, against_chainstate) = result?;
     Ok(VerifyReport {
         height,
         hash,
-        scripts: run::scripts_report(&options, &plan, &settled.counts),
-        counts: settled.counts,
+        scripts: run::scripts_report(&options, plan, &counts),
+        counts,
         txouts,
         threads: options.threads.get(),
         elapsed: clock.started.elapsed(),
-        against_chainstate: comparison,
+        against_chainstate,
     })
+}
+
+/// Settles the chain, and compares what it leaves.
+fn coins_of(
+    run: &Run<'_>,
+    chainstate: Option<&ChainstateReader<'_>>,
+    clock: &mut Clock,
+) -> Result<(Counts, u64, Option<Comparison>), Error> {
+    let mut settled = run.settle(clock)?;
+    let mut txouts = settled.unspent.coins();
+    let comparison = match compare(settled.unspent, chainstate) {
+        Err(EachError::Mismatch) => {
+            settled = run.judge(clock, Height(0), 0)?;
+            txouts = settled.unspent.coins();
+            compare(settled.unspent, chainstate)
+        }
+        done => done,
+    };
+    match comparison {
+        Ok(comparison) => Ok((settled.counts, txouts, chainstate.map(|_| comparison))),
+        Err(EachError::Error(error)) => Err(error),
+        Err(EachError::Mismatch) => Err(Error::new(ErrorKind::Internal, "the judge's coins hold spends")),
+    }
 }
 
 /// The height of the chainstate's best block, by the block index.
@@ -139,34 +169,42 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     })
 }
 
-/// Goes through both in key order.
-fn compare(survivors: Survivors, chainstate: &ChainstateReader<'_>) -> Result<Comparison, Error> {
+/// Goes through both in key order; through the coins only, if there is no chainstate.
+fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Result<Comparison, EachError> {
     let mut comparison = Comparison::default();
-    let mut cursor = chainstate.coins()?;
-    let mut theirs = owned(&mut cursor)?;
-    for shard in survivors.into_shards() {
-        let ours: SortedShard = shard.sort();
-        for coins::Entry { outpoint, coin, .. } in ours.iter() {
+    let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
+    let mut next = || match &mut cursor {
+        Some(cursor) => owned(cursor),
+        None => Ok(None),
+    };
+    let mut theirs = next()?;
+    let (ranges, runs) = unspent.into_ranges(0);
+    for range in ranges {
+        range.each(&runs, |outpoint, coin| {
+            if chainstate.is_none() {
+                return Ok(());
+            }
             while let Some((extra, _, _)) = &theirs
-                && chainstate_key_order(extra, &outpoint) == Ordering::Less
+                && chainstate_key_order(extra, outpoint) == Ordering::Less
             {
                 comparison.add(Difference::Extra(*extra));
-                theirs = owned(&mut cursor)?;
+                theirs = next()?;
             }
             match &theirs {
-                Some((same, code, out)) if *same == outpoint => {
-                    if (Coin { code: *code, out }) != coin {
-                        comparison.add(Difference::Differs(outpoint));
+                Some((same, code, out)) if same == outpoint => {
+                    if (Coin { code: *code, out }) != *coin {
+                        comparison.add(Difference::Differs(*outpoint));
                     }
-                    theirs = owned(&mut cursor)?;
+                    theirs = next()?;
                 }
-                _ => comparison.add(Difference::Missing(outpoint)),
+                _ => comparison.add(Difference::Missing(*outpoint)),
             }
-        }
+            Ok(())
+        })?;
     }
     while let Some((extra, _, _)) = theirs {
         comparison.add(Difference::Extra(extra));
-        theirs = owned(&mut cursor)?;
+        theirs = next()?;
     }
     Ok(comparison)
 }

@@ -14,6 +14,7 @@ use crate::{
         hashes::Hashes,
         read::{Batch, Job, Pool},
         scripts::ScriptQueue,
+        spill::Spill,
     },
 };
 use coins::{BlockDelta, CoinbaseTxids, Effects, Join};
@@ -41,12 +42,18 @@ pub struct Shared<'a> {
     pub params: &'static ChainParams,
     /// Where effects go.
     pub join: &'a Join,
+    /// Where they go when the memory is full.
+    pub spill: &'a Spill<'a>,
+    /// Operations that a worker stages for each shard.
+    pub batch_ops: usize,
     /// Where scripts go, if they are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Faults found.
     pub faults: &'a Faults,
-    /// The caller's wish to stop.
+    /// The caller's wish to stop, after the block at hand.
     pub interrupt: &'a AtomicBool,
+    /// A worker has failed: nothing counts any more.
+    pub failed: &'a AtomicBool,
     /// Blocks done, for progress.
     pub blocks_done: AtomicU32,
     /// Bytes of blocks done, for progress.
@@ -57,6 +64,8 @@ pub struct Shared<'a> {
 pub struct Outcome {
     /// What it checked.
     pub counts: Counts,
+    /// The blocks it settled.
+    pub settled: Vec<Height>,
     /// The coinbases it saw.
     pub coinbases: CoinbaseTxids,
     /// Time in which it checked.
@@ -75,6 +84,7 @@ impl Outcome {
     pub fn new(key: (u64, u64)) -> Self {
         Self {
             counts: Counts::default(),
+            settled: Vec::new(),
             coinbases: CoinbaseTxids::new(key),
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
@@ -86,6 +96,7 @@ impl Outcome {
     /// Adds another worker's.
     pub fn merge(&mut self, other: Self) {
         self.counts += other.counts;
+        self.settled.extend(other.settled);
         self.coinbases.merge(other.coinbases);
         self.checking += other.checking;
         self.scripting += other.scripting;
@@ -95,19 +106,30 @@ impl Outcome {
 }
 
 /// Works until the reader has no more batches. `key` is the same for all workers.
-pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u64, u64)) -> Outcome {
+///
+/// # Errors
+/// What the file system says when coins are spilled.
+pub fn work(
+    shared: &Shared<'_>,
+    batches: &Receiver<Batch<'_>>,
+    pool: &Pool,
+    key: (u64, u64),
+) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
         hashes: Hashes::default(),
         delta: BlockDelta::default(),
-        effects: shared.join.effects(),
+        effects: shared.join.effects_of(shared.batch_ops),
         outcome: Outcome::new(key),
     };
     loop {
         let waiting = Instant::now();
         let Ok(mut batch) = batches.recv() else { break };
+        if shared.failed.load(Ordering::Relaxed) {
+            break;
+        }
         let _busy = shared.scripts.map(ScriptQueue::enter);
         let started = Instant::now();
         worker.outcome.waiting += started - waiting;
@@ -115,18 +137,9 @@ pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u
             if shared.interrupt.load(Ordering::Relaxed) {
                 break;
             }
-            if shared.faults.matters(job.height)
-                && let Err(fault) = worker.check(&mut batch, &job)
-            {
-                shared.faults.record(job.height, fault);
-            }
-            if let Some(scripts) = shared.scripts {
-                let scripting = Instant::now();
-                scripts.drain(shared.faults, shared.interrupt);
-                worker.outcome.scripting += scripting.elapsed();
-            }
-            shared.blocks_done.fetch_add(1, Ordering::Relaxed);
-            shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
+            worker
+                .check_and_settle(&mut batch, &job)
+                .inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
         }
         worker.outcome.checking += started.elapsed();
         pool.recycle(batch);
@@ -134,10 +147,10 @@ pub fn work(shared: &Shared<'_>, batches: &Receiver<Batch>, pool: &Pool, key: (u
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
     if let Some(scripts) = shared.scripts {
         let scripting = Instant::now();
-        scripts.drain_to_end(shared.faults, shared.interrupt);
+        scripts.drain_to_end(shared.faults, shared.failed);
         worker.outcome.scripting += scripting.elapsed();
     }
-    worker.finish()
+    Ok(worker.finish())
 }
 
 struct Worker<'a> {
@@ -158,7 +171,28 @@ impl Worker<'_> {
         self.outcome
     }
 
-    fn check(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Fault> {
+    fn check_and_settle(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Error> {
+        let shared = self.shared;
+        if shared.faults.matters(job.height) {
+            match self.check(batch, job) {
+                Ok(()) => self.outcome.settled.push(job.height),
+                Err(fault) => shared.faults.record(job.height, fault),
+            }
+        }
+        if let Some(scripts) = shared.scripts {
+            let scripting = Instant::now();
+            scripts.drain(shared.faults, shared.failed);
+            self.outcome.scripting += scripting.elapsed();
+        }
+        shared.blocks_done.fetch_add(1, Ordering::Relaxed);
+        shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
+        let settling = Instant::now();
+        shared.spill.relieve(shared.join)?;
+        self.outcome.settling += settling.elapsed();
+        Ok(())
+    }
+
+    fn check(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Fault> {
         let Shared { chain, files, params, .. } = *self.shared;
         let height = job.height;
         let hash = &chain.block(height).hash;
@@ -243,7 +277,7 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 /// Takes the XOR off a block and its undo data (with checksum).
 fn uncover<'b>(
     files: &Files<'_>,
-    batch: &'b mut Batch,
+    batch: &'b mut Batch<'_>,
     job: &Job,
     (blk_offset, rev_offset): (u64, u64),
 ) -> (&'b [u8], &'b [u8]) {
@@ -278,7 +312,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(shared: &Shared<'a>, batch: &Batch, job: &Job) -> Self {
+    fn of(shared: &Shared<'a>, batch: &Batch<'_>, job: &Job) -> Self {
         let start = |window: &Window, range: &Range<usize>| window.start + range.start as u64;
         let undo =
             job.undo.as_ref().and_then(|(window, range)| Some(start(batch.undos.get(*window)?, range)));

@@ -24,6 +24,9 @@ use std::{
 /// Suffix of the directories we build in.
 const BUILDING: &str = ".peregrine";
 
+/// Name of the folder for temporary files.
+pub const WORK_DIR: &str = "peregrine-work";
+
 /// Where the results go.
 pub struct Target {
     chainstate: Place,
@@ -134,6 +137,15 @@ impl Target {
             // The failure is what the user must hear of; the next run removes what stays.
             let _ = remove(disk, &place.building);
         }
+    }
+
+    /// Where temporary files go.
+    #[must_use]
+    pub fn work_dir(&self, options: &ReindexOptions) -> PathBuf {
+        if let Some(dir) = &options.work_dir {
+            return dir.join(WORK_DIR);
+        }
+        self.chainstate.dir.with_file_name(WORK_DIR)
     }
 
     /// Where the new chainstate is built.

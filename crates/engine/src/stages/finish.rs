@@ -1,28 +1,25 @@
-//! Stages finish and prove: the coins left over become the new chainstate, hashed on the way, and are read
-//! back.
+//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and hashed.
 //!
-//! Shards are grouped to ranges of about a table's size. Threads take ranges in order: each sorts its shards
-//! and writes its own tables, while this thread hashes the ranges' coins in order. Which tables there are
-//! depends on the coins and the obfuscation key only.
+//! Shards are grouped to ranges of about a table's size. Threads take ranges in order, and each merges, sorts
+//! and writes its own. Which tables there are depends on the coins and the obfuscation key only.
 
 use crate::{
     chain::Chain,
     error::{Error, ErrorKind},
+    unspent::{EachError, Range, Unspent},
 };
-use coins::{SurvivorShard, Survivors};
-use crossbeam::channel::{Receiver, bounded};
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables},
     fs::Disk,
-    utxo_stats::{StatsPart, UtxoHasher, UtxoStats, stats_of_coins},
+    run::RunReader,
+    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_of_coins},
 };
 use rules::{ChainParams, subsidy};
 use std::{
-    collections::BTreeMap,
     path::Path,
     sync::{
-        Mutex,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -32,6 +29,9 @@ use wire::{Height, Sats};
 /// Rows of about so many bytes go into one range: Core's tables have at most 32 MiB, and index and filter
 /// take some.
 pub const RANGE_BYTES: u64 = 28 << 20;
+
+/// Elements that a part may hold before they are dropped, in bytes.
+const ELEMENTS_MAX: usize = 64 << 10;
 
 /// What is written, and how.
 pub struct Finish<'a> {
@@ -51,56 +51,88 @@ pub struct Finish<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-/// A range on its way to a writing thread.
-type Range = (u32, Vec<SurvivorShard>);
-
-/// A written range on its way to the hasher.
-type Written = (u32, Result<(RangeTables, StatsPart), Error>);
-
 impl Finish<'_> {
-    /// Writes the chainstate, all of it synced, and tells what it holds.
+    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do not
+    /// fit each other.
     ///
     /// # Errors
     /// What the file system says; [`ErrorKind::Interrupted`].
-    pub fn write(&self, survivors: Survivors) -> Result<UtxoStats, Error> {
-        let ranges = ranges(survivors, self.range_bytes);
+    pub fn write(&self, unspent: Unspent) -> Result<Option<UtxoCounts>, Error> {
+        let (ranges, runs) = unspent.into_ranges(self.range_bytes);
         let count = ranges.len() as u32;
         let writer = ChainstateWriter::create(self.disk, self.dir, Obfuscation::from_key(self.key), count)?;
         let ranges = Mutex::new(ranges.into_iter());
-        // One finished range per thread may wait for the hasher, which is faster than they are.
-        let (send, written) = bounded::<Written>(self.threads);
-        let (tables, stats) = thread::scope(|scope| {
-            for _ in 0..self.threads {
-                let (ranges, writer, send) = (&ranges, &writer, send.clone());
-                scope.spawn(move || {
-                    while let Some((index, shards)) = next(ranges) {
-                        if self.interrupt.load(Ordering::Relaxed)
-                            || send.send((index, write_range(writer, index, shards))).is_err()
-                        {
-                            return;
-                        }
-                    }
-                });
+        let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let failed = AtomicBool::new(false);
+        let work = || {
+            let (mut tables, mut counts) = (Vec::new(), UtxoCounts::NOTHING);
+            while !failed.load(Ordering::Relaxed)
+                && let Some(range) = next()
+            {
+                let (range, part) = self
+                    .write_range(&writer, range, &runs)
+                    .inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+                tables.push(range);
+                counts.merge(part);
             }
-            drop(send);
-            hash(&written)
-        })?;
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
+            Ok((tables, counts))
+        };
+        let done: Vec<Result<_, EachError>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| Error::panicked())?).collect()
+        });
+        let (mut tables, mut counts) = (Vec::new(), UtxoCounts::NOTHING);
+        let mut mismatch = false;
+        for done in done {
+            match done {
+                Ok((range_tables, part)) => {
+                    tables.extend(range_tables);
+                    counts.merge(part);
+                }
+                Err(EachError::Mismatch) => mismatch = true,
+                Err(EachError::Error(error)) => return Err(error),
+            }
+        }
+        if mismatch {
+            return Ok(None);
         }
         writer.finish(self.chain.tip().hash, tables)?;
-        Ok(stats)
+        Ok(Some(counts))
     }
 
-    /// Reads the chainstate back and compares.
+    fn write_range(
+        &self,
+        writer: &ChainstateWriter<'_>,
+        range: Range,
+        runs: &[RunReader],
+    ) -> Result<(RangeTables, UtxoCounts), EachError> {
+        let mut tables = writer.range(range.index);
+        let mut part = StatsPart::new(false);
+        range.each(runs, |outpoint, coin| {
+            tables.add(outpoint, coin)?;
+            part.add(outpoint, coin).map_err(|flaw| {
+                Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
+            })?;
+            if part.ready_len() > ELEMENTS_MAX {
+                part.forget_elements();
+                if self.interrupt.load(Ordering::Relaxed) {
+                    return Err(Error::interrupted());
+                }
+            }
+            Ok(())
+        })?;
+        Ok((tables.finish()?, part.counts()))
+    }
+
+    /// Reads the chainstate back, compares it with what was written, and tells its hash.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not what was written.
-    pub fn prove(&self, written: &UtxoStats) -> Result<(), Error> {
+    pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
         let reader = ChainstateReader::open(self.disk, self.dir)?;
         let read = stats_of_coins(&reader, false, self.threads)?;
-        if read == *written && reader.best_block() == self.chain.tip().hash {
-            return Ok(());
+        if read.counts() == *written && reader.best_block() == self.chain.tip().hash {
+            return Ok(read);
         }
         let detail =
             "the new chainstate reads back differently from what was written: check the disk and the memory";
@@ -108,72 +140,13 @@ impl Finish<'_> {
     }
 }
 
-fn next(ranges: &Mutex<std::vec::IntoIter<Range>>) -> Option<Range> {
-    ranges.lock().ok()?.next()
-}
-
-/// Groups shards, in order, to ranges of at most `bytes` of rows; a larger shard is a range by itself.
-fn ranges(survivors: Survivors, bytes: u64) -> Vec<Range> {
-    let mut ranges: Vec<Range> = Vec::new();
-    let mut room = 0;
-    for shard in survivors.into_shards() {
-        let len = (shard.size().key_bytes + shard.size().value_bytes) as u64;
-        match ranges.last_mut() {
-            Some((_, shards)) if len <= room => shards.push(shard),
-            _ => {
-                room = bytes;
-                ranges.push((ranges.len() as u32, vec![shard]));
-            }
-        }
-        room = room.saturating_sub(len);
-    }
-    ranges
-}
-
-fn write_range(
-    writer: &ChainstateWriter<'_>,
-    index: u32,
-    shards: Vec<SurvivorShard>,
-) -> Result<(RangeTables, StatsPart), Error> {
-    let mut range = writer.range(index);
-    let mut part = StatsPart::new(false);
-    for shard in shards {
-        for coins::Entry { outpoint, coin, .. } in shard.sort().iter() {
-            range.add(&outpoint, &coin)?;
-            part.add(&outpoint, &coin).map_err(|flaw| {
-                Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
-            })?;
-        }
-    }
-    Ok((range.finish()?, part))
-}
-
-/// Hashes ranges in order as they come.
-fn hash(written: &Receiver<Written>) -> Result<(Vec<RangeTables>, UtxoStats), Error> {
-    let mut hasher = UtxoHasher::new(false);
-    let mut tables = Vec::new();
-    // Ranges that are ready before their turn.
-    let mut early = BTreeMap::new();
-    let mut turn = 0;
-    for (index, result) in written {
-        let (range, part) = result?;
-        tables.push(range);
-        early.insert(index, part);
-        while let Some(part) = early.remove(&turn) {
-            hasher.merge(part);
-            turn += 1;
-        }
-    }
-    Ok((tables, hasher.finish()))
-}
-
 /// No chain can have more coins than its blocks were allowed to make.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`]: the rules have seen to it block by block.
-pub fn check_supply(params: &ChainParams, chain: &Chain, stats: &UtxoStats) -> Result<Sats, Error> {
+pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts) -> Result<Sats, Error> {
     let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();
-    match stats.total_amount {
+    match counts.total_amount {
         Some(amount) if amount.0 <= limit => Ok(amount),
         _ => Err(Error::new(
             ErrorKind::Internal,

@@ -22,6 +22,7 @@ pub mod judge;
 pub mod plan;
 pub mod read;
 pub mod scripts;
+pub mod spill;
 
 use std::fmt;
 

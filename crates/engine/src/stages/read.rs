@@ -10,16 +10,14 @@ use crate::{
     chain::{Chain, Files, Window},
     error::Error,
 };
-use crossbeam::channel::{Receiver, Sender};
 use disk::{fs::ReadAt, undo::CHECKSUM_LEN};
 use rules::Violation;
-use std::{ops::Range, path::PathBuf};
+use std::{
+    ops::Range,
+    path::PathBuf,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+};
 use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
-
-/// How much of a block file is read at once, in bytes: large enough for sequential speed on a spinning disk,
-/// small enough for several in flight. At least twice the largest record, so that a window always holds a
-/// whole one.
-pub const WINDOW_BYTES: usize = 8 << 20;
 
 /// No block's serialisation is longer (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
 pub const MAX_BLOCK_BYTES: usize = 4_000_000;
@@ -33,11 +31,11 @@ const UNDO_TAIL_GUESS: u64 = 64 << 10;
 /// Length of a record's frame, before its data: magic and length.
 const FRAME_LEN: usize = 8;
 
-const _: () = assert!(WINDOW_BYTES >= 2 * (MAX_BLOCK_BYTES + FRAME_LEN), "a window must hold a whole record");
-
 /// Blocks that lie together in one file, with their undo data.
-#[derive(Debug, Default)]
-pub struct Batch {
+#[derive(Debug)]
+pub struct Batch<'p> {
+    /// What it takes of the memory.
+    room: Room<'p>,
     /// The file pair.
     pub file: FileNo,
     /// The blocks' bytes.
@@ -59,43 +57,112 @@ pub struct Job {
     pub undo: Option<(usize, Range<usize>)>,
 }
 
-/// Empty buffers on their way back from the workers.
-#[derive(Clone, Debug)]
+/// The memory for what is between reader and workers: how much may be in flight, and buffers that come back.
+#[derive(Debug)]
 pub struct Pool {
-    /// Gives buffers back.
-    pub give: Sender<Vec<u8>>,
-    /// Takes one.
-    pub take: Receiver<Vec<u8>>,
+    limit: usize,
+    window: usize,
+    state: Mutex<PoolState>,
+    returned: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    in_flight: usize,
+    free: Vec<Vec<u8>>,
+    free_bytes: usize,
+}
+
+/// A batch's part of the memory, given back when dropped.
+#[derive(Debug)]
+struct Room<'p> {
+    pool: &'p Pool,
+    bytes: usize,
 }
 
 impl Pool {
-    /// A pool that keeps at most `buffers`.
+    /// A pool for at most `limit` bytes (one batch can always be read, however large), and reads of about
+    /// `window` bytes: large enough for sequential speed on a spinning disk, small enough for several in
+    /// flight.
     #[must_use]
-    pub fn new(buffers: usize) -> Self {
-        let (give, take) = crossbeam::channel::bounded(buffers);
-        Self { give, take }
+    pub fn new(limit: usize, window: usize) -> Self {
+        Self { limit, window, state: Mutex::default(), returned: Condvar::new() }
     }
 
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for a usual batch: a window of blocks and half as much of undo data.
+    fn room(&self) -> Room<'_> {
+        let bytes = self.window / 2 * 3;
+        let wait = |state: &mut PoolState| state.in_flight > 0 && state.in_flight + bytes > self.limit;
+        let mut state = self.returned.wait_while(self.state(), wait).unwrap_or_else(PoisonError::into_inner);
+        state.in_flight += bytes;
+        Room { pool: self, bytes }
+    }
+
+    /// The smallest free buffer that will do, or a new one.
     fn buffer(&self, len: usize) -> Vec<u8> {
-        let mut buffer = self.take.try_recv().unwrap_or_default();
+        let mut state = self.state();
+        let fitting = state.free.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
+        let best = fitting.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index);
+        let mut buffer = match best {
+            Some(index) => state.free.swap_remove(index),
+            None => {
+                // Free ones that are too small make way.
+                while state.in_flight + state.free_bytes > self.limit
+                    && let Some(small) = state.free.pop()
+                {
+                    state.free_bytes -= small.capacity();
+                }
+                drop(state);
+                return vec![0; len];
+            }
+        };
+        state.free_bytes -= buffer.capacity();
+        drop(state);
         // Growing zeroes only what was never used; shrinking costs nothing.
         buffer.resize(len, 0);
         buffer
     }
 
     /// Takes a batch's buffers back; when the pool is full they are freed.
-    pub fn recycle(&self, batch: Batch) {
+    pub fn recycle(&self, batch: Batch<'_>) {
+        let mut state = self.state();
         for window in std::iter::once(batch.blocks).chain(batch.undos) {
-            let _ = self.give.try_send(window.bytes);
+            let bytes = window.bytes.capacity();
+            if state.free_bytes + bytes <= self.limit {
+                state.free_bytes += bytes;
+                state.free.push(window.bytes);
+            }
         }
+        drop(state);
+        drop(batch.room);
+    }
+}
+
+impl Room<'_> {
+    /// The batch has turned out to be larger or smaller.
+    fn resize(&mut self, bytes: usize) {
+        let mut state = self.pool.state();
+        state.in_flight = state.in_flight - self.bytes + bytes;
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.resize(0);
+        self.pool.returned.notify_all();
     }
 }
 
 /// Reads the blocks of one file pair, batch by batch.
-pub struct FileReader<'a> {
+pub struct FileReader<'a, 'p> {
     chain: &'a Chain,
     files: &'a Files<'a>,
-    pool: &'a Pool,
+    pool: &'p Pool,
     file: FileNo,
     blk: Box<dyn ReadAt>,
     blk_len: u64,
@@ -104,7 +171,7 @@ pub struct FileReader<'a> {
     pending: &'a [Height],
 }
 
-impl<'a> FileReader<'a> {
+impl<'a, 'p> FileReader<'a, 'p> {
     /// Opens `file`; `heights` are its blocks of the chain, by position.
     ///
     /// # Errors
@@ -112,7 +179,7 @@ impl<'a> FileReader<'a> {
     pub fn open(
         chain: &'a Chain,
         files: &'a Files<'a>,
-        pool: &'a Pool,
+        pool: &'p Pool,
         file: FileNo,
         heights: &'a [Height],
     ) -> Result<Self, Error> {
@@ -126,18 +193,19 @@ impl<'a> FileReader<'a> {
     ///
     /// # Errors
     /// I/O errors, and records whose frame does not fit the file.
-    pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'p>>, Error> {
         let Some(&first) = self.pending.first() else { return Ok(None) };
         let start = self.chain.block(first).data_pos.0 - FRAME_LEN as u64;
         // The file's end, or a little beyond the start of its last block: files are allocated in 16 MiB steps
         // of zeros.
         let last = self.pending.last().map_or(start, |&last| self.chain.block(last).data_pos.0);
-        let end = self.blk_len.min(last + MAX_BLOCK_BYTES as u64).min(start + WINDOW_BYTES as u64);
+        let end = self.blk_len.min(last + MAX_BLOCK_BYTES as u64).min(start + self.pool.window as u64);
+        let room = self.pool.room();
         let mut bytes = self.pool.buffer(end.saturating_sub(start) as usize);
         let path = || self.files.blk_path(self.file);
         self.blk.read_exact_at(&mut bytes, start).map_err(|source| Files::io(path(), start, &source))?;
-        let mut batch =
-            Batch { file: self.file, blocks: Window { start, bytes }, undos: Vec::new(), jobs: Vec::new() };
+        let (undos, jobs) = Default::default();
+        let mut batch = Batch { room, file: self.file, blocks: Window { start, bytes }, undos, jobs };
         while let Some((&height, rest)) = self.pending.split_first() {
             let pos = self.chain.block(height).data_pos.0;
             let place = |detail: String| self.place(height, path(), pos - FRAME_LEN as u64, detail);
@@ -157,8 +225,16 @@ impl<'a> FileReader<'a> {
                 )));
             }
             let from = (pos - start) as usize;
-            if from + len > batch.blocks.bytes.len() {
-                break;
+            let have = batch.blocks.bytes.len();
+            if from + len > have {
+                if !batch.jobs.is_empty() {
+                    break;
+                }
+                // A block larger than the window.
+                batch.blocks.bytes.resize(from + len, 0);
+                let at = start + have as u64;
+                let rest = batch.blocks.bytes.get_mut(have..).unwrap_or_default();
+                self.blk.read_exact_at(rest, at).map_err(|source| Files::io(path(), at, &source))?;
             }
             batch.jobs.push(Job { height, block: from..from + len, undo: None });
             self.pending = rest;
@@ -170,11 +246,14 @@ impl<'a> FileReader<'a> {
             return Err(self.place(first, path(), start, detail.to_owned()));
         }
         self.read_undo(&mut batch)?;
+        let windows = std::iter::once(&batch.blocks).chain(&batch.undos);
+        let bytes = windows.map(|window| window.bytes.capacity()).sum();
+        batch.room.resize(bytes);
         Ok(Some(batch))
     }
 
     /// Reads the undo records of a batch: those that lie together in one read.
-    fn read_undo(&self, batch: &mut Batch) -> Result<(), Error> {
+    fn read_undo(&self, batch: &mut Batch<'_>) -> Result<(), Error> {
         let Some((rev, rev_len)) = &self.rev else { return Ok(()) };
         let mut wanted: Vec<(u64, usize)> = batch
             .jobs

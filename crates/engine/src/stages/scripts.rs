@@ -185,19 +185,19 @@ impl<'a> ScriptQueue<'a> {
     }
 
     /// Runs pieces as long as there are any.
-    pub fn drain(&self, faults: &Faults, interrupt: &AtomicBool) {
+    pub fn drain(&self, faults: &Faults, stop: &AtomicBool) {
         while let Ok(piece) = self.take.try_recv() {
-            if !interrupt.load(Ordering::Relaxed) {
+            if !stop.load(Ordering::Relaxed) {
                 self.run(&piece, faults);
             }
         }
     }
 
     /// Runs pieces until no worker can queue any more: for workers that have no more blocks.
-    pub fn drain_to_end(&self, faults: &Faults, interrupt: &AtomicBool) {
+    pub fn drain_to_end(&self, faults: &Faults, stop: &AtomicBool) {
         loop {
             match self.take.recv_timeout(WAIT) {
-                Ok(piece) if !interrupt.load(Ordering::Relaxed) => self.run(&piece, faults),
+                Ok(piece) if !stop.load(Ordering::Relaxed) => self.run(&piece, faults),
                 Ok(_) => {}
                 Err(_) if self.busy.load(Ordering::Acquire) == 0 => break,
                 Err(_) => {}

@@ -1,0 +1,220 @@
+//! Where an interrupted run goes on: what is settled, and whether it is the same work.
+
+use crate::{
+    chain::{Chain, Files},
+    error::{Error, ErrorKind},
+    options::ReindexOptions,
+    report::Counts,
+    stages::spill::Run,
+    work_dir::WorkDir,
+};
+use coins::CoinbaseTxids;
+use digest::sha256::Sha256;
+use disk::{
+    checkpoint::{Checkpoint, RunRef, is_run, run_path},
+    fs::During as _,
+    run::RunReader,
+};
+use rules::ChainParams;
+use wire::{Height, Network};
+
+/// Blocks whose effects are in the join or in runs.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    bits: Vec<u64>,
+    count: u32,
+}
+
+impl Settled {
+    /// None of a chain of `blocks`.
+    #[must_use]
+    pub fn none(blocks: usize) -> Self {
+        Self { bits: vec![0; blocks.div_ceil(64)], count: 0 }
+    }
+
+    /// Whether a block is among them.
+    #[must_use]
+    pub fn has(&self, height: Height) -> bool {
+        self.bits.get(height.0 as usize / 64).is_some_and(|word| word >> (height.0 % 64) & 1 == 1)
+    }
+
+    /// Adds a block of the chain.
+    pub fn add(&mut self, height: Height) {
+        if !self.has(height)
+            && let Some(word) = self.bits.get_mut(height.0 as usize / 64)
+        {
+            *word |= 1 << (height.0 % 64);
+            self.count += 1;
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn heights(&self) -> impl Iterator<Item = Height> {
+        (0..self.bits.len() as u32 * 64).map(Height).filter(|&height| self.has(height))
+    }
+}
+
+/// What a run goes on from.
+pub struct Resumed {
+    /// Blocks that are done.
+    pub settled: Settled,
+    /// What was read and checked.
+    pub counts: Counts,
+    /// Their coinbases.
+    pub coinbases: CoinbaseTxids,
+    /// Their effects.
+    pub runs: Vec<Run>,
+    /// Number of the next run.
+    pub next_run: u64,
+}
+
+/// What makes two runs the same work.
+pub struct Identity<'a> {
+    /// The files.
+    pub files: &'a Files<'a>,
+    /// The chain.
+    pub chain: &'a Chain,
+    /// What of the options has a part in what "settled" means.
+    pub settings: [u8; 32],
+}
+
+/// A digest of the options that decide what is checked of a block, and which effects it has.
+#[must_use]
+pub fn settings(options: &ReindexOptions, chain: &Chain) -> [u8; 32] {
+    let params = ChainParams::of(options.network);
+    let mut sha = Sha256::new();
+    sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
+    let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
+    sha.update(&[options.scripts.is_some().into(), overwrites.into()]);
+    sha.finalize()
+}
+
+impl Identity<'_> {
+    /// A digest of where the settled blocks lie and which they are.
+    fn chain_digest(&self, settled: &Settled) -> [u8; 32] {
+        let mut sha = Sha256::new();
+        let mut row = [0; 32 + 4 + 4 + 8 + 8];
+        for height in settled.heights() {
+            let block = self.chain.block(height);
+            row[..32].copy_from_slice(&block.hash.0);
+            row[32..36].copy_from_slice(&height.0.to_le_bytes());
+            row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
+            row[40..48].copy_from_slice(&block.data_pos.0.to_le_bytes());
+            row[48..].copy_from_slice(&block.undo_pos.map_or(0, |pos| pos.0).to_le_bytes());
+            sha.update(&row);
+        }
+        sha.finalize()
+    }
+
+    /// Writes a checkpoint: all runs are on disk, those in `runs` are what counts.
+    ///
+    /// # Errors
+    /// What the file system says; the checkpoint before it then still stands.
+    pub fn write(
+        &self,
+        work: &WorkDir<'_>,
+        settled: &Settled,
+        counts: &Counts,
+        coinbases: &CoinbaseTxids,
+        (runs, next_run): (&[Run], u64),
+    ) -> Result<(), Error> {
+        work.take()?;
+        // The runs' names, before the one that names them.
+        work.disk().sync_dir(work.path()).during("sync", work.path())?;
+        let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = *counts;
+        let checkpoint = Checkpoint {
+            network: self.files.network,
+            chain: self.chain_digest(settled),
+            settings: self.settings,
+            blocks: settled.bits.len() as u32 * 64,
+            settled: settled.bits.clone(),
+            runs: runs.iter().map(Run::to_ref).collect(),
+            next_run,
+            coinbase_key: coinbases.key(),
+            coinbases: coinbases.hashes().to_vec(),
+            counts: vec![blocks, transactions, inputs, outputs, block_bytes, scripts],
+        };
+        Ok(checkpoint.write(work.disk(), work.path())?)
+    }
+
+    /// Reads the checkpoint, if there is one, and removes what it does not name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if it is of other work, [`ErrorKind::Damaged`] if it or a run is not what it was.
+    pub fn resume(&self, work: &WorkDir<'_>) -> Result<Option<Resumed>, Error> {
+        if !work.exists()? {
+            return Ok(None);
+        }
+        work.take()?;
+        let Some(checkpoint) = Checkpoint::read(work.disk(), work.path())? else {
+            clear_runs(work, &[])?;
+            return Ok(None);
+        };
+        let other = |what: &str| {
+            let detail = format!(
+                "an interrupted run has left a checkpoint there, but {what}: give the command of that run, or \
+                 --restart to forget it"
+            );
+            Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
+        };
+        if checkpoint.network != self.files.network {
+            return Err(other(&format!("it is of the network {}", checkpoint.network)));
+        }
+        if checkpoint.settings != self.settings {
+            return Err(other("it was with other options about which scripts to check"));
+        }
+        let mut settled = Settled { bits: checkpoint.settled, count: 0 };
+        settled.count = settled.bits.iter().map(|word| word.count_ones()).sum();
+        let highest = settled.heights().last();
+        if highest.is_some_and(|height| height > self.chain.tip_height()) {
+            return Err(other("it has blocks above the last one of this chain"));
+        }
+        if self.chain_digest(&settled) != checkpoint.chain {
+            return Err(other("it is of another chain, or the block files have changed"));
+        }
+        settled.bits.resize(self.chain.block_count().div_ceil(64), 0);
+        let [blocks, transactions, inputs, outputs, block_bytes, scripts] = *checkpoint.counts else {
+            return Err(other("it was made by another version"));
+        };
+        let runs: Result<Vec<Run>, Error> =
+            checkpoint.runs.iter().map(|named| open(work, self.files.network, named)).collect();
+        clear_runs(work, &checkpoint.runs)?;
+        Ok(Some(Resumed {
+            settled,
+            counts: Counts { blocks, transactions, inputs, outputs, block_bytes, scripts },
+            coinbases: CoinbaseTxids::from_parts(checkpoint.coinbase_key, checkpoint.coinbases),
+            runs: runs?,
+            next_run: checkpoint.next_run,
+        }))
+    }
+}
+
+/// Sees that a run is the one that the checkpoint names.
+fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Error> {
+    let path = run_path(work.path(), named.number);
+    let meta = RunReader::open(work.disk(), &path, network)?.meta().clone();
+    let run = Run { number: named.number, level: named.level, meta };
+    if run.to_ref() == *named {
+        return Ok(run);
+    }
+    let detail = "it is not the one that the checkpoint names; start anew with --restart";
+    Err(Error::damaged(detail).in_file(path, None))
+}
+
+/// Removes all runs but those named: a rebuild that was killed leaves some.
+fn clear_runs(work: &WorkDir<'_>, named: &[RunRef]) -> Result<(), Error> {
+    let (disk, dir) = (work.disk(), work.path());
+    let keep: Vec<_> = named.iter().map(|run| run_path(dir, run.number)).collect();
+    for name in disk.list(dir).during("list", dir)? {
+        let path = dir.join(&name);
+        if is_run(&name) && !keep.contains(&path) {
+            disk.remove_file(&path).during("remove", &path)?;
+        }
+    }
+    Ok(())
+}

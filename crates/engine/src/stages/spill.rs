@@ -1,0 +1,401 @@
+//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs are
+//! merged.
+//!
+//! The oldest coins go first, with the spends of coins of that age, since most spends are of young coins. A
+//! run has level 0; [`FAN_IN`] runs of one level are merged to one of the next, so there are never many. All
+//! files are written once and read once, from start to end.
+
+use crate::{
+    error::{Error, ErrorKind},
+    memory::{FAN_IN, RUN_BUFFER_BYTES},
+    work_dir::WorkDir,
+};
+use coins::{
+    Entry, Join, Merge, SHARDS,
+    merge::{MergeError, ShardSource, Source},
+};
+use disk::{
+    DiskError,
+    checkpoint::{RunRef, run_path},
+    fs::During as _,
+    run::{RunCursor, RunEntry, RunMeta, RunReader, RunWriter},
+};
+use std::{
+    ops::Range,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use wire::Network;
+
+/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more often.
+const SHARE: f64 = 0.5;
+
+/// Runs of one level that may wait for the merger, before those who make them wait.
+const WAITING_MAX: usize = 2 * FAN_IN;
+
+/// Runs that may be left for the last merge.
+const LEFT_MAX: usize = 2 * FAN_IN;
+
+/// Entries between two looks whether to stop.
+const LOOK_EVERY: u64 = 1 << 14;
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its number, which names its file.
+    pub number: u64,
+    /// How many times its oldest entries have been merged.
+    pub level: u8,
+    /// What is in it.
+    pub meta: RunMeta,
+}
+
+impl Run {
+    /// As a checkpoint names it.
+    #[must_use]
+    pub fn to_ref(&self) -> RunRef {
+        let Self { number, level, meta: RunMeta { entries, bytes, checksum, .. } } = *self;
+        RunRef { number, level, bytes, entries, checksum }
+    }
+}
+
+#[derive(Default)]
+struct Runs {
+    list: Vec<Run>,
+    next: u64,
+    /// No more will be made.
+    closed: bool,
+    /// Of runs that the checkpoint on disk names: their files must stay until the next one.
+    named: Vec<u64>,
+}
+
+/// The runs of a rebuild and those who make them.
+pub struct Spill<'a> {
+    work: &'a WorkDir<'a>,
+    network: Network,
+    join_bytes: usize,
+    /// Held by the one who empties the join.
+    emptying: Mutex<()>,
+    runs: Mutex<Runs>,
+    changed: Condvar,
+    mismatch: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+impl<'a> Spill<'a> {
+    /// With the runs that a checkpoint names; the next one gets the number `next`.
+    #[must_use]
+    pub fn new(
+        work: &'a WorkDir<'a>,
+        network: Network,
+        join_bytes: usize,
+        runs: Vec<Run>,
+        next: u64,
+    ) -> Self {
+        let named = runs.iter().map(|run| run.number).collect();
+        let runs = Runs { list: runs, next, named, ..Runs::default() };
+        Self {
+            work,
+            network,
+            join_bytes,
+            emptying: Mutex::default(),
+            runs: Mutex::new(runs),
+            changed: Condvar::new(),
+            mismatch: AtomicBool::new(false),
+            failure: Mutex::default(),
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a merge has shown that the chain or the undo data is not what it should be.
+    #[must_use]
+    pub fn has_mismatch(&self) -> bool {
+        self.mismatch.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was spilled so far.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs().list.is_empty()
+    }
+
+    /// For workers, after each block: if the join has grown beyond its part of the memory, takes the oldest
+    /// coins out of it.
+    ///
+    /// # Errors
+    /// What the file system says, to whomever.
+    pub fn relieve(&self, join: &Join) -> Result<(), Error> {
+        if join.memory_bytes() < self.join_bytes {
+            return Ok(());
+        }
+        let _emptying = match self.emptying.try_lock() {
+            Ok(emptying) => emptying,
+            // Someone is at it, and there is a little room left.
+            Err(TryLockError::WouldBlock) if join.memory_bytes() < self.join_bytes / 16 * 17 => return Ok(()),
+            Err(_) => self.emptying.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        if join.memory_bytes() < self.join_bytes {
+            return Ok(());
+        }
+        self.wait_for_merger()?;
+        let run = self.write_run(0, |writer| {
+            for shard in 0..SHARDS {
+                let taken = join.take_oldest(shard, SHARE).sort();
+                taken.iter().try_for_each(|entry| writer.add(&to_disk(&entry)))?;
+            }
+            Ok(())
+        })?;
+        self.runs().list.push(run);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits while too many runs wait to be merged.
+    fn wait_for_merger(&self) -> Result<(), Error> {
+        let mut runs = self.runs();
+        loop {
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            if runs.closed
+                || self.has_mismatch()
+                || runs.list.iter().filter(|run| run.level == 0).count() < WAITING_MAX
+            {
+                return Ok(());
+            }
+            runs = self.changed.wait(runs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join goes
+    /// on with it. No worker may be at work.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<Run>, Error> {
+        let part = SHARDS.div_ceil(threads);
+        std::thread::scope(|scope| {
+            let parts: Vec<_> = (0..SHARDS)
+                .step_by(part)
+                .map(|start| {
+                    scope.spawn(move || {
+                        self.write_run(0, |writer| {
+                            (start..SHARDS.min(start + part)).try_for_each(|shard| {
+                                join.each_open(shard, |entry| writer.add(&to_disk(&entry)))
+                            })
+                        })
+                    })
+                })
+                .collect();
+            let done = parts.into_iter().map(|part| part.join().map_err(|_| Error::panicked())?);
+            done.collect()
+        })
+    }
+
+    /// All runs, and the number of the next one.
+    #[must_use]
+    pub fn list(&self) -> (Vec<Run>, u64) {
+        let runs = self.runs();
+        (runs.list.clone(), runs.next)
+    }
+
+    /// A checkpoint is on disk that names these runs: others that are not in use can go.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
+        let mut runs = self.runs();
+        let before = std::mem::replace(&mut runs.named, named);
+        let gone: Vec<u64> = before
+            .into_iter()
+            .filter(|number| !runs.named.contains(number))
+            .filter(|number| runs.list.iter().all(|run| run.number != *number))
+            .collect();
+        drop(runs);
+        gone.into_iter().try_for_each(|number| self.remove(number))
+    }
+
+    fn remove(&self, number: u64) -> Result<(), Error> {
+        let path = run_path(self.work.path(), number);
+        Ok(self.work.disk().remove_file(&path).during("remove", &path)?)
+    }
+
+    /// Makes a run.
+    fn write_run(
+        &self,
+        level: u8,
+        fill: impl FnOnce(&mut RunWriter) -> Result<(), DiskError>,
+    ) -> Result<Run, Error> {
+        self.work.take()?;
+        let number = {
+            let mut runs = self.runs();
+            runs.next += 1;
+            runs.next - 1
+        };
+        let path = run_path(self.work.path(), number);
+        let mut writer = RunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
+        fill(&mut writer)?;
+        Ok(Run { number, level, meta: writer.finish()? })
+    }
+
+    /// Merges runs as levels fill up, until [`Spill::close`]: the work of a thread of its own.
+    pub fn tend(&self, interrupt: &AtomicBool) {
+        self.merge_full_levels(interrupt);
+        // No one waits for a merger that has gone.
+        self.close();
+    }
+
+    fn merge_full_levels(&self, interrupt: &AtomicBool) {
+        loop {
+            let runs = self.runs();
+            let runs = self
+                .changed
+                .wait_while(runs, |runs| !runs.closed && full_level(&runs.list).is_none())
+                .unwrap_or_else(PoisonError::into_inner);
+            if runs.closed {
+                return;
+            }
+            let Some(inputs) = full_level(&runs.list) else { continue };
+            drop(runs);
+            if let Err(error) = self.merge(&inputs, interrupt) {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            self.changed.notify_all();
+            if self.failure().is_some() || self.has_mismatch() || interrupt.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    /// Puts one run in place of several; or finds a mismatch, or is told to stop, and leaves them.
+    fn merge(&self, inputs: &[Run], interrupt: &AtomicBool) -> Result<(), Error> {
+        let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
+        let mut whole = false;
+        let readers = self.open(inputs)?;
+        let merged = self.write_run(level, |writer| {
+            let sources = readers.iter().map(|reader| Part::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
+            let mut merge = Merge::new(sources.collect())?;
+            for count in 0u64.. {
+                if count % LOOK_EVERY == 0 && interrupt.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                match merge.next() {
+                    Ok(Some(entry)) => writer.add(&to_disk(&entry))?,
+                    Ok(None) => break,
+                    Err(MergeError::Source(error)) => return Err(error),
+                    Err(MergeError::Mismatch(_)) => {
+                        self.mismatch.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                }
+            }
+            whole = true;
+            Ok(())
+        })?;
+        drop(readers);
+        if !whole {
+            return self.remove(merged.number);
+        }
+        let mut runs = self.runs();
+        let is_input = |number: u64| inputs.iter().any(|input| input.number == number);
+        runs.list.retain(|run| !is_input(run.number));
+        runs.list.push(merged);
+        let mut gone: Vec<u64> = inputs.iter().map(|run| run.number).collect();
+        gone.retain(|number| !runs.named.contains(number));
+        drop(runs);
+        gone.into_iter().try_for_each(|number| self.remove(number))
+    }
+
+    fn open(&self, runs: &[Run]) -> Result<Vec<RunReader>, Error> {
+        let open = |run: &Run| {
+            let path = run_path(self.work.path(), run.number);
+            Ok(RunReader::open(self.work.disk(), &path, self.network)?)
+        };
+        runs.iter().map(open).collect()
+    }
+
+    /// Sends the merger home.
+    pub fn close(&self) {
+        self.runs().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The runs that are left, few enough to be read side by side; nothing if they do not fit each other.
+    ///
+    /// # Errors
+    /// What the file system says, or has said to the merger; [`ErrorKind::Interrupted`].
+    pub fn finish(&self, interrupt: &AtomicBool) -> Result<Option<Vec<RunReader>>, Error> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        while !self.has_mismatch() {
+            let mut list = self.runs().list.clone();
+            if list.len() <= LEFT_MAX {
+                return self.open(&list).map(Some);
+            }
+            list.sort_by_key(|run| (run.level, run.number));
+            list.truncate(FAN_IN);
+            self.merge(&list, interrupt)?;
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted while runs were merged"));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The oldest runs of the lowest level that has enough of them.
+fn full_level(runs: &[Run]) -> Option<Vec<Run>> {
+    let levels = runs.iter().map(|run| run.level).max()?;
+    (0..=levels).find_map(|level| {
+        let of_level = || runs.iter().filter(|run| run.level == level);
+        (of_level().count() >= FAN_IN).then(|| of_level().take(FAN_IN).cloned().collect())
+    })
+}
+
+const fn to_disk<'e>(entry: &Entry<'e>) -> RunEntry<'e> {
+    RunEntry { spend: entry.spend, outpoint: entry.outpoint, coin: entry.coin }
+}
+
+/// A source of a merge: what was left in memory, or a run.
+pub enum Part<'r> {
+    /// Shards of the join.
+    Memory(ShardSource),
+    /// A range of a run.
+    Run(RunCursor<'r>),
+}
+
+impl<'r> Part<'r> {
+    /// The shards in `range` of a run.
+    #[must_use]
+    pub fn of_run(reader: &'r RunReader, range: Range<usize>) -> Self {
+        Self::Run(reader.cursor(range, RUN_BUFFER_BYTES))
+    }
+}
+
+impl Source for Part<'_> {
+    type Error = DiskError;
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
+        match self {
+            Self::Memory(shards) => match shards.next() {
+                Ok(entry) => Ok(entry),
+                Err(never) => match never {},
+            },
+            Self::Run(cursor) => {
+                let entry = cursor.advance()?;
+                Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
+            }
+        }
+    }
+}
