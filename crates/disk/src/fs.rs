@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -106,6 +106,15 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// `AlreadyExists` if there is one; else what the medium says.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+
+    /// As [`Disk::create`], for a file that holds a secret: only its owner may read it, where the system can
+    /// say so.
+    ///
+    /// # Errors
+    /// As [`Disk::create`].
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.create(path)
+    }
 
     /// The whole of a small file.
     ///
@@ -290,6 +299,10 @@ impl Disk for RealDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         Ok(Box::new(File::create_new(path)?))
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {

@@ -9,6 +9,7 @@
 
 pub mod blk;
 pub mod chainstate;
+pub mod checkpoint;
 pub mod datadir;
 mod error;
 pub mod fs;

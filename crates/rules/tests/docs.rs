@@ -44,9 +44,10 @@ fn page() -> String {
         Rules stand in validation order: the first broken one names the verdict. *Core* is Bitcoin Core's\n\
         reject string (`bad-version` is followed by the version). *Class* says what a breach means:\n\
         `mutated` is damage to the body and says nothing about the block.\n\n\
-        Where a rule has a boundary, the accepting test stands exactly on it, the rejecting one is one over.\n\
-        `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which Bitcoin Core is\n\
-        asked about too (`plain`: a block that breaks nothing); `file::name` is a test function below `crates`.\n"
+        Where a rule has a boundary, the accepting test stands exactly on it, the rejecting one is one\n\
+        over. `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which Bitcoin\n\
+        Core is asked about too (`plain`: a block that breaks nothing); `file::name` is a test function\n\
+        below `crates`.\n"
         .to_owned();
     for section in sections() {
         write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class ", section.title).unwrap();

@@ -138,8 +138,9 @@ pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a Mad
 
 /// Joins the undo data of a block's transactions.
 #[must_use]
-pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx>) -> Vec<u8> {
-    let mut undo = Vec::new();
+pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
+    let size: usize = txs.clone().map(|tx| tx.undo.len()).sum();
+    let mut undo = Vec::with_capacity(size + 9);
     write_compact_size(&mut undo, txs.len() as u64 - 1);
     for tx in txs.skip(1) {
         undo.extend_from_slice(&tx.undo);

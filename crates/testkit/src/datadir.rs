@@ -91,6 +91,8 @@ pub struct DatadirWriter {
     /// before.
     undo: BTreeMap<u32, (usize, BlockHash, Vec<u8>)>,
     next_undo: u32,
+    /// The record being written; kept so that its memory is.
+    record: Vec<u8>,
 }
 
 impl DatadirWriter {
@@ -117,6 +119,7 @@ impl DatadirWriter {
             entries: Vec::new(),
             undo: BTreeMap::new(),
             next_undo: 1,
+            record: Vec::new(),
         })
     }
 
@@ -177,11 +180,11 @@ impl DatadirWriter {
         }
         let number = self.pairs.len() - 1;
         let pair = &mut self.pairs[number];
-        let mut record = Vec::with_capacity(len as usize);
-        disk::blk::write_record(&mut record, Network::Regtest.magic(), &block.bytes);
-        self.obfuscation.apply(&mut record, pair.info.size.into());
+        self.record.clear();
+        disk::blk::write_record(&mut self.record, Network::Regtest.magic(), &block.bytes);
+        self.obfuscation.apply(&mut self.record, pair.info.size.into());
         let path = || self.paths.blk_path(FileNo(number as u32));
-        pair.blk.write_all(&record).map_err(|source| WriteError::File { path: path(), source })?;
+        pair.blk.write_all(&self.record).map_err(|source| WriteError::File { path: path(), source })?;
         let data_pos = u64::from(pair.info.size) + RECORD_HEADER;
         pair.info.size += len as u32;
         pair.info.add_block(Height(block.height), block.header.time.0.into());
@@ -209,14 +212,14 @@ impl DatadirWriter {
             let entry = &mut self.entries[entry];
             let number = entry.file.map_or(0, |file| file.0) as usize;
             let pair = &mut self.pairs[number];
-            let mut record = Vec::new();
-            disk::undo::write_record(&mut record, Network::Regtest.magic(), &prev, &undo);
-            self.obfuscation.apply(&mut record, pair.info.undo_size.into());
+            self.record.clear();
+            disk::undo::write_record(&mut self.record, Network::Regtest.magic(), &prev, &undo);
+            self.obfuscation.apply(&mut self.record, pair.info.undo_size.into());
             let path = || self.paths.rev_path(FileNo(number as u32));
-            pair.rev.write_all(&record).map_err(|source| WriteError::File { path: path(), source })?;
+            pair.rev.write_all(&self.record).map_err(|source| WriteError::File { path: path(), source })?;
             entry.undo_pos = Some(ByteOffset(u64::from(pair.info.undo_size) + RECORD_HEADER));
             entry.status = BlockStatus(entry.status.0 | BlockStatus::HAVE_UNDO);
-            pair.info.undo_size += record.len() as u32;
+            pair.info.undo_size += self.record.len() as u32;
         }
         Ok(())
     }

@@ -41,8 +41,8 @@ pub struct ChainSpec {
     pub outputs_per_coin: u64,
     /// The number of unspent coins that the chain stays about below.
     pub max_coins: u64,
-    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one of
-    /// the four times as many that are next in age, and so on.
+    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one
+    /// of the four times as many that are next in age, and so on.
     pub recent: usize,
     /// Percent of the coins that anyone can spend: few bytes, for chains with many coins in little space.
     pub bare: u64,
@@ -197,8 +197,8 @@ pub fn generate<E: Send>(
     })
 }
 
-/// Counts and hashes the coins that are left. Sorted by the first bytes of the txid, which are at hand, before
-/// the rest of it, which is not.
+/// Counts and hashes the coins that are left. Sorted by the first bytes of the txid, which are at hand,
+/// before the rest of it, which is not.
 fn stats(planner: Planner<'_>, maker: &Maker<'_>, pool: &ScriptPool) -> ModelStats {
     let outpoint = |coin: &PlannedCoin| OutPoint { txid: Txid(maker.txid(coin.slot)), vout: coin.vout };
     let keyed = |coin: &PlannedCoin| {

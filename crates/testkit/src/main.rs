@@ -65,12 +65,13 @@ struct ChainArgs {
     /// One output of so many stays unspent; of mainnet's about 20.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..))]
     unspent_one_in: u64,
-    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one of
-    /// the four times as many that are next in age, and so on. With 32k the ages are about mainnet's.
+    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one
+    /// of the four times as many that are next in age, and so on. With 32k the ages are about mainnet's.
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count)]
     recent_coins: u64,
     /// Percent of the coins that anyone can spend: few bytes, for many coins in little space.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..101))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..101))]
     bare: u64,
     /// The number of unspent coins to stay about below.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]

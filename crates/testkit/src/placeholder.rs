@@ -1,7 +1,7 @@
 //! Inputs without signatures: bytes that are computed once for each script, with gaps for noise.
 //!
-//! A chain whose scripts nobody runs needs no signatures, only bytes in their place: as many as a signature has,
-//! and not twice the same. All else of an input that spends a script of the pool is the same each time.
+//! A chain whose scripts nobody runs needs no signatures, only bytes in their place: as many as a signature
+//! has, and not twice the same. All else of an input that spends a script of the pool is the same each time.
 
 use crate::scripts::Item;
 use bitcoin::script::{Builder, PushBytesBuf};

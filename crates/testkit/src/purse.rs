@@ -40,7 +40,8 @@ pub struct Purse {
 }
 
 impl Purse {
-    /// An empty purse that holds `recent` coins in level 0: a little over half of the spends take one of them.
+    /// An empty purse that holds `recent` coins in level 0: a little over half of the spends take one of
+    /// them.
     #[must_use]
     pub const fn new(recent: usize) -> Self {
         Self { first_level: recent, levels: Vec::new(), len: 0 }

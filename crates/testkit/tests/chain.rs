@@ -32,6 +32,41 @@ fn books_and_model_agree_and_seeds_repeat() {
     });
 }
 
+/// Recorded runs name a chain by seed and size: the generator may become faster, not different.
+#[test]
+fn old_seeds_give_the_same_chains() {
+    let tips = [
+        (true, "526d87b34e5ede3a1ef803d5bb5dba5775d5aa0ef49c528b87c001ac3b2b8692"),
+        (false, "38adc0e4c41cfc1204490388c40b671fae6f12cd0c048d73dc6df67fb1a0ba8a"),
+    ];
+    for (signed, tip) in tips {
+        let chain = Chain::generate(&ChainSpec { signed, ..ChainSpec::new(11, 1_000_000) });
+        assert_eq!(chain.totals.hash.to_string(), tip, "signed: {signed}");
+    }
+}
+
+#[test]
+fn outputs_ages_and_the_unspent_share_are_as_asked_for() {
+    let spec =
+        ChainSpec { outputs: Some(150_000), outputs_per_coin: 20, signed: false, ..ChainSpec::new(8, 0) };
+    let [young, old] = [64, 8_192].map(|recent| {
+        let chain = Chain::generate(&ChainSpec { recent, ..spec.clone() });
+        assert_eq!(chain.model.stats(), chain.totals.utxo);
+        let (outputs, coins) = (chain.totals.outputs, chain.totals.utxo.txouts);
+        assert!((150_000..170_000).contains(&outputs), "{outputs} outputs");
+        assert!((outputs / 25..outputs / 15).contains(&coins), "{coins} coins of {outputs} outputs");
+        chain.totals.ages
+    });
+    let (median, most) = (old.percentile(50), old.percentile(100));
+    assert!(median > young.percentile(50), "median age {median}");
+    assert!((1..10).contains(&median) && most > 10 * median, "ages {median} and {most}");
+    assert_eq!(young.percentile(0), 0);
+    let bare = Chain::generate(&ChainSpec { bare: 50, ..spec.clone() });
+    assert_eq!(bare.model.stats(), bare.totals.utxo);
+    let bytes_per_output = bare.totals.bytes / bare.totals.outputs;
+    assert!((90..135).contains(&bytes_per_output), "{bytes_per_output} bytes for each output");
+}
+
 #[test]
 fn undo_data_is_what_the_model_spends() {
     let chain = Chain::generate(&ChainSpec::new(5, 1_000_000));

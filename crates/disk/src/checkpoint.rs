@@ -1,0 +1,475 @@
+//! `manifest`: what an interrupted rebuild goes on from, and the names of the files beside it.
+//!
+//! Ours. Written by the engine when it checkpoints, read when the same command is given again.
+//!
+//! ```text
+//! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
+//! | chain 32 | settings 32 | key of the coinbase hashes 8, 8 | next run 8
+//! | number of blocks 4 | of runs 4 | of coinbases 4 | of counts 4
+//! | settled: 8 for each 64 blocks or part of them
+//! | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | coinbases: 8 each | counts: 8 each
+//! | checksum 4: CRC-32C of all before
+//! ```
+//! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. Their key is a
+//! secret, as who knows it can make hashes collide: the file is for its owner only.
+//!
+//! A manifest is written under another name, synced, and renamed over the one before; then the directory is
+//! synced. After a crash there is the old one or the new one, and maybe the start of a new one, which is
+//! removed at the next write. What it names must have been synced before it is written. Runs that it does not
+//! name are leftovers ([`is_ours`]).
+
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _, WriteFile};
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use wire::{Network, Reader, WireError};
+
+/// Name of the manifest.
+const MANIFEST: &str = "manifest";
+/// Name of a manifest that is being written.
+const UNFINISHED: &str = "manifest.new";
+
+const MAGIC: [u8; 8] = *b"PGRN-CKP";
+const VERSION: u32 = 1;
+/// Magic, version, network, length.
+const HEADER_LEN: usize = 8 + 4 + 4 + 8;
+const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 4 * 4;
+const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
+const CHECKSUM_LEN: usize = 4;
+/// A manifest is read at once. A longer one would be of a chain with 30 million blocks.
+const MAX_LEN: u64 = 256 << 20;
+/// It is written in pieces, so that a checkpoint needs no memory.
+const PIECE_LEN: usize = 64 << 10;
+
+/// A run that an interrupted rebuild goes on with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RunRef {
+    /// Its file is [`run_path`] of it.
+    pub number: u64,
+    /// How many merges it comes from.
+    pub level: u8,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Creations and spends in it.
+    pub entries: u64,
+    /// [`crate::run::RunMeta::checksum`].
+    pub checksum: u32,
+}
+
+/// What an interrupted rebuild goes on from.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Whose blocks these are.
+    pub network: Network,
+    /// Stands for the settled blocks.
+    pub chain: [u8; 32],
+    /// Stands for the options that must be the same when it goes on.
+    pub settings: [u8; 32],
+    /// Number of blocks that `settled` has a bit for.
+    pub blocks: u32,
+    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is settled.
+    pub settled: Vec<u64>,
+    /// The runs that hold what is open.
+    pub runs: Vec<RunRef>,
+    /// The lowest number that no run has had.
+    pub next_run: u64,
+    /// Key of `coinbases`, a secret.
+    pub coinbase_key: (u64, u64),
+    /// Keyed hashes of the settled blocks' coinbase txids, in any order.
+    pub coinbases: Vec<u64>,
+    /// The engine's counters.
+    pub counts: Vec<u64>,
+}
+
+impl fmt::Debug for Checkpoint {
+    /// Leaves out what is secret or long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settled: u32 = self.settled.iter().map(|bits| bits.count_ones()).sum();
+        f.debug_struct("Checkpoint")
+            .field("network", &self.network)
+            .field("blocks", &self.blocks)
+            .field("settled", &settled)
+            .field("runs", &self.runs)
+            .field("next_run", &self.next_run)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Checkpoint {
+    /// Puts the manifest of `dir` in place of the one before, if there is one. All files it names must be
+    /// synced.
+    ///
+    /// # Errors
+    /// [`DiskError::File`]: there is the old manifest, or (if only the last sync failed) the new one.
+    /// [`DiskError::Misuse`] if it cannot be: a number of bits that is not that of blocks, a run's number that
+    /// is still to come.
+    pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+        let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
+        self.check().map_err(|flaw| DiskError::Misuse { dir: path.clone(), flaw: flaw.into() })?;
+        if disk.exists(&unfinished).during("look at", &unfinished)? {
+            disk.remove_file(&unfinished).during("remove", &unfinished)?;
+        }
+        let file = disk.create_private(&unfinished).during("create", &unfinished)?;
+        let mut file = Pieces { file, path: &unfinished, buffer: Vec::new(), checksum: 0 };
+        self.encode(&mut file)?;
+        file.finish()?;
+        disk.rename(&unfinished, &path).during("rename", &unfinished)?;
+        disk.sync_dir(dir).during("sync", dir)?;
+        Ok(())
+    }
+
+    /// Reads the manifest of `dir`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`DiskError::Foreign`] if another version made it; [`DiskError::Damaged`] if it is no manifest, cut,
+    /// or altered; [`DiskError::File`].
+    pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
+        let path = dir.join(MANIFEST);
+        if !disk.exists(&path).during("look at", &path)? {
+            return Ok(None);
+        }
+        let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
+        let damaged = |flaw: &str| {
+            let flaw = format!("{flaw}; the file is damaged, start anew with --restart");
+            DiskError::Damaged { path: path.clone(), offset: 0, flaw }
+        };
+        let mut header = Reader::new(&bytes);
+        if header.array() != Ok(MAGIC) {
+            return Err(damaged("not a checkpoint of peregrine"));
+        }
+        let version = header.u32().map_err(|_| damaged("truncated"))?;
+        if version != VERSION {
+            let flaw =
+                format!("made by another version of peregrine (format {version}, this one reads {VERSION})");
+            return Err(DiskError::Foreign { path, flaw });
+        }
+        let (_network, len) = header
+            .u32()
+            .and_then(|network| Ok((network, header.u64()?)))
+            .map_err(|_| damaged("truncated"))?;
+        match len.cmp(&(bytes.len() as u64)) {
+            std::cmp::Ordering::Greater => return Err(damaged("truncated")),
+            std::cmp::Ordering::Less => return Err(damaged("bytes were added")),
+            std::cmp::Ordering::Equal => {}
+        }
+        let (content, checksum) = bytes.split_last_chunk().ok_or_else(|| damaged("truncated"))?;
+        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
+            return Err(damaged("checksum differs"));
+        }
+        let checkpoint = Self::decode(content).map_err(|flaw| damaged(&flaw.to_string()))?;
+        let checkpoint = checkpoint.ok_or_else(|| damaged("made for no network that is known"))?;
+        checkpoint.check().map_err(damaged)?;
+        Ok(Some(checkpoint))
+    }
+
+    /// Removes the manifest of `dir` if there is one, so that the next run starts anew.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+        let path = dir.join(MANIFEST);
+        if disk.exists(&path).during("look at", &path)? {
+            disk.remove_file(&path).during("remove", &path)?;
+            disk.sync_dir(dir).during("sync", dir)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let unused =
+            self.settled.len() as u64 * 64 - u64::from(self.blocks).min(self.settled.len() as u64 * 64);
+        let tail = self.settled.last().map_or(0, |bits| bits.leading_zeros());
+        if self.settled.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
+            return Err("its bits of settled blocks are not as many as its blocks");
+        }
+        if self.runs.iter().any(|run| run.number >= self.next_run) {
+            return Err("it names a run whose number is still to come");
+        }
+        let counts = [self.runs.len(), self.coinbases.len(), self.counts.len()];
+        if counts.into_iter().any(|count| u32::try_from(count).is_err()) {
+            return Err("it has more than 32 bits can count");
+        }
+        Ok(())
+    }
+
+    fn encode(&self, file: &mut Pieces<'_>) -> Result<(), DiskError> {
+        let numbers = self.settled.len() + self.coinbases.len() + self.counts.len();
+        let len = FIXED_LEN + self.runs.len() * RUN_LEN + numbers * 8 + CHECKSUM_LEN;
+        file.put(&MAGIC)?;
+        file.put(&VERSION.to_le_bytes())?;
+        file.put(&self.network.magic())?;
+        file.put(&(len as u64).to_le_bytes())?;
+        file.put(&self.chain)?;
+        file.put(&self.settings)?;
+        file.numbers(&[self.coinbase_key.0, self.coinbase_key.1, self.next_run])?;
+        file.put(&self.blocks.to_le_bytes())?;
+        for count in [self.runs.len(), self.coinbases.len(), self.counts.len()] {
+            file.put(&(count as u32).to_le_bytes())?;
+        }
+        file.numbers(&self.settled)?;
+        for run in &self.runs {
+            file.put(&run.number.to_le_bytes())?;
+            file.put(&[run.level])?;
+            file.numbers(&[run.bytes, run.entries])?;
+            file.put(&run.checksum.to_le_bytes())?;
+        }
+        file.numbers(&self.coinbases)?;
+        file.numbers(&self.counts)
+    }
+
+    /// Reads all but the checksum; `None` if no network has this magic.
+    fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
+        let mut reader = Reader::new(content);
+        reader.bytes(MAGIC.len() + 4)?;
+        let magic: [u8; 4] = reader.array()?;
+        reader.u64()?;
+        let Some(network) = Network::ALL.into_iter().find(|network| network.magic() == magic) else {
+            return Ok(None);
+        };
+        let (chain, settings) = (reader.array()?, reader.array()?);
+        let (coinbase_key, next_run) = ((reader.u64()?, reader.u64()?), reader.u64()?);
+        let blocks = reader.u32()?;
+        let [runs, coinbases, counts] =
+            [reader.u32()?, reader.u32()?, reader.u32()?].map(|count| count as usize);
+        let checkpoint = Self {
+            network,
+            chain,
+            settings,
+            blocks,
+            settled: read_numbers(&mut reader, blocks.div_ceil(64) as usize)?,
+            runs: read_runs(&mut reader, runs)?,
+            next_run,
+            coinbase_key,
+            coinbases: read_numbers(&mut reader, coinbases)?,
+            counts: read_numbers(&mut reader, counts)?,
+        };
+        reader.finish()?;
+        Ok(Some(checkpoint))
+    }
+}
+
+fn read_numbers(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, WireError> {
+    let bytes = reader.bytes(count.saturating_mul(8))?;
+    Ok(bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
+}
+
+fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<RunRef>, WireError> {
+    let mut runs = Reader::new(reader.bytes(count.saturating_mul(RUN_LEN))?);
+    let mut run = || {
+        Ok(RunRef {
+            number: runs.u64()?,
+            level: runs.u8()?,
+            bytes: runs.u64()?,
+            entries: runs.u64()?,
+            checksum: runs.u32()?,
+        })
+    };
+    (0..count).map(|_| run()).collect()
+}
+
+/// A file that is written in pieces and ends with the checksum of all.
+struct Pieces<'a> {
+    file: Box<dyn WriteFile>,
+    path: &'a Path,
+    buffer: Vec<u8>,
+    checksum: u32,
+}
+
+impl Pieces<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_LEN { self.flush() } else { Ok(()) }
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) -> Result<(), DiskError> {
+        numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        self.checksum = crc32c::crc32c_append(self.checksum, &self.buffer);
+        self.file.write_all(&self.buffer).during("write", self.path)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), DiskError> {
+        self.flush()?;
+        self.buffer.extend(self.checksum.to_le_bytes());
+        self.flush()?;
+        self.file.sync().during("sync", self.path)?;
+        Ok(())
+    }
+}
+
+/// The file of run `number` in `dir`: `run-00000001.run`.
+#[must_use]
+pub fn run_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(run_name(number))
+}
+
+fn run_name(number: u64) -> String {
+    format!("run-{number:08}.run")
+}
+
+/// Whether a file of this name in the work directory is one that a rebuild makes: a manifest, finished or
+/// not, or a run. Those that no manifest names can be removed.
+#[must_use]
+pub fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));
+    let is_run = digits.and_then(|digits| digits.parse().ok()).is_some_and(|number| run_name(number) == name);
+    is_run || [MANIFEST, UNFINISHED].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::RealDisk;
+    use proptest::prelude::*;
+
+    fn small() -> Checkpoint {
+        Checkpoint {
+            network: Network::Signet,
+            chain: [1; 32],
+            settings: [2; 32],
+            blocks: 70,
+            settled: vec![u64::MAX, 0b10_0001],
+            runs: vec![
+                RunRef { number: 7, level: 2, bytes: 11_400, entries: 3, checksum: 0xdead_beef },
+                RunRef { number: 1, ..RunRef::default() },
+            ],
+            next_run: 8,
+            coinbase_key: (3, u64::MAX),
+            coinbases: vec![5, 4],
+            counts: vec![9],
+        }
+    }
+
+    fn error(dir: &Path) -> String {
+        Checkpoint::read(&RealDisk, dir).unwrap_err().to_string()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            network in prop::sample::select(&Network::ALL[..]),
+            hashes in any::<([u8; 32], [u8; 32])>(),
+            bits in prop::collection::vec(any::<bool>(), 0..300),
+            runs in prop::collection::vec((0u64..1000, any::<(u8, u64, u64, u32)>()), 0..20),
+            coinbase_key in any::<(u64, u64)>(),
+            coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
+            counts in prop::collection::vec(any::<u64>(), 0..20),
+        ) {
+            let mut settled = vec![0; bits.len().div_ceil(64)];
+            for (height, _) in bits.iter().enumerate().filter(|(_, is_settled)| **is_settled) {
+                settled[height / 64] |= 1 << (height % 64);
+            }
+            let run = |&(number, (level, bytes, entries, checksum))| {
+                RunRef { number, level, bytes, entries, checksum }
+            };
+            let checkpoint = Checkpoint {
+                network,
+                chain: hashes.0,
+                settings: hashes.1,
+                blocks: bits.len() as u32,
+                settled,
+                runs: runs.iter().map(run).collect(),
+                next_run: 1000,
+                coinbase_key,
+                coinbases,
+                counts,
+            };
+            let dir = tempfile::tempdir().unwrap();
+            prop_assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), None);
+            small().write(&RealDisk, dir.path()).unwrap();
+            checkpoint.write(&RealDisk, dir.path()).unwrap();
+            prop_assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), Some(checkpoint));
+            Checkpoint::remove(&RealDisk, dir.path()).unwrap();
+            prop_assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn no_altered_manifest_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(MANIFEST);
+        small().write(&RealDisk, dir.path()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, flipped).unwrap();
+            assert!(error(dir.path()).contains("manifest"), "bit {bit} is flipped");
+        }
+        for len in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..len]).unwrap();
+            let error = error(dir.path());
+            assert!(error.contains("truncated") || len < MAGIC.len(), "{len} bytes are left: {error}");
+        }
+        std::fs::write(&path, [&bytes[..], &[0]].concat()).unwrap();
+        assert!(error(dir.path()).contains("bytes were added"));
+    }
+
+    /// Sound by its checksum, so that only what it says can be refused.
+    fn resealed(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> String {
+        small().write(&RealDisk, dir).unwrap();
+        let path = dir.join(MANIFEST);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - CHECKSUM_LEN);
+        change(&mut bytes);
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        error(dir)
+    }
+
+    #[test]
+    fn each_refusal_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |at: usize, byte: u8| resealed(dir.path(), |bytes| bytes[at] = byte);
+        assert!(refused(0, b'Q').contains("manifest at byte 0: not a checkpoint of peregrine"));
+        assert!(refused(8, 2).ends_with(
+            "manifest: made by another version of peregrine (format 2, this one reads 1); \
+            start anew with --restart"
+        ));
+        assert!(refused(12, 0).contains("no network that is known"));
+        // Counts of blocks, runs, coinbases, counters: more than the file has room for.
+        let counts = FIXED_LEN - 16;
+        for field in 0..4 {
+            let error = refused(counts + 4 * field + 3, 0xff);
+            assert!(error.contains("ends early"), "field {field}: {error}");
+        }
+        assert!(refused(counts, 69).contains("bits of settled blocks"), "the 70th is settled");
+        assert!(refused(counts + 12, 0).contains("8 bytes too many"));
+        assert!(refused(counts - 8, 7).contains("a run whose number is still to come"));
+
+        let beyond = Checkpoint { blocks: 129, ..small() };
+        assert!(matches!(beyond.write(&RealDisk, dir.path()), Err(DiskError::Misuse { .. })));
+    }
+
+    #[test]
+    fn the_secret_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(UNFINISHED), b"left by a crash").unwrap();
+        small().write(&RealDisk, dir.path()).unwrap();
+        let mode = std::fs::metadata(dir.path().join(MANIFEST)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!format!("{:?}", small()).contains(&u64::MAX.to_string()));
+    }
+
+    #[test]
+    fn names_are_told_from_others() {
+        let dir = Path::new("work");
+        assert_eq!(run_path(dir, 1), dir.join("run-00000001.run"));
+        for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
+            assert!(is_ours(run_path(dir, number).file_name().unwrap()), "{number}");
+        }
+        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(OsStr::new(name))));
+        for name in ["", "run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"]
+        {
+            assert!(!is_ours(OsStr::new(name)), "{name}");
+        }
+    }
+}
