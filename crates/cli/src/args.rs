@@ -3,7 +3,7 @@
 use crate::progress::Style;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use engine::{AssumeValid, Height, Network, ReindexOptions, ScriptVerifier, StatsOptions};
-use std::{num::NonZeroUsize, path::PathBuf, thread};
+use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
@@ -71,6 +71,14 @@ pub struct CheckArgs {
     #[arg(value_parser = assume_valid)]
     pub assumevalid: AssumeValid,
 
+    /// Most memory for the whole process: 128M, 1G, ... [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Where temporary files go [default: beside the new chainstate; for verify, the system's place]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
     pub progress: Style,
@@ -84,6 +92,14 @@ pub struct ReindexArgs {
     /// Rebuild the UTXO set as it was after this block
     #[arg(long, value_name = "N")]
     pub stop_at_height: Option<u32>,
+
+    /// Begin anew, even if an interrupted run has left a checkpoint to go on from
+    #[arg(long)]
+    pub restart: bool,
+
+    /// Save a checkpoint at most this often
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub checkpoint_every: u32,
 
     /// Leave the datadir as it is and write into this one (with --scan a new block index too)
     #[arg(long, value_name = "DIR2")]
@@ -108,6 +124,26 @@ pub struct StatsArgs {
     /// Compute MuHash3072 too (about 3 microseconds a coin)
     #[arg(long)]
     pub muhash: bool,
+}
+
+/// A size in bytes, with K, M, G or T for the powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim_end_matches('B').trim_end_matches('i');
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        unit => return Err(format!("unknown unit {unit}, want K, M, G or T")),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let bytes = number.checked_mul(1 << shift).ok_or("more than there is")?;
+    if bytes < engine::LEAST_MEMORY {
+        return Err(format!("at least {} MiB are needed", engine::LEAST_MEMORY >> 20));
+    }
+    Ok(bytes)
 }
 
 /// Core's `-assumevalid`: a block hash, or 0.
@@ -136,12 +172,15 @@ impl DatadirArgs {
 impl CheckArgs {
     /// What the engine is asked to check.
     pub fn options(&self) -> ReindexOptions {
+        let options = ReindexOptions::new(&self.datadir.datadir, self.datadir.chain);
         ReindexOptions {
+            memory: self.memory.unwrap_or(options.memory),
+            work_dir: self.work_dir.clone(),
             scan: self.scan,
             scripts: script_verifier(),
             assume_valid: self.assumevalid,
             threads: self.datadir.threads(),
-            ..ReindexOptions::new(&self.datadir.datadir, self.datadir.chain)
+            ..options
         }
     }
 }
@@ -152,6 +191,8 @@ impl ReindexArgs {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
+            restart: self.restart,
+            checkpoint_every: Duration::from_secs(self.checkpoint_every.into()),
             ..self.check.options()
         }
     }
@@ -190,6 +231,15 @@ mod tests {
         assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
         assert!(args.check.datadir.json);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("134217728"), Ok(128 << 20));
+        assert_eq!((size("128M"), size("1g"), size("2GiB")), (Ok(128 << 20), Ok(1 << 30), Ok(2 << 30)));
+        for text in ["", "M", "64M", "1X", "-1G", "99999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
     }
 
     #[test]

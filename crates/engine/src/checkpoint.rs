@@ -11,7 +11,7 @@ use crate::{
 use coins::CoinbaseTxids;
 use digest::sha256::Sha256;
 use disk::{
-    checkpoint::{Checkpoint, RunRef, is_run, run_path},
+    checkpoint::{Checkpoint, RunRef, is_ours, run_path},
     fs::During as _,
     run::RunReader,
 };
@@ -212,7 +212,7 @@ fn clear_runs(work: &WorkDir<'_>, named: &[RunRef]) -> Result<(), Error> {
     let keep: Vec<_> = named.iter().map(|run| run_path(dir, run.number)).collect();
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
-        if is_run(&name) && !keep.contains(&path) {
+        if is_ours(&name) && path.extension().is_some_and(|suffix| suffix == "run") && !keep.contains(&path) {
             disk.remove_file(&path).during("remove", &path)?;
         }
     }

@@ -204,7 +204,7 @@ impl<'a> ScriptQueue<'a> {
             }
         }
         // A piece that was queued between the last look and the last worker's end.
-        self.drain(faults, interrupt);
+        self.drain(faults, stop);
     }
 
     /// The caller may queue pieces until what it gets is dropped.
