@@ -15,6 +15,7 @@
 mod chain;
 mod error;
 mod event;
+mod hash_list;
 mod machine;
 mod options;
 mod reindex;

@@ -219,7 +219,7 @@ impl Run<'_> {
             if !heights.iter().any(|&height| faults.matters(height)) {
                 continue;
             }
-            let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
+            let mut reader = FileReader::open(chain, self.files, pool, file, heights)?;
             loop {
                 let started = Instant::now();
                 let batch = match reader.next_batch() {
