@@ -3,8 +3,8 @@
 
 use wire::BlockHash;
 
-/// Hashes are spread by their first 16 bits, so that a look-up has few of a million to choose from. (The zeros
-/// that proof of work asks for are at the other end.)
+/// Hashes are spread by their first 16 bits, so that a look-up has few of a million to choose from. (The
+/// zeros that proof of work asks for are at the other end.)
 const BUCKETS: usize = 1 << 16;
 
 /// Sorted hashes; a hash may be there more than once.

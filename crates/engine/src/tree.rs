@@ -145,8 +145,8 @@ impl<'a> Tree<'a> {
     /// Links blocks to their parents and judges their headers; `now` is for the one rule that knows a clock.
     /// Of blocks given twice the first one counts.
     ///
-    /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the hash
-    /// of each block and of the block before it.
+    /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the
+    /// hash of each block and of the block before it.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if the genesis block is not among them, or `links` tells of others; the errors
@@ -491,10 +491,10 @@ impl<'a> Tree<'a> {
 }
 
 impl Node {
-    /// Orders blocks that have been connected once: by time, then by place.
-    fn lateness(&self) -> Option<(BlockTime, FileNo, NonZeroU32)> {
-        let connected = self.undo_pos.is_some() && !self.has(FAILED);
-        self.data().filter(|_| connected).map(|(file, pos)| (self.time, file, pos))
+    /// The time of a block that has been connected once.
+    fn lateness(&self) -> Option<BlockTime> {
+        let connected = self.data_pos.is_some() && self.undo_pos.is_some() && !self.has(FAILED);
+        connected.then_some(self.time)
     }
 }
 
