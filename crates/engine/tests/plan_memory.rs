@@ -6,6 +6,7 @@
 //!
 //! The plan alone is measured, in a process of its own: the test starts itself again on a datadir that has an
 //! index and block files of the right lengths with nothing in them, and stops the run when the plan is made.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use disk::{
     datadir::Datadir,
