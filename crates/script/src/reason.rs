@@ -203,17 +203,14 @@ impl FailedSpend<'_> {
     }
 }
 
-/// Whether a script is `<m> <keys> <n> CHECKMULTISIG` and the machine's stack has the items for it, with
-/// signatures that all are empty or well encoded.
+/// Whether a script is `<m> <keys> <n> CHECKMULTISIG` and the signatures that it takes from the machine's
+/// stack all are empty or well encoded.
 fn takes_well_encoded(machine: &Machine<'_>, script: &[u8]) -> bool {
     let [m @ OP_1..=OP_16, keys @ .., n @ OP_1..=OP_16, CHECKMULTISIG] = script else { return false };
     let is_of_keys = pushes(keys).is_some_and(|keys| keys.len() == usize::from(n - OP_RESERVED));
-    match pushes(machine.script_sig).as_deref() {
-        Some([_, sigs @ ..]) if is_of_keys && sigs.len() == usize::from(m - OP_RESERVED) => {
-            sigs.iter().all(|sig| machine.is_well_encoded(sig))
-        }
-        _ => false,
-    }
+    let items = pushes(machine.script_sig).unwrap_or_default();
+    let sigs = items.len().checked_sub(usize::from(m - OP_RESERVED)).and_then(|below| items.get(below..));
+    is_of_keys && sigs.is_some_and(|sigs| sigs.iter().all(|sig| machine.is_well_encoded(sig)))
 }
 
 /// The one way that is left, if there is but one.
