@@ -26,7 +26,7 @@ fn mix(number: u64) -> u64 {
 /// Sorted outpoints, two in three of them alone of their transaction.
 fn outpoints(count: u64, shards: u64) -> Vec<OutPoint> {
     let mut heads: Vec<u64> = (0..count * 3 / 4).map(mix).collect();
-    heads.iter_mut().for_each(|head| *head = *head >> 8 | (*head & 0xff) % shards << 56);
+    heads.iter_mut().for_each(|head| *head = *head >> 8 | ((*head & 0xff) % shards) << 56);
     heads.sort_unstable();
     let mut found = Vec::with_capacity(count as usize);
     for (number, head) in heads.iter().enumerate() {
