@@ -173,6 +173,8 @@ fn core_and_rebuild_find_the_same_flaw(seed: u64) -> Result<(), Box<dyn Error>> 
     let of_scripts = verdicts.keys().filter(|said| said.contains("block-script-verify-flag-failed")).count();
     println!("{} verdicts, {of_scripts} of scripts, and how often: {verdicts:#?}", verdicts.len());
     println!("failing scripts without a reason of ours: {without_reason:#?}");
+    let untold: u64 = without_reason.values().sum();
+    assert!(untold * 100 <= verdicts.values().sum(), "reasons untold of more than 1 block in 100");
     assert_eq!(found, Vec::<String>::new());
     assert!(verdicts.len() >= 15 && of_scripts >= 4, "one-sided: {verdicts:?}");
     Ok(())

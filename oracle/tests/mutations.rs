@@ -31,6 +31,31 @@ const REINDEX_DIFFERS: &[(&str, bool, &str)] = &[
     ),
 ];
 
+/// Rows whose script fails for a reason that a rebuild does not tell, and why not. It runs beginnings of a
+/// script to find where it fails, and in those no signature is right (`crates/script/src/trace.rs`).
+const UNTOLD: &[(&str, &[&str])] = &[
+    ("a right signature would fail for another reason than a wrong one", &["tapscript-item-below"]),
+    (
+        "tapscripts with signature checks are known in one shape only, `<key> CHECKSIG`",
+        &[
+            "opcode-below-the-success-opcodes",
+            "signature-budget-1-short",
+            "unknown-keys-1-over-the-budget",
+            "annex-1-over-the-budget",
+            "checksigadd-1-of-3",
+            "checksigadd-3-of-3",
+            "checksigadd-signature-byte",
+            "checksigadd-signature-63-bytes",
+            "checksigadd-to-5-bytes",
+            "tapscript-key-unknown-signature-empty",
+            "tapscript-key-empty",
+            "tapscript-key-and-signature-empty",
+            "tapscript-checksigverify-of-nothing",
+            "code-separator-not-signed",
+        ],
+    ),
+];
+
 /// Core, on a copy of a datadir that has the chain beneath.
 fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
@@ -56,7 +81,8 @@ fn disagreements(mutation: &Mutation, base: &Chain, base_dir: &Path) -> Result<V
         let (core, core_rows) =
             if differs { core_reindexes(&mutated, scan)? } else { (core.clone(), core_rows.clone()) };
         let (ours, rows) = said::rebuild_says(&mutated.chain, mutated.block.hash, scan)?;
-        if !ours.agrees_with(&core) {
+        let is_untold = UNTOLD.iter().any(|(_, rows)| rows.contains(&mutation.name));
+        if !ours.agrees_with(&core) || (ours == core) == is_untold {
             found.push(format!("{}: Core says {core:?}, the rebuild {ours:?} (scan: {scan})", mutation.name));
         }
         if rows.is_some_and(|rows| !core_rows.differences(&rows).is_empty()) {

@@ -256,9 +256,24 @@ pub struct BlockIndex {
 /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is not what Core writes,
 /// also if a header does not hash to its key.
 pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
+    let mut entries = Vec::new();
+    let index = stream_block_index(disk, dir, |entry| entries.push(entry))?;
+    Ok(BlockIndex { entries, ..index })
+}
+
+/// As [`read_block_index`], for who cannot hold a million entries of 150 bytes: each goes to `entry`, in the
+/// order of their hashes' bytes, and no hash comes twice. The index that comes back has none.
+///
+/// # Errors
+/// As [`read_block_index`].
+pub fn stream_block_index(
+    disk: &dyn Disk,
+    dir: &Path,
+    mut entry: impl FnMut(IndexEntry),
+) -> Result<BlockIndex, DiskError> {
     let database = Database::open(disk, dir)?;
     let obfuscation = read_database_obfuscation(&database, dir)?;
-    let mut index = BlockIndex::default();
+    let (mut index, mut is_empty) = (BlockIndex::default(), true);
     let mut files = BTreeMap::new();
     let (mut cursor, mut plain) = (database.range(b"F", None)?, Vec::new());
     while cursor.advance()? {
@@ -266,17 +281,15 @@ pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskE
         plain.clear();
         plain.extend_from_slice(cursor.value());
         obfuscation.apply(&mut plain, 0);
-        let damaged = |flaw| {
-            let remedy = "the block index is damaged, run bitcoind -reindex or use --scan";
-            DiskError::row(dir, key, format!("{flaw}; {remedy}"))
-        };
+        let damaged = |flaw: String| damaged_row(dir, key, &flaw);
         match key {
             [BLOCK, hash @ ..] if hash.len() == 32 => {
-                let entry = IndexEntry::decode(&plain).map_err(damaged)?;
-                if entry.hash.0 != hash {
-                    return Err(damaged(format!("the header hashes to {}, not to the key", entry.hash)));
+                let found = IndexEntry::decode(&plain).map_err(damaged)?;
+                if found.hash.0 != hash {
+                    return Err(damaged(format!("the header hashes to {}, not to the key", found.hash)));
                 }
-                index.entries.push(entry);
+                is_empty = false;
+                entry(found);
             }
             [FILE, number @ ..] if number.len() == 4 => {
                 let number = u32::from_le_bytes(number.first_chunk().copied().unwrap_or_default());
@@ -293,16 +306,54 @@ pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskE
             _ => {}
         }
     }
-    let count = files
-        .last_key_value()
-        .map_or(0, |(last, _)| last.saturating_add(1))
-        .max(if index.entries.is_empty() { 0 } else { index.last_file.0.saturating_add(1) });
+    let count = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)).max(if is_empty {
+        0
+    } else {
+        index.last_file.0.saturating_add(1)
+    });
     if count > MAX_FILES {
         let flaw = format!("the index tells of {count} block files; it is damaged, run bitcoind -reindex");
         return Err(DiskError::row(dir, LAST_FILE, flaw));
     }
     index.files = (0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect();
     Ok(index)
+}
+
+/// Tells `link` each block's hash and that of the block before, in the order of [`stream_block_index`]: with
+/// all hashes known from there, parents can be told by number. Headers are taken at their keys' word.
+///
+/// # Errors
+/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is too short for a header.
+pub fn stream_links(
+    disk: &dyn Disk,
+    dir: &Path,
+    mut link: impl FnMut(BlockHash, BlockHash),
+) -> Result<(), DiskError> {
+    let database = Database::open(disk, dir)?;
+    let obfuscation = read_database_obfuscation(&database, dir)?;
+    let (mut cursor, mut plain) = (database.range(&[BLOCK], Some(&[BLOCK + 1]))?, Vec::new());
+    while cursor.advance()? {
+        let hash = cursor.key().strip_prefix(&[BLOCK]).and_then(|hash| hash.try_into().ok());
+        let Some(hash) = hash.map(BlockHash) else { continue };
+        plain.clear();
+        plain.extend_from_slice(cursor.value());
+        obfuscation.apply(&mut plain, 0);
+        let header =
+            plain.last_chunk::<{ Header::LEN }>().map(|header| Header::read(&mut Reader::new(header)));
+        match header {
+            Some(Ok(header)) => link(hash, header.prev),
+            _ => return Err(damaged_row(dir, cursor.key(), "no header")),
+        }
+    }
+    Ok(())
+}
+
+fn damaged_row(dir: &Path, key: &[u8], flaw: &str) -> DiskError {
+    DiskError::row(
+        dir,
+        key,
+        format!("{flaw}; the block index is damaged, run bitcoind -reindex or use --scan"),
+    )
 }
 
 /// Writes a new block index into `dir`, which is made if it is missing and must not hold a database.
@@ -448,6 +499,26 @@ mod tests {
         let index = BlockIndex { entries, files, last_file: FileNo(299), pruned: true, reindexing: true };
         write_block_index(&RealDisk, &path, &index).unwrap();
         assert_eq!(read_block_index(&RealDisk, &path).unwrap(), index);
+    }
+
+    #[test]
+    fn rows_stream_in_the_order_of_hashes_and_links_follow_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let next = |before: &IndexEntry| {
+            let header = Header { prev: before.hash, ..before.header };
+            Some(IndexEntry { hash: header.hash(), header, ..*before })
+        };
+        let entries: Vec<_> = std::iter::successors(Some(genesis()), next).take(500).collect();
+        let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
+        write_block_index(&RealDisk, dir.path(), &index).unwrap();
+        let (mut streamed, mut links) = (Vec::new(), Vec::new());
+        let rest = stream_block_index(&RealDisk, dir.path(), |entry| streamed.push(entry)).unwrap();
+        stream_links(&RealDisk, dir.path(), |hash, prev| links.push((hash, prev))).unwrap();
+        assert_eq!(rest, BlockIndex { entries: Vec::new(), ..index.clone() });
+        assert!(streamed.is_sorted_by_key(|entry| entry.hash));
+        assert!(streamed.iter().map(|entry| (entry.hash, entry.header.prev)).eq(links));
+        streamed.sort_by_key(|entry| index.entries.iter().position(|other| other == entry));
+        assert_eq!(streamed, index.entries);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod datadir;
 mod error;
 pub mod fs;
+pub mod hints;
 pub mod index;
 pub mod leveldb;
 pub mod lock;

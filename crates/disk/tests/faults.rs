@@ -1,17 +1,20 @@
 //! Each writer against a disk that fails at its n-th operation, for every n, once or from then on: what is
-//! left is no database, or the whole one, and a second try in a clean directory succeeds.
+//! left is no database, or the whole one, and a second try in a clean directory succeeds. A run is refused or
+//! whole, a manifest the old one or the new one.
 
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
+use disk::checkpoint::{Checkpoint, RunRef, run_path};
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
+use disk::run::{RunEntry, RunMeta, RunReader, RunWriter};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, OutPoint, Txid};
+use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, Network, OutPoint, Txid};
 
 /// Counts operations that change something; those from `first` to before `end` fail.
 #[derive(Clone)]
@@ -181,4 +184,77 @@ fn a_block_index_is_whole_or_none() {
         |disk, dir| write_block_index(disk, dir, &index),
         |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
     );
+}
+
+/// Entries that fill several blocks.
+fn write_run(disk: &dyn Disk, path: &Path) -> Result<RunMeta, DiskError> {
+    let mut run = RunWriter::create(disk, path, Network::Main, 0)?;
+    let out = [&[0, 0x80, 0x6e][..], &[1; 232]].concat();
+    for number in 0..2000u32 {
+        let mut txid = Txid([0; 32]);
+        txid.0[..4].copy_from_slice(&(number << 19).to_be_bytes());
+        let outpoint = OutPoint { txid, vout: number };
+        run.add(&RunEntry { spend: number % 3 == 0, outpoint, coin: Coin { code: number, out: &out } })?;
+    }
+    run.finish()
+}
+
+#[test]
+fn a_run_is_whole_or_refused() {
+    let mut operations = 0;
+    for first in 0.. {
+        let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let path = run_path(root.path(), first);
+        let faults = Faults::new(first, false);
+        let result = write_run(&faults, &path);
+        let opened = RunReader::open(&RealDisk, &path, Network::Main);
+        if faults.done.load(Ordering::Relaxed) <= first {
+            assert_eq!(opened.ok().map(|run| run.meta().clone()), result.ok());
+            operations = first;
+            break;
+        }
+        assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
+        // Only a failed sync leaves all bytes where they belong.
+        assert!(opened.is_err() || faults.done.load(Ordering::Relaxed) == first + 1, "operation {first}");
+    }
+    assert!(operations > 8, "blocks are written one by one: {operations} operations");
+}
+
+#[test]
+fn a_manifest_is_the_old_one_or_the_new_one() {
+    let checkpoint = |count: u64| Checkpoint {
+        network: Network::Regtest,
+        chain: [1; 32],
+        settings: [2; 32],
+        blocks: 64,
+        settled: vec![u64::MAX],
+        runs: vec![RunRef { number: count, ..RunRef::default() }],
+        next_run: count + 1,
+        coinbase_key: (1, 2),
+        coinbases: vec![count; 20_000],
+        counts: vec![count],
+    };
+    for (sticky, has_old) in [(false, false), (false, true), (true, false), (true, true)] {
+        for first in 0.. {
+            let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+            let dir = root.path();
+            let old = has_old.then(|| checkpoint(1));
+            assert!(old.iter().all(|old| old.write(&RealDisk, dir).is_ok()));
+            let faults = Faults::new(first, sticky);
+            let result = checkpoint(2).write(&faults, dir);
+            let read = || Checkpoint::read(&RealDisk, dir).unwrap_or_else(|error| panic!("{first}: {error}"));
+            if faults.done.load(Ordering::Relaxed) <= first {
+                assert!(result.is_ok() && first >= 6, "all operations have failed once");
+                assert_eq!(read(), Some(checkpoint(2)));
+                break;
+            }
+            assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
+            let found = read();
+            assert!(found == old || found == Some(checkpoint(2)), "operation {first} failed");
+            // What is left of the attempt is in nobody's way.
+            assert!(checkpoint(3).write(&RealDisk, dir).is_ok());
+            assert_eq!(read(), Some(checkpoint(3)));
+            assert_eq!(RealDisk.list(dir).map(|names| names.len()).ok(), Some(1));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use disk::{
     datadir::Datadir,
     fs::{Disk, ReadAt},
 };
-use std::{io, path::PathBuf};
+use std::{io, num::NonZeroU32, path::PathBuf};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
 
 /// Where a block of the chain lies.
@@ -23,22 +23,60 @@ pub struct ChainBlock {
     pub undo_pos: Option<ByteOffset>,
 }
 
-/// The blocks from genesis to the tip that is rebuilt, headers judged.
+/// The blocks from genesis to the tip that is rebuilt, headers judged: 52 bytes a block.
 #[derive(Debug)]
 pub struct Chain {
-    blocks: Vec<ChainBlock>,
+    hashes: Vec<BlockHash>,
+    places: Vec<Place>,
     median_times: Vec<BlockTime>,
+    /// Heights in the order of their blocks on disk.
+    by_file: Vec<Height>,
+}
+
+/// What is in a [`ChainBlock`] besides the hash, in the 32 bits that Core has for positions too.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The file pair.
+    pub file: FileNo,
+    /// Position in the `blk` file.
+    pub data_pos: u32,
+    /// Position in the `rev` file.
+    pub undo_pos: Option<NonZeroU32>,
 }
 
 impl Chain {
-    /// Puts a chain together; both lists are by height, from genesis on.
+    /// Puts a chain together; the lists are by height, from genesis on.
     ///
     /// # Panics
     /// If the lists are empty or differ in length.
     #[must_use]
+    pub fn of_parts(hashes: Vec<BlockHash>, places: Vec<Place>, median_times: Vec<BlockTime>) -> Self {
+        let count = hashes.len();
+        assert!(
+            count > 0 && places.len() == count && median_times.len() == count,
+            "a place and a median time for each block"
+        );
+        let mut by_file: Vec<Height> = (0..count as u32).map(Height).collect();
+        by_file.sort_unstable_by_key(|height| {
+            let place = &places[height.0 as usize];
+            (place.file, place.data_pos)
+        });
+        Self { hashes, places, median_times, by_file }
+    }
+
+    /// A chain for tests.
+    ///
+    /// # Panics
+    /// If the lists are empty or differ in length.
+    #[cfg(test)]
     pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
-        assert!(!blocks.is_empty() && blocks.len() == median_times.len(), "one median time for each block");
-        Self { blocks, median_times }
+        let place = |block: &ChainBlock| Place {
+            file: block.file,
+            data_pos: block.data_pos.0 as u32,
+            undo_pos: block.undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32)),
+        };
+        let hashes = blocks.iter().map(|block| block.hash).collect();
+        Self::of_parts(hashes, blocks.iter().map(place).collect(), median_times)
     }
 
     /// The block at `height`.
@@ -46,26 +84,32 @@ impl Chain {
     /// # Panics
     /// Above the tip.
     #[must_use]
-    pub fn block(&self, height: Height) -> &ChainBlock {
-        &self.blocks[height.0 as usize]
+    pub fn block(&self, height: Height) -> ChainBlock {
+        let (hash, place) = (self.hashes[height.0 as usize], self.places[height.0 as usize]);
+        ChainBlock {
+            hash,
+            file: place.file,
+            data_pos: ByteOffset(place.data_pos.into()),
+            undo_pos: place.undo_pos.map(|pos| ByteOffset(pos.get().into())),
+        }
     }
 
     /// Height of the last block.
     #[must_use]
     pub fn tip_height(&self) -> Height {
-        Height(self.blocks.len() as u32 - 1)
+        Height(self.hashes.len() as u32 - 1)
     }
 
     /// The last block.
     #[must_use]
-    pub fn tip(&self) -> &ChainBlock {
+    pub fn tip(&self) -> ChainBlock {
         self.block(self.tip_height())
     }
 
     /// How many blocks, genesis included.
     #[must_use]
     pub fn block_count(&self) -> usize {
-        self.blocks.len()
+        self.hashes.len()
     }
 
     /// Median time past of each block, by height.
@@ -81,15 +125,11 @@ impl Chain {
         before.and_then(|before| self.median_times.get(before)).copied().unwrap_or_default()
     }
 
-    /// Heights in the order of their blocks on disk, file by file.
-    #[must_use]
-    pub fn by_file(&self) -> Vec<(FileNo, Vec<Height>)> {
-        let mut order: Vec<Height> = (0..self.blocks.len() as u32).map(Height).collect();
-        order.sort_unstable_by_key(|&height| (self.block(height).file, self.block(height).data_pos));
-        order
-            .chunk_by(|&a, &b| self.block(a).file == self.block(b).file)
-            .filter_map(|heights| Some((self.block(*heights.first()?).file, heights.to_vec())))
-            .collect()
+    /// Heights in the order of their blocks on disk, file by file; no file is without one.
+    pub fn by_file(&self) -> impl Iterator<Item = (FileNo, &[Height])> {
+        let file = |height: Height| self.places[height.0 as usize].file;
+        let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));
+        files.filter_map(move |heights| Some((file(*heights.first()?), heights)))
     }
 }
 
@@ -186,5 +226,36 @@ impl Files<'_> {
             ));
         }
         Ok(Some(u32::from_le_bytes(len) as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_takes_52_bytes_and_comes_back() {
+        let block = |n: u32| ChainBlock {
+            hash: BlockHash([n as u8; 32]),
+            file: FileNo(9 - n / 100),
+            data_pos: ByteOffset(u64::from(u32::MAX - n)),
+            undo_pos: (n > 0).then(|| ByteOffset(u64::from(u32::MAX - n % 7))),
+        };
+        let blocks: Vec<_> = (0..1000).map(block).collect();
+        let times = (0..1000).map(BlockTime).collect();
+        let chain = Chain::new(blocks.clone(), times);
+        let bytes = size_of::<BlockHash>() * chain.hashes.capacity()
+            + size_of::<Place>() * chain.places.capacity()
+            + size_of::<BlockTime>() * chain.median_times.capacity()
+            + size_of::<Height>() * chain.by_file.capacity();
+        assert_eq!(bytes, 52 * chain.block_count());
+        for (height, block) in (0..).map(Height).zip(&blocks) {
+            let back = chain.block(height);
+            assert_eq!((back.hash, back.file), (block.hash, block.file));
+            assert_eq!((back.data_pos, back.undo_pos), (block.data_pos, block.undo_pos));
+        }
+        let files: Vec<_> = chain.by_file().collect();
+        assert_eq!(files.iter().map(|(file, _)| file.0).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(files[9].1.first().zip(files[9].1.last()), Some((&Height(99), &Height(0))));
     }
 }

@@ -17,6 +17,7 @@ mod checkpoint;
 mod clock;
 mod error;
 mod event;
+mod hash_list;
 mod machine;
 mod memory;
 mod options;

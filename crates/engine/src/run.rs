@@ -430,7 +430,7 @@ impl Run<'_> {
             if !heights.iter().any(|&height| faults.matters(height)) {
                 continue;
             }
-            let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
+            let mut reader = FileReader::open(chain, self.files, pool, file, heights)?;
             loop {
                 if stop() {
                     return Ok(reading);

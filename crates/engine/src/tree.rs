@@ -4,126 +4,358 @@
 //! and its undo data are on disk, without blocks that Core marked as failed: what `-reindex-chainstate` would
 //! end at, but for blocks that were stored and never connected. Those have no undo data; bitcoind connects
 //! them when it next starts.
+//!
+//! A mainnet tree has a million headers, and must leave room in 128 MiB: a block takes its hash and 32 bytes.
+//! Parents are numbers, heights and sums of work are known only while headers are linked, height by height,
+//! and merkle root and nonce, which no rule of headers looks at, are not kept.
 
 use crate::{
-    chain::ChainBlock,
+    chain::{Chain, Place},
     error::{Error, ErrorKind},
+    hash_list::HashList,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
-use std::{cell::Cell, collections::HashMap};
+use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
 
-/// What is known of one block.
-#[derive(Clone, Debug)]
+/// What is known of one block, besides its hash.
+#[derive(Clone, Copy, Debug)]
 pub struct Node {
-    /// Its header.
-    pub header: Header,
-    /// The header's hash.
-    pub hash: BlockHash,
-    /// Where its bytes start: file, and offset after the record's frame.
-    pub data: Option<(FileNo, ByteOffset)>,
+    version: i32,
+    time: BlockTime,
+    bits: u32,
+    file: FileNo,
+    /// Where its bytes start, after the record's frame.
+    data_pos: Option<NonZeroU32>,
     /// Where its undo data starts in the `rev` file of the same number.
-    pub undo_pos: Option<ByteOffset>,
-    /// Transactions in the block.
-    pub tx_count: u32,
-    /// Core found the block or one before it invalid.
-    pub failed: bool,
+    undo_pos: Option<NonZeroU32>,
+    /// Number of the block before; `NONE` for the genesis block, and if that block is not there.
+    parent: u32,
+    /// Bits below.
+    state: u8,
 }
 
-/// All blocks that descend from the genesis block.
-pub struct Tree {
-    /// In order of height; parents before children.
-    nodes: Vec<Linked>,
+const NONE: u32 = u32::MAX;
+
+/// Core found the block or one before it invalid.
+const FAILED: u8 = 1;
+/// The block descends from genesis, and is the first of its hash.
+const LINKED: u8 = 2;
+/// Up to here, all blocks and undo data are on disk, and none has failed.
+const CONNECTED: u8 = 4;
+/// Up to here, all blocks are on disk, and none has failed.
+const STORED: u8 = 8;
+/// The header, or one before it, breaks a rule.
+const INVALID: u8 = 16;
+/// The header itself breaks a rule.
+const BREAKS_RULE: u8 = 32;
+
+const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit");
+
+impl Node {
+    /// A block with its header, the place of its bytes and that of its undo data, and whether Core found it
+    /// invalid; none if a place lies where no place can be: at the start of the file, or above 4 GiB.
+    #[must_use]
+    pub fn new(
+        header: &Header,
+        data: Option<(FileNo, ByteOffset)>,
+        undo_pos: Option<ByteOffset>,
+        failed: bool,
+    ) -> Option<Self> {
+        let narrow = |pos: ByteOffset| u32::try_from(pos.0).ok().and_then(NonZeroU32::new);
+        let mut node = Self {
+            version: header.version,
+            time: header.time,
+            bits: header.bits,
+            file: FileNo(0),
+            data_pos: None,
+            undo_pos: None,
+            parent: NONE,
+            state: if failed { FAILED } else { 0 },
+        };
+        if let Some((file, pos)) = data {
+            (node.file, node.data_pos) = (file, Some(narrow(pos)?));
+        }
+        if let Some(pos) = undo_pos {
+            node.undo_pos = Some(narrow(pos)?);
+        }
+        Some(node)
+    }
+
+    fn has(&self, bits: u8) -> bool {
+        self.state & bits == bits
+    }
+
+    fn data(&self) -> Option<(FileNo, NonZeroU32)> {
+        self.data_pos.map(|pos| (self.file, pos))
+    }
+}
+
+/// All blocks, and which of them descend from the genesis block.
+pub struct Tree<'a> {
+    params: &'a ChainParams,
+    now: BlockTime,
+    hashes: HashList,
+    /// In the order of the hashes.
+    nodes: Vec<Node>,
+    genesis: u32,
+    tops: Tops,
     /// The latest of the blocks that have been connected once, and yet do not descend from genesis.
-    lost: Option<Node>,
+    lost: Option<Lost>,
 }
 
-struct Linked {
-    node: Node,
-    parent: Option<u32>,
+/// The most-work blocks of several kinds.
+#[derive(Default)]
+struct Tops {
+    connected: Option<Top>,
+    stored: Option<Top>,
+    /// With data and undo data, whatever is beneath, and not failed.
+    with_undo: Option<Top>,
+    /// Valid by its header, and not failed.
+    header: Option<Top>,
+}
+
+/// The most-work block of its kind.
+#[derive(Clone, Copy)]
+struct Top {
+    node: u32,
     height: Height,
+    /// Sum of all work up to it.
     work: U256,
-    /// Up to here, all blocks and undo data are on disk, and none has failed.
-    connected: bool,
-    /// Up to here, all blocks are on disk, and none has failed.
-    stored: bool,
-    failed: bool,
-    /// The header, or one before it, breaks a rule.
-    invalid: bool,
-    /// The rule that this header breaks.
-    violation: Option<Box<Violation>>,
+}
+
+/// A block whose ancestors are missing.
+#[derive(Clone, Copy)]
+struct Lost {
+    node: u32,
+    prev: BlockHash,
 }
 
 /// The chosen branch.
 pub struct Choice {
-    /// Headers from genesis to the tip.
-    pub headers: Vec<Header>,
-    /// Hashes and places, likewise.
-    pub blocks: Vec<ChainBlock>,
+    /// Numbers of its blocks, from genesis to the tip.
+    pub branch: Vec<u32>,
     /// Stored blocks on top of it that were never connected.
     pub unconnected: u32,
-    /// Scripts of blocks up to here need not be run ([`Tree::assumed_valid_to`]).
+    /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
 }
 
-impl Tree {
+impl<'a> Tree<'a> {
     /// Links blocks to their parents and judges their headers; `now` is for the one rule that knows a clock.
-    /// Blocks that do not descend from `genesis` are left out; of blocks given twice the first one counts.
+    /// Of blocks given twice the first one counts.
+    ///
+    /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the
+    /// hash of each block and of the block before it.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if the genesis block is not among them.
-    pub fn link(given: Vec<Node>, params: &ChainParams, now: BlockTime) -> Result<Self, Error> {
-        let genesis = params.genesis_hash;
-        let mut index_of: HashMap<BlockHash, u32> = HashMap::with_capacity(given.len());
-        for (index, node) in given.iter().enumerate() {
-            index_of.entry(node.hash).or_insert(index as u32);
-        }
-        if !index_of.contains_key(&genesis) {
-            return Err(Error::damaged(format!(
-                "the genesis block {genesis} is not there: these blocks are of another network, files are \
-                 missing, or xor.dat is not theirs"
-            )));
-        }
-        let heights = heights(&given, &index_of, genesis);
-        let unlinked = given.iter().zip(&heights).filter(|(_, height)| height.is_none());
-        let lost = unlinked
-            .map(|(node, _)| node)
-            .filter(|node| node.data.is_some() && node.undo_pos.is_some() && !node.failed)
-            .max_by_key(|node| node.header.time)
-            .cloned();
-        let mut order: Vec<u32> = (0..given.len() as u32)
-            .filter(|&i| heights[i as usize].is_some() && index_of.get(&given[i as usize].hash) == Some(&i))
-            .collect();
-        order.sort_by_key(|&i| heights[i as usize]);
-        let mut position: HashMap<BlockHash, u32> = HashMap::with_capacity(order.len());
-        let mut given: Vec<Option<Node>> = given.into_iter().map(Some).collect();
-        let mut nodes: Vec<Linked> = Vec::with_capacity(order.len());
-        for index in order {
-            let (Some(node), Some(height)) = (given[index as usize].take(), heights[index as usize]) else {
-                continue;
-            };
-            let parent = position.get(&node.header.prev).copied().filter(|_| height > 0);
-            position.insert(node.hash, nodes.len() as u32);
-            let height = Height(height);
-            let mut linked = Linked::new(node, height, parent.map(|p| (p, &nodes[p as usize])));
-            if !linked.invalid {
-                let parent = parent.unwrap_or(0);
-                let ancestors = Branch { nodes: &nodes, parent, last: Cell::new(parent) };
-                let (header, hash) = (&linked.node.header, &linked.node.hash);
-                let context = HeaderContext { params, height, header, hash, ancestors: &ancestors, now };
-                if let Err(violation) = check_header(&context) {
-                    linked.violation = Some(Box::new(violation));
-                    linked.invalidate();
-                }
-            }
-            nodes.push(linked);
-        }
-        Ok(Self { nodes, lost })
+    /// [`ErrorKind::Damaged`] if the genesis block is not among them, or `links` tells of others; the errors
+    /// of `links`.
+    pub fn link(
+        hashes: Vec<BlockHash>,
+        nodes: Vec<Node>,
+        links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
+        params: &'a ChainParams,
+        now: BlockTime,
+    ) -> Result<Self, Error> {
+        let hashes = HashList::new(hashes);
+        let genesis = hashes.find(&params.genesis_hash).ok_or_else(|| {
+            Error::damaged(format!(
+                "the genesis block {} is not there: these blocks are of another network, files are \
+                 missing, or xor.dat is not theirs",
+                params.genesis_hash
+            ))
+        })?;
+        let tops = Tops::default();
+        let mut tree = Self { params, now, hashes, nodes, genesis, tops, lost: None };
+        let root = tree.find_parents(links)?;
+        let heights = tree.heights();
+        tree.lost = tree.find_lost(&heights, root);
+        let (order, ends) = tree.by_height(heights);
+        tree.judge_all(&order, &ends);
+        Ok(tree)
     }
 
-    /// Each block whose header and ancestors' headers are valid, with its height, in order of height.
-    pub fn valid(&self) -> impl Iterator<Item = (&Node, Height)> {
-        self.nodes.iter().filter(|linked| !linked.invalid).map(|linked| (&linked.node, linked.height))
+    /// Gives each node its parent. Returns, of the blocks that have none, the one that may be lost.
+    fn find_parents(
+        &mut self,
+        links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
+    ) -> Result<Option<Lost>, Error> {
+        let (hashes, nodes) = (&self.hashes, &mut self.nodes);
+        let (mut number, mut others, mut root) = (0, false, None);
+        let mut latest = None;
+        links(&mut |hash, prev| {
+            match nodes.get_mut(number as usize) {
+                Some(node) if hash == *hashes.get(number) => {
+                    if hash != self.params.genesis_hash {
+                        node.parent = hashes.find(&prev).unwrap_or(NONE);
+                        let lateness = node.lateness().filter(|_| node.parent == NONE);
+                        if lateness.is_some() && lateness >= latest {
+                            (latest, root) = (lateness, Some(Lost { node: number, prev }));
+                        }
+                    }
+                }
+                _ => others = true,
+            }
+            number = number.saturating_add(1);
+        })?;
+        if others || number as usize != self.nodes.len() {
+            return Err(Error::new(
+                ErrorKind::Environment,
+                "the block index has changed while it was read; run again when nothing writes to it",
+            ));
+        }
+        Ok(root)
+    }
+
+    /// The height of each block that descends from genesis; `NONE` for the others.
+    fn heights(&self) -> Vec<u32> {
+        const NOT_YET: u32 = NONE - 1;
+        const WALKING: u32 = NONE - 2;
+        let mut heights = vec![NOT_YET; self.nodes.len()];
+        let mut path = Vec::new();
+        for start in 0..self.nodes.len() as u32 {
+            let mut at = start;
+            // Walk towards genesis until a block of known height, or one without a parent, is met.
+            let mut height = loop {
+                match heights[at as usize] {
+                    NOT_YET => {}
+                    WALKING => break NONE,
+                    known => break known,
+                }
+                let parent = self.nodes[at as usize].parent;
+                if parent == NONE {
+                    let is_genesis = *self.hashes.get(at) == self.params.genesis_hash;
+                    heights[at as usize] = if is_genesis { 0 } else { NONE };
+                    break heights[at as usize];
+                }
+                heights[at as usize] = WALKING;
+                path.push(at);
+                at = parent;
+            };
+            while let Some(at) = path.pop() {
+                height = if height == NONE { NONE } else { height + 1 };
+                heights[at as usize] = height;
+            }
+        }
+        heights
+    }
+
+    /// The latest of the blocks that have been connected once and are not linked now; `root` is the latest
+    /// of those whose parent is not there.
+    fn find_lost(&self, heights: &[u32], root: Option<Lost>) -> Option<Lost> {
+        let unlinked = (0..).zip(heights).zip(&self.nodes).filter(|((_, height), _)| **height == NONE);
+        let lost = unlinked.filter_map(|((number, _), node)| Some((node.lateness()?, number, node.parent)));
+        let (_, node, parent) = lost.max()?;
+        if parent == NONE { root } else { Some(Lost { node, prev: *self.hashes.get(parent) }) }
+    }
+
+    /// Numbers of the linked blocks in order of height, those of one height in order of number, and where
+    /// each height ends.
+    fn by_height(&self, mut heights: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
+        for (number, height) in (0..).zip(&mut heights) {
+            if self.hashes.is_repeated(number) {
+                *height = NONE;
+            }
+        }
+        let linked = || (0..).zip(&heights).filter(|(_, height)| **height != NONE);
+        let count = linked().map(|(_, height)| *height as usize + 1).max().unwrap_or(0);
+        let mut ends = vec![0; count];
+        for (_, &height) in linked() {
+            // Where the height begins, for the time being.
+            if let Some(next) = ends.get_mut(height as usize + 1) {
+                *next += 1;
+            }
+        }
+        let mut sum = 0;
+        for begin in &mut ends {
+            sum += *begin;
+            *begin = sum;
+        }
+        let mut order = vec![0; linked().count()];
+        for (number, &height) in linked() {
+            let at = &mut ends[height as usize];
+            order[*at as usize] = number;
+            *at += 1;
+        }
+        (order, ends)
+    }
+
+    /// Links and judges all blocks, parents before children.
+    fn judge_all(&mut self, order: &[u32], ends: &[u32]) {
+        let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
+        let (mut begin, mut work) = (0, Vec::new());
+        for (height, &end) in (0..).map(Height).zip(ends) {
+            let level = &order[begin..end as usize];
+            for &number in level {
+                let before = parents.binary_search(&self.nodes[number as usize].parent).ok();
+                let before = before.and_then(|at| parents_work.get(at)).copied().unwrap_or(U256::ZERO);
+                let own = rules::work(self.nodes[number as usize].bits);
+                let top = Top { node: number, height, work: before.wrapping_add(own) };
+                self.judge(&top);
+                self.offer(top);
+                work.push(top.work);
+            }
+            (parents, begin) = (level, end as usize);
+            std::mem::swap(&mut parents_work, &mut work);
+            work.clear();
+        }
+    }
+
+    /// Finds out what holds of a block whose parent has been judged.
+    fn judge(&mut self, block: &Top) {
+        let node = &self.nodes[block.node as usize];
+        let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
+        let mut state = node.state | LINKED | parent & (FAILED | INVALID);
+        if state & (FAILED | INVALID) == 0 && node.data_pos.is_some() {
+            state |= parent & STORED;
+        }
+        if state & STORED != 0 && self.has_undo(block.node) {
+            state |= parent & CONNECTED;
+        }
+        if state & INVALID == 0 && self.check_header(block.node, block.height).is_err() {
+            state = state & !(STORED | CONNECTED) | INVALID | BREAKS_RULE;
+        }
+        self.nodes[block.node as usize].state = state;
+    }
+
+    fn check_header(&self, number: u32, height: Height) -> Result<(), Violation> {
+        let node = &self.nodes[number as usize];
+        let parent = (node.parent, height.0.saturating_sub(1));
+        let ancestors = Branch { nodes: &self.nodes, parent, last: Cell::new(parent) };
+        // What is left out no rule looks at; the hash speaks for it.
+        let (version, time, bits) = (node.version, node.time, node.bits);
+        let header = &Header { version, time, bits, ..Header::default() };
+        let (params, hash, now) = (self.params, self.hashes.get(number), self.now);
+        check_header(&HeaderContext { params, height, header, hash, ancestors: &ancestors, now })
+    }
+
+    /// Takes a block for the most-work one of each of its kinds, if it is.
+    fn offer(&mut self, block: Top) {
+        let node = &self.nodes[block.node as usize];
+        let (not_failed, has_undo) = (!node.has(FAILED), self.has_undo(block.node));
+        for (top, eligible) in [
+            (&mut self.tops.connected, node.has(CONNECTED)),
+            (&mut self.tops.stored, node.has(STORED)),
+            (&mut self.tops.with_undo, not_failed && has_undo),
+            (&mut self.tops.header, not_failed && !node.has(INVALID)),
+        ] {
+            // Of equal work the block that was stored first wins, as it would have reached the node first.
+            let better = top.is_none_or(|top| {
+                let stored_before = || node.data() < self.nodes[top.node as usize].data();
+                block.work > top.work || block.work == top.work && stored_before()
+            });
+            if eligible && better {
+                *top = Some(block);
+            }
+        }
+    }
+
+    /// Each block whose header and ancestors' headers are valid, with its height.
+    pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
+        let blocks = (0..).zip(&self.nodes).zip(self.heights());
+        let valid = blocks.filter(|((_, node), _)| node.has(LINKED) && !node.has(INVALID));
+        valid.map(|((number, _), height)| (number, Height(height)))
     }
 
     /// Chooses the branch to rebuild, up to `stop_at`, and tells how far `assume_valid` vouches for its
@@ -132,38 +364,35 @@ impl Tree {
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
     /// (a pruned node, lost files); [`ErrorKind::Usage`] if `stop_at` is above the tip.
-    pub fn choose(
-        &self,
-        stop_at: Option<Height>,
-        params: &ChainParams,
-        assume_valid: Option<BlockHash>,
-    ) -> Result<Choice, Error> {
-        let (best, tip) = self.most_work(|linked| linked.connected).ok_or_else(|| {
+    pub fn choose(&self, stop_at: Option<Height>, assume_valid: Option<BlockHash>) -> Result<Choice, Error> {
+        let tip = self.tops.connected.ok_or_else(|| {
             Error::damaged(
                 "not even the genesis block is on disk: the blocks folder is empty or of a pruned node",
             )
         })?;
-        if let Some((lone, above)) = self.most_work(|linked| linked.has_undo() && !linked.failed)
-            && above.work > tip.work
-        {
-            return Err(self.gap_beneath(lone));
+        if let Some(lone) = self.tops.with_undo.filter(|lone| lone.work > tip.work) {
+            return Err(self.gap_beneath(&lone));
         }
         // How high such a block was is not known, but that it came after the tip tells that it was above.
-        if let Some(lost) = self.lost.as_ref().filter(|lost| lost.header.time > tip.node.header.time) {
+        let time_of = |number: u32| self.nodes[number as usize].time;
+        if let Some(lost) = self.lost.filter(|lost| time_of(lost.node) > time_of(tip.node)) {
             return Err(Error::damaged(format!(
                 "the chain on disk ends at height {}, but block {} was connected above it once and the block \
                  before that, {}, is not on disk: files are missing or damaged (restore them, or let \
                  bitcoind -reindex fetch the blocks again)",
-                tip.height, lost.hash, lost.header.prev
+                tip.height,
+                self.hashes.get(lost.node),
+                lost.prev
             )));
         }
-        let unconnected = match self.most_work(|linked| linked.stored) {
-            Some((_, stored)) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
+        let unconnected = match self.tops.stored {
+            Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
             _ => 0,
         };
-        let mut branch: Vec<&Linked> = self.branch(best).collect();
+        let mut branch = Vec::with_capacity(tip.height.0 as usize + 1);
+        branch.extend(self.branch(tip.node));
         branch.reverse();
-        let assumed_valid_to = assume_valid.and_then(|hash| self.assumed_valid_to(&branch, params, hash));
+        let assumed_valid_to = assume_valid.and_then(|hash| self.assumed_valid_to(&branch, hash));
         if let Some(stop) = stop_at {
             if stop > tip.height {
                 return Err(Error::new(
@@ -176,74 +405,80 @@ impl Tree {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        Ok(Choice {
-            headers: branch.iter().map(|linked| linked.node.header).collect(),
-            blocks: branch.iter().filter_map(|linked| linked.place()).collect(),
-            unconnected,
-            assumed_valid_to,
-        })
+        Ok(Choice { branch, unconnected, assumed_valid_to })
     }
 
     /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:
     /// Core's conditions, see [`rules::assume`].
-    fn assumed_valid_to(
-        &self,
-        chain: &[&Linked],
-        params: &ChainParams,
-        assumed: BlockHash,
-    ) -> Option<Height> {
-        let assumed = self.nodes.iter().position(|linked| linked.node.hash == assumed)?;
-        let (best, top) = self.most_work(|linked| !linked.invalid && !linked.failed)?;
-        if top.work < params.minimum_chain_work {
+    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash) -> Option<Height> {
+        let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let best = self.tops.header?;
+        if best.work < self.params.minimum_chain_work {
             return None;
         }
-        // The highest block of a branch that is in the chain too.
-        let fork = |tip: usize| {
-            let mut branch = self.branch(tip);
-            let common = branch.find(|theirs| {
-                chain.get(theirs.height.0 as usize).is_some_and(|ours| ours.node.hash == theirs.node.hash)
-            });
-            common.map(|common| common.height)
+        let mut in_chain = vec![false; self.nodes.len()];
+        chain.iter().for_each(|&number| in_chain[number as usize] = true);
+        // The highest block of a branch that is in the chain too, by its place in the chain.
+        let fork = |tip: u32| {
+            let common = self.branch(tip).find(|&number| in_chain[number as usize])?;
+            chain.iter().position(|&number| number == common)
         };
-        let limit = fork(assumed)?.min(fork(best)?);
-        let below = chain.get(..=limit.0 as usize)?;
-        let bits = top.node.header.bits;
-        let buried =
-            below.partition_point(|linked| rules::assume::is_buried(params, linked.work, top.work, bits));
-        buried.checked_sub(1).map(|height| Height(height as u32))
+        let limit = fork(assumed)?.min(fork(best.node)?);
+        let best_bits = self.nodes[best.node as usize].bits;
+        let mut work = U256::ZERO;
+        let buried = chain.get(..=limit)?.iter().take_while(|&&number| {
+            work = work.wrapping_add(rules::work(self.nodes[number as usize].bits));
+            rules::assume::is_buried(self.params, work, best.work, best_bits)
+        });
+        buried.count().checked_sub(1).map(|height| Height(height as u32))
     }
 
-    fn most_work(&self, eligible: impl Fn(&Linked) -> bool) -> Option<(usize, &Linked)> {
-        let mut best: Option<(usize, &Linked)> = None;
-        for (index, linked) in self.nodes.iter().enumerate().filter(|(_, linked)| eligible(linked)) {
-            // Of equal work the block that was stored first wins, as it would have reached the node first.
-            let better = best.is_none_or(|(_, top)| {
-                linked.work > top.work || linked.work == top.work && linked.node.data < top.node.data
-            });
-            if better {
-                best = Some((index, linked));
-            }
-        }
-        best
+    /// The chosen branch as a chain; the rest is given up on the way, piece by piece.
+    #[must_use]
+    pub fn into_chain(self, branch: Vec<u32>) -> Chain {
+        let node = |&number: &u32| self.nodes[number as usize];
+        let places = branch.iter().map(node).map(|node| Place {
+            file: node.file,
+            data_pos: node.data_pos.map_or(0, NonZeroU32::get),
+            undo_pos: node.undo_pos.filter(|_| node.parent != NONE),
+        });
+        let places = places.collect();
+        let median_times = median_times(branch.iter().map(|number| node(number).time).collect());
+        drop(self.nodes);
+        let hashes = branch.iter().map(|&number| *self.hashes.get(number)).collect();
+        drop((branch, self.hashes));
+        Chain::of_parts(hashes, places, median_times)
     }
 
     /// From a block back to genesis.
-    fn branch(&self, from: usize) -> impl Iterator<Item = &Linked> {
-        let first = self.nodes.get(from);
-        std::iter::successors(first, |linked| {
-            linked.parent.and_then(|parent| self.nodes.get(parent as usize))
-        })
+    fn branch(&self, from: u32) -> impl Iterator<Item = u32> {
+        let parent = |number: u32| self.nodes.get(number as usize).map(|node| node.parent);
+        std::iter::successors(Some(from), move |&number| parent(number).filter(|&parent| parent != NONE))
+    }
+
+    /// Whether block and undo data are on disk (the genesis block needs no undo data).
+    fn has_undo(&self, number: u32) -> bool {
+        let node = &self.nodes[number as usize];
+        node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
     }
 
     /// Why a block with data and undo data is not connected.
-    fn gap_beneath(&self, lone: usize) -> Error {
-        let gap = self.branch(lone).filter(|linked| linked.violation.is_some() || !linked.has_undo()).last();
-        let Some(linked) = gap else { return Error::new(ErrorKind::Internal, "no gap beneath a lone block") };
-        let error = match &linked.violation {
-            Some(violation) => Error::violation(violation),
-            None => {
-                let what =
-                    if linked.node.data.is_none() { "the block" } else { "the undo data of the block" };
+    fn gap_beneath(&self, lone: &Top) -> Error {
+        let heights = (0..=lone.height.0).rev().map(Height);
+        let gap = self
+            .branch(lone.node)
+            .zip(heights)
+            .filter(|&(number, _)| self.nodes[number as usize].has(BREAKS_RULE) || !self.has_undo(number));
+        let Some((number, height)) = gap.last() else {
+            return Error::new(ErrorKind::Internal, "no gap beneath a lone block");
+        };
+        let error = match self.check_header(number, height) {
+            Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => Error::violation(&violation),
+            _ => {
+                let what = match self.nodes[number as usize].data_pos {
+                    None => "the block",
+                    Some(_) => "the undo data of the block",
+                };
                 Error::damaged(format!(
                     "{what} is not on disk, but blocks above it are: this is a pruned node or files are \
                      missing; a chainstate can only be rebuilt from all blocks and undo data (restore the \
@@ -251,122 +486,57 @@ impl Tree {
                 ))
             }
         };
-        error.at_block(linked.height, linked.node.hash)
+        error.at_block(height, *self.hashes.get(number))
+    }
+}
+
+impl Node {
+    /// The time of a block that has been connected once.
+    fn lateness(&self) -> Option<BlockTime> {
+        let connected = self.data_pos.is_some() && self.undo_pos.is_some() && !self.has(FAILED);
+        connected.then_some(self.time)
     }
 }
 
 /// The branch below a new block. Rules ask for ancestors from the parent downwards, so the last answer is
 /// where the walk to the next one starts.
 struct Branch<'a> {
-    nodes: &'a [Linked],
-    parent: u32,
-    last: Cell<u32>,
+    nodes: &'a [Node],
+    /// Number and height.
+    parent: (u32, u32),
+    last: Cell<(u32, u32)>,
 }
 
 impl Branch<'_> {
-    fn at(&self, height: Height) -> &Linked {
-        let mut index = self.last.get();
-        if self.nodes[index as usize].height < height {
-            index = self.parent;
+    fn at(&self, height: Height) -> &Node {
+        let (mut number, mut at) = self.last.get();
+        if at < height.0 {
+            (number, at) = self.parent;
         }
-        while self.nodes[index as usize].height > height {
-            index = self.nodes[index as usize].parent.unwrap_or(0);
+        while at > height.0 {
+            (number, at) = (self.nodes[number as usize].parent, at - 1);
         }
-        self.last.set(index);
-        &self.nodes[index as usize]
+        self.last.set((number, at));
+        &self.nodes[number as usize]
     }
 }
 
 impl Ancestors for Branch<'_> {
     fn time(&self, height: Height) -> BlockTime {
-        self.at(height).node.header.time
+        self.at(height).time
     }
 
     fn bits(&self, height: Height) -> u32 {
-        self.at(height).node.header.bits
+        self.at(height).bits
     }
 }
 
-impl Linked {
-    fn new(node: Node, height: Height, parent: Option<(u32, &Self)>) -> Self {
-        let own = rules::work(node.header.bits);
-        let failed = node.failed || parent.is_some_and(|(_, parent)| parent.failed);
-        let stored = !failed && node.data.is_some() && parent.is_none_or(|(_, parent)| parent.stored);
-        let mut linked = Self {
-            parent: parent.map(|(index, _)| index),
-            work: parent.map_or(own, |(_, parent)| parent.work.wrapping_add(own)),
-            height,
-            connected: false,
-            stored,
-            failed,
-            invalid: false,
-            violation: None,
-            node,
-        };
-        linked.connected = stored && linked.has_undo() && parent.is_none_or(|(_, parent)| parent.connected);
-        if parent.is_some_and(|(_, parent)| parent.invalid) {
-            linked.invalidate();
-        }
-        linked
+/// Median time past of each block of a chain, in place of the times: from the top down, since each looks at
+/// the times below it.
+fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
+    for at in (0..times.len()).rev() {
+        let first = at.saturating_sub(rules::header::MEDIAN_TIME_SPAN - 1);
+        times[at] = rules::median_time_past(&times[first..=at]);
     }
-
-    fn invalidate(&mut self) {
-        (self.invalid, self.connected, self.stored) = (true, false, false);
-    }
-
-    /// Whether block and undo data are on disk (the genesis block needs no undo data).
-    fn has_undo(&self) -> bool {
-        self.node.data.is_some() && (self.node.undo_pos.is_some() || self.parent.is_none())
-    }
-
-    fn place(&self) -> Option<ChainBlock> {
-        let (file, data_pos) = self.node.data?;
-        let undo_pos = self.node.undo_pos.filter(|_| self.parent.is_some());
-        Some(ChainBlock { hash: self.node.hash, file, data_pos, undo_pos })
-    }
-}
-
-/// The height of each block that descends from genesis.
-fn heights(given: &[Node], index_of: &HashMap<BlockHash, u32>, genesis: BlockHash) -> Vec<Option<u32>> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Known {
-        Not,
-        Walking,
-        Height(Option<u32>),
-    }
-    let mut known = vec![Known::Not; given.len()];
-    let mut path = Vec::new();
-    for start in 0..given.len() {
-        let mut at = start;
-        // Walk towards genesis until a block of known height, or one without a parent, is met.
-        let mut height = loop {
-            match known[at] {
-                Known::Height(height) => break height,
-                Known::Walking => break None,
-                Known::Not if given[at].hash == genesis => {
-                    known[at] = Known::Height(Some(0));
-                    break Some(0);
-                }
-                Known::Not => {
-                    known[at] = Known::Walking;
-                    path.push(at);
-                    match index_of.get(&given[at].header.prev) {
-                        Some(&parent) => at = parent as usize,
-                        None => break None,
-                    }
-                }
-            }
-        };
-        while let Some(at) = path.pop() {
-            height = height.map(|height| height + 1);
-            known[at] = Known::Height(height);
-        }
-    }
-    known
-        .into_iter()
-        .map(|known| match known {
-            Known::Height(height) => height,
-            Known::Not | Known::Walking => None,
-        })
-        .collect()
+    times
 }

@@ -17,7 +17,12 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod operations;
+mod probe;
 mod reason;
+mod taproot;
+mod trace;
+mod words;
 
 pub use failure::{ScriptError, ScriptFailure};
 
@@ -26,6 +31,7 @@ use bitcoinkernel::{
     prelude::{ScriptPubkeyExt, TransactionExt, TxInExt, TxOutExt, WitnessStackExt},
     verify,
 };
+use probe::Probe;
 use reason::FailedSpend;
 use std::{fmt, ops::Range, sync::Arc};
 use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
@@ -107,18 +113,9 @@ impl TxScripts {
     fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
         let inputs = self.input_count();
         let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
-        self.passes_with(&coin.script_pubkey(), coin.value(), input, flags)
-    }
-
-    /// Whether an input passes with this script in its coin's place (Core `VerifyScript`).
-    fn passes_with(
-        &self,
-        script: &impl ScriptPubkeyExt,
-        value: i64,
-        input: u32,
-        flags: ScriptFlags,
-    ) -> Result<bool, ScriptError> {
-        match verify(script, Some(value), &self.tx, input as usize, Some(flags.bits()), &self.shared) {
+        let script = coin.script_pubkey();
+        match verify(&script, Some(coin.value()), &self.tx, input as usize, Some(flags.bits()), &self.shared)
+        {
             Ok(()) => Ok(true),
             Err(KernelError::ScriptVerify(ScriptVerifyError::Invalid)) => Ok(false),
             Err(KernelError::ScriptVerify(ScriptVerifyError::InvalidFlagsCombination)) => {
@@ -151,10 +148,6 @@ impl TxScripts {
         let Some(coin) = self.coins.get(input as usize) else { return Ok(None) };
         let spend = self.tx.input(input as usize)?;
         let witness: Vec<_> = spend.witness_stack().items().collect();
-        let passes_with = |script: &[u8], flags| {
-            let script = ScriptPubkey::new(script);
-            script.is_ok_and(|script| self.passes_with(&script, 0, input, flags).is_ok_and(|passes| passes))
-        };
         let failed = FailedSpend {
             script_sig: &spend.script_sig()?,
             script_pubkey: &coin.script_pubkey().to_bytes(),
@@ -162,7 +155,7 @@ impl TxScripts {
             flags,
             decisive,
             has_output: (input as usize) < self.tx.output_count(),
-            passes_with: &passes_with,
+            probe: &Probe::like(&self.tx, &spend)?,
         };
         Ok(failed.reason())
     }
@@ -230,6 +223,7 @@ pub fn verify_signet_solution(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::EVAL_FALSE;
     use wire::BlockArena;
 
     /// A transaction with these signature scripts, one output of nothing, and coins that pay to `scripts`.
@@ -237,7 +231,7 @@ mod tests {
         let mut tx = vec![1, 0, 0, 0, script_sigs.len() as u8];
         for (at, script_sig) in script_sigs.iter().enumerate() {
             tx.extend([at as u8; 36]);
-            tx.push(script_sig.len() as u8);
+            wire::read::write_compact_size(&mut tx, script_sig.len() as u64);
             tx.extend(*script_sig);
             tx.extend([0xff; 4]);
         }
@@ -318,13 +312,17 @@ mod tests {
         let pay_to_nothing = [&[0xa9, 20][..], &hash_of_nothing, &[0x87]].concat();
         let (unsatisfied, negative) = (Some("Locktime requirement not satisfied"), Some("Negative locktime"));
         let (cltv_flag, csv_flag) = (ScriptFlags::CHECKLOCKTIMEVERIFY, ScriptFlags::CHECKSEQUENCEVERIFY);
-        let cases: [Case<'_>; 9] = [
+        let cases: [Case<'_>; 12] = [
             (&[], vec![1, 5, cltv, drop, op_1], Some(cltv_flag), unsatisfied),
             (&[], vec![1, 0x81, cltv, drop, op_1], Some(cltv_flag), negative),
             (&[], vec![op_1, csv, drop, op_1], Some(csv_flag), unsatisfied),
-            // What the signature script pushed may have been changed since.
-            (&[op_1], vec![cltv, drop, op_1], Some(cltv_flag), None),
-            (&[op_1], vec![csv, drop, op_1], Some(csv_flag), None),
+            (&[op_1], vec![cltv, drop, op_1], Some(cltv_flag), unsatisfied),
+            (&[0x4f], vec![csv, drop, op_1], Some(csv_flag), negative),
+            // Too long for arithmetic.
+            (&[5, 1, 1, 1, 1, 1], vec![cltv, drop, op_1], Some(cltv_flag), unsatisfied),
+            (&[5, 1, 1, 1, 1, 0x81], vec![cltv, drop, op_1], Some(cltv_flag), negative),
+            // Not pushed right before.
+            (&[5, 1, 1, 1, 1, 1], vec![0x61, csv, drop, op_1], Some(csv_flag), None),
             (
                 &[op_1],
                 vec![0, 0, checkmultisig],
@@ -332,14 +330,14 @@ mod tests {
                 Some("Dummy CHECKMULTISIG argument must be zero"),
             ),
             // An empty redeem script leaves nothing on the stack.
-            (&[0], pay_to_nothing, Some(ScriptFlags::P2SH), None),
+            (&[0], pay_to_nothing, Some(ScriptFlags::P2SH), Some(EVAL_FALSE)),
             (
                 &[],
                 [&[0, 20][..], &[7; 20]].concat(),
                 Some(ScriptFlags::WITNESS),
                 Some("Witness program hash mismatch"),
             ),
-            (&[0], vec![], None, None),
+            (&[0], vec![], None, Some(EVAL_FALSE)),
         ];
         for (script_sig, pubkey, decisive, reason) in cases {
             let bytes = tx(&[script_sig]);
@@ -357,26 +355,23 @@ mod tests {
     fn a_signature_script_that_fails_by_itself_is_told_of() {
         let program = [&[0, 20][..], &[7; 20]].concat();
         let p2sh = [&[0xa9, 20][..], &[7; 20], &[0x87]].concat();
+        let stack_size = "Stack size limit exceeded";
+        // The coin's script pushes two items, or one in the place of one.
         let cases = [
-            (10_001, Some("Script is too big")),
-            (10_000, Some("Stack size limit exceeded")),
-            (1_001, Some("Stack size limit exceeded")),
-            (1_000, None),
-            (999, None),
+            (10_001, "Script is too big", "Script is too big"),
+            (10_000, stack_size, stack_size),
+            (1_001, stack_size, stack_size),
+            (1_000, stack_size, stack_size),
+            (999, stack_size, EVAL_FALSE),
+            (998, "Witness requires empty scriptSig", EVAL_FALSE),
         ];
-        for (pushes, reason) in cases {
-            for pubkey in [&program, &p2sh] {
-                let script_sig = vec![0x51; pushes];
-                let failed = FailedSpend {
-                    script_sig: &script_sig,
-                    script_pubkey: pubkey,
-                    witness: &[],
-                    flags: ScriptFlags::ALL,
-                    decisive: None,
-                    has_output: true,
-                    passes_with: &|_, _| false,
-                };
-                assert_eq!(failed.reason(), reason, "{pushes} pushes");
+        for (pushes, of_program, of_p2sh) in cases {
+            for (pubkey, reason) in [(&program, of_program), (&p2sh, of_p2sh)] {
+                let spend = tx(&[&vec![0x51; pushes]]);
+                let mut arena = BlockArena::default();
+                let view = arena.parse_tx(&spend).unwrap();
+                let result = verify_tx(&view, [(Sats(1), pubkey)].into_iter(), ScriptFlags::ALL);
+                assert_eq!(failed(result).reason, Some(reason), "{pushes} pushes");
             }
         }
     }

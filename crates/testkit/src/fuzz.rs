@@ -11,6 +11,7 @@ mod disk;
 mod memory;
 mod reseal;
 mod rules;
+mod runs;
 mod samples;
 mod wire;
 
@@ -47,6 +48,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leveldb_log", body: disk::leveldb_log, seeds: samples::leveldb_logs },
     Target { name: "leveldb_manifest", body: disk::leveldb_manifest, seeds: samples::leveldb_manifests },
     Target { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
+    Target { name: "run", body: runs::run, seeds: samples::runs },
+    Target { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
     Target { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 

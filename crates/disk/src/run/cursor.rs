@@ -27,7 +27,11 @@ impl RunReader {
     /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::Damaged`] if it is no run,
     /// cut, or altered in these parts; [`DiskError::File`].
     pub fn open(disk: &dyn Disk, path: &Path, network: Network) -> Result<Self, DiskError> {
-        let file = disk.open(path).during("open", path)?;
+        Self::over(disk.open(path).during("open", path)?, path, network)
+    }
+
+    /// As [`RunReader::open`], of a file that is open.
+    pub(super) fn over(file: Box<dyn ReadAt>, path: &Path, network: Network) -> Result<Self, DiskError> {
         let len = file.len().during("read", path)?;
         let mut header = [0; HEADER_LEN];
         let Some(footer_at) = len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64) else {
@@ -77,7 +81,7 @@ impl RunReader {
     }
 
     /// The shard, or the footer's start.
-    fn shard(&self, number: usize) -> Shard {
+    pub(super) fn shard(&self, number: usize) -> Shard {
         self.index.get(number).copied().unwrap_or(Shard { offset: 0, entries: 0, checksum: 0 })
     }
 }

@@ -1,8 +1,9 @@
 //! Runs come back as they were written, or not at all.
 
 use super::*;
-use crate::fs::RealDisk;
+use crate::fs::{ReadAt, RealDisk};
 use proptest::prelude::*;
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use wire::coin::{chainstate_key_order, compress_output, write_chainstate_key};
@@ -63,9 +64,25 @@ impl Place {
         RunReader::open(&RealDisk, &self.path(), Network::Main)
     }
 
-    fn read_all(&self) -> Result<Vec<Owned>, DiskError> {
-        read(&self.open()?, 0..SHARDS, 0)
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.path()).unwrap()
     }
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = self.get(offset as usize..).and_then(|from| from.get(..buf.len()));
+        buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
+fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
+    read(&RunReader::over(Box::new(bytes), Path::new("a.run"), Network::Main)?, 0..SHARDS, 0)
 }
 
 fn read(run: &RunReader, shards: Range<usize>, buffer: usize) -> Result<Vec<Owned>, DiskError> {
@@ -171,4 +188,166 @@ proptest! {
         }
         prop_assert_eq!(found, entries);
     }
+}
+
+#[test]
+fn equal_keys_come_back_in_the_order_they_went() {
+    let (made, spent) = (entry(9, 1, 0, false), entry(9, 1, 0, true));
+    let entries = [spent.clone(), made.clone(), made, spent.clone(), spent];
+    let place = Place::new();
+    let meta = place.write(&entries, 0, BLOCK_LEN);
+    assert_eq!((meta.entries, meta.spends, meta.net[9].coins), (5, 3, -1));
+    assert_eq!(read_bytes(place.bytes()).unwrap(), entries);
+}
+
+#[test]
+fn runs_may_be_empty_or_of_one_entry_of_any_size() {
+    let place = Place::new();
+    let meta = place.write(&[], 0, BLOCK_LEN);
+    assert_eq!((meta.bytes, meta.entries), ((HEADER_LEN + FOOTER_LEN) as u64, 0));
+    assert_eq!(read_bytes(place.bytes()).unwrap(), []);
+    assert_eq!(read(&place.open().unwrap(), 300..400, 0).unwrap(), []);
+    assert_eq!(read(&place.open().unwrap(), SHARDS - 1..usize::MAX, 0).unwrap(), []);
+
+    let mut longest = entry(255, 255, u32::MAX, true);
+    longest.code = u32::MAX;
+    longest.out.clear();
+    compress_output(&mut longest.out, Sats(2_099_999_999_999_999), &[0x51; 10_000]);
+    assert_eq!(longest.out.len(), 10_010);
+    for one in [entry(0, 0, 0, false), entry(77, 0, 3, true), longest] {
+        place.write(std::slice::from_ref(&one), 1 << 20, BLOCK_LEN);
+        assert_eq!(read_bytes(place.bytes()).unwrap(), [one]);
+    }
+}
+
+/// An entry of `len` bytes of script, every part of it as long as can be.
+fn long(rest: u8, len: u64) -> Owned {
+    let mut long =
+        Owned { code: u32::MAX - u32::from(rest), out: Vec::new(), ..entry(1, rest, u32::MAX, true) };
+    write_var_int(&mut long.out, u64::MAX);
+    write_var_int(&mut long.out, 6 + len);
+    long.out.resize(long.out.len() + len as usize, 1);
+    long
+}
+
+#[test]
+fn the_longest_entry_may_begin_at_the_last_byte_of_a_block() {
+    let place = Place::new();
+    let mut longest_block = 0;
+    for len in 5150..5250 {
+        let mut entries: Vec<_> = (0..6).map(|rest| long(rest, 10_000)).collect();
+        entries.extend([long(6, len), long(7, 10_000)]);
+        place.write(&entries, 0, BLOCK_LEN);
+        let bytes = place.bytes();
+        let block = u32::from_le_bytes(*bytes[HEADER_LEN + 4..].first_chunk().unwrap());
+        longest_block = longest_block.max(block as usize);
+        assert_eq!(read_bytes(bytes).unwrap(), entries);
+    }
+    assert_eq!(longest_block, MAX_PAYLOAD_LEN - 1);
+}
+
+#[test]
+fn what_cannot_be_read_again_is_not_written() {
+    let place = Place::new();
+    let mut run = RunWriter::create(&RealDisk, &place.path(), Network::Main, 0).unwrap();
+    let mut refuse = |entry: &Owned, flaw: &str| {
+        let error = run.add(&entry.entry()).unwrap_err();
+        assert!(matches!(error, DiskError::Misuse { .. }) && error.to_string().contains(flaw), "{error}");
+    };
+    for out in [&[][..], &[0], &[0, 6, 1], &[0, 7], &[0x80; 30], &[0; 21], &[0; 23]] {
+        refuse(&Owned { out: out.to_vec(), ..entry(5, 5, 5, false) }, "malformed");
+    }
+    let kept = entry(5, 5, 16512, false);
+    run.add(&kept.entry()).unwrap();
+    // As VARINTs sort: 16512 before 16511.
+    for before in
+        [entry(4, 9, 0, false), entry(5, 4, 0, true), entry(5, 5, 0, true), entry(5, 5, 16511, true)]
+    {
+        let ordered = chainstate_key_order(&kept.outpoint, &before.outpoint).is_le();
+        let mut run_on = |entry: &Owned| run.add(&entry.entry());
+        match run_on(&before) {
+            Ok(()) => assert!(ordered, "{before:?}"),
+            Err(error) => assert!(!ordered && error.to_string().contains("not in order"), "{error}"),
+        }
+    }
+    run.finish().unwrap();
+    let read = read_bytes(place.bytes()).unwrap();
+    assert_eq!(read, [kept, entry(5, 5, 16511, true)]);
+}
+
+fn small_run() -> (Vec<Owned>, Vec<u8>) {
+    let entries = vec![
+        entry(0, 0, 0, true),
+        entry(3, 1, 0, false),
+        entry(3, 1, 200, false),
+        entry(3, 2, 1, true),
+        entry(255, 9, 7, false),
+    ];
+    let place = Place::new();
+    // Two entries make a block.
+    place.write(&entries, 50, 40);
+    (entries, place.bytes())
+}
+
+#[test]
+fn no_altered_run_is_read() {
+    let (entries, bytes) = small_run();
+    assert_eq!(read_bytes(bytes.clone()).unwrap(), entries);
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(read_bytes(flipped).is_err(), "bit {bit} of {} is flipped", bytes.len() * 8);
+    }
+    for len in 0..bytes.len() {
+        assert!(read_bytes(bytes[..len].to_vec()).is_err(), "{len} bytes are left");
+        let cut_out = [&bytes[..len], &bytes[len + 1..]].concat();
+        assert!(read_bytes(cut_out).is_err(), "byte {len} is missing");
+    }
+    assert!(read_bytes([&bytes[..], &[0]].concat()).is_err());
+}
+
+#[test]
+fn a_sound_block_of_another_run_is_refused() {
+    let place = Place::new();
+    let [ours, theirs] = [1, 2].map(|rest| {
+        place.write(&[entry(3, rest, 0, false), entry(4, 7, 0, false)], 0, BLOCK_LEN);
+        place.bytes()
+    });
+    let run = RunReader::over(Box::new(ours.clone()), Path::new("a.run"), Network::Main).unwrap();
+    let (start, end) = (run.shard(4).offset as usize, run.shard(5).offset as usize);
+    assert_eq!(ours[start + 4..end], theirs[start + 4..end], "only the checksum knows what was before");
+    let mixed = [&ours[..start], &theirs[start..end], &ours[end..]].concat();
+    let error = read_bytes(mixed).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("a.run at byte {start}: checksum of a block differs")), "{error}");
+}
+
+#[test]
+fn each_refusal_has_its_name() {
+    let (_, bytes) = small_run();
+    let error = |bytes: Vec<u8>, network| {
+        let run = RunReader::over(Box::new(bytes), Path::new("a.run"), network);
+        run.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        error(bytes, Network::Main)
+    };
+    assert_eq!(
+        with(0, b'x'),
+        "a.run at byte 0: not a run of peregrine; the file is damaged, start anew with --restart"
+    );
+    assert_eq!(
+        with(8, 9),
+        "a.run: made by another version of peregrine (format 9, this one reads 1); start anew with --restart"
+    );
+    assert_eq!(
+        error(bytes.clone(), Network::Test),
+        "a.run: made for another network than test; start anew with --restart"
+    );
+    assert!(error(bytes[..100].to_vec(), Network::Main).contains("at byte 100: truncated"));
+    assert!(error(bytes[..bytes.len() - 1].to_vec(), Network::Main).contains("does not end as a run"));
+    assert!(with(bytes.len() - FOOTER_LEN, 0).contains("checksum of the footer differs"));
+    let body = [&bytes[..HEADER_LEN], &bytes[bytes.len() - FOOTER_LEN..]].concat();
+    assert!(error(body, Network::Main).contains("another length"));
 }

@@ -10,7 +10,7 @@ use crate::{
     tree::{Choice, Node, Tree},
 };
 use disk::{
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
 };
 use rules::ChainParams;
@@ -45,19 +45,19 @@ pub fn plan(
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let params = ChainParams::of(files.network);
-    let scanned = if scan { Some(scan_all(files, interrupt)?) } else { None };
-    let tree = match &scanned {
-        Some(scan) => Tree::link(nodes_of_scan(scan), params, now)?,
-        None => Tree::link(nodes_of_index(files)?, params, BlockTime(u32::MAX))?,
+    let (tree, scanned) = if scan {
+        let scan = scan_all(files, interrupt)?;
+        let order = by_hash(&scan);
+        let tree = tree_of_scan(files, &scan, &order, params, now)?;
+        (tree, Some((scan, order)))
+    } else {
+        (tree_of_index(files, params)?, None)
     };
-    let choice = tree.choose(stop_at, params, assume_valid)?;
-    let new_index = scanned.map(|scan| index_of_scan(&scan, &tree, &choice));
-    drop(tree);
-    let median_times = median_times(&choice);
-    let chain = Chain::new(choice.blocks, median_times);
+    let Choice { branch, unconnected, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
+    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
+    let chain = tree.into_chain(branch);
     let block_bytes = check_files(files, &chain)?;
-    let assumed_valid_to = choice.assumed_valid_to;
-    Ok(Plan { chain, unconnected: choice.unconnected, block_bytes, new_index, assumed_valid_to })
+    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to })
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
@@ -69,48 +69,73 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-fn nodes_of_scan(scan: &Scan) -> Vec<Node> {
-    let nodes = scan.blocks.iter().map(|block| Node {
-        header: block.header,
-        hash: block.hash,
-        data: Some((block.file, block.data_pos)),
-        undo_pos: block.undo_pos,
-        tx_count: block.tx_count,
-        failed: false,
-    });
-    nodes.collect()
+/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie.
+fn by_hash(scan: &Scan) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
+    order.sort_unstable_by_key(|&number| (scan.blocks[number as usize].hash, number));
+    order
 }
 
-fn nodes_of_index(files: &Files<'_>) -> Result<Vec<Node>, Error> {
+fn tree_of_scan<'a>(
+    files: &Files<'_>,
+    scan: &Scan,
+    order: &[u32],
+    params: &'a ChainParams,
+    now: BlockTime,
+) -> Result<Tree<'a>, Error> {
+    let blocks = || order.iter().map(|&number| &scan.blocks[number as usize]);
+    let nodes = blocks().map(|block| {
+        let data = Some((block.file, block.data_pos));
+        Node::new(&block.header, data, block.undo_pos, false).ok_or_else(|| {
+            let detail = "a block or its undo data lies above 4 GiB, which no file of Bitcoin Core reaches";
+            Error::damaged(detail).in_file(files.blk_path(block.file), Some(block.data_pos.0))
+        })
+    });
+    let nodes = nodes.collect::<Result<_, Error>>()?;
+    let hashes = blocks().map(|block| block.hash).collect();
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
+        blocks().for_each(|block| link(block.hash, block.header.prev));
+        Ok(())
+    };
+    Tree::link(hashes, nodes, links, params, now)
+}
+
+/// Reads the index twice: blocks first, then each one's parent. A node of Core has a million of them, and
+/// between the two only what is needed is kept.
+fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<'a>, Error> {
     let dir = files.datadir.index_dir();
-    let index = read_block_index(files.disk, &dir).map_err(|error| match Error::from(error) {
+    let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
             let detail = format!("{}; rerun with --scan to do without the block index", error.detail);
             Error { detail, ..error }
         }
         error => error,
-    })?;
+    };
+    let (mut hashes, mut nodes) = (Vec::new(), Vec::new());
+    let index = stream_block_index(files.disk, &dir, |entry| {
+        let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
+        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
+        hashes.push(entry.hash);
+        // No entry has a place that is none: it would not have been decoded.
+        nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
+    });
+    let index = index.map_err(advise)?;
     if index.reindexing {
         let detail =
             "the block index is half-written: a bitcoind -reindex was interrupted; rerun with --scan";
         return Err(Error::damaged(detail).in_file(dir, None));
     }
-    if index.entries.is_empty() {
+    if hashes.is_empty() {
         return Err(Error::damaged("the block index is empty; rerun with --scan").in_file(dir, None));
     }
-    let nodes = index.entries.into_iter().map(|entry| Node {
-        data: entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data()),
-        undo_pos: entry.undo_pos.filter(|_| entry.status.has_undo()),
-        tx_count: entry.tx_count,
-        failed: entry.status.is_failed(),
-        header: entry.header,
-        hash: entry.hash,
-    });
-    Ok(nodes.collect())
+    let links =
+        |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
+    // Core does not ask what it has in its index whether it comes from the future.
+    Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))
 }
 
 /// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored.
-fn index_of_scan(scan: &Scan, tree: &Tree, choice: &Choice) -> BlockIndex {
+fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) -> BlockIndex {
     let mut index = BlockIndex::default();
     for file in &scan.files {
         index.files.resize(file.file.0 as usize + 1, FileInfo::default());
@@ -119,35 +144,28 @@ fn index_of_scan(scan: &Scan, tree: &Tree, choice: &Choice) -> BlockIndex {
         }
         index.last_file = file.file;
     }
-    for (node, height) in tree.valid() {
-        let chosen = choice.blocks.get(height.0 as usize).is_some_and(|block| block.hash == node.hash);
-        let undo_pos = node.undo_pos.filter(|_| height.0 > 0);
+    for (number, height) in tree.valid() {
+        let block = &scan.blocks[order[number as usize] as usize];
+        let chosen = branch.get(height.0 as usize) == Some(&number);
+        let undo_pos = block.undo_pos.filter(|_| height.0 > 0);
         let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
-        let Some((file, data_pos)) = node.data else { continue };
-        if let Some(info) = index.files.get_mut(file.0 as usize) {
-            info.add_block(height, node.header.time.0.into());
+        if let Some(info) = index.files.get_mut(block.file.0 as usize) {
+            info.add_block(height, block.header.time.0.into());
         }
         index.entries.push(IndexEntry {
-            hash: node.hash,
-            header: node.header,
+            hash: block.hash,
+            header: block.header,
             height,
             status: BlockStatus(status),
-            tx_count: node.tx_count,
-            file: Some(file),
-            data_pos: Some(data_pos),
+            tx_count: block.tx_count,
+            file: Some(block.file),
+            data_pos: Some(block.data_pos),
             undo_pos,
         });
     }
     index
-}
-
-/// Median time past of each chosen block.
-fn median_times(choice: &Choice) -> Vec<BlockTime> {
-    let times: Vec<BlockTime> = choice.headers.iter().map(|header| header.time).collect();
-    let last_of = |index: usize| times.get(index.saturating_sub(rules::header::MEDIAN_TIME_SPAN - 1)..=index);
-    (0..times.len()).map(|index| rules::median_time_past(last_of(index).unwrap_or_default())).collect()
 }
 
 /// Sees that each file is there and reaches to where its last block starts; gives the bytes to be read,

@@ -99,7 +99,8 @@ fn database(manifest: Vec<u8>) -> MemoryDisk {
         .with(in_dir("MANIFEST-000002"), manifest)
 }
 
-fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>) -> bool) -> bool {
+/// Whether the bytes are read, as they are or with their checksums set right.
+pub(super) fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>) -> bool) -> bool {
     let fine = read(bytes.to_vec());
     let mut sealed = bytes.to_vec();
     reseal(&mut sealed);

@@ -1,4 +1,4 @@
-//! Makes the checksums of damaged LevelDB files right again, so that mutations reach what lies behind them.
+//! Makes the checksums of damaged files right again, so that mutations reach what lies behind them.
 //!
 //! An attacker can do so, too: checksums are no secret.
 
@@ -87,4 +87,47 @@ fn varint(rest: &mut &[u8]) -> Option<usize> {
         }
     }
     None
+}
+
+/// A run's header, the part of a block before what is summed, and the footer with its parts.
+const RUN_HEADER: usize = 16;
+const RUN_CHECKSUM: usize = 4;
+const RUN_FOOTER: usize = 256 * RUN_SHARD + 40;
+const RUN_SHARD: usize = 44;
+
+/// Sets the checksums of a run, its file length and its last magic; blocks are followed as far as they go.
+pub fn run(file: &mut [u8]) {
+    let len = file.len();
+    let Some(blocks) = len.checked_sub(RUN_FOOTER + RUN_HEADER) else { return };
+    let (header, rest) = file.split_at_mut(RUN_HEADER);
+    let (mut blocks, footer) = rest.split_at_mut(blocks);
+    let mut checksum = crc32c::crc32c(header);
+    let mut passed = vec![(RUN_HEADER as u64, checksum)];
+    while let Some(&[a, b, c, d]) = blocks.get(RUN_CHECKSUM..RUN_CHECKSUM + 4) {
+        let end = (u32::from_le_bytes([a, b, c, d]) as usize).saturating_add(12);
+        let Some((block, after)) = blocks.split_at_mut_checked(end) else { break };
+        checksum = crc32c::crc32c_append(checksum, &block[RUN_CHECKSUM..]);
+        block[..RUN_CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
+        blocks = after;
+        passed.push(((len - RUN_FOOTER - blocks.len()) as u64, checksum));
+    }
+    let (shards, totals) = footer.split_at_mut(256 * RUN_SHARD);
+    for shard in shards.chunks_exact_mut(RUN_SHARD) {
+        let at = passed.iter().find(|(at, _)| at.to_le_bytes() == shard[..8]);
+        at.into_iter().for_each(|(_, checksum)| shard[16..20].copy_from_slice(&checksum.to_le_bytes()));
+    }
+    totals[16..24].copy_from_slice(&(len as u64).to_le_bytes());
+    totals[24..28].copy_from_slice(&checksum.to_le_bytes());
+    totals[32..].copy_from_slice(b"PGRN-RUN");
+    let sealed = footer.len() - 12;
+    let checksum = crc32c::crc32c(&footer[..sealed]);
+    footer[sealed..sealed + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Sets a manifest's length and checksum.
+pub fn checkpoint(file: &mut [u8]) {
+    let len = file.len() as u64;
+    let Some((content, checksum)) = file.split_last_chunk_mut::<4>() else { return };
+    content.get_mut(16..24).into_iter().for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
+    *checksum = crc32c::crc32c(content).to_le_bytes();
 }

@@ -1,13 +1,15 @@
 //! What fuzzing begins with: pieces of a small generated chain, and of the databases that hold it.
 
-use super::reseal;
+use super::{reseal, runs::NETWORK};
 use crate::{Chain, ChainSpec, GeneratedBlock};
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk,
     chainstate::ChainstateWriter,
+    checkpoint::{Checkpoint, RunRef},
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
+    run::{RunEntry, RunWriter},
     undo::{self, UndoArena, UndoView},
 };
 use rules::median_time_past;
@@ -249,4 +251,45 @@ pub fn leveldb_logs() -> Vec<Vec<u8>> {
     let puts = batch(1, &[b"\x01\x03key\x05value", b"\x01\x01B\x04hash"]);
     let deletion = batch(3, &[b"\x00\x03key", b"\x01\x03kez\x00"]);
     vec![[puts.clone(), deletion].concat(), puts]
+}
+
+/// The chain's coins: few and many, some of them spent.
+pub fn runs() -> Vec<Vec<u8>> {
+    let run = |coins: usize| {
+        Files::written(|dir| {
+            let mut run = RunWriter::create(&RealDisk, &dir.join("a.run"), NETWORK, 0)?;
+            let mut out = Vec::new();
+            for (number, (outpoint, coin)) in CHAIN.model.coins.iter().take(coins).enumerate() {
+                out.clear();
+                compress_output(&mut out, Sats(coin.amount), &coin.script);
+                let coin = Coin { code: coin.code, out: &out };
+                let entry = RunEntry { spend: number % 3 == 0, outpoint: *outpoint, coin };
+                run.add(&entry)?;
+                if number % 7 == 0 {
+                    run.add(&RunEntry { spend: true, ..entry })?;
+                }
+            }
+            run.finish().map(drop)
+        })
+    };
+    [0, 3, 400].into_iter().flat_map(|coins| run(coins).of_kind(|_| true)).collect()
+}
+
+pub fn checkpoints() -> Vec<Vec<u8>> {
+    let of = |blocks: u32| {
+        let checkpoint = Checkpoint {
+            network: NETWORK,
+            chain: [1; 32],
+            settings: [2; 32],
+            blocks,
+            settled: vec![0; blocks.div_ceil(64) as usize],
+            runs: (0..u64::from(blocks / 50)).map(|number| RunRef { number, ..RunRef::default() }).collect(),
+            next_run: 100,
+            coinbase_key: (3, 4),
+            coinbases: (0..u64::from(blocks)).collect(),
+            counts: vec![5, 6],
+        };
+        Files::written(|dir| checkpoint.write(&RealDisk, dir)).of_kind(|_| true)
+    };
+    [0, 1, 130].into_iter().flat_map(of).collect()
 }

@@ -1,0 +1,141 @@
+//! BIP-0456 (draft), the `hintsfile` crates and Core's branch hintsfile-v1: one Elias-Fano record a block.
+//!
+//! ```text
+//! file     "UTXO" | version 0 | height u32 little-endian | records
+//! record   CompactSize N, the number of hints; nothing more if it is 0
+//!          | CompactSize M, the last index | low ceil(N*l / 8) bytes | high ceil((N + (M>>l)) / 8) bytes
+//!          with l = floor(log2((M+1) / N)), the quotient rounded down
+//! low      the low l bits of each index, least significant first
+//! high     for the j-th index i, j from 0, a one at position (i>>l) + j
+//! ```
+//! Spendable outputs are counted. Two things no header tells: whether bytes are filled from their most or
+//! least significant bit, and whether the first record is the genesis block's (always 00) or block 1's. The
+//! record's own redundancy tells the first (`M` must come out, the last one must be the last bit, what fills
+//! a byte must be zero), the number of records to the end the second. No checksum.
+
+use super::input::{Flaw, Input};
+use super::{MAX_OUTPUTS, bits};
+use wire::read::write_compact_size;
+
+/// The first bytes of three formats.
+pub(super) const MAGIC: [u8; 4] = *b"UTXO";
+/// The version behind them, shared with `bitmap`.
+pub(super) const VERSION: u8 = 0;
+/// Bytes of magic, version and height.
+pub(super) const HEADER_LEN: u64 = 9;
+
+/// From which end bytes are filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BitOrder {
+    MostFirst,
+    LeastFirst,
+}
+
+/// Reads the header of this format, `bitmap` and `btcd`; returns the height.
+pub(super) fn read_header(input: &mut Input, version: u8) -> Result<u32, Flaw> {
+    let magic = input.array()?;
+    if magic != MAGIC {
+        return Err(Flaw::Wrong(0, format!("the file starts with {magic:02x?}, not with \"UTXO\"")));
+    }
+    let [found] = input.array()?;
+    if found != version {
+        return Err(Flaw::Wrong(4, format!("version {found} is not known, only {version}")));
+    }
+    Ok(u32::from_le_bytes(input.array()?))
+}
+
+/// Appends the header.
+pub(super) fn write_header(bytes: &mut Vec<u8>, version: u8, height: u32) {
+    bytes.extend(MAGIC);
+    bytes.push(version);
+    bytes.extend(height.to_le_bytes());
+}
+
+/// The number of low bits of an index.
+fn low_bits(count: u32, last: u32) -> u32 {
+    ((last + 1) / count).max(1).ilog2()
+}
+
+/// Appends the hints of the next block. `low` is room to work in.
+pub(super) fn read(
+    input: &mut Input,
+    order: BitOrder,
+    low: &mut Vec<u8>,
+    unspent: &mut Vec<u32>,
+) -> Result<(), Flaw> {
+    let count = input.compact_size(MAX_OUTPUTS, "number of hints")?;
+    if count == 0 {
+        return Ok(());
+    }
+    let last = input.compact_size(MAX_OUTPUTS - 1, "last index")?;
+    if count > last + 1 {
+        return Err(input.wrong(format!("{count} hints cannot be among {} outputs", last + 1)));
+    }
+    let width = low_bits(count, last);
+    let low_len = (count * width).div_ceil(8) as usize;
+    let high_bits = count + (last >> width);
+    low.clear();
+    low.extend_from_slice(input.take(low_len + high_bits.div_ceil(8) as usize)?);
+    if order == BitOrder::MostFirst {
+        low.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+    }
+    let start = unspent.len();
+    bits::push_ones(low.get(low_len..).unwrap_or_default(), unspent);
+    let added = unspent.get_mut(start..).unwrap_or_default();
+    if added.len() != count as usize || added.last() != Some(&(high_bits - 1)) {
+        let ones = added.len();
+        return Err(input.wrong(format!(
+            "the high part has {ones} ones and not {count} of which the last is bit {}",
+            high_bits - 1
+        )));
+    }
+    low.truncate(low_len);
+    if !join(added, low, width) || added.last() != Some(&last) {
+        return Err(input.wrong("the indices do not ascend to the last one"));
+    }
+    Ok(())
+}
+
+/// Makes indices of positions in the high part and of the low part; false if they do not ascend or the bits
+/// that fill the last byte of the low part are not zero.
+fn join(positions: &mut [u32], low: &mut Vec<u8>, width: u32) -> bool {
+    let used = positions.len() as u32 * width;
+    if !used.is_multiple_of(8) && low.last().is_some_and(|byte| byte >> (used % 8) != 0) {
+        return false;
+    }
+    low.extend([0; 4]);
+    let mask = (1u32 << width) - 1;
+    let (mut at, mut least) = (0usize, 0);
+    for (j, position) in positions.iter_mut().enumerate() {
+        let window = low.get(at / 8..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let index = (*position - j as u32) << width | u32::from_le_bytes(window) >> (at % 8) & mask;
+        if index < least {
+            return false;
+        }
+        least = index + 1;
+        *position = index;
+        at += width as usize;
+    }
+    true
+}
+
+/// Appends a record.
+pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
+    let count = unspent.len() as u32;
+    write_compact_size(bytes, count.into());
+    let Some(&last) = unspent.last() else { return };
+    write_compact_size(bytes, last.into());
+    let width = low_bits(count, last);
+    let start = bytes.len();
+    let low = unspent
+        .iter()
+        .zip((0..).step_by(width.max(1) as usize))
+        .flat_map(|(index, at)| (0..width).filter(move |bit| index >> bit & 1 == 1).map(move |bit| at + bit));
+    bits::write_ones(bytes, count * width, low);
+    let high = unspent.iter().zip(0..).map(|(index, j)| (index >> width) + j);
+    bits::write_ones(bytes, count + (last >> width), high);
+    if order == BitOrder::MostFirst {
+        let added = bytes.get_mut(start..).unwrap_or_default();
+        added.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+    }
+}

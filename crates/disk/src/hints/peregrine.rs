@@ -1,0 +1,380 @@
+//! Our own hint file: the smallest, with an index for reading from any height and checksums for all of it.
+//!
+//! ```text
+//! header   magic "PGHINTS\n" 8 | version 1 u16 | flags u16 | network magic 4 | height u32 | block hash 32
+//!          | CRC-32C of these 52 bytes u32
+//! groups   arithmetic code of 1 to 64 blocks each (see gaps and range_coder), from block 1
+//! index    for each group: length in bytes u32 | CRC-32C u32 | blocks u8
+//! footer   position of the index u64 | groups u32 | hints u64 | outputs u64
+//!          | CRC-32C of index and footer up to here u32 | SHA-256 of all bytes before it 32
+//! ```
+//! Numbers are little-endian. Spendable outputs are counted. Flag 1: the numbers of outputs are the blocks'
+//! own; without it they are the last hint + 1, because whoever wrote the file had no blocks. A network magic
+//! or block hash of zeros is unknown. A group ends after 64 blocks, or before its outputs are more than
+//! [`MAX_GROUP_OUTPUTS`], which bounds what a reader must hold.
+
+use super::gaps::Model;
+use super::input::Flaw;
+use super::range_coder::{Decoder, Encoder};
+use super::stream::HintFile;
+use super::{HintFormat, HintInfo, MAX_OUTPUTS};
+use crate::DiskError;
+use crate::fs::{During as _, FileError};
+use digest::sha256::Sha256;
+use std::path::Path;
+use wire::{BlockHash, Height, Network, Reader};
+
+/// The first bytes. The line feed shows files that were sent as text.
+pub(super) const MAGIC: [u8; 8] = *b"PGHINTS\n";
+const VERSION: u16 = 1;
+/// The numbers of outputs are known.
+const KNOWS_OUTPUTS: u16 = 1;
+/// Bytes of the header, CRC included.
+const HEADER_LEN: usize = 56;
+/// Bytes of an index entry.
+const ENTRY_LEN: u64 = 9;
+/// Bytes of the footer before its CRC.
+const COUNTS_LEN: usize = 28;
+const SHA256_LEN: usize = 32;
+/// Bytes of the footer.
+const FOOTER_LEN: usize = COUNTS_LEN + 4 + SHA256_LEN;
+
+/// Blocks of a group.
+const GROUP_BLOCKS: usize = 64;
+/// Outputs of all blocks of a group: 4 MiB of hints, if all are unspent.
+const MAX_GROUP_OUTPUTS: u32 = 1 << 20;
+/// Bytes of a group: 16 bits for each output, of which the code needs a few at worst.
+const MAX_GROUP_LEN: u32 = 2 << 20;
+
+const _: () = assert!(MAX_OUTPUTS < MAX_GROUP_OUTPUTS, "a group can hold any block");
+
+/// The header of a file.
+pub(super) fn header(
+    network: Option<Network>,
+    height: Height,
+    hash: Option<BlockHash>,
+    knows_outputs: bool,
+) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((if knows_outputs { KNOWS_OUTPUTS } else { 0 }).to_le_bytes());
+    bytes.extend(network.map_or([0; 4], Network::magic));
+    bytes.extend(height.0.to_le_bytes());
+    bytes.extend(hash.unwrap_or(BlockHash([0; 32])).0);
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// Where a group is.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// Height of its first block.
+    first: u32,
+    offset: u64,
+    len: u32,
+    crc: u32,
+    blocks: u8,
+}
+
+/// The index of an open file.
+pub(super) struct Container {
+    groups: Vec<Group>,
+    knows_outputs: bool,
+}
+
+/// The hints of a group.
+#[derive(Debug, Default)]
+pub(super) struct Decoded {
+    hints: Vec<u32>,
+    /// For each block its outputs, and where its hints end.
+    blocks: Vec<(u32, u32)>,
+    /// Height of the first block.
+    pub(super) first: u32,
+}
+
+impl Decoded {
+    /// The hints of a block and the number of its outputs; `None` if it is in another group.
+    pub(super) fn block(&self, height: u32) -> Option<(&[u32], u32)> {
+        let at = height.checked_sub(self.first)? as usize;
+        let (outputs, end) = *self.blocks.get(at)?;
+        let start = at.checked_sub(1).and_then(|before| self.blocks.get(before)).map_or(0, |(_, end)| *end);
+        Some((self.hints.get(start as usize..end as usize)?, outputs))
+    }
+
+    /// Room it takes, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.hints.capacity() * 4 + self.blocks.capacity() * 8
+    }
+
+    /// Hints and outputs of all blocks.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.hints.len() as u64, self.blocks.iter().map(|(outputs, _)| u64::from(*outputs)).sum())
+    }
+}
+
+/// Reads header, index and footer.
+pub(super) fn open(file: &HintFile) -> Result<(Container, HintInfo), DiskError> {
+    let (knows_outputs, mut info) = read_header(file)?;
+    let body_len = file.len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64);
+    let body_len = body_len.ok_or_else(|| file.wrong(file.len, "the file ends before its footer"))?;
+    let footer_at = HEADER_LEN as u64 + body_len;
+    let footer: [u8; FOOTER_LEN] = read_array(file, footer_at)?;
+    let (counts, sums) = footer.split_at(COUNTS_LEN);
+    let mut reader = Reader::new(counts);
+    let short = |_| file.wrong(footer_at, "the footer is too short");
+    let index_at = reader.u64().map_err(short)?;
+    let groups = reader.u32().map_err(short)?;
+    let (hints, outputs) = (reader.u64().map_err(short)?, reader.u64().map_err(short)?);
+    let (crc, sha256) = sums.split_at(4);
+    if index_at.checked_add(u64::from(groups) * ENTRY_LEN) != Some(footer_at) {
+        let text = "there is no footer where the file ends: it was cut short, or bytes follow it";
+        return Err(file.wrong(footer_at, text));
+    }
+    let container = Container { groups: read_index(file, index_at, groups, counts, crc)?, knows_outputs };
+    let (blocks, end) =
+        container.groups.last().map_or((0, HEADER_LEN as u64), |last| (last.last(), last.end()));
+    if blocks != u64::from(info.height.0) || end != index_at {
+        let text =
+            format!("the index has {blocks} blocks to byte {end}, not {} to byte {index_at}", info.height);
+        return Err(file.wrong(index_at, &text));
+    }
+    info.hints = hints;
+    info.outputs = knows_outputs.then_some(outputs);
+    info.checksum = sha256.first_chunk().copied();
+    Ok((container, info))
+}
+
+fn read_array<const N: usize>(file: &HintFile, offset: u64) -> Result<[u8; N], DiskError> {
+    let mut bytes = [0; N];
+    file.bytes.read_exact_at(&mut bytes, offset).during("read the hints", &file.path)?;
+    Ok(bytes)
+}
+
+fn read_header(file: &HintFile) -> Result<(bool, HintInfo), DiskError> {
+    if file.len < HEADER_LEN as u64 {
+        return Err(file.wrong(file.len, "the file ends in its header"));
+    }
+    let header: [u8; HEADER_LEN] = read_array(file, 0)?;
+    let (fields, crc) = header.split_at(HEADER_LEN - 4);
+    let mut reader = Reader::new(fields);
+    let short = |_| file.wrong(0, "the header is too short");
+    let magic: [u8; 8] = reader.array().map_err(short)?;
+    let version = u16::from_le_bytes(reader.array().map_err(short)?);
+    if magic != MAGIC {
+        return Err(file.wrong(0, "the file does not start with \"PGHINTS\""));
+    }
+    if version != VERSION {
+        let text = format!("version {version} is not known, only {VERSION}; a newer program may read it");
+        return Err(file.wrong(8, &text));
+    }
+    if crc32c::crc32c(fields).to_le_bytes() != crc {
+        return Err(file.wrong(0, "the checksum of the header differs"));
+    }
+    let flags = u16::from_le_bytes(reader.array().map_err(short)?);
+    if flags & !KNOWS_OUTPUTS != 0 {
+        return Err(file.wrong(10, &format!("flags {flags:#06x} are not known")));
+    }
+    let magic: [u8; 4] = reader.array().map_err(short)?;
+    let network = Network::ALL.into_iter().find(|network| network.magic() == magic);
+    if network.is_none() && magic != [0; 4] {
+        return Err(file.wrong(12, &format!("no network has the magic {magic:02x?}")));
+    }
+    let height = Height(reader.u32().map_err(short)?);
+    let hash: [u8; 32] = reader.array().map_err(short)?;
+    let info = HintInfo {
+        format: HintFormat::Peregrine,
+        numbering: HintFormat::Peregrine.numbering(),
+        network,
+        height,
+        block_hash: (hash != [0; 32]).then_some(BlockHash(hash)),
+        hints: 0,
+        outputs: None,
+        bytes: file.len,
+        checksum: None,
+        first_record_is_genesis: None,
+        seekable: true,
+    };
+    Ok((flags & KNOWS_OUTPUTS != 0, info))
+}
+
+/// Reads the index; its entries justify by their bytes in the file what they take in memory.
+fn read_index(
+    file: &HintFile,
+    index_at: u64,
+    count: u32,
+    counts: &[u8],
+    crc: &[u8],
+) -> Result<Vec<Group>, DiskError> {
+    let at_index = |flaw: Flaw| flaw.at(&file.path, "index of the hints");
+    let mut groups = Vec::new();
+    let (mut input, mut sum) = (file.input(index_at), 0);
+    let (mut first, mut offset) = (1u32, HEADER_LEN as u64);
+    for _ in 0..count {
+        let entry: [u8; ENTRY_LEN as usize] = input.array().map_err(at_index)?;
+        sum = crc32c::crc32c_append(sum, &entry);
+        let [l0, l1, l2, l3, c0, c1, c2, c3, blocks] = entry;
+        let (len, crc) = (u32::from_le_bytes([l0, l1, l2, l3]), u32::from_le_bytes([c0, c1, c2, c3]));
+        groups.push(Group { first, offset, len, crc, blocks });
+        let next = first.checked_add(blocks.into());
+        let fine = (1..=GROUP_BLOCKS).contains(&usize::from(blocks)) && len <= MAX_GROUP_LEN;
+        let (true, Some(next)) = (fine, next) else {
+            return Err(at_index(input.wrong(format!("no group has {blocks} blocks in {len} bytes"))));
+        };
+        (first, offset) = (next, offset + u64::from(len));
+    }
+    if crc32c::crc32c_append(sum, counts).to_le_bytes() != crc {
+        return Err(file.wrong(index_at, "the checksum of index and footer differs"));
+    }
+    Ok(groups)
+}
+
+impl Group {
+    /// Height of the last block.
+    fn last(&self) -> u64 {
+        u64::from(self.first) + u64::from(self.blocks) - 1
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+impl Container {
+    /// Whether the numbers of outputs are the blocks' own.
+    pub(super) fn knows_outputs(&self) -> bool {
+        self.knows_outputs
+    }
+
+    /// Decodes the group of a block into `decoded`. `room` is for its bytes.
+    pub(super) fn read(
+        &self,
+        file: &HintFile,
+        height: u32,
+        room: &mut Vec<u8>,
+        decoded: &mut Decoded,
+    ) -> Result<(), DiskError> {
+        let after = self.groups.partition_point(|group| group.first <= height);
+        let group = after.checked_sub(1).and_then(|at| self.groups.get(at));
+        let group = group.ok_or_else(|| file.wrong(0, &format!("block {height} is not in the file")))?;
+        room.resize(group.len as usize, 0);
+        file.bytes.read_exact_at(room, group.offset).during("read the hints", &file.path)?;
+        let whose = || format!("blocks {} to {}", group.first, group.last());
+        if crc32c::crc32c(room) != group.crc {
+            let flaw = Flaw::Wrong(group.offset, "the checksum differs".to_owned());
+            return Err(flaw.at(&file.path, whose()));
+        }
+        decode(group, room, decoded)
+            .ok_or_else(|| Flaw::Wrong(group.offset, "not what our own encoder makes".to_owned()))
+            .map_err(|flaw| flaw.at(&file.path, whose()))
+    }
+}
+
+/// Decodes the bytes of a group; `None` if no encoder writes them.
+fn decode(group: &Group, bytes: &[u8], decoded: &mut Decoded) -> Option<()> {
+    decoded.hints.clear();
+    decoded.blocks.clear();
+    decoded.first = group.first;
+    let (mut model, mut decoder) = (Model::new(), Decoder::new(bytes));
+    let mut sum = 0;
+    for _ in 0..group.blocks {
+        let outputs = model.decode(&mut decoder, &mut decoded.hints)?;
+        sum += outputs;
+        if sum > MAX_GROUP_OUTPUTS {
+            return None;
+        }
+        decoded.blocks.push((outputs, decoded.hints.len() as u32));
+    }
+    decoder.is_at_end().then_some(())
+}
+
+/// Makes groups of blocks, then index and footer.
+pub(super) struct GroupWriter {
+    model: Box<Model>,
+    encoder: Encoder,
+    blocks: usize,
+    outputs: u32,
+    /// The index so far.
+    index: Vec<u8>,
+    groups: u32,
+}
+
+impl GroupWriter {
+    pub(super) fn new() -> Self {
+        let (model, encoder) = (Model::new(), Encoder::new());
+        Self { model, encoder, blocks: 0, outputs: 0, index: Vec::new(), groups: 0 }
+    }
+
+    /// Adds a block; appends the group before it to `bytes` if that is full.
+    pub(super) fn push(
+        &mut self,
+        path: &Path,
+        bytes: &mut Vec<u8>,
+        outputs: u32,
+        unspent: &[u32],
+    ) -> Result<(), FileError> {
+        if self.blocks == GROUP_BLOCKS || self.outputs + outputs > MAX_GROUP_OUTPUTS {
+            self.close(path, bytes)?;
+        }
+        self.model.encode(&mut self.encoder, outputs, unspent);
+        self.blocks += 1;
+        self.outputs += outputs;
+        Ok(())
+    }
+
+    fn close(&mut self, path: &Path, bytes: &mut Vec<u8>) -> Result<(), FileError> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let coded = std::mem::replace(&mut self.encoder, Encoder::new()).finish();
+        let len = u32::try_from(coded.len()).ok().filter(|len| *len <= MAX_GROUP_LEN);
+        let len = len.ok_or_else(|| std::io::Error::other("a group of blocks is larger than can be"));
+        self.index.extend(len.during("write the hints", path)?.to_le_bytes());
+        self.index.extend(crc32c::crc32c(&coded).to_le_bytes());
+        self.index.push(self.blocks as u8);
+        self.groups += 1;
+        bytes.extend(coded);
+        self.model = Model::new();
+        (self.blocks, self.outputs) = (0, 0);
+        Ok(())
+    }
+
+    /// Appends the last group, index and footer; `written` bytes were given away before those in `bytes`.
+    /// Returns the SHA-256 at the end; `sha256` has been told of the bytes given away.
+    pub(super) fn finish(
+        mut self,
+        path: &Path,
+        bytes: &mut Vec<u8>,
+        written: u64,
+        mut sha256: Sha256,
+        (hints, outputs): (u64, u64),
+    ) -> Result<[u8; 32], FileError> {
+        self.close(path, bytes)?;
+        let index_at = written + bytes.len() as u64;
+        self.index.extend(index_at.to_le_bytes());
+        self.index.extend(self.groups.to_le_bytes());
+        self.index.extend(hints.to_le_bytes());
+        self.index.extend(outputs.to_le_bytes());
+        self.index.extend(crc32c::crc32c(&self.index).to_le_bytes());
+        bytes.extend(self.index);
+        sha256.update(bytes);
+        let sum = sha256.finalize();
+        bytes.extend(sum);
+        Ok(sum)
+    }
+}
+
+/// Whether the SHA-256 at the end is that of the rest.
+pub(super) fn has_true_sha256(file: &HintFile, stated: [u8; 32]) -> Result<bool, DiskError> {
+    let mut sha256 = Sha256::new();
+    let mut room = vec![0; 1 << 20];
+    let end = file.len.saturating_sub(SHA256_LEN as u64);
+    let mut at = 0;
+    while at < end {
+        let len = (end - at).min(room.len() as u64) as usize;
+        let piece = room.get_mut(..len).unwrap_or_default();
+        file.bytes.read_exact_at(piece, at).during("read the hints", &file.path)?;
+        sha256.update(piece);
+        at += len as u64;
+    }
+    Ok(sha256.finalize() == stated)
+}

@@ -1,0 +1,311 @@
+//! Writing a hint file of any format, a block at a time.
+//!
+//! The file is written under its name with `.part` behind, synced, and only then given its name: a crash
+//! leaves the old file or none. What was left by one is overwritten.
+
+use super::bip456::{self, BitOrder};
+use super::peregrine::{self, GroupWriter};
+use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
+use crate::DiskError;
+use crate::fs::{Disk, During as _, FileError, WriteFile};
+use digest::sha256::Sha256;
+use flate2::{Compression, GzBuilder, write::GzEncoder};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use wire::{BlockHash, Height, Network};
+
+/// Bytes that are gathered before they are written.
+const BUFFER: usize = 1 << 20;
+
+/// A hint file that is being written.
+pub struct HintWriter<'d> {
+    disk: &'d dyn Disk,
+    path: PathBuf,
+    info: HintInfo,
+    part: Part,
+    /// What is not in the file yet.
+    bytes: Vec<u8>,
+    next: u32,
+    /// Whether each block's outputs were told.
+    knows_outputs: Option<bool>,
+    outputs: u64,
+    body: Body,
+}
+
+/// A file under a name that it will not keep.
+struct Part {
+    path: PathBuf,
+    file: Box<dyn WriteFile>,
+    written: u64,
+    sha256: Sha256,
+}
+
+enum Body {
+    Plain,
+    Gzip(GzEncoder<Vec<u8>>),
+    /// The table comes first and is known last: the number of outputs of each block.
+    Bitmap(Vec<u32>),
+    Groups(GroupWriter),
+}
+
+impl<'d> HintWriter<'d> {
+    /// Begins a file that says what is unspent after the block of `height`. BIP-0456's first record is
+    /// written as its text says (of the genesis block) with `bip456`, as the crates do (of block 1) with
+    /// `bip456-lsb`; [`HintWriter::with_genesis_record`] chooses.
+    ///
+    /// # Errors
+    /// [`DiskError::File`], also if the format needs the block hash and there is none.
+    pub fn create(
+        disk: &'d dyn Disk,
+        path: &Path,
+        format: HintFormat,
+        network: Option<Network>,
+        height: Height,
+        block_hash: Option<BlockHash>,
+    ) -> Result<Self, DiskError> {
+        let body = match format {
+            HintFormat::Peregrine => Body::Groups(GroupWriter::new()),
+            HintFormat::Btcd => Body::Gzip(GzBuilder::new().write(Vec::new(), Compression::best())),
+            HintFormat::Bitmap => Body::Bitmap(Vec::new()),
+            _ => Body::Plain,
+        };
+        if format == HintFormat::SwiftSync2140 && block_hash.is_none() {
+            return Err(unfit(path, "swiftsync2140 needs the hash of the last block".to_owned()));
+        }
+        let is_ours = format == HintFormat::Peregrine;
+        let is_bip456 = matches!(format, HintFormat::Bip456 | HintFormat::Bip456Lsb);
+        let info = HintInfo {
+            format,
+            numbering: format.numbering(),
+            network: network.filter(|_| is_ours),
+            height,
+            block_hash: block_hash.filter(|_| is_ours || format == HintFormat::SwiftSync2140),
+            hints: 0,
+            outputs: None,
+            bytes: 0,
+            checksum: None,
+            first_record_is_genesis: is_bip456.then_some(format == HintFormat::Bip456),
+            seekable: format != HintFormat::Btcd,
+        };
+        let suffix = if format == HintFormat::Bitmap { ".records" } else { ".part" };
+        Ok(Self {
+            disk,
+            path: path.to_owned(),
+            info,
+            part: Part::create(disk, path, suffix)?,
+            bytes: Vec::new(),
+            next: 1,
+            knows_outputs: None,
+            outputs: 0,
+            body,
+        })
+    }
+
+    /// Chooses whether the first record of a BIP-0456 file is the genesis block's. Before the first block.
+    #[must_use]
+    pub fn with_genesis_record(mut self, first_record_is_genesis: bool) -> Self {
+        self.info.first_record_is_genesis =
+            self.info.first_record_is_genesis.map(|_| first_record_is_genesis);
+        self
+    }
+
+    /// Adds the next block, from block 1 on: how many outputs it has in the format's numbering, and the
+    /// ascending indices of the unspent ones. Only formats whose indices count spendable outputs can do
+    /// without the number of outputs.
+    ///
+    /// # Errors
+    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::Misuse`] if the indices do
+    /// not ascend or are not below `outputs`, or the block is one too many.
+    pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), DiskError> {
+        let height = self.next;
+        let least = unspent.last().map_or(0, |last| last.saturating_add(1));
+        let count = outputs.unwrap_or(least);
+        if !unspent.is_sorted_by(|a, b| a < b) || least > count || count > MAX_OUTPUTS {
+            return Err(self.misuse(format!("the hints of block {height} are no ascending list of outputs")));
+        }
+        if height > self.info.height.0 {
+            return Err(self.misuse(format!("block {height} is beyond the end {}", self.info.height)));
+        }
+        if *self.knows_outputs.get_or_insert(outputs.is_some()) != outputs.is_some() {
+            return Err(self.misuse(format!("block {height}: outputs are told of some blocks only")));
+        }
+        if height == 1 {
+            self.begin()?;
+        }
+        self.write_record(height, outputs, count, unspent)?;
+        self.next += 1;
+        self.info.hints += unspent.len() as u64;
+        self.outputs += u64::from(count);
+        if self.bytes.len() >= BUFFER { self.part.write(&mut self.bytes) } else { Ok(()) }
+    }
+
+    fn write_record(
+        &mut self,
+        height: u32,
+        outputs: Option<u32>,
+        count: u32,
+        unspent: &[u32],
+    ) -> Result<(), DiskError> {
+        let Self { path, bytes, .. } = self;
+        let told = || {
+            let text = format!("{} needs to know how many outputs block {height} has", self.info.format);
+            outputs.ok_or_else(|| unfit(path, text))
+        };
+        match (&mut self.body, self.info.format) {
+            (Body::Groups(groups), _) => groups.push(path, bytes, count, unspent)?,
+            (Body::Gzip(gzip), _) => {
+                let mut record = Vec::new();
+                btcd::write(&mut record, unspent);
+                gzip.write_all(&record).during("compress the hints", path)?;
+                bytes.append(gzip.get_mut());
+            }
+            (Body::Bitmap(sizes), _) => {
+                sizes.push(told()?);
+                bitmap::write(bytes, count, unspent);
+            }
+            (Body::Plain, HintFormat::TheStack) => match u16::try_from(told()?) {
+                Ok(count @ 1..) => thestack::write(bytes, count, unspent),
+                _ => {
+                    let text = format!("block {height} has {count} outputs, thestack can hold 1 to 65535");
+                    return Err(unfit(path, text));
+                }
+            },
+            (Body::Plain, HintFormat::SwiftSync2140) => swiftsync2140::write(bytes, unspent),
+            (Body::Plain, HintFormat::Bip456Lsb) => {
+                bip456::write(bytes, BitOrder::LeastFirst, unspent);
+            }
+            (Body::Plain, _) => bip456::write(bytes, BitOrder::MostFirst, unspent),
+        }
+        Ok(())
+    }
+
+    /// Writes what comes before block 1.
+    fn begin(&mut self) -> Result<(), DiskError> {
+        let HintInfo { format, network, height, block_hash, first_record_is_genesis, .. } = self.info;
+        match (&mut self.body, format) {
+            (Body::Groups(_), _) => {
+                let knows_outputs = self.knows_outputs.unwrap_or(false);
+                self.bytes = peregrine::header(network, height, block_hash, knows_outputs);
+            }
+            (Body::Gzip(gzip), _) => {
+                let mut header = Vec::new();
+                bip456::write_header(&mut header, btcd::VERSION, height.0);
+                gzip.write_all(&header).during("compress the hints", &self.path)?;
+            }
+            (Body::Bitmap(_), _) => {}
+            (Body::Plain, HintFormat::TheStack) => thestack::write(&mut self.bytes, 1, &[]),
+            (Body::Plain, HintFormat::SwiftSync2140) => {
+                self.bytes.extend(block_hash.map(|hash| hash.0).unwrap_or_default());
+            }
+            (Body::Plain, _) => {
+                bip456::write_header(&mut self.bytes, bip456::VERSION, height.0);
+                if first_record_is_genesis == Some(true) {
+                    self.bytes.push(0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what comes behind the last block, and gives the file its name.
+    ///
+    /// # Errors
+    /// [`DiskError::File`]; [`DiskError::Misuse`] if there were not as many blocks as there should be.
+    pub fn finish(mut self) -> Result<HintInfo, DiskError> {
+        if self.next != self.info.height.0 + 1 {
+            return Err(self.misuse(format!("{} blocks of {}", self.next - 1, self.info.height)));
+        }
+        if self.next == 1 {
+            self.begin()?;
+        }
+        let Self { disk, path, mut info, mut part, mut bytes, knows_outputs, outputs, body, .. } = self;
+        info.outputs = knows_outputs.filter(|knows| *knows).map(|_| outputs);
+        match body {
+            Body::Plain if info.format == HintFormat::TheStack => bytes.extend([0, 0]),
+            Body::Plain => {}
+            Body::Gzip(gzip) => bytes.extend(gzip.finish().during("compress the hints", &path)?),
+            Body::Bitmap(sizes) => {
+                part.write(&mut bytes)?;
+                part = with_table(disk, &path, part, &sizes)?;
+            }
+            Body::Groups(groups) => {
+                let sha256 = part.sha256.clone();
+                let counts = (info.hints, outputs);
+                info.checksum = Some(groups.finish(&path, &mut bytes, part.written, sha256, counts)?);
+            }
+        }
+        part.write(&mut bytes)?;
+        info.bytes = part.written;
+        part.take_name(disk, &path)?;
+        Ok(info)
+    }
+
+    fn misuse(&self, flaw: String) -> DiskError {
+        DiskError::Misuse { dir: self.path.clone(), flaw }
+    }
+}
+
+/// The error of hints that the format has no way to say.
+fn unfit(path: &Path, text: String) -> DiskError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, text);
+    FileError { path: path.to_owned(), action: "write the hints in this format", source }.into()
+}
+
+/// Copies the records of a bitmap file behind the table that leads to them.
+fn with_table(disk: &dyn Disk, path: &Path, records: Part, sizes: &[u32]) -> Result<Part, DiskError> {
+    let mut part = Part::create(disk, path, ".part")?;
+    let mut bytes = Vec::new();
+    bip456::write_header(&mut bytes, bip456::VERSION, sizes.len() as u32);
+    let mut offset = bip456::HEADER_LEN + sizes.len() as u64 * bitmap::ROW_LEN;
+    for (&size, height) in sizes.iter().zip(1..) {
+        bitmap::write_row(&mut bytes, height, offset);
+        offset += bitmap::record_len(size);
+        if bytes.len() >= BUFFER {
+            part.write(&mut bytes)?;
+        }
+    }
+    part.write(&mut bytes)?;
+    let Part { path: from, written: len, file, .. } = records;
+    drop(file);
+    let source = disk.open(&from).during("open for reading", &from)?;
+    let mut at = 0;
+    while at < len {
+        bytes.resize((len - at).min(BUFFER as u64) as usize, 0);
+        source.read_exact_at(&mut bytes, at).during("read", &from)?;
+        at += bytes.len() as u64;
+        part.write(&mut bytes)?;
+    }
+    disk.remove_file(&from).during("remove", &from)?;
+    Ok(part)
+}
+
+impl Part {
+    fn create(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
+        let mut name = path.as_os_str().to_os_string();
+        name.push(suffix);
+        let path = PathBuf::from(name);
+        if disk.exists(&path).during("look for", &path)? {
+            disk.remove_file(&path).during("remove what a crash left", &path)?;
+        }
+        let file = disk.create(&path).during("create", &path)?;
+        Ok(Self { path, file, written: 0, sha256: Sha256::new() })
+    }
+
+    /// Writes all of `bytes` and empties it.
+    fn write(&mut self, bytes: &mut Vec<u8>) -> Result<(), DiskError> {
+        self.file.write_all(bytes).during("write", &self.path)?;
+        self.sha256.update(bytes);
+        self.written += bytes.len() as u64;
+        bytes.clear();
+        Ok(())
+    }
+
+    fn take_name(mut self, disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
+        self.file.sync().during("sync", &self.path)?;
+        drop(self.file);
+        disk.rename(&self.path, path).during("rename to the name asked for", &self.path)?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        disk.sync_dir(dir).during("sync", dir)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,414 @@
+//! Hint files: all formats say the same, are told apart, are read from any height, and cannot do harm.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
+
+mod hints_common;
+
+use disk::DiskError;
+use disk::fs::RealDisk;
+use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
+use hints_common::{Block, Chain, Rng, check, real, simulated, write};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use wire::{BlockHash, Height, Network};
+
+struct Dir(TempDir);
+
+impl Dir {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("hints")
+    }
+
+    fn holding(bytes: &[u8]) -> Self {
+        let dir = Self::new();
+        std::fs::write(dir.path(), bytes).unwrap();
+        dir
+    }
+
+    fn open(&self, format: Option<HintFormat>) -> Result<HintReader, DiskError> {
+        HintReader::open(&RealDisk, &self.path(), format)
+    }
+}
+
+fn open(bytes: &[u8], format: Option<HintFormat>) -> Result<HintReader, DiskError> {
+    Dir::holding(bytes).open(format)
+}
+
+/// All hints of a file.
+fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, DiskError> {
+    let (mut all, mut unspent) = (Vec::new(), Vec::new());
+    while reader.next_block(&mut unspent)?.is_some() {
+        all.push(unspent.clone());
+    }
+    Ok(all)
+}
+
+/// The bytes of a chain's hints.
+fn bytes_of(format: HintFormat, chain: &Chain) -> Vec<u8> {
+    let dir = Dir::new();
+    write(&dir.path(), format, chain);
+    std::fs::read(dir.path()).unwrap()
+}
+
+/// A chain of these hints, among ten outputs more than there are hints up to the last.
+fn chain_of(blocks: &[&[u32]]) -> Chain {
+    let block = |hints: &&[u32]| Block {
+        spendable: vec![true; hints.last().map_or(0, |last| *last as usize + 1) + 10],
+        unspent: hints.to_vec(),
+    };
+    let blocks = blocks.iter().map(block).collect();
+    Chain { name: "list", network: Network::Regtest, tip: BlockHash([7; 32]), blocks }
+}
+
+fn text(result: Result<HintReader, DiskError>) -> String {
+    result.err().map(|error| error.to_string()).unwrap_or_else(|| panic!("the file is taken"))
+}
+
+#[test]
+fn every_format_says_what_the_chain_says_and_is_recognized() {
+    for chain in [simulated(700, 1)].into_iter().chain(real()) {
+        for format in HintFormat::ALL {
+            let dir = Dir::new();
+            let written = write(&dir.path(), format, &chain);
+            let reader = dir.open(None).or_else(|error| {
+                assert_eq!(chain.name, "signet", "a chain of coinbases alone may look like two: {error}");
+                dir.open(Some(format))
+            });
+            let mut reader = reader.unwrap();
+            let info = reader.info().clone();
+            assert_eq!((info.format, info.hints), (format, written.hints), "{}", chain.name);
+            assert_eq!(info.height, Height(chain.blocks.len() as u32));
+            assert_eq!(info.block_hash, written.block_hash);
+            assert_eq!((info.network, info.bytes), (written.network, written.bytes));
+            assert_eq!(
+                (info.checksum, info.first_record_is_genesis),
+                (written.checksum, written.first_record_is_genesis)
+            );
+            assert!(info.outputs.is_none() || info.outputs == written.outputs);
+            check(&mut reader, &chain);
+            check(&mut reader.fork(), &chain);
+            reader.verify().unwrap();
+            let names: Vec<_> = std::fs::read_dir(dir.0.path()).unwrap().collect();
+            assert_eq!(names.len(), 1, "nothing else is left");
+        }
+    }
+}
+
+#[test]
+fn blocks_are_read_in_any_order() {
+    let chain = simulated(500, 2);
+    for format in HintFormat::ALL {
+        let dir = Dir::new();
+        write(&dir.path(), format, &chain);
+        let (mut reader, mut rng, mut unspent) = (dir.open(None).unwrap(), Rng(3), Vec::new());
+        for _ in 0..if reader.info().seekable { 1500 } else { 40 } {
+            let height = 1 + rng.below(500) as u32;
+            reader.block(Height(height), &mut unspent).unwrap();
+            assert_eq!(unspent, chain.blocks[height as usize - 1].hints(format.numbering()).1);
+        }
+        for beyond in [0, 501, u32::MAX] {
+            reader.block(Height(beyond), &mut unspent).unwrap();
+            assert!(unspent.is_empty());
+        }
+        reader.seek(Height(499));
+        assert_eq!(reader.next_block(&mut unspent).unwrap(), Some(Height(499)));
+        assert_eq!(reader.next_block(&mut unspent).unwrap(), Some(Height(500)));
+        assert_eq!(reader.next_block(&mut unspent).unwrap(), None);
+    }
+}
+
+#[test]
+fn bip456_records_are_those_of_the_bip_and_of_the_crate() {
+    let cases: [(&[u32], &[u8], &[u8]); 4] = [
+        (&[3, 7, 12], &[3, 12, 0xf0, 0xa4], &[3, 12, 0x0f, 0x25]),
+        (&[0], &[1, 0, 0x80], &[1, 0, 1]),
+        (&[], &[0], &[0]),
+        (
+            &[13, 16, 19, 22, 25, 28, 31, 34, 37, 40],
+            &[0x0a, 0x28, 0x8d, 0x8d, 0x80, 0x16, 0xad, 0x50],
+            &[0x0a, 0x28, 0xb1, 0xb1, 0x01, 0x68, 0xb5, 0x0a],
+        ),
+    ];
+    for (hints, most_first, least_first) in cases {
+        let chain = chain_of(&[hints]);
+        let header = b"UTXO\0\x01\0\0\0";
+        assert_eq!(bytes_of(HintFormat::Bip456, &chain), [header, &[0][..], most_first].concat());
+        assert_eq!(bytes_of(HintFormat::Bip456Lsb, &chain), [header, least_first].concat());
+    }
+}
+
+#[test]
+fn the_two_forms_of_bip456_are_told_apart() {
+    let chain = simulated(300, 4);
+    for format in [HintFormat::Bip456, HintFormat::Bip456Lsb] {
+        for genesis in [false, true] {
+            let dir = Dir::new();
+            let height = Height(300);
+            let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, height, None)
+                .unwrap()
+                .with_genesis_record(genesis);
+            for block in &chain.blocks {
+                writer.push_block(None, &block.hints(format.numbering()).1).unwrap();
+            }
+            writer.finish().unwrap();
+            let mut reader = dir.open(None).unwrap();
+            assert_eq!(reader.info().format, format);
+            assert_eq!(reader.info().first_record_is_genesis, Some(genesis));
+            check(&mut reader, &chain);
+        }
+    }
+    // A genesis block with a hint, no record, one too many.
+    for records in [&[1, 0, 1, 0][..], &[], &[0, 0, 0]] {
+        let bytes = [b"UTXO\0\x01\0\0\0", records].concat();
+        assert!(open(&bytes, Some(HintFormat::Bip456Lsb)).is_err(), "{records:?}");
+    }
+}
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused_until_it_is_named() {
+    let empty = chain_of(&[&[], &[], &[]]);
+    for format in [HintFormat::Bip456, HintFormat::Bip456Lsb] {
+        let reader = open(&bytes_of(format, &empty), None).unwrap();
+        assert_eq!(reader.info().format, HintFormat::Bip456, "either order says the same");
+    }
+    // Nothing but a header: bip456 without blocks or a bitmap without blocks.
+    let header = b"UTXO\0\0\0\0\0";
+    let refused = text(open(header, None));
+    assert!(refused.contains("bip456 and as bitmap") && refused.contains("name the format"), "{refused}");
+    assert!(open(header, Some(HintFormat::Bitmap)).is_ok());
+    // Blocks of one output, each unspent or not: both formats without a header fit.
+    let bytes = [1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0];
+    let refused = text(open(&bytes, None));
+    assert!(refused.contains("thestack and as swiftsync2140 without a block hash"), "{refused}");
+    assert_eq!(read(open(&bytes, Some(HintFormat::TheStack)).unwrap()).unwrap(), [[0], [0]]);
+}
+
+#[test]
+fn lists_with_and_without_a_block_hash_are_told_apart() {
+    for chain in [simulated(400, 5)].into_iter().chain(real()) {
+        let with = bytes_of(HintFormat::SwiftSync2140, &chain);
+        let reader = open(&with, Some(HintFormat::SwiftSync2140)).unwrap();
+        assert_eq!(reader.info().block_hash, Some(chain.tip), "{}", chain.name);
+        check(&mut open(&with, Some(HintFormat::SwiftSync2140)).unwrap(), &chain);
+        let mut without = open(&with[32..], Some(HintFormat::SwiftSync2140)).unwrap();
+        assert_eq!(without.info().block_hash, None, "{}", chain.name);
+        check(&mut without, &chain);
+    }
+}
+
+/// The files that made other readers panic or allocate without bound, and their like.
+#[test]
+fn crash_inputs_are_refused() {
+    let utxo = |version: u8, height: u32, rest: &[u8]| {
+        [b"UTXO", &[version][..], &height.to_le_bytes(), rest].concat()
+    };
+    let cases: [(&str, HintFormat, Vec<u8>); 14] = [
+        ("more hints than outputs", HintFormat::Bip456, utxo(0, 1, &[5, 2, 0xff, 0xff])),
+        ("a CompactSize of 64 bits", HintFormat::Bip456, utxo(0, 1, &[0xff; 9])),
+        ("billions of hints", HintFormat::Bip456, utxo(0, 1, &[0xfe, 0, 0, 0, 0x80, 1])),
+        ("a last index of billions", HintFormat::Bip456Lsb, utxo(0, 1, &[1, 0xfe, 0xff, 0xff, 0xff, 0xff])),
+        ("trailing bytes", HintFormat::Bip456, utxo(0, 1, &[0, 1, 0, 0x80, 0x99, 0x77])),
+        ("a size that is not shortest", HintFormat::Bip456, utxo(0, 1, &[0xfd, 1, 0, 0, 0x80])),
+        ("no records", HintFormat::Bip456, utxo(0, u32::MAX, &[])),
+        ("a table beyond the end", HintFormat::Bitmap, utxo(0, u32::MAX, &[0; 64])),
+        (
+            "a table that leads astray",
+            HintFormat::Bitmap,
+            utxo(0, 1, &[[1, 0, 0, 0, 0xff, 0xff]; 4].concat()),
+        ),
+        ("billions of indices", HintFormat::SwiftSync2140, [&[9; 32][..], &[0xfe, 0, 0, 0, 0x80]].concat()),
+        ("indices that fall", HintFormat::SwiftSync2140, [&[9; 32][..], &[2, 5, 5]].concat()),
+        ("no end mark", HintFormat::TheStack, vec![1, 0, 0, 1, 0, 1]),
+        ("bits behind the last output", HintFormat::TheStack, vec![1, 0, 0, 1, 0, 2, 0, 0]),
+        ("no version of ours", HintFormat::Peregrine, [b"PGHINTS\n", &[9; 200][..]].concat()),
+    ];
+    for (what, format, bytes) in cases {
+        let error = text(open(&bytes, Some(format)));
+        assert!(error.contains(" at byte ") && error.contains("fetch or make it again"), "{what}: {error}");
+        assert!(open(&bytes, None).is_err(), "{what}");
+    }
+    assert!(text(open(&[], None)).contains("empty"));
+    assert!(text(open(b"no hints", None)).contains("at byte"));
+}
+
+#[test]
+fn gzip_must_be_whole_and_alone() {
+    let chain = simulated(60, 6);
+    let bytes = bytes_of(HintFormat::Btcd, &chain);
+    check(&mut open(&bytes, None).unwrap(), &chain);
+    let trailing = [&bytes[..], b"x"].concat();
+    assert!(text(open(&trailing, None)).contains("bytes follow"));
+    let twice = [&bytes[..], &bytes].concat();
+    assert!(text(open(&twice, None)).contains("bytes follow"));
+    for len in (3..bytes.len()).step_by(37).chain([bytes.len() - 1]) {
+        assert!(open(&bytes[..len], None).is_err(), "cut to {len} bytes");
+    }
+    let mut rng = Rng(7);
+    for _ in 0..60 {
+        let (mut flipped, at) = (bytes.clone(), 10 + rng.below(bytes.len() as u64 - 10) as usize);
+        flipped[at] ^= 1 << rng.below(8);
+        assert!(open(&flipped, None).is_err(), "byte {at} changed");
+    }
+}
+
+#[test]
+fn our_own_format_notices_all_damage() {
+    let mut chain = simulated(70, 8);
+    for block in &mut chain.blocks {
+        block.spendable.truncate(30);
+        block.unspent.retain(|hint| *hint < 30);
+    }
+    let bytes = bytes_of(HintFormat::Peregrine, &chain);
+    let whole = |bytes: &[u8]| {
+        let reader = open(bytes, Some(HintFormat::Peregrine))?;
+        reader.verify()?;
+        read(reader)
+    };
+    assert!(whole(&bytes).is_ok());
+    for len in 0..bytes.len() {
+        assert!(whole(&bytes[..len]).is_err(), "cut to {len} bytes");
+    }
+    assert!(whole(&[&bytes[..], &[0]].concat()).is_err());
+    assert!(whole(&[&bytes[..], &bytes].concat()).is_err());
+    let mut flipped = bytes;
+    for at in 0..flipped.len() {
+        let bit = 1 << (at % 8);
+        flipped[at] ^= bit;
+        let error = whole(&flipped).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("at byte")), "byte {at} changed");
+        flipped[at] ^= bit;
+    }
+}
+
+/// Formats without checksums: what is damaged is refused, or reads as other hints, but never panics.
+#[test]
+fn damage_to_any_format_is_no_danger() {
+    let chain = simulated(30, 9);
+    for format in HintFormat::ALL {
+        let bytes = bytes_of(format, &chain);
+        let (mut rng, mut refused) = (Rng(10), 0);
+        for round in 0..100 {
+            let mut damaged = bytes.clone();
+            match round % 4 {
+                0 => damaged.truncate(rng.below(bytes.len() as u64) as usize),
+                1 => damaged.extend((0..1 + rng.below(9)).map(|_| rng.next() as u8)),
+                2 => drop(damaged.drain(..rng.below(40) as usize)),
+                _ => {
+                    let at = rng.below(bytes.len() as u64) as usize;
+                    damaged[at] = rng.next() as u8;
+                }
+            }
+            for as_format in [None, Some(format)] {
+                let read = open(&damaged, as_format).and_then(read);
+                refused += u32::from(read.is_err());
+                assert!(read.iter().flatten().all(|hints| hints.is_sorted_by(|a, b| a < b)));
+            }
+        }
+        assert!(refused > 50, "{format}: {refused} of 200");
+    }
+}
+
+#[test]
+fn writers_refuse_what_their_format_cannot_say() {
+    let dir = Dir::new();
+    let create = |format, hash| {
+        HintWriter::create(&RealDisk, &dir.path(), format, None, Height(2), hash).map_err(|e| e.to_string())
+    };
+    assert!(create(HintFormat::SwiftSync2140, None).err().unwrap().contains("needs the hash"));
+    for format in HintFormat::ALL {
+        let hash = Some(BlockHash([1; 32]));
+        let push = |outputs, unspent: &[u32]| {
+            create(format, hash)?.push_block(outputs, unspent).map_err(|error| error.to_string())
+        };
+        assert!(push(Some(3), &[1, 1]).unwrap_err().contains("no ascending list"), "{format}");
+        assert!(push(Some(3), &[3]).is_err() && push(Some(111_112), &[]).is_err());
+        assert!(push(None, &[u32::MAX]).is_err());
+        assert!(push(Some(3), &[0, 2]).is_ok());
+        let needs_outputs = matches!(format, HintFormat::TheStack | HintFormat::Bitmap);
+        assert_eq!(push(None, &[2]).is_err(), needs_outputs, "{format}");
+        let too_large = push(Some(65_536), &[65_535]);
+        assert_eq!(too_large.is_err(), format == HintFormat::TheStack, "{too_large:?}");
+
+        let mut writer = create(format, hash).unwrap();
+        writer.push_block(Some(1), &[0]).unwrap();
+        assert!(writer.finish().unwrap_err().to_string().contains("1 blocks of 2"));
+        assert!(!dir.path().exists(), "only a whole file gets the name");
+    }
+}
+
+#[test]
+fn a_file_written_without_outputs_says_so() {
+    let (chain, dir) = (simulated(100, 11), Dir::new());
+    let format = HintFormat::Peregrine;
+    let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, Height(100), None).unwrap();
+    for block in &chain.blocks {
+        writer.push_block(None, &block.hints(format.numbering()).1).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut reader = dir.open(None).unwrap();
+    let info = reader.info();
+    assert_eq!((info.network, info.block_hash, info.outputs), (None, None, None));
+    check(&mut reader, &chain);
+    assert_eq!(reader.outputs(), None);
+    reader.verify().unwrap();
+}
+
+#[test]
+fn the_largest_blocks_fit() {
+    let all: Vec<u32> = (0..111_111).collect();
+    let few = [0, 111_110];
+    let chain = chain_of(&[]);
+    for format in HintFormat::ALL.into_iter().filter(|format| *format != HintFormat::TheStack) {
+        let dir = Dir::new();
+        let height = Height(150);
+        let mut writer =
+            HintWriter::create(&RealDisk, &dir.path(), format, None, height, Some(chain.tip)).unwrap();
+        for height in 0..150 {
+            let unspent = if height % 2 == 0 { &all[..] } else { &few };
+            writer.push_block(Some(111_111), unspent).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut reader = HintReader::open(&RealDisk, &dir.path(), Some(format)).unwrap();
+        let mut unspent = Vec::new();
+        for height in [1, 2, 150, 149, 75] {
+            reader.block(Height(height), &mut unspent).unwrap();
+            assert_eq!(unspent, if height % 2 == 1 { &all[..] } else { &few }, "{format} {height}");
+        }
+    }
+}
+
+#[test]
+fn numberings_convert_into_each_other() {
+    let spendable = [true, false, true, true, false, true];
+    let convert = |hints: &[u32], from, to| {
+        let mut hints = hints.to_vec();
+        renumber(&mut hints, from, to, spendable).map(|()| hints)
+    };
+    use Numbering::{AllOutputs as All, SpendableOutputs as Spendable};
+    assert_eq!(convert(&[0, 3, 5], All, Spendable), Ok(vec![0, 2, 3]));
+    assert_eq!(convert(&[0, 2, 3], Spendable, All), Ok(vec![0, 3, 5]));
+    assert_eq!(convert(&[], All, Spendable), Ok(vec![]));
+    assert_eq!(convert(&[0, 5], All, All), Ok(vec![0, 5]));
+    assert_eq!(convert(&[1], All, Spendable), Err(NumberingError::Unspendable { index: 1 }));
+    assert_eq!(convert(&[6], All, Spendable), Err(NumberingError::Beyond { index: 6, outputs: 6 }));
+    assert_eq!(convert(&[4], Spendable, All), Err(NumberingError::Beyond { index: 4, outputs: 4 }));
+    for chain in [simulated(200, 12)] {
+        for block in &chain.blocks {
+            let mut hints = block.hints(Spendable).1;
+            renumber(&mut hints, Spendable, All, block.spendable.iter().copied()).unwrap();
+            assert_eq!(hints, block.unspent);
+        }
+    }
+}
+
+#[test]
+fn names_are_read_as_they_are_written() {
+    for format in HintFormat::ALL {
+        assert_eq!(format.name().parse(), Ok(format));
+    }
+    assert!("bip-456".parse::<HintFormat>().is_err());
+    assert!(!Path::new("hints").exists(), "tests leave nothing");
+}

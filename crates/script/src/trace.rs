@@ -1,0 +1,408 @@
+//! Where a script fails, found by running ever longer beginnings of it: each is closed so that it passes
+//! unless something in it fails. Which operation fails, and how deep the stack is there, then tell why.
+//!
+//! Nothing is interpreted here; all that must be run is run by the kernel. What it cannot run apart from
+//! their transaction are signatures: for each of them both answers are tried ([`Machine::ways`]).
+
+use crate::{
+    operations::{OP_1, OP_16, Operation, operations, push},
+    probe::Probe,
+    words::*,
+};
+use wire::ScriptFlags;
+
+/// Longest item that a script may push (Core `MAX_SCRIPT_ELEMENT_SIZE`).
+pub(crate) const MAX_SCRIPT_ELEMENT_SIZE: usize = 520;
+/// Longest script that is run (Core `MAX_SCRIPT_SIZE`).
+const MAX_SCRIPT_SIZE: usize = 10_000;
+/// Most operations of a script, pushes not counted (Core `MAX_OPS_PER_SCRIPT`).
+const MAX_OPS: usize = 201;
+/// Most keys of a CHECKMULTISIG, each of which counts as an operation (Core `MAX_PUBKEYS_PER_MULTISIG`).
+const MAX_KEYS: usize = 20;
+/// Signature checks whose answers are tried, all with all.
+const MAX_CHECKS: usize = 4;
+
+const IF: u8 = 0x63;
+const NOTIF: u8 = 0x64;
+const VERIF: u8 = 0x65;
+const VERNOTIF: u8 = 0x66;
+const ELSE: u8 = 0x67;
+const ENDIF: u8 = 0x68;
+const OP_VERIFY: u8 = 0x69;
+const RETURN: u8 = 0x6a;
+const FROMALTSTACK: u8 = 0x6c;
+const IFDUP: u8 = 0x73;
+const DEPTH: u8 = 0x74;
+const DROP: u8 = 0x75;
+const DUP: u8 = 0x76;
+const OVER: u8 = 0x78;
+const PICK: u8 = 0x79;
+const ROLL: u8 = 0x7a;
+const TUCK: u8 = 0x7d;
+const SIZE: u8 = 0x82;
+const EQUAL: u8 = 0x87;
+const OP_EQUALVERIFY: u8 = 0x88;
+const ZERO_NOT_EQUAL: u8 = 0x92;
+const BOOL_OR: u8 = 0x9b;
+const NUM_EQUAL: u8 = 0x9c;
+const NUM_EQUAL_VERIFY: u8 = 0x9d;
+const LESS_THAN: u8 = 0x9f;
+const GREATER_THAN_OR_EQUAL: u8 = 0xa2;
+const WITHIN: u8 = 0xa5;
+pub(crate) const CHECKSIG: u8 = 0xac;
+const OP_CHECKSIGVERIFY: u8 = 0xad;
+pub(crate) const CHECKMULTISIG: u8 = 0xae;
+const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
+pub(crate) const CHECKLOCKTIMEVERIFY: u8 = 0xb1;
+pub(crate) const CHECKSEQUENCEVERIFY: u8 = 0xb2;
+const CHECKSIGADD: u8 = 0xba;
+
+/// How a script may go.
+pub(crate) type Way = Result<(), &'static str>;
+
+/// What is asked of the stack in the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Nothing.
+    Any,
+    /// It ends true.
+    True,
+    /// It is one item, which is true.
+    OneTrue,
+}
+
+/// Part of a script, as it is run here.
+struct Step<'a> {
+    operation: Operation<'a>,
+    /// What is run in its place.
+    bytes: Vec<u8>,
+    /// Operations in `bytes` beyond those of the script.
+    extra: usize,
+    /// Why it fails, if that is known beforehand.
+    reason: Option<&'static str>,
+}
+
+impl Step<'_> {
+    fn counts(&self) -> bool {
+        self.operation.opcode > OP_16
+    }
+}
+
+/// Runs scripts on the stack that a signature script leaves.
+pub(crate) struct Machine<'a> {
+    pub(crate) probe: &'a Probe,
+    /// Run before each script.
+    pub(crate) script_sig: &'a [u8],
+    /// Flags of operations; not those of programs, which are taken for scripts here.
+    pub(crate) flags: ScriptFlags,
+    pub(crate) is_tapscript: bool,
+    /// Whether a CHECKMULTISIG may come upon a signature that is not well encoded.
+    pub(crate) may_be_malformed: bool,
+}
+
+impl Machine<'_> {
+    /// How a script may go, for all answers that its signature checks may give; none if a way cannot be
+    /// told.
+    pub(crate) fn ways(&self, script: &[u8], end: End) -> Option<Vec<Way>> {
+        if script.len() > MAX_SCRIPT_SIZE {
+            return (!self.is_tapscript).then(|| vec![Err(SCRIPT_SIZE)]);
+        }
+        let operations: Vec<_> = operations(script).collect();
+        let checks = operations.iter().filter(|operation| is_check(operation.opcode)).count();
+        let answers = if self.is_tapscript { 1 } else { 3usize.pow(checks.min(MAX_CHECKS) as u32) };
+        let mut ways = Vec::new();
+        for answers in 0..answers {
+            let Some((steps, is_whole)) = self.steps(&operations, answers) else { continue };
+            ways.push(self.way(&steps, is_whole, end)?);
+        }
+        Some(ways)
+    }
+
+    /// The steps of a script whose checks give these answers (base 3: no, yes, a malformed signature), and
+    /// whether they are all; none if a check cannot answer so.
+    fn steps<'a>(&self, operations: &[Operation<'a>], mut answers: usize) -> Option<(Vec<Step<'a>>, bool)> {
+        let mut steps = Vec::new();
+        let mut checks = 0;
+        for operation in operations {
+            let opcode = operation.opcode;
+            let (mut bytes, mut extra, mut reason) = (operation.bytes.to_vec(), 0, None);
+            match opcode {
+                // What comes after it must not make it whole; this fails wherever it stands, too.
+                _ if operation.is_torn => bytes = vec![VERIF],
+                CHECKSIG | OP_CHECKSIGVERIFY | CHECKSIGADD if self.is_tapscript => {
+                    return Some((steps, false));
+                }
+                _ if is_check(opcode) && !self.is_tapscript => {
+                    if checks == MAX_CHECKS {
+                        return Some((steps, false));
+                    }
+                    let answer = answers % 3;
+                    if answer == 2 && !(is_multi(opcode) && self.may_be_malformed) {
+                        return None;
+                    }
+                    check(&mut steps, *operation, answer);
+                    (checks, answers) = (checks + 1, answers / 3);
+                    continue;
+                }
+                IF | NOTIF if self.is_tapscript => {
+                    let is_minimal = [DUP, 0, EQUAL, OVER, OP_1, EQUAL, BOOL_OR, OP_VERIFY];
+                    (bytes, extra) = ([&is_minimal[..], &bytes].concat(), 6);
+                }
+                CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => {
+                    (bytes, reason) = (vec![0, OP_VERIFY], Some(TAPSCRIPT_CHECKMULTISIG));
+                }
+                _ => {}
+            }
+            steps.push(Step { operation: *operation, bytes, extra, reason });
+        }
+        Some((steps, true))
+    }
+
+    fn way(&self, steps: &[Step<'_>], is_whole: bool, end: End) -> Option<Way> {
+        // If nothing at all passes, it is the signature script that fails.
+        if !self.runs(&[])? {
+            return None;
+        }
+        if self.runs(steps) == Some(true) {
+            return if is_whole { self.end(steps, end) } else { None };
+        }
+        // What cannot be told of longer beginnings may be told of shorter ones.
+        let (mut good, mut bad) = (0, steps.len());
+        while bad - good > 1 {
+            let middle = usize::midpoint(good, bad);
+            let runs = self.runs(steps.get(..middle)?) == Some(true);
+            *(if runs { &mut good } else { &mut bad }) = middle;
+        }
+        if self.runs(steps.get(..bad)?)? {
+            return None;
+        }
+        self.reason(steps.get(..good)?, steps.get(good)?).map(Err)
+    }
+
+    /// Whether nothing fails in these steps; none if that cannot be told.
+    fn runs(&self, steps: &[Step<'_>]) -> Option<bool> {
+        if self.passes_then(steps, &[]) {
+            return Some(true);
+        }
+        let size = steps.iter().map(|step| step.bytes.len()).sum::<usize>() + nesting(steps) + 2;
+        (size <= MAX_SCRIPT_SIZE && !self.is_crowded(steps)).then_some(false)
+    }
+
+    /// Whether more operations could be too many, where the script's own are not.
+    fn is_crowded(&self, steps: &[Step<'_>]) -> bool {
+        let own = steps.iter().filter(|step| step.counts()).count();
+        let keys = steps.iter().filter(|step| is_multi(step.operation.opcode)).count() * MAX_KEYS;
+        let extra = steps.iter().map(|step| step.extra).sum::<usize>() + nesting(steps);
+        (own <= MAX_OPS || self.is_tapscript) && own + keys + extra > MAX_OPS
+    }
+
+    /// Whether steps and a question to the stack after them run without failing.
+    fn passes_then(&self, steps: &[Step<'_>], question: &[u8]) -> bool {
+        let mut script: Vec<u8> = steps.iter().flat_map(|step| &step.bytes).copied().collect();
+        script.extend(question);
+        script.extend(std::iter::repeat_n(ENDIF, nesting(steps)));
+        // A full stack takes no more.
+        [&[OP_1][..], &[DROP, OP_1]].iter().any(|close| self.passes(&[&script, *close].concat()))
+    }
+
+    /// Whether a signature is as well encoded as the flags ask, or empty.
+    pub(crate) fn is_well_encoded(&self, sig: &[u8]) -> bool {
+        // With the empty key CHECKSIG answers no to all that is.
+        self.probe.passes(&push(sig), &[0, CHECKSIG, DROP, OP_1], self.flags)
+    }
+
+    fn passes(&self, script: &[u8]) -> bool {
+        self.probe.passes(self.script_sig, script, self.flags)
+    }
+
+    fn end(&self, steps: &[Step<'_>], end: End) -> Option<Way> {
+        if nesting(steps) > 0 {
+            return Some(Err(UNBALANCED));
+        }
+        if end == End::OneTrue && !self.passes_then(steps, &[DEPTH, OP_1, NUM_EQUAL_VERIFY]) {
+            let is_another = [DEPTH, OP_1, NUM_EQUAL, 0, NUM_EQUAL_VERIFY];
+            return self.passes_then(steps, &is_another).then_some(Err(CLEANSTACK));
+        }
+        let script: Vec<u8> = steps.iter().flat_map(|step| &step.bytes).copied().collect();
+        Some(if end == End::Any || self.passes(&script) { Ok(()) } else { Err(EVAL_FALSE) })
+    }
+
+    /// Why a step fails after others that do not.
+    fn reason(&self, before: &[Step<'_>], step: &Step<'_>) -> Option<&'static str> {
+        if let Some(reason) = step.reason {
+            return Some(reason);
+        }
+        let Operation { opcode, data, is_torn, .. } = step.operation;
+        let counted = before.iter().chain([step]).filter(|step| step.counts()).count();
+        match opcode {
+            _ if is_torn => return Some(BAD_OPCODE),
+            _ if data.is_some_and(|data| data.len() > MAX_SCRIPT_ELEMENT_SIZE) => return Some(PUSH_SIZE),
+            _ if step.counts() && counted > MAX_OPS && !self.is_tapscript => return Some(OP_COUNT),
+            _ if is_disabled(opcode) => return Some(DISABLED_OPCODE),
+            VERIF | VERNOTIF => return Some(BAD_OPCODE),
+            ELSE | ENDIF => return Some(UNBALANCED),
+            RETURN => return Some(OP_RETURN),
+            FROMALTSTACK => return Some(INVALID_ALTSTACK),
+            _ if data.is_some() => return Some(STACK_SIZE),
+            _ => {}
+        }
+        let Some(items) = items_of(opcode) else { return Some(BAD_OPCODE) };
+        if self.has_too_few(before, items)? {
+            return Some(INVALID_STACK);
+        }
+        let replaced = |question: &[u8]| self.passes_then(before, question);
+        Some(match opcode {
+            // To ask for its form takes some room on the stack.
+            IF | NOTIF if self.is_tapscript && replaced(&[OP_1; 4]) => TAPSCRIPT_MINIMALIF,
+            OP_VERIFY => VERIFY,
+            OP_EQUALVERIFY => EQUALVERIFY,
+            NUM_EQUAL_VERIFY if replaced(&[NUM_EQUAL]) => NUMEQUALVERIFY,
+            NUM_EQUAL_VERIFY => SCRIPTNUM,
+            PICK | ROLL if replaced(&[ZERO_NOT_EQUAL]) => INVALID_STACK,
+            PICK | ROLL => SCRIPTNUM,
+            0x6e..=0x70 | IFDUP | DEPTH | DUP | OVER | TUCK | SIZE => STACK_SIZE,
+            0x8b..=0xa5 => SCRIPTNUM,
+            CHECKSIG | OP_CHECKSIGVERIFY => SIG_DER,
+            CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => return self.multisig_reason(before, step),
+            CHECKLOCKTIMEVERIFY | CHECKSEQUENCEVERIFY => return self.lock_reason(before),
+            _ => return None,
+        })
+    }
+
+    /// Whether fewer items are on the stack than that.
+    fn has_too_few(&self, steps: &[Step<'_>], items: u8) -> Option<bool> {
+        let ask = |comparison| {
+            let number = if items == 0 { 0 } else { OP_1 - 1 + items };
+            self.passes_then(steps, &[DEPTH, number, comparison, OP_VERIFY])
+        };
+        match (ask(LESS_THAN), ask(GREATER_THAN_OR_EQUAL)) {
+            (false, false) => None,
+            (is_less, _) => Some(is_less),
+        }
+    }
+
+    /// Of a lock that has its number.
+    fn lock_reason(&self, before: &[Step<'_>]) -> Option<&'static str> {
+        let last = before.last().map(|step| step.operation).or_else(|| operations(self.script_sig).last());
+        let number = last.and_then(|operation| operation.data);
+        if self.passes_then(before, &[0, LESS_THAN, OP_VERIFY]) {
+            Some(NEGATIVE_LOCKTIME)
+        } else if self.passes_then(before, &[0, GREATER_THAN_OR_EQUAL, OP_VERIFY]) {
+            Some(UNSATISFIED_LOCKTIME)
+        } else if self.passes_then(before, &[SIZE, OP_1 + 5, GREATER_THAN_OR_EQUAL, OP_VERIFY]) {
+            Some(SCRIPTNUM)
+        } else if let Some([.., top]) = number.filter(|number| number.len() == 5) {
+            // Too long for arithmetic: its sign is seen where it is pushed.
+            Some(if top & 0x80 == 0 { UNSATISFIED_LOCKTIME } else { NEGATIVE_LOCKTIME })
+        } else {
+            None
+        }
+    }
+
+    /// Of a CHECKMULTISIG on some stack.
+    fn multisig_reason(&self, before: &[Step<'_>], step: &Step<'_>) -> Option<&'static str> {
+        let without = |flag| {
+            let machine = Machine { flags: self.flags.without(flag), ..*self };
+            machine.passes_then(before, &step.bytes)
+        };
+        // Only the first signature is looked at here, where none is right.
+        if without(ScriptFlags::DERSIG) || without(ScriptFlags::DERSIG.with(ScriptFlags::NULLDUMMY)) {
+            let is_dummy = without(ScriptFlags::NULLDUMMY);
+            return match (is_dummy, self.may_be_malformed) {
+                (false, _) => Some(SIG_DER),
+                (true, false) => Some(SIG_NULLDUMMY),
+                (true, true) => None,
+            };
+        }
+        let ask = |question: &[u8]| self.passes_then(before, question);
+        let is_number = [ZERO_NOT_EQUAL, DROP];
+        if !ask(&[0, 1, MAX_KEYS as u8 + 1, WITHIN, OP_VERIFY]) {
+            return Some(if ask(&is_number) { PUBKEY_COUNT } else { SCRIPTNUM });
+        }
+        let number = |number: usize| push(&[number as u8]);
+        let is = |keys: &usize| ask(&[&number(*keys)[..], &[NUM_EQUAL_VERIFY]].concat());
+        let keys = (0..=MAX_KEYS).find(is)?;
+        let below = |question: &[u8]| {
+            let pick = [&[DROP][..], &number(keys), &[PICK], question].concat();
+            ask(&pick)
+        };
+        if !below(&[]) {
+            // Fewer items than the keys, or none that tells how many signatures there are.
+            return Some(INVALID_STACK);
+        }
+        if below(&[&[0][..], &number(keys + 1), &[WITHIN, OP_VERIFY]].concat()) {
+            return Some(INVALID_STACK);
+        }
+        Some(if below(&is_number) { SIG_COUNT } else { SCRIPTNUM })
+    }
+}
+
+/// A signature check, for which this answer is put in place of its own.
+fn check<'a>(steps: &mut Vec<Step<'a>>, operation: Operation<'a>, answer: usize) {
+    let opcode = operation.opcode;
+    let failed = match opcode {
+        _ if answer == 2 => Some(SIG_DER),
+        OP_CHECKSIGVERIFY if answer == 0 => Some(CHECKSIGVERIFY),
+        OP_CHECKMULTISIGVERIFY if answer == 0 => Some(CHECKMULTISIGVERIFY),
+        _ => None,
+    };
+    let (check, is_verify) = match opcode {
+        OP_CHECKSIGVERIFY => (CHECKSIG, true),
+        OP_CHECKMULTISIGVERIFY => (CHECKMULTISIG, true),
+        _ => (opcode, false),
+    };
+    let mut bytes = vec![check, DROP];
+    if !is_verify {
+        bytes.push(if answer == 1 { OP_1 } else { 0 });
+    }
+    steps.push(Step { operation, bytes, extra: 1, reason: None });
+    if failed.is_some() {
+        let nothing = Operation { opcode: 0, data: None, bytes: &[], is_torn: false };
+        steps.push(Step { operation: nothing, bytes: vec![0, OP_VERIFY], extra: 1, reason: failed });
+    }
+}
+
+/// How many IFs are open after these steps, run or not.
+fn nesting(steps: &[Step<'_>]) -> usize {
+    steps.iter().fold(0, |open: usize, step| match step.operation.opcode {
+        IF | NOTIF => open + 1,
+        ENDIF => open.saturating_sub(1),
+        _ => open,
+    })
+}
+
+const fn is_multi(opcode: u8) -> bool {
+    matches!(opcode, CHECKMULTISIG | OP_CHECKMULTISIGVERIFY)
+}
+
+/// Whether an operation checks signatures.
+const fn is_check(opcode: u8) -> bool {
+    matches!(opcode, CHECKSIG | OP_CHECKSIGVERIFY) || is_multi(opcode)
+}
+
+/// CAT to RIGHT, INVERT to XOR, 2MUL, 2DIV, MUL to RSHIFT.
+const fn is_disabled(opcode: u8) -> bool {
+    matches!(opcode, 0x7e..=0x81 | 0x83..=0x86 | 0x8d | 0x8e | 0x95..=0x99)
+}
+
+/// How many items an operation looks for on the stack before all else; none if there is no such operation.
+const fn items_of(opcode: u8) -> Option<u8> {
+    Some(match opcode {
+        // NOPs, DEPTH, CODESEPARATOR.
+        0x61 | DEPTH | 0xab | 0xb0 | 0xb3..=0xb9 => 0,
+        // TOALTSTACK; numbers of one; hashes.
+        IF | NOTIF | OP_VERIFY | 0x6b | IFDUP | DROP | DUP | SIZE => 1,
+        0x8b | 0x8c | 0x8f..=ZERO_NOT_EQUAL | 0xa6..=0xaa | CHECKLOCKTIMEVERIFY | CHECKSEQUENCEVERIFY => 1,
+        CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => 1,
+        // 2DROP, 2DUP, NIP to ROLL, SWAP, TUCK; numbers of two.
+        0x6d | 0x6e | 0x77..=ROLL | 0x7c | TUCK | EQUAL | OP_EQUALVERIFY => 2,
+        0x93 | 0x94 | 0x9a..=0xa4 | CHECKSIG | OP_CHECKSIGVERIFY => 2,
+        // 3DUP, ROT.
+        0x6f | 0x7b | WITHIN => 3,
+        // 2OVER, 2SWAP.
+        0x70 | 0x72 => 4,
+        // 2ROT.
+        0x71 => 6,
+        _ => return None,
+    })
+}

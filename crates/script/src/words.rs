@@ -1,0 +1,40 @@
+//! Core's words for why a script fails (`script_error.cpp`, `ScriptErrorString`).
+
+pub(crate) const EVAL_FALSE: &str =
+    "Script evaluated without error but finished with a false/empty top stack element";
+pub(crate) const VERIFY: &str = "Script failed an OP_VERIFY operation";
+pub(crate) const EQUALVERIFY: &str = "Script failed an OP_EQUALVERIFY operation";
+pub(crate) const NUMEQUALVERIFY: &str = "Script failed an OP_NUMEQUALVERIFY operation";
+pub(crate) const CHECKSIGVERIFY: &str = "Script failed an OP_CHECKSIGVERIFY operation";
+pub(crate) const CHECKMULTISIGVERIFY: &str = "Script failed an OP_CHECKMULTISIGVERIFY operation";
+pub(crate) const SCRIPT_SIZE: &str = "Script is too big";
+pub(crate) const PUSH_SIZE: &str = "Push value size limit exceeded";
+pub(crate) const OP_COUNT: &str = "Operation limit exceeded";
+pub(crate) const STACK_SIZE: &str = "Stack size limit exceeded";
+pub(crate) const SIG_COUNT: &str = "Signature count negative or greater than pubkey count";
+pub(crate) const PUBKEY_COUNT: &str = "Pubkey count negative or limit exceeded";
+pub(crate) const BAD_OPCODE: &str = "Opcode missing or not understood";
+pub(crate) const DISABLED_OPCODE: &str = "Attempted to use a disabled opcode";
+pub(crate) const INVALID_STACK: &str = "Operation not valid with the current stack size";
+pub(crate) const INVALID_ALTSTACK: &str = "Operation not valid with the current altstack size";
+pub(crate) const OP_RETURN: &str = "OP_RETURN was encountered";
+pub(crate) const UNBALANCED: &str = "Invalid OP_IF construction";
+pub(crate) const NEGATIVE_LOCKTIME: &str = "Negative locktime";
+pub(crate) const UNSATISFIED_LOCKTIME: &str = "Locktime requirement not satisfied";
+pub(crate) const SIG_DER: &str = "Non-canonical DER signature";
+pub(crate) const SIG_NULLDUMMY: &str = "Dummy CHECKMULTISIG argument must be zero";
+pub(crate) const CLEANSTACK: &str = "Stack size must be exactly one after execution";
+pub(crate) const SCRIPTNUM: &str = "Script number overflowed or is non-minimally encoded";
+pub(crate) const TAPSCRIPT_CHECKMULTISIG: &str = "OP_CHECKMULTISIG(VERIFY) is not available in tapscript";
+pub(crate) const TAPSCRIPT_MINIMALIF: &str = "OP_IF/NOTIF argument must be minimal in tapscript";
+pub(crate) const SIG_PUSHONLY: &str = "Only push operators allowed in signatures";
+pub(crate) const WITNESS_PROGRAM_WRONG_LENGTH: &str = "Witness program has incorrect length";
+pub(crate) const WITNESS_PROGRAM_WITNESS_EMPTY: &str = "Witness program was passed an empty witness";
+pub(crate) const WITNESS_PROGRAM_MISMATCH: &str = "Witness program hash mismatch";
+pub(crate) const WITNESS_MALLEATED: &str = "Witness requires empty scriptSig";
+pub(crate) const WITNESS_MALLEATED_P2SH: &str = "Witness requires only-redeemscript scriptSig";
+pub(crate) const WITNESS_UNEXPECTED: &str = "Witness provided for non-witness script";
+pub(crate) const SCHNORR_SIG_SIZE: &str = "Invalid Schnorr signature size";
+pub(crate) const SCHNORR_SIG_HASHTYPE: &str = "Invalid Schnorr signature hash type";
+pub(crate) const SCHNORR_SIG: &str = "Invalid Schnorr signature";
+pub(crate) const TAPROOT_WRONG_CONTROL_SIZE: &str = "Invalid Taproot control block size";

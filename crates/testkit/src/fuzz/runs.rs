@@ -1,0 +1,60 @@
+//! Targets over our own files: runs of coins, and the manifest that names them.
+
+use super::{disk::both, memory::MemoryDisk, reseal, wire::check_coin};
+use ::wire::{Network, OutPoint, coin::chainstate_key_order};
+use disk::{
+    checkpoint::Checkpoint,
+    run::{RunCursor, RunReader},
+};
+use std::path::Path;
+
+/// The network that seeds are of.
+pub const NETWORK: Network = Network::Regtest;
+
+/// A run's entries ascend, are as many as it says, and are the same whether read in one piece or in two.
+pub fn run(bytes: &[u8]) -> bool {
+    both(bytes, reseal::run, |bytes| {
+        let disk = MemoryDisk::default().with("a.run", bytes);
+        let Ok(run) = RunReader::open(&disk, Path::new("a.run"), NETWORK) else { return false };
+        let (mut whole, mut again) = (Vec::new(), Vec::new());
+        let fine = walk(run.cursor(0..256, 0), &mut whole);
+        let halves = [0..100, 100..256].map(|half| walk(run.cursor(half, 100_000), &mut again));
+        if fine {
+            assert_eq!(whole.len() as u64, run.meta().entries);
+            assert_eq!((halves, again), ([true; 2], whole));
+        }
+        fine
+    })
+}
+
+/// Whether the cursor comes to its end; each entry is taken down as its bytes.
+fn walk(mut cursor: RunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32, Vec<u8>)>) -> bool {
+    let mut last = OutPoint::default();
+    loop {
+        match cursor.advance() {
+            Ok(Some(entry)) => {
+                assert!(chainstate_key_order(&last, &entry.outpoint).is_le(), "entries are out of order");
+                check_coin(&entry.coin);
+                last = entry.outpoint;
+                entries.push((last, entry.spend, entry.coin.code, entry.coin.out.to_vec()));
+                assert_eq!(cursor.current().map(|entry| entry.outpoint), Some(last));
+            }
+            end => return end.is_ok(),
+        }
+    }
+}
+
+/// What is read of a manifest has the room in it that its file has.
+pub fn checkpoint(bytes: &[u8]) -> bool {
+    both(bytes, reseal::checkpoint, |bytes| {
+        let len = bytes.len();
+        let disk = MemoryDisk::default().with("work/manifest", bytes);
+        let Ok(found) = Checkpoint::read(&disk, Path::new("work")) else { return false };
+        let found = found.expect("the file is there");
+        let numbers = found.settled.len() + found.coinbases.len() + found.counts.len();
+        assert_eq!(len, 132 + found.runs.len() * 29 + numbers * 8);
+        assert_eq!(found.settled.len(), found.blocks.div_ceil(64) as usize);
+        assert!(found.runs.iter().all(|run| run.number < found.next_run));
+        true
+    })
+}
