@@ -26,7 +26,7 @@
 //!
 //! # Memory
 //! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes,
-//! and the unfilled rest of a 90 KB chunk per shard. A compressed output above 47 bytes (bare multisig,
+//! and the unfilled rest of a 45 KB chunk per shard. A compressed output above 47 bytes (bare multisig,
 //! mostly) lies outside its cell and costs its length, 16 bytes, and what the allocator adds.
 //! `tests/memory.rs` measures it. Each [`Effects`] stages up to [`BATCH_OPS`] operations of 88 bytes and 64
 //! KiB of long outputs a shard: 6 MB for usual chains.

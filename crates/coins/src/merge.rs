@@ -34,7 +34,7 @@ pub trait Source {
     ///
     /// # Errors
     /// What keeps it from telling.
-    fn next(&mut self) -> Result<Option<Entry<'_>>, Self::Error>;
+    fn advance(&mut self) -> Result<Option<Entry<'_>>, Self::Error>;
 }
 
 /// Why a merge ends early.
@@ -105,11 +105,11 @@ impl<S: Source> Merge<S> {
     ///
     /// # Errors
     /// [`MergeError`]; the merge is of no use thereafter.
-    pub fn next(&mut self) -> Result<Option<Entry<'_>>, MergeError<S::Error>> {
+    pub fn advance(&mut self) -> Result<Option<Entry<'_>>, MergeError<S::Error>> {
         loop {
             let Some(&(_, top)) = self.heap.first() else { return Ok(None) };
             std::mem::swap(&mut self.held, &mut self.heads[top as usize]);
-            self.advance(top as usize)?;
+            self.replace_top(top as usize)?;
             let mut alone = true;
             while let Some(&(_, next)) = self.heap.first()
                 && self.heads[next as usize].outpoint == self.held.outpoint
@@ -122,7 +122,7 @@ impl<S: Source> Merge<S> {
                     return Err(MergeError::Mismatch(self.held.outpoint));
                 }
                 alone = !alone;
-                self.advance(next as usize)?;
+                self.replace_top(next as usize)?;
             }
             if alone {
                 return Ok(Some(self.held.entry()));
@@ -131,7 +131,7 @@ impl<S: Source> Merge<S> {
     }
 
     /// Replaces the source's head, which is on top of the heap.
-    fn advance(&mut self, source: usize) -> Result<(), S::Error> {
+    fn replace_top(&mut self, source: usize) -> Result<(), S::Error> {
         match self.pull(source)? {
             Some(prefix) => self.heap[0].0 = prefix,
             None => {
@@ -144,7 +144,7 @@ impl<S: Source> Merge<S> {
 
     /// Takes the source's next entry as its head.
     fn pull(&mut self, source: usize) -> Result<Option<u64>, S::Error> {
-        let Some(entry) = self.sources[source].next()? else { return Ok(None) };
+        let Some(entry) = self.sources[source].advance()? else { return Ok(None) };
         self.heads[source].set(&entry);
         Ok(Some(entry.outpoint.txid.0.first_chunk().map_or(0, |&bytes| u64::from_be_bytes(bytes))))
     }
@@ -193,7 +193,7 @@ impl ShardSource {
 impl Source for ShardSource {
     type Error = Infallible;
 
-    fn next(&mut self) -> Result<Option<Entry<'_>>, Infallible> {
+    fn advance(&mut self) -> Result<Option<Entry<'_>>, Infallible> {
         while self.sorted.as_ref().is_none_or(|sorted| self.at == sorted.len()) {
             self.sorted = None;
             let Some(shard) = self.shards.next() else { return Ok(None) };
@@ -219,7 +219,7 @@ mod tests {
     impl Source for Rows {
         type Error = &'static str;
 
-        fn next(&mut self) -> Result<Option<Entry<'_>>, &'static str> {
+        fn advance(&mut self) -> Result<Option<Entry<'_>>, &'static str> {
             let Some(row) = self.0.next() else { return Ok(None) };
             if row.3 == u32::MAX {
                 return Err("torn");
@@ -244,7 +244,7 @@ mod tests {
         };
         let mut merge = Merge::new(sources.into_iter().map(source).collect())?;
         let mut rows = Vec::new();
-        while let Some(Entry { spend, outpoint, coin }) = merge.next()? {
+        while let Some(Entry { spend, outpoint, coin }) = merge.advance()? {
             rows.push((outpoint.txid.0[0], outpoint.vout, spend, coin.code, coin.out.to_vec()));
         }
         Ok(rows)

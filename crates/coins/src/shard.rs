@@ -20,8 +20,8 @@ use wire::Coin;
 
 /// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
 const WINDOW: usize = 64;
-/// 90 KB: small against a shard, large against the call for it.
-const CHUNK: usize = 1024;
+/// 45 KB: small against a shard, large against the call for it. Smaller ones leave more holes between them.
+const CHUNK: usize = 512;
 
 pub(crate) type Cells = Slab<Cell, CHUNK>;
 

@@ -65,7 +65,7 @@ fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     let sources = parts.into_iter().map(ShardSource::new).collect();
     let mut merge = Merge::new(sources).expect("shards do not fail");
     let mut rows = Vec::new();
-    while let Some(entry) = merge.next().map_err(|error| error.to_string())? {
+    while let Some(entry) = merge.advance().map_err(|error| error.to_string())? {
         if entry.spend {
             return Err(format!("{} is missing", entry.outpoint));
         }

@@ -77,6 +77,8 @@ pub struct ReindexOptions {
     /// Most bytes of memory for the whole process; what does not fit goes to the work directory. Without
     /// effect below [`crate::LEAST_MEMORY`].
     pub memory: u64,
+    /// Bytes of open coins and spends that are held in memory, if not by the budget: for tests.
+    pub join_bytes: Option<usize>,
     /// Where temporary files go, if not beside the new chainstate. A folder of our own is made in it.
     pub work_dir: Option<PathBuf>,
     /// Forget what an interrupted run has left.
@@ -104,6 +106,7 @@ impl ReindexOptions {
             assume_valid: AssumeValid::Default,
             engine: Engine::Join,
             memory: machine::default_memory(),
+            join_bytes: None,
             work_dir: None,
             restart: false,
             checkpoint_every: CHECKPOINT_EVERY,

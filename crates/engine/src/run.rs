@@ -135,7 +135,8 @@ impl Run<'_> {
         let (threads, scripts) = (self.threads(), self.scripts());
         let budget = Budget::of_now(self.options.memory, threads, scripts.is_some());
         let join = Join::new(random_pair()?);
-        let spill = Spill::new(self.work, self.files.network, budget.join, runs, next_run);
+        let join_bytes = self.options.join_bytes.unwrap_or(budget.join);
+        let spill = Spill::new(self.work, self.files.network, join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
             let _merger = scope.spawn(|| spill.tend(self.interrupt));
@@ -425,12 +426,13 @@ impl Run<'_> {
     ) -> Result<Duration, Error> {
         let mut reading = Duration::ZERO;
         let chain = &self.plan.chain;
-        for (file, mut heights) in chain.by_file() {
-            heights.retain(|&height| !settled.has(height));
+        for (file, heights) in chain.by_file() {
+            let heights: Vec<Height> =
+                heights.iter().copied().filter(|&height| !settled.has(height)).collect();
             if !heights.iter().any(|&height| faults.matters(height)) {
                 continue;
             }
-            let mut reader = FileReader::open(chain, self.files, pool, file, heights)?;
+            let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
             loop {
                 if stop() {
                     return Ok(reading);

@@ -102,7 +102,7 @@ impl Range {
         parts.extend(runs.iter().map(|run| Part::of_run(run, range.clone())));
         let mut merge = Merge::new(parts)?;
         loop {
-            match merge.next() {
+            match merge.advance() {
                 Ok(Some(entry)) => one(entry)?,
                 Ok(None) => return Ok(()),
                 Err(MergeError::Mismatch(_)) => return Err(EachError::Mismatch),

@@ -288,7 +288,7 @@ impl<'a> Spill<'a> {
                 if count % LOOK_EVERY == 0 && interrupt.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                match merge.next() {
+                match merge.advance() {
                     Ok(Some(entry)) => writer.add(&to_disk(&entry))?,
                     Ok(None) => break,
                     Err(MergeError::Source(error)) => return Err(error),
@@ -386,9 +386,9 @@ impl Source for Part<'_> {
     type Error = DiskError;
 
     #[inline]
-    fn next(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
+    fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
         match self {
-            Self::Memory(shards) => match shards.next() {
+            Self::Memory(shards) => match shards.advance() {
                 Ok(entry) => Ok(entry),
                 Err(never) => match never {},
             },

@@ -51,6 +51,10 @@ pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     while let Some(next) = open.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
+            // What an interrupted run goes on from is beside the datadir's own.
+            if path.ends_with("peregrine-work") {
+                continue;
+            }
             if path.is_dir() {
                 open.push(path.clone());
                 found.insert(path, None);
