@@ -58,7 +58,7 @@ impl Said {
     }
 
     /// Whether a rebuild that says so says what Core does. Core always tells why a script fails, a rebuild
-    /// only where the script's shape leaves no doubt.
+    /// only where no doubt is left.
     #[must_use]
     pub fn agrees_with(&self, core: &Self) -> bool {
         match (self, core) {

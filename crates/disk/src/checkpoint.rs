@@ -103,8 +103,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`DiskError::File`]: there is the old manifest, or (if only the last sync failed) the new one.
-    /// [`DiskError::Misuse`] if it cannot be: a number of bits that is not that of blocks, a run's number that
-    /// is still to come.
+    /// [`DiskError::Misuse`] if it cannot be: a number of bits that is not that of blocks, a run's number
+    /// that is still to come.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
         self.check().map_err(|flaw| DiskError::Misuse { dir: path.clone(), flaw: flaw.into() })?;

@@ -19,6 +19,7 @@ pub mod leveldb;
 pub mod lock;
 pub mod run;
 pub mod scan;
+pub mod snapshot;
 mod table_run;
 pub mod undo;
 pub mod utxo_stats;

@@ -10,10 +10,11 @@
 //!
 //! # What Core would say
 //! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`:
-//! [`ScriptFailure::core`]. The kernel's API says that a script failed, not why; `REASON` is told where the
-//! script's shape leaves no doubt (module `reason`). When Core runs scripts on several threads, the input it
-//! names is whichever failed first in time, and failures of other rules in later transactions, and
-//! `bad-cb-amount`, go before it; on one thread it is the first failing input in block order, before those.
+//! [`ScriptFailure::core`]. The kernel's API says that a script failed, not why; `REASON` is found by
+//! running parts of the script (modules `reason` and `trace`), and told where no doubt is left. When Core
+//! runs scripts on several threads, the input it names is whichever failed first in time, and failures of
+//! other rules in later transactions, and `bad-cb-amount`, go before it; on one thread it is the first
+//! failing input in block order, before those.
 #![forbid(unsafe_code)]
 
 mod failure;

@@ -1,9 +1,9 @@
 //! Why a script failed, in Core's words, where that can be told for certain.
 //!
-//! The kernel's API says only that a script failed; Core's reject string also says why. Here the questions of
-//! Core's `VerifyScript` and `VerifyWitnessProgram` are asked in their order; how the scripts among them go is
-//! asked of the kernel ([`crate::trace`]). Where a doubt is left there is no reason rather than a guessed one
-//! (`docs/testing.md` lists which). No verdict depends on it.
+//! The kernel's API says only that a script failed; Core's reject string also says why. Here the questions
+//! of Core's `VerifyScript` and `VerifyWitnessProgram` are asked in their order; how the scripts among them
+//! go is asked of the kernel ([`crate::trace`]). Where a doubt is left there is no reason rather than a
+//! guessed one (`docs/testing.md` lists which). No verdict depends on it.
 
 use crate::{
     operations::{OP_1, OP_16, OP_RESERVED, operations, push, pushes},

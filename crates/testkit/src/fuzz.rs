@@ -13,6 +13,7 @@ mod reseal;
 mod rules;
 mod runs;
 mod samples;
+mod snapshot;
 mod wire;
 
 use crate::rng::Rng;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
     Target { name: "run", body: runs::run, seeds: samples::runs },
     Target { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
+    Target { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
     Target { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 

@@ -6,9 +6,9 @@
 //!         bit 4      the code is as in the entry before, and left out
 //!         bits 5-7   vout; 7: VARINT(vout) follows
 //! ```
-//! then what the flags leave open: the rest of the txid, vout, VARINT(code), and `out` ([`wire::coin`]), whose
-//! own bytes say where it ends. Before the first entry of a shard stands, for all of this, code 0 and the
-//! outpoint (first byte of the shard's txids, then 31 zeros; 0).
+//! then what the flags leave open: the rest of the txid, vout, VARINT(code), and `out` ([`wire::coin`]),
+//! whose own bytes say where it ends. Before the first entry of a shard stands, for all of this, code 0 and
+//! the outpoint (first byte of the shard's txids, then 31 zeros; 0).
 
 use super::RunEntry;
 use std::cmp::Ordering;

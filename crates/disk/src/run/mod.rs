@@ -8,7 +8,8 @@
 //! header  magic 8 "PGRN-RUN" | version 4 | network's message magic 4
 //! block   checksum 4 | payload length 4 | entries 4 | payload: entries of one shard
 //! footer  256 * (offset 8 | entries 8 | checksum 4 | net coins 8, key bytes 8, value bytes 8)
-//!         | entries 8 | spends 8 | file length 8 | checksum of the blocks 4 | checksum of the footer 4 | magic 8
+//!         | entries 8 | spends 8 | file length 8
+//!         | checksum of the blocks 4 | checksum of the footer 4 | magic 8
 //! entry   flags 1 | txid from the first byte that differs | VARINT(vout) | VARINT(code) | out    ([`entry`])
 //! ```
 //! Integers are little-endian, net sizes signed: creations minus spends. Checksums are CRC-32C. That of a
@@ -17,7 +18,7 @@
 //! the file, and a block that strayed from another run is found even where its own bytes are sound.
 //!
 //! Sizes: a block ends with the entry that takes it over 64 KiB, or with its shard; no entry is longer than
-//! 10,054 bytes; the footer has 11.3 KB. A run of 1 GB has 17 million entries.
+//! 10,054 bytes; the footer has 11.3 KB. A run of 1 GB has 18 million entries.
 //!
 //! After a crash a run without its footer may be left; nothing refers to it, since a run is synced before a
 //! checkpoint ([`crate::checkpoint`]) names it.

@@ -191,6 +191,22 @@ proptest! {
 }
 
 #[test]
+fn threads_can_share_a_run() {
+    let place = Place::new();
+    let entries: Vec<_> =
+        (0..=255).flat_map(|first| [entry(first, 1, 0, true), entry(first, 2, 9, false)]).collect();
+    place.write(&entries, 1000, 20);
+    let run = place.open().unwrap();
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let run = &run;
+        let read = |shards| scope.spawn(move || read(run, shards, 0).unwrap());
+        let threads: Vec<_> = [0..90, 90..91, 91..256].into_iter().map(read).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(found, entries);
+}
+
+#[test]
 fn equal_keys_come_back_in_the_order_they_went() {
     let (made, spent) = (entry(9, 1, 0, false), entry(9, 1, 0, true));
     let entries = [spent.clone(), made.clone(), made, spent.clone(), spent];
