@@ -351,6 +351,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_failing_operation_is_found_and_told_of() {
+        let [op_1, op_if, endif, verify, checksig] = [0x51, 0x63, 0x68, 0x69, 0xac];
+        let invalid_stack = "Operation not valid with the current stack size";
+        let cases: [(&[u8], &[u8], &str); 12] = [
+            (&[], &[op_1, 0x75, verify], invalid_stack),
+            (&[], &[0, verify], "Script failed an OP_VERIFY operation"),
+            (&[0], &[op_if, 0x7e, endif], "Attempted to use a disabled opcode"),
+            (&[0], &[op_if, 0x6a, endif], EVAL_FALSE),
+            (&[op_1], &[op_if, 0x6a, endif], "OP_RETURN was encountered"),
+            (&[op_1, op_1], &[op_if], "Invalid OP_IF construction"),
+            (&[5, 1, 1, 1, 1, 1], &[0x8b], "Script number overflowed or is non-minimally encoded"),
+            (&[], &[op_1, 0x6c], "Operation not valid with the current altstack size"),
+            // A push that what follows would make whole.
+            (&[op_1, 0x4c], &[op_1], "Opcode missing or not understood"),
+            (&[], &[&[0x61; 201][..], &[op_1, 0x61]].concat(), "Operation limit exceeded"),
+            (&[], &[op_1, op_1, checksig], "Non-canonical DER signature"),
+            // Whatever the check answers.
+            (&[0], &[&[33][..], &[2; 33], &[checksig, 0x6d]].concat(), invalid_stack),
+        ];
+        for (script_sig, pubkey, reason) in cases {
+            let spend = tx(&[script_sig]);
+            let mut arena = BlockArena::default();
+            let view = arena.parse_tx(&spend).unwrap();
+            let result = verify_tx(&view, [(Sats(1), pubkey)].into_iter(), ScriptFlags::ALL);
+            assert_eq!(failed(result).reason, Some(reason), "{script_sig:?} {pubkey:?}");
+        }
+    }
+
     /// A signature script that cannot be run was taken for one that leaves a false coin script.
     #[test]
     fn a_signature_script_that_fails_by_itself_is_told_of() {
