@@ -363,20 +363,36 @@ fn the_largest_blocks_fit() {
     let chain = chain_of(&[]);
     for format in HintFormat::ALL.into_iter().filter(|format| *format != HintFormat::TheStack) {
         let dir = Dir::new();
-        let height = Height(150);
+        let height = Height(20);
         let mut writer =
             HintWriter::create(&RealDisk, &dir.path(), format, None, height, Some(chain.tip)).unwrap();
-        for height in 0..150 {
+        for height in 0..20 {
             let unspent = if height % 2 == 0 { &all[..] } else { &few };
             writer.push_block(Some(111_111), unspent).unwrap();
         }
         writer.finish().unwrap();
         let mut reader = HintReader::open(&RealDisk, &dir.path(), Some(format)).unwrap();
         let mut unspent = Vec::new();
-        for height in [1, 2, 150, 149, 75] {
+        for height in [1, 2, 20, 19, 9] {
             reader.block(Height(height), &mut unspent).unwrap();
             assert_eq!(unspent, if height % 2 == 1 { &all[..] } else { &few }, "{format} {height}");
         }
+    }
+}
+
+#[test]
+fn the_side_index_of_a_long_file_leads_to_its_blocks() {
+    // More records than positions are kept of at first.
+    const EMPTY: u32 = 1_100_000;
+    let mut bytes = vec![9; 32];
+    bytes.extend(vec![0; EMPTY as usize]);
+    bytes.extend([2, 3, 5, 1, 4]);
+    let mut reader = open(&bytes, Some(HintFormat::SwiftSync2140)).unwrap();
+    assert_eq!(reader.info().height, Height(EMPTY + 2));
+    let mut unspent = Vec::new();
+    for (height, hints) in [(EMPTY + 2, &[4][..]), (EMPTY + 1, &[3, 5]), (1, &[]), (EMPTY + 2, &[4])] {
+        reader.block(Height(height), &mut unspent).unwrap();
+        assert_eq!(unspent, hints, "block {height}");
     }
 }
 

@@ -8,6 +8,7 @@
 //! becomes a named test beside the code.
 
 mod disk;
+mod hints;
 mod memory;
 mod reseal;
 mod rules;
@@ -52,6 +53,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "run", body: runs::run, seeds: samples::runs },
     Target { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
     Target { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
+    Target { name: "hints_file", body: hints::file, seeds: hints::files },
+    Target { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },
     Target { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 

@@ -140,3 +140,61 @@ fn number(
     let rest = size - learnt;
     value << rest | coder.plain(number & ((1 << rest) - 1), rest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn round_trip(blocks: &[(u32, Vec<u32>)]) {
+        let (mut model, mut encoder) = (Model::new(), Encoder::new());
+        blocks.iter().for_each(|(outputs, hints)| model.encode(&mut encoder, *outputs, hints));
+        let bytes = encoder.finish();
+        let (mut model, mut decoder) = (Model::new(), Decoder::new(&bytes));
+        for (outputs, hints) in blocks {
+            let mut decoded = Vec::new();
+            assert_eq!(model.decode(&mut decoder, &mut decoded), Some(*outputs));
+            assert_eq!(&decoded, hints);
+        }
+        assert!(decoder.is_at_end());
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_come_back(blocks in vec(vec(any::<bool>(), 0..300), 0..20)) {
+            let hints = |block: &Vec<bool>| {
+                let hints = block.iter().zip(0..).filter(|(is, _)| **is).map(|(_, index)| index).collect();
+                (block.len() as u32, hints)
+            };
+            round_trip(&blocks.iter().map(hints).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_bytes_are_hints_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+            let (mut model, mut decoder, mut hints) = (Model::new(), Decoder::new(&bytes), Vec::new());
+            while let Some(outputs) = model.decode(&mut decoder, &mut hints) {
+                prop_assert!(outputs <= MAX_OUTPUTS && hints.len() <= outputs as usize);
+                prop_assert!(hints.is_sorted_by(|a, b| a < b));
+                prop_assert!(hints.last().is_none_or(|last| *last < outputs));
+                hints.clear();
+                if decoder.is_at_end() {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_at_the_limits_come_back() {
+        let last = MAX_OUTPUTS - 1;
+        round_trip(&[
+            (0, vec![]),
+            (MAX_OUTPUTS, vec![]),
+            (MAX_OUTPUTS, vec![last]),
+            (MAX_OUTPUTS, vec![0, last]),
+            (MAX_OUTPUTS, (0..MAX_OUTPUTS).collect()),
+            (1, vec![0]),
+            (1, vec![]),
+        ]);
+    }
+}

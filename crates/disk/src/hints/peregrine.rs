@@ -3,15 +3,15 @@
 //! ```text
 //! header   magic "PGHINTS\n" 8 | version 1 u16 | flags u16 | network magic 4 | height u32 | block hash 32
 //!          | CRC-32C of these 52 bytes u32
-//! groups   arithmetic code of 1 to 64 blocks each (see gaps and range_coder), from block 1
-//! index    for each group: length in bytes u32 | CRC-32C u32 | blocks u8
+//! groups   arithmetic code of 1 to 4096 blocks each (see gaps and range_coder), from block 1
+//! index    for each group: length in bytes u32 | CRC-32C u32 | blocks u16
 //! footer   position of the index u64 | groups u32 | hints u64 | outputs u64
 //!          | CRC-32C of index and footer up to here u32 | SHA-256 of all bytes before it 32
 //! ```
 //! Numbers are little-endian. Spendable outputs are counted. Flag 1: the numbers of outputs are the blocks'
 //! own; without it they are the last hint + 1, because whoever wrote the file had no blocks. A network magic
-//! or block hash of zeros is unknown. A group ends after 64 blocks, or before its outputs are more than
-//! [`MAX_GROUP_OUTPUTS`], which bounds what a reader must hold.
+//! or block hash of zeros is unknown. A group ends after 4096 blocks, or with the block that brings its outputs
+//! to [`GROUP_OUTPUTS`]: that bounds what a reader must decode to get at one block.
 
 use super::gaps::Model;
 use super::input::Flaw;
@@ -32,21 +32,19 @@ const KNOWS_OUTPUTS: u16 = 1;
 /// Bytes of the header, CRC included.
 const HEADER_LEN: usize = 56;
 /// Bytes of an index entry.
-const ENTRY_LEN: u64 = 9;
+const ENTRY_LEN: u64 = 10;
 /// Bytes of the footer before its CRC.
 const COUNTS_LEN: usize = 28;
 const SHA256_LEN: usize = 32;
 /// Bytes of the footer.
 const FOOTER_LEN: usize = COUNTS_LEN + 4 + SHA256_LEN;
 
-/// Blocks of a group.
-const GROUP_BLOCKS: usize = 64;
-/// Outputs of all blocks of a group: 4 MiB of hints, if all are unspent.
-const MAX_GROUP_OUTPUTS: u32 = 1 << 20;
-/// Bytes of a group: 16 bits for each output, of which the code needs a few at worst.
-const MAX_GROUP_LEN: u32 = 2 << 20;
-
-const _: () = assert!(MAX_OUTPUTS < MAX_GROUP_OUTPUTS, "a group can hold any block");
+/// Most blocks of a group.
+const GROUP_BLOCKS: u16 = 4096;
+/// A group with as many outputs is full: decoded in a few milliseconds, and long enough to learn from.
+const GROUP_OUTPUTS: u32 = 1 << 18;
+/// Most bytes of a group: 32 bits for each output, of which the code needs a few at worst.
+const MAX_GROUP_LEN: u32 = 4 * (GROUP_OUTPUTS + MAX_OUTPUTS) + 4 * GROUP_BLOCKS as u32;
 
 /// The header of a file.
 pub(super) fn header(
@@ -73,7 +71,7 @@ struct Group {
     offset: u64,
     len: u32,
     crc: u32,
-    blocks: u8,
+    blocks: u16,
 }
 
 /// The index of an open file.
@@ -212,11 +210,12 @@ fn read_index(
     for _ in 0..count {
         let entry: [u8; ENTRY_LEN as usize] = input.array().map_err(at_index)?;
         sum = crc32c::crc32c_append(sum, &entry);
-        let [l0, l1, l2, l3, c0, c1, c2, c3, blocks] = entry;
+        let [l0, l1, l2, l3, c0, c1, c2, c3, b0, b1] = entry;
         let (len, crc) = (u32::from_le_bytes([l0, l1, l2, l3]), u32::from_le_bytes([c0, c1, c2, c3]));
+        let blocks = u16::from_le_bytes([b0, b1]);
         groups.push(Group { first, offset, len, crc, blocks });
         let next = first.checked_add(blocks.into());
-        let fine = (1..=GROUP_BLOCKS).contains(&usize::from(blocks)) && len <= MAX_GROUP_LEN;
+        let fine = (1..=GROUP_BLOCKS).contains(&blocks) && len <= MAX_GROUP_LEN;
         let (true, Some(next)) = (fine, next) else {
             return Err(at_index(input.wrong(format!("no group has {blocks} blocks in {len} bytes"))));
         };
@@ -277,11 +276,11 @@ fn decode(group: &Group, bytes: &[u8], decoded: &mut Decoded) -> Option<()> {
     let (mut model, mut decoder) = (Model::new(), Decoder::new(bytes));
     let mut sum = 0;
     for _ in 0..group.blocks {
-        let outputs = model.decode(&mut decoder, &mut decoded.hints)?;
-        sum += outputs;
-        if sum > MAX_GROUP_OUTPUTS {
+        if sum >= GROUP_OUTPUTS {
             return None;
         }
+        let outputs = model.decode(&mut decoder, &mut decoded.hints)?;
+        sum += outputs;
         decoded.blocks.push((outputs, decoded.hints.len() as u32));
     }
     decoder.is_at_end().then_some(())
@@ -291,7 +290,7 @@ fn decode(group: &Group, bytes: &[u8], decoded: &mut Decoded) -> Option<()> {
 pub(super) struct GroupWriter {
     model: Box<Model>,
     encoder: Encoder,
-    blocks: usize,
+    blocks: u16,
     outputs: u32,
     /// The index so far.
     index: Vec<u8>,
@@ -312,7 +311,7 @@ impl GroupWriter {
         outputs: u32,
         unspent: &[u32],
     ) -> Result<(), FileError> {
-        if self.blocks == GROUP_BLOCKS || self.outputs + outputs > MAX_GROUP_OUTPUTS {
+        if self.blocks == GROUP_BLOCKS || self.outputs >= GROUP_OUTPUTS {
             self.close(path, bytes)?;
         }
         self.model.encode(&mut self.encoder, outputs, unspent);
@@ -330,7 +329,7 @@ impl GroupWriter {
         let len = len.ok_or_else(|| std::io::Error::other("a group of blocks is larger than can be"));
         self.index.extend(len.during("write the hints", path)?.to_le_bytes());
         self.index.extend(crc32c::crc32c(&coded).to_le_bytes());
-        self.index.push(self.blocks as u8);
+        self.index.extend(self.blocks.to_le_bytes());
         self.groups += 1;
         bytes.extend(coded);
         self.model = Model::new();

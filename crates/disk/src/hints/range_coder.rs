@@ -8,10 +8,10 @@
 const LEAST_RANGE: u32 = 1 << 24;
 /// A probability never comes nearer to 0 or 1 than this, in 2^-16.
 const LEAST_PROBABILITY: u16 = 32;
-/// By how much of the error a probability is corrected, in 2^-16: 1/(n + 1.5) after n bits, at least 1/40.
+/// By how much of the error a probability is corrected, in 2^-16: 1/(n + 1.5) after n bits, at least 1/80.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-const RATES: [u32; 39] = {
-    let mut rates = [0; 39];
+const RATES: [u32; 80] = {
+    let mut rates = [0; 80];
     let mut n = 0;
     while n < rates.len() {
         rates[n] = (1 << 17) / (2 * n as u32 + 3);
@@ -203,5 +203,74 @@ impl Coder for Decoder<'_> {
             self.widen();
         }
         bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn encode(bits: &[(u8, bool)]) -> Vec<u8> {
+        let (mut encoder, mut places) = (Encoder::new(), [Bit::NEW; 3]);
+        for &(place, bit) in bits {
+            match places.get_mut(usize::from(place)) {
+                Some(place) => drop(encoder.bit(place, bit)),
+                None => drop(encoder.plain(bit.into(), 1)),
+            }
+        }
+        encoder.finish()
+    }
+
+    fn decode(bytes: &[u8], places_of: &[(u8, bool)]) -> (Vec<(u8, bool)>, bool) {
+        let (mut decoder, mut places) = (Decoder::new(bytes), [Bit::NEW; 3]);
+        let bit = |&(place, _): &(u8, bool)| match places.get_mut(usize::from(place)) {
+            Some(at) => (place, decoder.bit(at, false)),
+            None => (place, decoder.plain(0, 1) == 1),
+        };
+        (places_of.iter().map(bit).collect(), decoder.is_at_end())
+    }
+
+    proptest! {
+        #[test]
+        fn bits_come_back(bits in vec((0u8..4, any::<bool>()), 0..2000)) {
+            let bytes = encode(&bits);
+            prop_assert_eq!(decode(&bytes, &bits), (bits, true));
+        }
+
+        #[test]
+        fn any_bytes_decode_to_something(bytes in vec(any::<u8>(), 0..50)) {
+            let places = vec![(0, false); 1000];
+            prop_assert_eq!(decode(&bytes, &places).0.len(), 1000);
+        }
+    }
+
+    #[test]
+    fn carries_run_through_full_bytes() {
+        // Long runs of one bit drive the interval to its ends; a bit of the other kind then moves the carry.
+        for run in 0..400 {
+            for (often, rarely) in [(false, true), (true, false)] {
+                let mut bits = vec![(0, often); run];
+                bits.extend([(0, rarely), (3, true), (3, true), (0, often)]);
+                bits.extend(vec![(3, often); 60]);
+                assert_eq!(decode(&encode(&bits), &bits), (bits, true), "run of {run}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_foreseen_costs_little() {
+        assert!(encode(&vec![(0, true); 80_000]).len() < 40);
+        assert!(encode(&vec![(0, false); 80_000]).len() < 40);
+        assert!(encode(&[]).is_empty());
+    }
+
+    #[test]
+    fn probabilities_stay_between_their_limits() {
+        let mut bit = Bit::NEW;
+        for round in 0..100_000 {
+            bit.learn(round % 3000 < 1500);
+            assert!((LEAST_PROBABILITY..=u16::MAX - LEAST_PROBABILITY).contains(&bit.one));
+        }
     }
 }

@@ -1,0 +1,71 @@
+//! How large hints are in each format, and how fast our own is read.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
+
+mod hints_common;
+
+use disk::fs::RealDisk;
+use disk::hints::{HintFormat, HintReader};
+use hints_common::{Chain, real, simulated, write};
+use std::time::{Duration, Instant};
+
+/// Prints a row of the table in docs/formats.md and returns the sizes in bytes.
+fn sizes(chain: &Chain) -> Vec<(HintFormat, u64)> {
+    let dir = tempfile::tempdir().unwrap();
+    let outputs: usize = chain.blocks.iter().map(|block| block.spendable.len()).sum();
+    let hints: usize = chain.blocks.iter().map(|block| block.unspent.len()).sum();
+    println!("{}: {} blocks, {outputs} outputs, {hints} hints", chain.name, chain.blocks.len());
+    let size = |format: HintFormat| {
+        let info = write(&dir.path().join(format.name()), format, chain);
+        let per = |count: usize| info.bytes as f64 * 8.0 / count as f64;
+        println!(
+            "  {:14} {:10} bytes {:7.3} bits per output {:7.3} per hint",
+            format.name(),
+            info.bytes,
+            per(outputs),
+            per(hints)
+        );
+        (format, info.bytes)
+    };
+    HintFormat::ALL.into_iter().map(size).collect()
+}
+
+/// Bytes of our header and footer with network, hashes and counts, which the other formats do not have, and
+/// of one entry of the index.
+const FRAME: u64 = 56 + 64 + 10;
+
+#[test]
+fn our_own_format_is_the_smallest() {
+    for chain in [simulated(2000, 1)].into_iter().chain(real()) {
+        let sizes = sizes(&chain);
+        let (ours, bytes) = sizes[0];
+        assert_eq!(ours, HintFormat::Peregrine);
+        for (format, other) in &sizes[1..] {
+            let framed = other + FRAME;
+            assert!(bytes < framed, "{}: {format} has {other} bytes, ours {bytes}", chain.name);
+        }
+    }
+}
+
+#[test]
+fn our_own_format_is_read_fast() {
+    let chain = simulated(2000, 1);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hints");
+    let info = write(&path, HintFormat::Peregrine, &chain);
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let (mut reader, mut unspent, mut hints) =
+            (HintReader::open(&RealDisk, &path, None).unwrap(), Vec::new(), 0);
+        let started = Instant::now();
+        while reader.next_block(&mut unspent).unwrap().is_some() {
+            hints += unspent.len() as u64;
+        }
+        best = best.min(started.elapsed());
+        assert_eq!(hints, info.hints);
+    }
+    let outputs = info.outputs.unwrap();
+    println!("{outputs} outputs, {} hints in {best:?}", info.hints);
+    println!("{:.0} million outputs a second", outputs as f64 / best.as_secs_f64() / 1e6);
+    // A tenth of what is promised for a release build: the machine may be busy.
+    assert!(best < Duration::from_secs(outputs / 2_000_000 + 1), "{best:?}");
+}

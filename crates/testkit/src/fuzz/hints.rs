@@ -1,0 +1,130 @@
+//! Targets over hint files: any bytes, read as each format, are refused or are hints.
+
+use super::memory::MemoryDisk;
+use ::wire::{BlockHash, Height, Network};
+use disk::{
+    fs::RealDisk,
+    hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS},
+};
+use std::path::Path;
+
+/// Blocks of a file that are walked: gzip makes millions of empty ones out of few bytes.
+const MOST_BLOCKS: u32 = 5_000;
+
+/// Whatever the file is said to be, and whatever it is found to be: each is itself.
+pub fn file(bytes: &[u8]) -> bool {
+    let disk = MemoryDisk::default().with("hints", bytes);
+    let fine = HintFormat::ALL.map(|format| {
+        let reader = open(&disk, Some(format));
+        reader.map(|reader| walk(reader, format)).unwrap_or(false)
+    });
+    if let Some(reader) = open(&disk, None) {
+        let format = reader.info().format;
+        assert!(walk(reader, format) || format == HintFormat::Peregrine);
+    }
+    fine.contains(&true)
+}
+
+/// Our own format, with its checksums set right.
+pub fn peregrine(bytes: &[u8]) -> bool {
+    let mut sealed = bytes.to_vec();
+    seal(&mut sealed);
+    let disk = MemoryDisk::default().with("hints", sealed);
+    let Some(reader) = open(&disk, Some(HintFormat::Peregrine)) else { return false };
+    let verified = reader.verify().is_ok();
+    let walked = walk(reader, HintFormat::Peregrine);
+    assert!(walked || !verified, "what is verified can be read");
+    walked
+}
+
+fn open(disk: &MemoryDisk, format: Option<HintFormat>) -> Option<HintReader> {
+    HintReader::open(disk, Path::new("hints"), format).ok()
+}
+
+/// Hints ascend, are as many as was said, and are the same in any order. Whether all could be read: only our
+/// own format may fail here, the others have been read once.
+fn walk(mut reader: HintReader, format: HintFormat) -> bool {
+    let info = reader.info().clone();
+    assert_eq!(info.format, format);
+    let (mut unspent, mut again, mut sum) = (Vec::new(), Vec::new(), 0);
+    let mut other = reader.fork();
+    let last = info.height.0.min(MOST_BLOCKS);
+    for height in 1..=last {
+        match reader.next_block(&mut unspent) {
+            Ok(found) => assert_eq!(found, Some(Height(height))),
+            Err(error) => {
+                assert_eq!(format, HintFormat::Peregrine, "{error}");
+                return false;
+            }
+        }
+        assert!(unspent.is_sorted_by(|a, b| a < b));
+        assert!(unspent.last().is_none_or(|index| *index < MAX_OUTPUTS));
+        assert!(reader.outputs().is_none_or(|outputs| unspent.last().is_none_or(|index| *index < outputs)));
+        sum += unspent.len() as u64;
+        if height % 7 == 1 && info.seekable {
+            let back = last + 1 - height;
+            if other.block(Height(back), &mut again).is_ok() && back == height {
+                assert_eq!(unspent, again);
+            }
+        }
+    }
+    assert!(last < info.height.0 || sum == info.hints || format == HintFormat::Peregrine);
+    true
+}
+
+/// Sets the checksums of header, groups, index and footer, as far as the file's numbers lead to them.
+fn seal(file: &mut [u8]) {
+    const HEADER: usize = 52;
+    const FOOTER: usize = 64;
+    const ENTRY: usize = 10;
+    let crc = |bytes: &[u8]| crc32c::crc32c(bytes).to_le_bytes();
+    let Some(footer) = file.len().checked_sub(FOOTER).filter(|at| *at >= HEADER + 4) else { return };
+    let sum = crc(&file[..HEADER]);
+    file[HEADER..HEADER + 4].copy_from_slice(&sum);
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"));
+    let Ok(index) = usize::try_from(number(footer)) else { return };
+    if index > footer {
+        return;
+    }
+    let mut group = HEADER + 4;
+    for entry in (index..footer).step_by(ENTRY).take_while(|entry| entry + ENTRY <= footer) {
+        let len = u32::from_le_bytes(file[entry..entry + 4].try_into().expect("four bytes")) as usize;
+        let Some(bytes) = file.get(group..group.saturating_add(len)) else { break };
+        let sum = crc(bytes);
+        file[entry + 4..entry + 8].copy_from_slice(&sum);
+        group += len;
+    }
+    let end = footer + FOOTER - 36;
+    let sum = crc(&file[index..end]);
+    file[end..end + 4].copy_from_slice(&sum);
+    let sum = ::digest::sha256::sha256(&file[..end + 4]);
+    file[end + 4..].copy_from_slice(&sum);
+}
+
+/// Some blocks in each format, and in BIP-0456's other form.
+pub fn files() -> Vec<Vec<u8>> {
+    let forms = HintFormat::ALL.into_iter().map(|format| (format, format == HintFormat::Bip456));
+    forms.chain([(HintFormat::Bip456, false)]).map(|(format, genesis)| sample(format, genesis)).collect()
+}
+
+/// Our own format alone.
+pub fn peregrine_files() -> Vec<Vec<u8>> {
+    vec![sample(HintFormat::Peregrine, false)]
+}
+
+fn sample(format: HintFormat, genesis: bool) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("there is room for a small file");
+    let path = dir.path().join("hints");
+    let (network, hash) = (Some(Network::Regtest), Some(BlockHash([0x5e; 32])));
+    let height = Height(12);
+    let writer = HintWriter::create(&RealDisk, &path, format, network, height, hash);
+    let mut writer = writer.expect("the file can be made").with_genesis_record(genesis);
+    for block in 0..height.0 {
+        let outputs = 1 + block * block * 7;
+        let unspent: Vec<u32> =
+            (0..outputs).filter(|index| index * (block + 3) % 11 < 2 + block / 3).collect();
+        writer.push_block(Some(outputs), &unspent).expect("the block fits");
+    }
+    writer.finish().expect("the file can be finished");
+    std::fs::read(path).expect("the file is there")
+}
