@@ -26,7 +26,7 @@ use digest::{
     kernel::Kernel,
     muhash::MuHash3072,
     sha256::keyed::{block_count, midstate, one_block, push_blocks, sum_with},
-    siphash::siphash24_128,
+    siphash::{push_words, siphash24_128_sum_with, word_count},
 };
 use std::{fmt, str::FromStr, sync::Arc};
 use wire::{Coin, OutPoint};
@@ -39,9 +39,6 @@ const HEAD_LEN: usize = OUTPOINT_LEN + 4;
 /// How many messages of one length wait until they are hashed together: a few times the lanes there are, and
 /// 4 KiB of outpoints.
 const STAGED: usize = 64;
-/// Messages of more blocks are too few to wait for each other: they are hashed at once. 4 blocks hold a bare
-/// 2-of-3 multisignature with long keys.
-const STAGED_BLOCKS_MAX: usize = 4;
 /// What follows the key in the first block that is hashed: no other use of the key can give the same state.
 const TAG: &[u8; 32] = b"Peregrine UTXO aggregate SHA-256";
 
@@ -208,7 +205,7 @@ impl Aggregate {
     pub fn sum(&self) -> Sum {
         let state = match self.0.kind {
             AggregateKind::Sha256 => State::Sha256(Box::default()),
-            AggregateKind::SipHash128 => State::SipHash128(0),
+            AggregateKind::SipHash128 => State::SipHash128(Box::default()),
             AggregateKind::MuHash3072 => State::MuHash3072(Box::default()),
         };
         Sum { shared: Arc::clone(&self.0), state }
@@ -223,16 +220,16 @@ impl Aggregate {
         let length = || AggregateError::Length { kind: self.0.kind, len: bytes.len() };
         let mut sum = self.sum();
         match &mut sum.state {
-            State::Sha256(sums) => {
+            State::Sha256(staged) => {
                 let (limbs, rest) = bytes.as_chunks::<8>();
                 let limbs: &[[u8; 8]; 4] = limbs.try_into().map_err(|_| length())?;
                 if !rest.is_empty() {
                     return Err(length());
                 }
-                sums.total = limbs.map(u64::from_le_bytes);
+                staged.total = limbs.map(u64::from_le_bytes);
             }
-            State::SipHash128(total) => {
-                *total = u128::from_le_bytes(bytes.try_into().map_err(|_| length())?);
+            State::SipHash128(staged) => {
+                staged.total = limbs_of(u128::from_le_bytes(bytes.try_into().map_err(|_| length())?));
             }
             State::MuHash3072(set) => {
                 let products = bytes.try_into().map_err(|_| length())?;
@@ -256,8 +253,8 @@ pub struct Sum {
 
 #[derive(Debug)]
 enum State {
-    Sha256(Box<Sha256Sums>),
-    SipHash128(u128),
+    Sha256(Box<Staged<[u8; 64]>>),
+    SipHash128(Box<Staged<u64>>),
     MuHash3072(Box<MuHash3072>),
 }
 
@@ -283,15 +280,8 @@ impl Sum {
     #[inline]
     fn apply(&mut self, sign: Sign, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
         match &mut self.state {
-            State::Sha256(sums) => sums.stage(&self.shared, sign, outpoint, coin),
-            State::SipHash128(total) => {
-                let (k0, k1) = self.shared.key.words();
-                let number = with_element(outpoint, coin, |element| siphash24_128(k0, k1, element));
-                *total = match sign {
-                    Sign::Plus => total.wrapping_add(number),
-                    Sign::Minus => total.wrapping_sub(number),
-                };
-            }
+            State::Sha256(staged) => staged.stage(&self.shared, sign, outpoint, coin),
+            State::SipHash128(staged) => staged.stage(&self.shared, sign, outpoint, coin),
             State::MuHash3072(set) => with_element(outpoint, coin, |element| match sign {
                 Sign::Plus => set.insert(element),
                 Sign::Minus => set.remove(element),
@@ -307,8 +297,8 @@ impl Sum {
         assert!(Arc::ptr_eq(&self.shared, &other.shared), "sums of two aggregates cannot be merged");
         other.flush();
         match (&mut self.state, &other.state) {
-            (State::Sha256(sums), State::Sha256(others)) => add(&mut sums.total, &others.total),
-            (State::SipHash128(total), State::SipHash128(other)) => *total = total.wrapping_add(*other),
+            (State::Sha256(staged), State::Sha256(other)) => add(&mut staged.total, &other.total),
+            (State::SipHash128(staged), State::SipHash128(other)) => add(&mut staged.total, &other.total),
             (State::MuHash3072(set), State::MuHash3072(other)) => set.combine(other),
             _ => unreachable!("sums of one aggregate are of one kind"),
         }
@@ -320,8 +310,8 @@ impl Sum {
     pub fn is_zero(&mut self) -> bool {
         self.flush();
         match &self.state {
-            State::Sha256(sums) => sums.total == [0; 4],
-            State::SipHash128(total) => *total == 0,
+            State::Sha256(staged) => staged.total == [0; 4],
+            State::SipHash128(staged) => staged.total[..2] == [0; 2],
             State::MuHash3072(set) => set.is_empty(),
         }
     }
@@ -331,78 +321,154 @@ impl Sum {
     pub fn to_bytes(&mut self) -> Vec<u8> {
         self.flush();
         match &self.state {
-            State::Sha256(sums) => sums.total.map(u64::to_le_bytes).as_flattened().to_vec(),
-            State::SipHash128(total) => total.to_le_bytes().to_vec(),
+            State::Sha256(staged) => staged.total.map(u64::to_le_bytes).as_flattened().to_vec(),
+            State::SipHash128(staged) => staged.total.map(u64::to_le_bytes)[..2].as_flattened().to_vec(),
             State::MuHash3072(set) => set.to_bytes().to_vec(),
         }
     }
 
     /// Hashes what waits.
     fn flush(&mut self) {
-        if let State::Sha256(sums) = &mut self.state {
-            sums.flush(&self.shared);
+        match &mut self.state {
+            State::Sha256(staged) => staged.flush(&self.shared),
+            State::SipHash128(staged) => staged.flush(&self.shared),
+            State::MuHash3072(_) => {}
         }
     }
 }
 
-/// Messages of equal length wait side by side, so that each call of the kernel fills its lanes.
-#[derive(Debug, Default)]
-struct Sha256Sums {
-    total: [u64; 4],
-    plus: Staged,
-    minus: Staged,
-    /// The blocks of a message that does not wait.
-    long: Vec<[u8; 64]>,
+/// What a hash function cuts padded messages to.
+trait Unit: Sized {
+    /// Messages of more units are too few to wait for each other: they are hashed at once.
+    const MOST: usize;
+
+    /// How many units a message of `length` bytes fills.
+    fn count(length: usize) -> usize;
+
+    /// Appends the element of an outpoint.
+    fn push_outpoint(units: &mut Vec<Self>, outpoint: &OutPoint);
+
+    /// Appends the element of a whole coin.
+    fn push_coin(units: &mut Vec<Self>, outpoint: &OutPoint, coin: Coin<'_>);
+
+    /// The sum of the hashes of messages of `count` units each. For a narrower sum only the low words count.
+    fn sum(shared: &Shared, units: &[Self], count: usize) -> [u64; 4];
 }
 
-/// By number of blocks, less one.
-type Staged = [Vec<[u8; 64]>; STAGED_BLOCKS_MAX];
+/// The blocks of SHA-256.
+impl Unit for [u8; 64] {
+    /// A bare 2-of-3 multisignature with long keys.
+    const MOST: usize = 4;
 
-impl Sha256Sums {
+    #[inline]
+    fn count(length: usize) -> usize {
+        block_count(length)
+    }
+
+    #[inline]
+    fn push_outpoint(units: &mut Vec<Self>, outpoint: &OutPoint) {
+        units.push(one_block(&outpoint_bytes(outpoint)));
+    }
+
+    #[inline]
+    fn push_coin(units: &mut Vec<Self>, outpoint: &OutPoint, coin: Coin<'_>) {
+        push_blocks(units, &head_bytes(outpoint, coin), coin.out);
+    }
+
+    fn sum(shared: &Shared, units: &[Self], count: usize) -> [u64; 4] {
+        sum_with(shared.kernel, &shared.midstate, units, count)
+    }
+}
+
+/// The words of SipHash.
+impl Unit for u64 {
+    /// A bare 1-of-2 multisignature.
+    const MOST: usize = 15;
+
+    #[inline]
+    fn count(length: usize) -> usize {
+        word_count(length)
+    }
+
+    #[inline]
+    fn push_outpoint(units: &mut Vec<Self>, outpoint: &OutPoint) {
+        push_words(units, &outpoint.txid.0, &outpoint.vout.to_le_bytes());
+    }
+
+    #[inline]
+    fn push_coin(units: &mut Vec<Self>, outpoint: &OutPoint, coin: Coin<'_>) {
+        push_words(units, &head_bytes(outpoint, coin), coin.out);
+    }
+
+    fn sum(shared: &Shared, units: &[Self], count: usize) -> [u64; 4] {
+        let (k0, k1) = shared.key.words();
+        limbs_of(siphash24_128_sum_with(shared.kernel, k0, k1, units, count))
+    }
+}
+
+/// A sum, and messages of equal length that wait side by side, so that each call of the kernel fills its
+/// lanes.
+#[derive(Debug)]
+struct Staged<U> {
+    /// Least significant word first.
+    total: [u64; 4],
+    /// By number of units, less one.
+    plus: Vec<Vec<U>>,
+    minus: Vec<Vec<U>>,
+    /// A message that does not wait.
+    long: Vec<U>,
+}
+
+impl<U: Unit> Default for Staged<U> {
+    fn default() -> Self {
+        let empty = || (0..U::MOST).map(|_| Vec::new()).collect();
+        Self { total: [0; 4], plus: empty(), minus: empty(), long: Vec::new() }
+    }
+}
+
+impl<U: Unit> Staged<U> {
     #[inline]
     fn stage(&mut self, shared: &Shared, sign: Sign, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
+        let count = U::count(coin.map_or(OUTPOINT_LEN, |coin| HEAD_LEN + coin.out.len()));
         let staged = match sign {
             Sign::Plus => &mut self.plus,
             Sign::Minus => &mut self.minus,
         };
-        let blocks = match coin {
-            None => {
-                staged[0].push(one_block(&outpoint_bytes(outpoint)));
-                1
-            }
-            Some(coin) => {
-                let blocks = block_count(HEAD_LEN + coin.out.len());
-                let waiting = staged.get_mut(blocks - 1).unwrap_or(&mut self.long);
-                push_blocks(waiting, &head_bytes(outpoint, coin), coin.out);
-                blocks
-            }
+        let (waiting, most) = match staged.get_mut(count - 1) {
+            Some(waiting) => (waiting, STAGED),
+            None => (&mut self.long, 1),
         };
-        match staged.get_mut(blocks - 1) {
-            Some(waiting) if waiting.len() == STAGED * blocks => {
-                settle(&mut self.total, shared, sign, waiting, blocks);
-            }
-            Some(_) => {}
-            None => settle(&mut self.total, shared, sign, &mut self.long, blocks),
+        match coin {
+            None => U::push_outpoint(waiting, outpoint),
+            Some(coin) => U::push_coin(waiting, outpoint, coin),
+        }
+        if waiting.len() >= most * count {
+            settle(&mut self.total, shared, sign, waiting, count);
         }
     }
 
     fn flush(&mut self, shared: &Shared) {
         for (sign, staged) in [(Sign::Plus, &mut self.plus), (Sign::Minus, &mut self.minus)] {
-            for (blocks, waiting) in (1..).zip(staged) {
-                settle(&mut self.total, shared, sign, waiting, blocks);
+            for (count, waiting) in (1..).zip(staged) {
+                settle(&mut self.total, shared, sign, waiting, count);
             }
         }
     }
 }
 
-/// Hashes messages of `blocks` blocks each.
-fn settle(total: &mut [u64; 4], shared: &Shared, sign: Sign, waiting: &mut Vec<[u8; 64]>, blocks: usize) {
-    let sum = sum_with(shared.kernel, &shared.midstate, waiting, blocks);
+/// Hashes messages of `count` units each.
+fn settle<U: Unit>(total: &mut [u64; 4], shared: &Shared, sign: Sign, waiting: &mut Vec<U>, count: usize) {
+    let sum = U::sum(shared, waiting, count);
     waiting.clear();
     match sign {
         Sign::Plus => add(total, &sum),
         Sign::Minus => add(total, &negated(sum)),
     }
+}
+
+/// Puts a number of 128 bits into the low words. What sums carry into the others is of no meaning.
+fn limbs_of(number: u128) -> [u64; 4] {
+    [number as u64, (number >> 64) as u64, 0, 0]
 }
 
 /// Adds modulo 2^256.
@@ -438,18 +504,10 @@ fn head_bytes(outpoint: &OutPoint, coin: Coin<'_>) -> [u8; HEAD_LEN] {
     bytes
 }
 
-/// Puts an element together, on the stack where it fits.
-#[inline]
+/// Puts an element together.
 fn with_element<T>(outpoint: &OutPoint, coin: Option<Coin<'_>>, use_it: impl FnOnce(&[u8]) -> T) -> T {
-    let Some(coin) = coin else { return use_it(&outpoint_bytes(outpoint)) };
-    let (head, length) = (head_bytes(outpoint, coin), HEAD_LEN + coin.out.len());
-    let mut short = [0; 128];
-    match short.get_mut(..length) {
-        Some(element) => {
-            element[..HEAD_LEN].copy_from_slice(&head);
-            element[HEAD_LEN..].copy_from_slice(coin.out);
-            use_it(element)
-        }
-        None => use_it(&[&head[..], coin.out].concat()),
+    match coin {
+        None => use_it(&outpoint_bytes(outpoint)),
+        Some(coin) => use_it(&[&head_bytes(outpoint, coin)[..], coin.out].concat()),
     }
 }

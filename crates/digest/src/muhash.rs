@@ -58,8 +58,8 @@ impl MuHash3072 {
         numerator == denominator
     }
 
-    /// Returns both products, so that work can go on from here: numerator, then denominator, least significant
-    /// byte first.
+    /// Returns both products, so that work can go on from here: numerator, then denominator, least
+    /// significant byte first.
     pub fn to_bytes(&self) -> [u8; MuHash3072::BYTES] {
         let mut bytes = [0; MuHash3072::BYTES];
         let (numerator, denominator) = bytes.split_at_mut(LIMBS * 8);
@@ -68,8 +68,8 @@ impl MuHash3072 {
         bytes
     }
 
-    /// Takes up the products of [`MuHash3072::to_bytes`]. `None` if one of them stands for 0, which no product
-    /// of elements does and which would equal every other set.
+    /// Takes up the products of [`MuHash3072::to_bytes`]. `None` if one of them stands for 0, which no
+    /// product of elements does and which would equal every other set.
     pub fn from_bytes(bytes: &[u8; MuHash3072::BYTES]) -> Option<Self> {
         let (numerator, denominator) = bytes.split_at(LIMBS * 8);
         Some(Self { numerator: Num3072::read(numerator)?, denominator: Num3072::read(denominator)? })

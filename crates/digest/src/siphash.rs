@@ -8,6 +8,11 @@
 //! tables only, never for sums or proofs.
 //! Source: Core `crypto/siphash.h`.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use crate::kernel::{Isa, Kernel};
+
 /// Ends a standard hash.
 const FINALIZER: u64 = 0xff;
 /// Ends an unpadded hash: "unpadded" as a little-endian number, so that the two never agree.
@@ -84,11 +89,35 @@ impl State {
         for word in words {
             self.compress(u64::from_le_bytes(*word), 2);
         }
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        last[7] = data.len() as u8; // only the low byte of the length counts
-        self.compress(u64::from_le_bytes(last), 2);
+        self.compress(last_word(tail, data.len()), 2);
     }
+
+    /// Begins SipHash-2-4-128.
+    #[inline(always)]
+    fn new_128(k0: u64, k1: u64) -> Self {
+        let mut state = Self::new(k0, k1);
+        state.0[1] ^= 0xee;
+        state
+    }
+
+    #[inline(always)]
+    fn finish_128(mut self) -> u128 {
+        self.0[2] ^= 0xee;
+        self.rounds(4);
+        let low = self.folded();
+        self.0[1] ^= 0xdd;
+        self.rounds(4);
+        u128::from(low) | u128::from(self.folded()) << 64
+    }
+}
+
+/// Returns the word that ends a message of `length` bytes of which `tail` are left.
+#[inline(always)]
+fn last_word(tail: &[u8], length: usize) -> u64 {
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    last[7] = length as u8; // only the low byte of the length counts
+    u64::from_le_bytes(last)
 }
 
 /// Returns the standard SipHash-2-4 of `data` under the key (k0, k1).
@@ -98,19 +127,59 @@ pub fn siphash24(k0: u64, k1: u64, data: &[u8]) -> u64 {
     state.finish(FINALIZER, 4)
 }
 
-/// Returns the SipHash-2-4-128 of `data` under the key (k0, k1); the first eight bytes of the hash are the low
-/// half.
+/// Returns the SipHash-2-4-128 of `data` under the key (k0, k1); the first eight bytes of the hash are the
+/// low half.
 #[inline]
 pub fn siphash24_128(k0: u64, k1: u64, data: &[u8]) -> u128 {
-    let mut state = State::new(k0, k1);
-    state.0[1] ^= 0xee;
+    let mut state = State::new_128(k0, k1);
     state.compress_padded(data);
-    state.0[2] ^= 0xee;
-    state.rounds(4);
-    let low = state.folded();
-    state.0[1] ^= 0xdd;
-    state.rounds(4);
-    u128::from(low) | u128::from(state.folded()) << 64
+    state.finish_128()
+}
+
+/// Returns how many words a message of `length` bytes fills when padded.
+#[inline]
+pub const fn word_count(length: usize) -> usize {
+    length / 8 + 1
+}
+
+/// Appends the [`word_count`] words of a message in two parts, the first of them of whole words.
+#[inline]
+pub fn push_words<const HEAD: usize>(words: &mut Vec<u64>, head: &[u8; HEAD], tail: &[u8]) {
+    const { assert!(HEAD.is_multiple_of(8)) };
+    let (whole, rest) = tail.as_chunks::<8>();
+    words.extend(head.as_chunks::<8>().0.iter().chain(whole).map(|word| u64::from_le_bytes(*word)));
+    words.push(last_word(rest, HEAD + tail.len()));
+}
+
+/// Returns the sum modulo 2^128 of the messages' SipHash-2-4-128 under the key (k0, k1).
+///
+/// `words` are the padded messages ([`push_words`]), all of `per_message` words. Where the kernel has eight
+/// lanes, eight messages or more in one call fill them.
+///
+/// # Panics
+/// If `per_message` is 0 or does not divide the number of words.
+pub fn siphash24_128_sum_with(kernel: Kernel, k0: u64, k1: u64, words: &[u64], per_message: usize) -> u128 {
+    assert!(
+        per_message > 0 && words.len().is_multiple_of(per_message),
+        "keyed sum: {} words are not messages of {per_message}",
+        words.len()
+    );
+    let start = State::new_128(k0, k1);
+    let (sum, rest) = match kernel.0 {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => {
+            let lone = words.len() % (avx512::LANES * per_message);
+            let (full, rest) = words.split_at(words.len() - lone);
+            // SAFETY: the kernel proves the feature.
+            (unsafe { avx512::sum(&start, full, per_message) }, rest)
+        }
+        _ => (0, words),
+    };
+    rest.chunks_exact(per_message).fold(sum, |sum, message| {
+        let mut state = start;
+        message.iter().for_each(|word| state.compress(*word, 2));
+        sum.wrapping_add(state.finish_128())
+    })
 }
 
 /// SipHash-1-3-UJ with the key already mixed in: cheap to copy, never changed by hashing.

@@ -2,7 +2,10 @@
 
 use std::hash::Hasher;
 
-use digest::siphash::{SipHash13Uj, siphash24, siphash24_128};
+use digest::kernel::Kernel;
+use digest::siphash::{
+    SipHash13Uj, push_words, siphash24, siphash24_128, siphash24_128_sum_with, word_count,
+};
 use siphasher::sip128::Hasher128;
 
 const K0: u64 = 0x0706_0504_0302_0100;
@@ -41,6 +44,34 @@ fn siphash24_128_is_the_standard_one() {
             "{length} bytes"
         );
     }
+}
+
+#[test]
+fn every_kernel_sums_as_one_by_one() {
+    for kernel in Kernel::available() {
+        for length in (0..100).chain([255, 256, 10_000]) {
+            for count in [0, 1, 7, 8, 9, 16, 50] {
+                let message = |number: usize| (0..8 + length).map(move |at| (number * 31 + at * at) as u8);
+                let messages: Vec<Vec<u8>> = (0..count).map(|number| message(number).collect()).collect();
+                let mut words = Vec::new();
+                for message in &messages {
+                    let (head, tail) = message.split_first_chunk::<8>().unwrap();
+                    push_words(&mut words, head, tail);
+                }
+                let wanted = messages
+                    .iter()
+                    .fold(0_u128, |sum, message| sum.wrapping_add(siphash24_128(K1, K0, message)));
+                let got = siphash24_128_sum_with(kernel, K1, K0, &words, word_count(8 + length));
+                assert_eq!(got, wanted, "{}: {count} messages of {} bytes", kernel.name(), 8 + length);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "11 words are not messages of 2")]
+fn torn_messages_are_refused() {
+    siphash24_128_sum_with(Kernel::PORTABLE, 1, 2, &[0; 11], 2);
 }
 
 #[test]

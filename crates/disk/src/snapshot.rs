@@ -1,7 +1,7 @@
 //! UTXO snapshots: all coins as of one block in one file, to be loaded into a new node.
 //!
-//! Written by Core's `dumptxoutset` (`rpc/blockchain.cpp` `WriteUTXOSnapshot`, `node/utxo_snapshot.h`), read by
-//! its `loadtxoutset`; byte for byte the same from here. Version 2, since Core 28.
+//! Written by Core's `dumptxoutset` (`rpc/blockchain.cpp` `WriteUTXOSnapshot`, `node/utxo_snapshot.h`), read
+//! by its `loadtxoutset`; byte for byte the same from here. Version 2, since Core 28.
 //!
 //! ```text
 //! metadata     "utxo" ff | version 2 | network's message magic 4 | base block's hash 32 | coins 8
@@ -9,12 +9,13 @@
 //! coin         CompactSize: vout | VARINT(code) | out                              ([`wire::coin`])
 //! ```
 //! Numbers are little-endian. Coins are in the order of the chainstate's keys, so that those of a transaction
-//! stand together and by the *bytes* of VARINT(vout). There is no checksum: Core hashes the coins it has loaded
-//! and compares with a hash in its source, so a changed file is found by its UTXO set hash, or not at all.
+//! stand together and by the *bytes* of VARINT(vout). There is no checksum: Core hashes the coins it has
+//! loaded and compares with a hash in its source, so a changed file is found by its UTXO set hash, or not at
+//! all.
 //!
-//! While it is written the file has the suffix [`INCOMPLETE`], as with Core; a crash leaves that file, and the
-//! next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes here, a mainnet file (2026)
-//! about 11 GB.
+//! While it is written the file has the suffix [`INCOMPLETE`], as with Core; a crash leaves that file, and
+//! the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes here, a mainnet file
+//! (2026) about 11 GB.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};
@@ -38,8 +39,8 @@ const _: () = assert!(METADATA_LEN == MAGIC.len() + 2 + 4 + 32 + 8, "Core Snapsh
 
 /// The shortest coin: one byte each of index, code, amount and script. Its transaction's txid comes besides.
 const MIN_COIN_LEN: u64 = 4;
-/// The longest coin, with its transaction's txid and count (no number takes more than 10 bytes), and one byte to
-/// see that a script is too long.
+/// The longest coin, with its transaction's txid and count (no number takes more than 10 bytes), and one byte
+/// to see that a script is too long.
 const MAX_COIN_LEN: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE + 1;
 /// Bytes read or written at once.
 const BUFFER_LEN: usize = 256 << 10;
@@ -108,8 +109,8 @@ pub struct SnapshotWriter<'d> {
 }
 
 impl<'d> SnapshotWriter<'d> {
-    /// Begins a snapshot of exactly `coins` coins, as of `base_block`. The writer takes memory for 256 KiB and
-    /// the coins of one transaction.
+    /// Begins a snapshot of exactly `coins` coins, as of `base_block`. The writer takes memory for 256 KiB
+    /// and the coins of one transaction.
     ///
     /// # Errors
     /// [`DiskError::File`]; if there is a file at `path`, it stays as it is.
@@ -174,7 +175,8 @@ impl<'d> SnapshotWriter<'d> {
         Ok(())
     }
 
-    /// Writes the rest and gives the file its name. Returns its length in bytes once all of it is on the medium.
+    /// Writes the rest and gives the file its name. Returns its length in bytes once all of it is on the
+    /// medium.
     ///
     /// # Errors
     /// [`DiskError::Misuse`] if coins are missing, [`DiskError::File`]; there is nothing at the path then.
@@ -246,8 +248,8 @@ impl SnapshotReader {
     /// Opens a snapshot and reads its metadata.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if it is none, of an unknown version or network, or says to
-    /// have more coins than fit.
+    /// [`DiskError::File`]; [`DiskError::Damaged`] if it is none, of an unknown version or network, or says
+    /// to have more coins than fit.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
         let file = disk.open(path).during("open for reading", path)?;
         let len = file.len().during("find the length", path)?;

@@ -80,7 +80,8 @@ impl ReadAt for File {
     }
 }
 
-/// The real disk, but that operation `at` and all after it fail, and that every file reads as `bytes`, if set.
+/// The real disk, but that operation `at` and all after it fail, and that every file reads as `bytes`, if
+/// set.
 struct TestDisk {
     bytes: Option<Arc<Vec<u8>>>,
     at: u64,
@@ -209,7 +210,8 @@ proptest! {
         let bytes = std::fs::read(&path).unwrap();
         prop_assert!(bytes == model(Network::Test, &coins));
         prop_assert_eq!(len, bytes.len() as u64);
-        let metadata = SnapshotMetadata { network: Network::Test, base_block: BASE, coins: coins.len() as u64 };
+        let (network, base_block) = (Network::Test, BASE);
+        let metadata = SnapshotMetadata { network, base_block, coins: coins.len() as u64 };
         prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
     }
 
@@ -353,7 +355,8 @@ fn a_snapshot_is_whole_or_none() {
     assert!(most.get() > 6, "all operations have failed once");
 }
 
-/// SHA-256 of the files that Bitcoin Core v31.99 (b88bffe550a3) wrote by `dumptxoutset latest` on the datadirs.
+/// SHA-256 of the files that Bitcoin Core v31.99 (b88bffe550a3) wrote by `dumptxoutset latest` on the
+/// datadirs.
 const CORE: [(&str, Network, &str); 4] = [
     ("main", Network::Main, "b0d9741ca98b155a740148739a297cc1c4acc9ee7ec04e953705f66fa4548ede"),
     ("testnet3", Network::Test, "b5b82564a8deebc81e663943b38910a359c4ef051bdb9f0bfb1590e981be2a15"),
