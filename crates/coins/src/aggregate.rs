@@ -245,13 +245,17 @@ impl Aggregate {
 /// Elements: without a coin, txid 32 | vout 4; with one, txid 32 | vout 4 | code 4 | `out` ([`wire::coin`]);
 /// numbers little-endian. Both are injective, and no element of one form is one of the other: outputs have at
 /// least two bytes.
-#[derive(Debug)]
 pub struct Sum {
     shared: Arc<Shared>,
     state: State,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sum").field("kind", &self.shared.kind).finish_non_exhaustive()
+    }
+}
+
 enum State {
     Sha256(Box<Staged<[u8; 64]>>),
     SipHash128(Box<Staged<u64>>),
@@ -408,7 +412,6 @@ impl Unit for u64 {
 
 /// A sum, and messages of equal length that wait side by side, so that each call of the kernel fills its
 /// lanes.
-#[derive(Debug)]
 struct Staged<U> {
     /// Least significant word first.
     total: [u64; 4],
