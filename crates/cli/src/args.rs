@@ -15,7 +15,7 @@ pub struct Args {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 our own fault; 2 usage; 3 the chain breaks a consensus rule; 4 damaged or missing files;
-5 the environment (locked, no space, no permission); 130 interrupted.";
+5 the environment (locked, no space, no permission); 6 wrong hints; 130 interrupted.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
