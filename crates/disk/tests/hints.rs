@@ -7,7 +7,7 @@ use disk::DiskError;
 use disk::fs::RealDisk;
 use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tempfile::TempDir;
 use wire::{BlockHash, Height, Network};
 
@@ -397,6 +397,20 @@ fn the_side_index_of_a_long_file_leads_to_its_blocks() {
 }
 
 #[test]
+fn readers_go_to_other_threads() {
+    let chain = simulated(120, 13);
+    let dir = Dir::new();
+    write(&dir.path(), HintFormat::Peregrine, &chain);
+    let reader = dir.open(None).unwrap();
+    std::thread::scope(|scope| {
+        let (reader, chain) = (&reader, &chain);
+        for _ in 0..2 {
+            scope.spawn(move || check(&mut reader.fork(), chain));
+        }
+    });
+}
+
+#[test]
 fn numberings_convert_into_each_other() {
     let spendable = [true, false, true, true, false, true];
     let convert = |hints: &[u32], from, to| {
@@ -426,5 +440,4 @@ fn names_are_read_as_they_are_written() {
         assert_eq!(format.name().parse(), Ok(format));
     }
     assert!("bip-456".parse::<HintFormat>().is_err());
-    assert!(!Path::new("hints").exists(), "tests leave nothing");
 }
