@@ -175,8 +175,8 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}: give the command of that run, or \
-                 --restart to forget it"
+                "an interrupted run has left a checkpoint there, but {what}: give the command of that \
+                 run, or --restart to forget it"
             );
             Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
         };

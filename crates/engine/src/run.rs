@@ -41,7 +41,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// checked. The memory may bound them further.
 const BATCHES_PER_WORKER: usize = 2;
 
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one took.
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
+/// took.
 const CHECKPOINT_RARITY: u32 = 20;
 
 /// An interrupted run is saved if that takes no longer.
@@ -411,8 +412,8 @@ impl Run<'_> {
             return Error::new(
                 ErrorKind::Interrupted,
                 format!(
-                    "interrupted; the datadir is as it was; {done} of {total} blocks are done, the same command \
-                     goes on from there"
+                    "interrupted; the datadir is as it was; {done} of {total} blocks are done, the same \
+                     command goes on from there"
                 ),
             );
         }

@@ -155,8 +155,8 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 /// needs no hints and nearly no memory.
 ///
 /// # Errors
-/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in the
-/// answer.
+/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in
+/// the answer.
 pub fn verify_snapshot(
     disk: &dyn Disk,
     path: &Path,

@@ -1,5 +1,5 @@
-//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs are
-//! merged.
+//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs
+//! are merged.
 //!
 //! The oldest coins go first, with the spends of coins of that age, since most spends are of young coins. A
 //! run has level 0; [`FAN_IN`] runs of one level are merged to one of the next, so there are never many. All
@@ -29,7 +29,8 @@ use std::{
 };
 use wire::Network;
 
-/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more often.
+/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more
+/// often.
 const SHARE: f64 = 0.5;
 
 /// Runs of one level that may wait for the merger, before those who make them wait.
@@ -101,8 +102,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number `next`.
-    /// `exact` as in [`Merge::new`].
+    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number
+    /// `next`. `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
@@ -201,8 +202,8 @@ impl<'a> Spill<'a> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join goes
-    /// on with it. No worker may be at work.
+    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join
+    /// goes on with it. No worker may be at work.
     ///
     /// # Errors
     /// What the file system says.
