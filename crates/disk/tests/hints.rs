@@ -140,6 +140,44 @@ fn bip456_records_are_those_of_the_bip_and_of_the_crate() {
     }
 }
 
+/// Files of today must be read for ever; what is written must not change without a new version.
+#[test]
+fn each_format_has_its_bytes() {
+    let chain = chain_of(&[&[3, 7, 12]]);
+    let utxo = |version: u8| [b"UTXO", &[version, 1, 0, 0, 0][..]].concat();
+    let bitmap = [0x17, 0, 0x88, 0x10, 0];
+    let cases = [
+        (HintFormat::TheStack, [&[1, 0, 0][..], &bitmap, &[0, 0]].concat()),
+        (HintFormat::SwiftSync2140, [&[7; 32][..], &[3, 3, 7, 12]].concat()),
+        (
+            HintFormat::Bitmap,
+            [&utxo(0)[..], &[1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 0x17, 0], &[0, 0], &bitmap[2..]].concat(),
+        ),
+        (HintFormat::Peregrine, golden()),
+    ];
+    for (format, bytes) in cases {
+        assert_eq!(hex(&bytes_of(format, &chain)), hex(&bytes), "{format}");
+        check(&mut open(&bytes, Some(format)).unwrap(), &chain);
+    }
+    let gzip = bytes_of(HintFormat::Btcd, &chain);
+    let mut inside = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut inside).unwrap();
+    assert_eq!(inside, [&utxo(1)[..], &[3, 3, 3, 4]].concat());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Our own format, version 1: block 1 of regtest has 23 outputs, of which 3, 7 and 12 are unspent.
+fn golden() -> Vec<u8> {
+    let hex = "504748494e54530a01000100fabfb5da010000000707070707070707070707070707070707070707\
+                070707070707070707070707d3fe9e800a1c64b6040000000e3dcb8d01003c000000000000000100\
+                0000030000000000000017000000000000005ffc61738509dab131beece83c0df0ec7f68da5bb8e0\
+                8ddf7001c65d53c4963101d24b0e";
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
 #[test]
 fn the_two_forms_of_bip456_are_told_apart() {
     let chain = simulated(300, 4);

@@ -16,7 +16,7 @@ use wire::Height;
 /// Decoded groups a reader keeps, in bytes: blocks come nearly in order, and a group is decoded as a whole.
 const MAX_DECODED: usize = 4 << 20;
 
-/// A cursor over the hints of a file, in height order from block 1 on; [`HintReader::seek`] puts it elsewhere.
+/// A cursor over the hints of a file, in height order from block 1 on; [`HintReader::seek`] moves it.
 pub struct HintReader {
     shared: Arc<Shared>,
     cursor: Cursor,
@@ -105,7 +105,7 @@ impl HintReader {
         self.next = height.0;
     }
 
-    /// How many outputs the block has that was read last, in the file's numbering; `None` if it does not tell.
+    /// How many outputs the block read last has, in the file's numbering; `None` if the file does not tell.
     #[must_use]
     pub fn outputs(&self) -> Option<u32> {
         self.outputs
