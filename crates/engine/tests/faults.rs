@@ -68,7 +68,7 @@ const ONCE: Trial = Trial {
 };
 const DEAD: Trial = Trial { fault: Fault::Sticky, ..ONCE };
 
-/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it says that no more are needed.
+/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it says that it is enough.
 fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
     let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -332,7 +332,7 @@ fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
     let case = tiny_case();
     let before = tree(case.root());
     for at in 0.. {
-        let output = output.then(|| common::scratch());
+        let output = output.then(common::scratch);
         // Once: the room that a failed run gives back is there for its own clean-up.
         let disk = FaultDisk::fail_at(at, Fault::Once, Operations::Changes, kind);
         let target = output.as_ref().map(|output| output.path().join("new"));

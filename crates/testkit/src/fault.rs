@@ -63,7 +63,7 @@ struct State {
     room: AtomicU64,
     /// Is set at operation `at`, which does not fail then.
     signal: Option<Arc<AtomicBool>>,
-    /// Files made through this disk, with how many of their bytes are synced; without a name if they are gone.
+    /// Files made through this disk, with how many of their bytes are synced; no name if they are gone.
     synced: Mutex<Vec<(PathBuf, u64)>>,
     /// What a power cut may do to names, if that is wanted.
     names: Option<Mutex<Names>>,

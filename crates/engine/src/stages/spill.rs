@@ -424,7 +424,7 @@ mod tests {
     fn runs_that_a_checkpoint_is_about_to_name_stay() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
-        let spill = Spill::new(&work, Network::Regtest, 1, Vec::new(), 0);
+        let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
         let exists = |number| run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
