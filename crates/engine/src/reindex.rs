@@ -104,6 +104,10 @@ fn build(
     let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
     need.check(disk, target.chainstate_dir(), work.path())?;
     sink.event(Event::Note(need.to_string()));
+    if options.restart {
+        // Before hints look for a key in it.
+        work.remove()?;
+    }
     let method = match &options.hints {
         Some(hints) => hints::method(work, hints, plan, options.network)?,
         None => Method::Join,

@@ -82,7 +82,8 @@ struct Runs {
     /// No more will be made.
     closed: bool,
     volume: SpillVolume,
-    /// Of runs that the checkpoint on disk names: their files must stay until the next one.
+    /// Of runs that the checkpoint on disk names, or the one that is being written: their files must stay
+    /// until the next one.
     named: Vec<u64>,
 }
 
@@ -227,10 +228,13 @@ impl<'a> Spill<'a> {
         })
     }
 
-    /// All runs, and the number of the next one.
+    /// All runs, for a checkpoint, and the number of the next one. From now on their files stay until
+    /// [`Spill::checkpointed`], also if the merger, who goes on meanwhile, is done with them.
     #[must_use]
     pub fn list(&self) -> (Vec<Run>, u64) {
-        let runs = self.runs();
+        let mut runs = self.runs();
+        let numbers: Vec<u64> = runs.list.iter().map(|run| run.number).collect();
+        runs.named.extend(numbers);
         (runs.list.clone(), runs.next)
     }
 
@@ -241,12 +245,15 @@ impl<'a> Spill<'a> {
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
         let mut runs = self.runs();
         let before = std::mem::replace(&mut runs.named, named);
-        let gone: Vec<u64> = before
+        let mut gone: Vec<u64> = before
             .into_iter()
             .filter(|number| !runs.named.contains(number))
             .filter(|number| runs.list.iter().all(|run| run.number != *number))
             .collect();
         drop(runs);
+        // One can have been named by the checkpoint before and be named by this one's list.
+        gone.sort_unstable();
+        gone.dedup();
         gone.into_iter().try_for_each(|number| self.remove(number))
     }
 
@@ -433,5 +440,44 @@ impl Source for Part<'_> {
                 Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::fault::FaultDisk;
+    use wire::{Coin, OutPoint, Txid};
+
+    /// The merger does not wait for a checkpoint that is being written: it was once quicker, and removed runs
+    /// that the new checkpoint then named.
+    #[test]
+    fn runs_that_a_checkpoint_is_about_to_name_stay() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+        let work = WorkDir::new(&disk, dir.path().join("work"));
+        let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
+        let exists = |number| run_path(work.path(), number).exists();
+        let run_of = |byte| {
+            let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
+            let coin = Coin { code: 2, out: &[0, 6] };
+            let entry = Entry { spend: false, outpoint, coin };
+            let run = spill.write_run(0, |writer| writer.add(&to_disk(&entry))).unwrap();
+            spill.runs().list.push(run);
+        };
+        (1..=2).for_each(run_of);
+        let (named, next) = spill.list();
+        assert_eq!((named.len(), next), (2, 2));
+        spill.merge(&named, &AtomicBool::new(false)).unwrap();
+        assert!(exists(0) && exists(1) && exists(2), "the checkpoint may have been written meanwhile");
+        spill.checkpointed(vec![0, 1]).unwrap();
+        assert!(exists(0) && exists(1), "it names them");
+        let (named, _) = spill.list();
+        spill.checkpointed(named.iter().map(|run| run.number).collect()).unwrap();
+        assert!(!exists(0) && !exists(1) && exists(2), "the next one does not");
+        // Runs that no checkpoint has seen go at once.
+        run_of(3);
+        let after: Vec<Run> = spill.runs().list.clone();
+        spill.merge(&after, &AtomicBool::new(false)).unwrap();
+        assert!(exists(2) && !exists(3) && exists(4));
     }
 }
