@@ -56,7 +56,7 @@ pub fn reindex(
         // What can be mended, or was only interrupted, goes on from the checkpoint.
         let resumable =
             matches!(error.kind, ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted);
-        if !resumable && error.rule.is_some() {
+        if !resumable && (error.rule.is_some() || error.kind == ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
             let _ = work.remove();
         }
@@ -98,7 +98,7 @@ fn build(
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
     let method = match &options.hints {
-        Some(hints) => hints::method(work, hints, plan, options.network)?,
+        Some(hints) => hints::method(work, options, hints, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
