@@ -238,8 +238,12 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(run.work.disk(), &options.file, options.format)?;
     let info = reader.info().clone();
+    // What blocks above the hints' last one spend is unspent to them.
+    let options = &ReindexOptions { stop_at_height: Some(info.height), ..run.options.clone() };
+    let plan = &run::plan(run.files, options, &|_| {}, run.interrupt)?;
+    let run = &Run { plan, options, ..*run };
     let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
-        compare(&mut reader, &run.plan.chain, each_block)
+        compare(&mut reader, &plan.chain, each_block)
     })?;
     Ok(check.first)
 }
