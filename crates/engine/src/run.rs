@@ -161,8 +161,10 @@ impl Run<'_> {
             None if spill.has_mismatch() => scripts_from = Height(0),
             None if state.outcome.coinbases.clone().repeat() => {}
             None => {
-                let proven = state.outcome.sum.as_mut().is_none_or(Sum::is_zero);
-                if let Some(unspent) = self.unspent(join, &spill)?.filter(|_| proven) {
+                if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
+                    return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+                }
+                if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
                     return Ok(Settlement {
@@ -176,10 +178,11 @@ impl Run<'_> {
                 }
             }
         }
-        if matches!(self.method, Method::Hints(_)) && scripts_from == Height(u32::MAX) {
-            return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+        let judged = self.judge(clock, scripts_from, state.outcome.counts.scripts)?;
+        if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
+            return Err(self.wrong_hints("above their last block a coin is spent that they call spent"));
         }
-        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+        Ok(judged)
     }
 
     /// Checks and books all blocks, or up to one at fault.
