@@ -104,20 +104,29 @@ fn core_reindexes(mutated: &MutatedChain, scan: bool) -> Result<(Said, Rows), Bo
     Ok((said, Rows::read(&net_dir.join("chainstate"))?))
 }
 
-/// All rows of the table, on one chain.
-#[test]
-fn core_and_rebuild_say_the_same_of_each_mutation() -> Result<(), Box<dyn Error>> {
+/// Every second row of the table, on one chain.
+fn core_and_rebuild_say_the_same(half: usize) -> Result<(), Box<dyn Error>> {
     let base = base_chain(11);
     let base_dir = tempfile::tempdir()?;
     drop(scenario::feed(&base, base_dir.path())?);
     let (mut found, mut rows, mut of_scripts) = (Vec::new(), 0, 0);
-    for mutation in mutations() {
+    for mutation in mutations().skip(half).step_by(2) {
         found.extend(disagreements(mutation, &base, base_dir.path())?);
         rows += 1;
         of_scripts += u32::from(mutation.stage == Stage::Script);
     }
     println!("{rows} rows, {of_scripts} of scripts");
     assert_eq!(found, Vec::<String>::new());
-    assert!(rows >= 150 && of_scripts >= 80, "{rows} rows, {of_scripts} of scripts");
+    assert!(rows >= 120 && of_scripts >= 80, "{rows} rows, {of_scripts} of scripts");
     Ok(())
+}
+
+#[test]
+fn core_and_rebuild_say_the_same_of_one_half_of_the_mutations() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_say_the_same(0)
+}
+
+#[test]
+fn core_and_rebuild_say_the_same_of_the_other_half() -> Result<(), Box<dyn Error>> {
+    core_and_rebuild_say_the_same(1)
 }

@@ -1,8 +1,11 @@
 //! The command line: one definition per flag, which gives parser and help.
 
 use crate::progress::Style;
-use clap::{Args as ClapArgs, Parser, Subcommand};
-use engine::{AssumeValid, Height, Network, ReindexOptions, ScriptVerifier, StatsOptions};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use engine::{
+    AggregateKind, AssumeValid, Height, HintFormat, HintOptions, Network, ReindexOptions, ScriptVerifier,
+    StatsOptions,
+};
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
@@ -15,7 +18,7 @@ pub struct Args {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 our own fault; 2 usage; 3 the chain breaks a consensus rule; 4 damaged or missing files;
-5 the environment (locked, no space, no permission); 130 interrupted.";
+5 the environment (locked, no space, no permission); 6 wrong hints; 130 interrupted.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -23,6 +26,16 @@ pub enum Command {
     Reindex(ReindexArgs),
     /// Make the same checks and write nothing: is what is on disk valid?
     Verify(VerifyArgs),
+    /// Make, show, convert or check SwiftSync hints
+    Hints {
+        #[command(subcommand)]
+        command: HintsCommand,
+    },
+    /// Make or verify UTXO snapshots, as Bitcoin Core's dumptxoutset writes them
+    Snapshot {
+        #[command(subcommand)]
+        command: SnapshotCommand,
+    },
     /// Look at a UTXO set
     Utxo {
         #[command(subcommand)]
@@ -34,6 +47,156 @@ pub enum Command {
 pub enum UtxoCommand {
     /// Say of the chainstate on disk what Bitcoin Core's gettxoutsetinfo says
     Stats(StatsArgs),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum HintsCommand {
+    /// Write which outputs are unspent after a block
+    Make(MakeHintsArgs),
+    /// Say what a hint file says of itself; its format is found by what it holds
+    Info(HintsFileArgs),
+    /// Write hints in another format
+    Convert(ConvertHintsArgs),
+    /// Compare each hint with the chain
+    Check(CheckHintsArgs),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum SnapshotCommand {
+    /// Write the UTXO set of a height
+    Make(MakeSnapshotArgs),
+    /// Say what a snapshot says of itself
+    Info(SnapshotFileArgs),
+    /// Hash a snapshot, and prove it against the blocks of a datadir
+    Verify(VerifySnapshotArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeHintsArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// The last block: a height, or tip
+    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
+    pub height: HeightOrTip,
+
+    /// The file to write
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
+    #[arg(long, default_value_t = HintFormat::Peregrine)]
+    pub format: HintFormat,
+}
+
+/// A hint file that exists.
+#[derive(ClapArgs, Debug)]
+pub struct HintsFileArgs {
+    /// The hint file
+    pub file: PathBuf,
+
+    /// Its format, if the file could be of several
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<HintFormat>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ConvertHintsArgs {
+    #[command(flatten)]
+    pub file: HintsFileArgs,
+
+    /// The file to write
+    pub output: PathBuf,
+
+    /// Its format
+    #[arg(long)]
+    pub format: HintFormat,
+
+    /// Where the blocks are, for formats that count outputs differently
+    #[arg(long, value_name = "DIR")]
+    pub datadir: Option<PathBuf>,
+
+    /// Network of the blocks, by Core's names
+    #[arg(long, default_value_t = Network::Main)]
+    pub chain: Network,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct CheckHintsArgs {
+    /// The hint file
+    pub file: PathBuf,
+
+    /// Its format, if the file could be of several
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<HintFormat>,
+
+    #[command(flatten)]
+    pub check: CheckArgs,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeSnapshotArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// The last block: a height, or tip
+    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
+    pub height: HeightOrTip,
+
+    /// The file to write
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// A snapshot that exists.
+#[derive(ClapArgs, Debug)]
+pub struct SnapshotFileArgs {
+    /// The snapshot
+    pub file: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct VerifySnapshotArgs {
+    #[command(flatten)]
+    pub file: SnapshotFileArgs,
+
+    /// Prove the coins against the blocks in this Bitcoin Core data directory
+    #[arg(long, value_name = "DIR")]
+    pub datadir: Option<PathBuf>,
+
+    /// What the sum is made of: sha256, siphash128 or muhash
+    #[arg(long, default_value_t = AggregateKind::Sha256)]
+    pub aggregate: AggregateKind,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// The last block that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeightOrTip(pub Option<Height>);
+
+fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
+    match text {
+        "tip" => Ok(HeightOrTip(None)),
+        number => number
+            .parse()
+            .map(|height| HeightOrTip(Some(Height(height))))
+            .map_err(|error| format!("{error}; or tip")),
+    }
 }
 
 #[derive(ClapArgs, Debug)]
@@ -101,9 +264,33 @@ pub struct ReindexArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub checkpoint_every: u32,
 
+    /// Go by SwiftSync hints: less memory, and less work with --without-undo
+    #[arg(long, value_name = "FILE")]
+    pub hints: Option<PathBuf>,
+
+    /// With --hints: what the sum is made of: sha256, siphash128 or muhash
+    #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
+    pub aggregate: AggregateKind,
+
+    /// With --hints: use no undo data below their last block; rules of spends there rest on --assumevalid
+    #[arg(long, requires = "hints")]
+    pub without_undo: bool,
+
+    /// With --hints, if they turn out to be wrong: stop, or name the first wrong one and rebuild without them
+    #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
+    pub on_hint_failure: OnHintFailure,
+
     /// Leave the datadir as it is and write into this one (with --scan a new block index too)
     #[arg(long, value_name = "DIR2")]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnHintFailure {
+    /// Say so and stop
+    Stop,
+    /// Join: match each spend with its coin
+    Join,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -192,6 +379,13 @@ impl ReindexArgs {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
             restart: self.restart,
+            hints: self.hints.clone().map(|file| HintOptions {
+                file,
+                format: None,
+                aggregate: self.aggregate,
+                without_undo: self.without_undo,
+                on_failure_join: self.on_hint_failure == OnHintFailure::Join,
+            }),
             checkpoint_every: Duration::from_secs(self.checkpoint_every.into()),
             ..self.check.options()
         }

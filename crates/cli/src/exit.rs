@@ -19,6 +19,8 @@ pub enum Exit {
     Damaged = 4,
     /// The machine refuses: locked by another process, no space, no permission, an I/O error.
     Environment = 5,
+    /// Hints, or the files they were used on, are wrong.
+    Hints = 6,
     /// Ctrl-C.
     Interrupted = 130,
 }
@@ -30,6 +32,7 @@ impl Exit {
             ErrorKind::Usage => Self::Usage,
             ErrorKind::Consensus => Self::Consensus,
             ErrorKind::Damaged => Self::Damaged,
+            ErrorKind::Hints => Self::Hints,
             ErrorKind::Environment => Self::Environment,
             ErrorKind::Interrupted => Self::Interrupted,
             _ => Self::Internal,

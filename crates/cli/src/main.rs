@@ -5,8 +5,10 @@
 
 mod args;
 mod exit;
+mod hints;
 mod progress;
 mod report;
+mod snapshot;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
     let (json, done) = match args.command {
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
+        Command::Hints { command } => hints::run(&command),
+        Command::Snapshot { command } => snapshot::run(&command),
         Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
     };
     let exit = match done {

@@ -286,13 +286,14 @@ fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Usage => "usage",
         ErrorKind::Consensus => "consensus",
         ErrorKind::Damaged => "damaged",
+        ErrorKind::Hints => "hints",
         ErrorKind::Environment => "environment",
         ErrorKind::Interrupted => "interrupted",
         _ => "internal",
     }
 }
 
-fn json(value: &impl Serialize) -> String {
+pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":{{\"detail\":\"{error}\"}}}}"))
 }
 

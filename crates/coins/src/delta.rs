@@ -4,10 +4,7 @@
 //! are at hand, so this is where that is judged; the join then needs heights only. It also saves the join
 //! work, as many spends are of coins a few transactions old.
 
-use crate::{
-    finding::{Finding, Position},
-    join::Effects,
-};
+use crate::finding::{Finding, Position};
 use digest::siphash::SipHash13Uj;
 use wire::{BlockView, Coin, Height, OutPoint, TxIndex, Txid, coin::compress_output, script::is_unspendable};
 
@@ -24,6 +21,33 @@ pub struct BlockTally {
     pub spent_inside: u32,
 }
 
+/// What has become of an output at the end of its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is a coin.
+    Open,
+    /// It was a coin that the block itself spends.
+    SpentInside,
+    /// It never was one ([`is_unspendable`]).
+    Unspendable,
+}
+
+/// Where the effects of blocks go.
+pub trait Sink {
+    /// For the block's own table.
+    fn hasher(&self) -> &SipHash13Uj;
+
+    /// An output; those of a block come in block order, after its spends. The coin of an unspendable one has
+    /// no bytes.
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate);
+
+    /// A coin of an earlier block is spent, of which undo data claim `claim`.
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position);
+
+    /// Something is wrong that shows without other blocks.
+    fn push_finding(&mut self, finding: Finding);
+}
+
 /// Reusable room for the delta of one block at a time.
 #[derive(Clone, Debug, Default)]
 pub struct BlockDelta {
@@ -34,8 +58,8 @@ pub struct BlockDelta {
     /// Where each output's compressed bytes end in `bytes`; they begin where the ones before end.
     ends: Vec<u32>,
     bytes: Vec<u8>,
-    /// Per output: whether it is a coin that the block leaves unspent.
-    open: Vec<bool>,
+    /// Per output.
+    fates: Vec<Fate>,
 }
 
 impl BlockDelta {
@@ -54,7 +78,7 @@ impl BlockDelta {
         txids: &[Txid],
         height: Height,
         claims: &[Coin<'_>],
-        effects: &mut Effects<'_>,
+        effects: &mut impl Sink,
     ) -> BlockTally {
         assert_eq!(txids.len(), block.tx_count());
         let coinbase_inputs = block.tx(0).map_or(0, |tx| tx.input_count());
@@ -72,11 +96,11 @@ impl BlockDelta {
     }
 
     fn load_outputs(&mut self, block: &BlockView<'_>) -> BlockTally {
-        let Self { first_output, ends, bytes, open, .. } = self;
+        let Self { first_output, ends, bytes, fates, .. } = self;
         first_output.clear();
         ends.clear();
         bytes.clear();
-        open.clear();
+        fates.clear();
         for tx in block.txs() {
             first_output.push(ends.len() as u32);
             for output in tx.outputs() {
@@ -86,12 +110,12 @@ impl BlockDelta {
                     compress_output(bytes, output.value(), script);
                 }
                 ends.push(bytes.len() as u32);
-                open.push(is_coin);
+                fates.push(if is_coin { Fate::Open } else { Fate::Unspendable });
             }
         }
         first_output.push(ends.len() as u32);
-        let created = open.iter().filter(|&&is_coin| is_coin).count() as u32;
-        BlockTally { created, unspendable: open.len() as u32 - created, ..BlockTally::default() }
+        let created = fates.iter().filter(|&&fate| fate == Fate::Open).count() as u32;
+        BlockTally { created, unspendable: fates.len() as u32 - created, ..BlockTally::default() }
     }
 
     /// Returns how many inputs spent coins of the block itself.
@@ -101,7 +125,7 @@ impl BlockDelta {
         txids: &[Txid],
         height: Height,
         claims: &[Coin<'_>],
-        effects: &mut Effects<'_>,
+        effects: &mut impl Sink,
     ) -> u32 {
         if claims.is_empty() {
             return 0;
@@ -140,20 +164,19 @@ impl BlockDelta {
         }
         let outputs = self.outputs_of(creator);
         let output = outputs.start.saturating_add(outpoint.vout as usize);
-        if output >= outputs.end || !self.open[output] {
+        if output >= outputs.end || self.fates[output] != Fate::Open {
             return Some(Finding::MissingCoin { outpoint, spender });
         }
-        self.open[output] = false;
+        self.fates[output] = Fate::SpentInside;
         let created = self.coin(creator, output, spender.height);
         (created != claim).then_some(Finding::ClaimDiffers { outpoint, spender })
     }
 
-    fn create(&self, txids: &[Txid], height: Height, effects: &mut Effects<'_>) {
+    fn create(&self, txids: &[Txid], height: Height, effects: &mut impl Sink) {
         for (tx_index, &txid) in (0..).zip(txids) {
             for (vout, output) in (0..).zip(self.outputs_of(tx_index)) {
-                if self.open[output] {
-                    effects.push_creation(&OutPoint { txid, vout }, self.coin(tx_index, output, height));
-                }
+                let coin = self.coin(tx_index, output, height);
+                effects.push_output(&OutPoint { txid, vout }, coin, self.fates[output]);
             }
         }
     }

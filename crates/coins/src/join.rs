@@ -37,6 +37,7 @@
 use crate::{
     SHARDS,
     cell::{Attic, Cell},
+    delta::{Fate, Sink},
     finding::{Finding, Findings, Position},
     merge::Entry,
     shard::Shard,
@@ -61,6 +62,8 @@ const BATCH_LONG_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Join {
     hasher: SipHash13Uj,
+    /// Whether a spend must claim what its creation says.
+    exact: bool,
     shards: Vec<Mutex<Shard>>,
     /// Bytes that the shards take.
     memory: AtomicUsize,
@@ -75,9 +78,21 @@ impl Join {
     /// tables.
     #[must_use]
     pub fn new(key: (u64, u64)) -> Self {
+        Self::of_kind(key, true)
+    }
+
+    /// One in which a spend meets the creation of its outpoint, whatever the two say of the coin: for those who
+    /// ask only which outputs are left ([`crate::places`]).
+    #[must_use]
+    pub fn of_outpoints(key: (u64, u64)) -> Self {
+        Self::of_kind(key, false)
+    }
+
+    fn of_kind(key: (u64, u64), exact: bool) -> Self {
         let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect();
         Self {
             hasher: SipHash13Uj::new(key.0, key.1),
+            exact,
             memory: AtomicUsize::new(shards.iter().map(|shard| lock(shard).memory_bytes()).sum()),
             shards,
             findings: Mutex::default(),
@@ -221,6 +236,29 @@ struct Staged {
     attic: Attic,
 }
 
+impl Sink for Effects<'_> {
+    #[inline]
+    fn hasher(&self) -> &SipHash13Uj {
+        &self.join.hasher
+    }
+
+    #[inline]
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate) {
+        if fate == Fate::Open {
+            self.push_creation(outpoint, coin);
+        }
+    }
+
+    #[inline]
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
+        Self::push_spend(self, outpoint, claim, spender);
+    }
+
+    fn push_finding(&mut self, finding: Finding) {
+        Self::push_finding(self, finding);
+    }
+}
+
 impl Effects<'_> {
     /// A coin is made. Spends of its own block must be cancelled first: [`crate::BlockDelta`] does.
     #[inline]
@@ -263,7 +301,7 @@ impl Effects<'_> {
 
     fn apply(&mut self, shard: usize) {
         let Staged { ops, attic } = &mut self.staged[shard];
-        self.join.with_shard(shard, |shard| shard.apply(&self.join.hasher, ops, attic));
+        self.join.with_shard(shard, |shard| shard.apply(&self.join.hasher, self.join.exact, ops, attic));
         ops.clear();
     }
 
@@ -276,10 +314,6 @@ impl Effects<'_> {
             }
         }
         lock(&self.join.findings).append(&mut self.findings);
-    }
-
-    pub(crate) const fn hasher(&self) -> &SipHash13Uj {
-        &self.join.hasher
     }
 }
 

@@ -74,6 +74,8 @@ impl Head {
 /// The sources as one, without the pairs that cancel.
 #[derive(Debug)]
 pub struct Merge<S> {
+    /// Whether a spend must claim what its creation says.
+    exact: bool,
     sources: Vec<S>,
     heads: Vec<Head>,
     /// A heap, smallest key on top: the key's first 8 bytes and the source.
@@ -83,13 +85,14 @@ pub struct Merge<S> {
 }
 
 impl<S: Source> Merge<S> {
-    /// Begins with the first entry of each source.
+    /// Begins with the first entry of each source. `exact` as the join whose entries these are: false for
+    /// [`crate::Join::of_outpoints`].
     ///
     /// # Errors
     /// As the sources.
-    pub fn new(sources: Vec<S>) -> Result<Self, S::Error> {
+    pub fn new(sources: Vec<S>, exact: bool) -> Result<Self, S::Error> {
         let heads = sources.iter().map(|_| Head::default()).collect();
-        let mut merge = Self { sources, heads, heap: Vec::new(), held: Head::default() };
+        let mut merge = Self { exact, sources, heads, heap: Vec::new(), held: Head::default() };
         for number in 0..merge.sources.len() {
             if let Some(prefix) = merge.pull(number)? {
                 merge.heap.push((prefix, number as u32));
@@ -117,7 +120,9 @@ impl<S: Source> Merge<S> {
                 let head = &self.heads[next as usize];
                 if !alone {
                     std::mem::swap(&mut self.held, &mut self.heads[next as usize]);
-                } else if head.spend != self.held.spend && head.entry().coin == self.held.entry().coin {
+                } else if head.spend != self.held.spend
+                    && (!self.exact || head.entry().coin == self.held.entry().coin)
+                {
                 } else {
                     return Err(MergeError::Mismatch(self.held.outpoint));
                 }
@@ -242,7 +247,7 @@ mod tests {
             rows.sort_by(|a, b| chainstate_key_order(&outpoint(a), &outpoint(b)));
             Rows(rows.into_iter(), Row::default())
         };
-        let mut merge = Merge::new(sources.into_iter().map(source).collect())?;
+        let mut merge = Merge::new(sources.into_iter().map(source).collect(), true)?;
         let mut rows = Vec::new();
         while let Some(Entry { spend, outpoint, coin }) = merge.advance()? {
             rows.push((outpoint.txid.0[0], outpoint.vout, spend, coin.code, coin.out.to_vec()));

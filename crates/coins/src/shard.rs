@@ -54,7 +54,7 @@ impl Shard {
     }
 
     /// Takes in a batch of creations and spends whose long parts lie in `attic`, which it empties of them.
-    pub(crate) fn apply(&mut self, hasher: &SipHash13Uj, ops: &[Cell], attic: &mut Attic) {
+    pub(crate) fn apply(&mut self, hasher: &SipHash13Uj, exact: bool, ops: &[Cell], attic: &mut Attic) {
         let mut hashes = [0; WINDOW];
         for window in ops.chunks(WINDOW) {
             let hashes = &mut hashes[..window.len()];
@@ -66,13 +66,13 @@ impl Shard {
                 self.index.find(hash, |_| true).map_or(sum, |(_, cell)| sum ^ self.cells[cell].touch())
             }));
             for (op, &hash) in window.iter().zip(hashes.iter()) {
-                self.apply_one(hash, op, attic);
+                self.apply_one(hash, exact, op, attic);
             }
         }
     }
 
     #[inline]
-    fn apply_one(&mut self, hash: u64, op: &Cell, attic: &mut Attic) {
+    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, attic);
             self.index.insert(hash, at);
@@ -89,7 +89,7 @@ impl Shard {
                 self.findings.push(Finding::DuplicateCreation { outpoint, height });
             }
             (is_spend, _) => {
-                if op.code != open.code || op.out(attic) != open.out(&self.attic) {
+                if exact && (op.code != open.code || op.out(attic) != open.out(&self.attic)) {
                     let spender = if is_spend { op.spender(attic) } else { open.spender(&self.attic) };
                     self.findings.push(Finding::ClaimDiffers { outpoint, spender });
                 }

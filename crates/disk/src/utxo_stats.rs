@@ -485,11 +485,11 @@ mod tests {
 
     #[test]
     fn amounts_that_do_not_fit_have_no_sum() {
-        let mut counts = NOTHING;
+        let mut counts = UtxoCounts::NOTHING;
         counts.add_amount(Some(Sats(i64::MAX)));
         assert_eq!(counts.total_amount, Some(Sats(i64::MAX)));
         counts.add_amount(Some(Sats(1)));
-        counts.merge(NOTHING);
+        counts.merge(UtxoCounts::NOTHING);
         assert_eq!(counts.total_amount, None);
     }
 }

@@ -7,7 +7,7 @@ use disk::DiskError;
 use disk::fs::RealDisk;
 use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tempfile::TempDir;
 use wire::{BlockHash, Height, Network};
 
@@ -138,6 +138,44 @@ fn bip456_records_are_those_of_the_bip_and_of_the_crate() {
         assert_eq!(bytes_of(HintFormat::Bip456, &chain), [header, &[0][..], most_first].concat());
         assert_eq!(bytes_of(HintFormat::Bip456Lsb, &chain), [header, least_first].concat());
     }
+}
+
+/// Files of today must be read for ever; what is written must not change without a new version.
+#[test]
+fn each_format_has_its_bytes() {
+    let chain = chain_of(&[&[3, 7, 12]]);
+    let utxo = |version: u8| [b"UTXO", &[version, 1, 0, 0, 0][..]].concat();
+    let bitmap = [0x17, 0, 0x88, 0x10, 0];
+    let cases = [
+        (HintFormat::TheStack, [&[1, 0, 0][..], &bitmap, &[0, 0]].concat()),
+        (HintFormat::SwiftSync2140, [&[7; 32][..], &[3, 3, 7, 12]].concat()),
+        (
+            HintFormat::Bitmap,
+            [&utxo(0)[..], &[1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 0x17, 0], &[0, 0], &bitmap[2..]].concat(),
+        ),
+        (HintFormat::Peregrine, golden()),
+    ];
+    for (format, bytes) in cases {
+        assert_eq!(hex(&bytes_of(format, &chain)), hex(&bytes), "{format}");
+        check(&mut open(&bytes, Some(format)).unwrap(), &chain);
+    }
+    let gzip = bytes_of(HintFormat::Btcd, &chain);
+    let mut inside = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut inside).unwrap();
+    assert_eq!(inside, [&utxo(1)[..], &[3, 3, 3, 4]].concat());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Our own format, version 1: block 1 of regtest has 23 outputs, of which 3, 7 and 12 are unspent.
+fn golden() -> Vec<u8> {
+    let hex = "504748494e54530a01000100fabfb5da010000000707070707070707070707070707070707070707\
+                070707070707070707070707d3fe9e800a1c64b6040000000e3dcb8d01003c000000000000000100\
+                0000030000000000000017000000000000005ffc61738509dab131beece83c0df0ec7f68da5bb8e0\
+                8ddf7001c65d53c4963101d24b0e";
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 #[test]
@@ -397,6 +435,20 @@ fn the_side_index_of_a_long_file_leads_to_its_blocks() {
 }
 
 #[test]
+fn readers_go_to_other_threads() {
+    let chain = simulated(120, 13);
+    let dir = Dir::new();
+    write(&dir.path(), HintFormat::Peregrine, &chain);
+    let reader = dir.open(None).unwrap();
+    std::thread::scope(|scope| {
+        let (reader, chain) = (&reader, &chain);
+        for _ in 0..2 {
+            scope.spawn(move || check(&mut reader.fork(), chain));
+        }
+    });
+}
+
+#[test]
 fn numberings_convert_into_each_other() {
     let spendable = [true, false, true, true, false, true];
     let convert = |hints: &[u32], from, to| {
@@ -426,5 +478,4 @@ fn names_are_read_as_they_are_written() {
         assert_eq!(format.name().parse(), Ok(format));
     }
     assert!("bip-456".parse::<HintFormat>().is_err());
-    assert!(!Path::new("hints").exists(), "tests leave nothing");
 }

@@ -5,10 +5,13 @@ use crate::{
     error::{Error, ErrorKind},
     options::ReindexOptions,
     report::Counts,
-    stages::spill::Run,
+    stages::{
+        ledger::{self, Method},
+        spill::Run,
+    },
     work_dir::WorkDir,
 };
-use coins::CoinbaseTxids;
+use coins::{CoinbaseTxids, aggregate::AggregateKey};
 use digest::sha256::Sha256;
 use disk::{
     checkpoint::{Checkpoint, RunRef, is_ours, run_path},
@@ -65,6 +68,8 @@ pub struct Resumed {
     pub settled: Settled,
     /// What was read and checked.
     pub counts: Counts,
+    /// What [`Method::save`] told.
+    pub ledger: Vec<u64>,
     /// Their coinbases.
     pub coinbases: CoinbaseTxids,
     /// Their effects.
@@ -85,13 +90,26 @@ pub struct Identity<'a> {
 
 /// A digest of the options that decide what is checked of a block, and which effects it has.
 #[must_use]
-pub fn settings(options: &ReindexOptions, chain: &Chain) -> [u8; 32] {
+pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8; 32] {
     let params = ChainParams::of(options.network);
     let mut sha = Sha256::new();
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
     let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
     sha.update(&[options.scripts.is_some().into(), overwrites.into()]);
+    sha.update(&method.identity());
     sha.finalize()
+}
+
+/// The key of the sum that an interrupted run was making, if there is one.
+///
+/// # Errors
+/// As [`Identity::resume`].
+pub fn saved_key(work: &WorkDir<'_>) -> Result<Option<AggregateKey>, Error> {
+    if !work.exists()? {
+        return Ok(None);
+    }
+    let checkpoint = Checkpoint::read(work.disk(), work.path())?;
+    Ok(checkpoint.and_then(|checkpoint| ledger::key_of(checkpoint.counts.get(6..)?)))
 }
 
 impl Identity<'_> {
@@ -119,7 +137,7 @@ impl Identity<'_> {
         &self,
         work: &WorkDir<'_>,
         settled: &Settled,
-        counts: &Counts,
+        (counts, ledger): (&Counts, &[u64]),
         coinbases: &CoinbaseTxids,
         (runs, next_run): (&[Run], u64),
     ) -> Result<(), Error> {
@@ -137,7 +155,7 @@ impl Identity<'_> {
             next_run,
             coinbase_key: coinbases.key(),
             coinbases: coinbases.hashes().to_vec(),
-            counts: vec![blocks, transactions, inputs, outputs, block_bytes, scripts],
+            counts: [&[blocks, transactions, inputs, outputs, block_bytes, scripts], ledger].concat(),
         };
         Ok(checkpoint.write(work.disk(), work.path())?)
     }
@@ -178,7 +196,9 @@ impl Identity<'_> {
             return Err(other("it is of another chain, or the block files have changed"));
         }
         settled.bits.resize(self.chain.block_count().div_ceil(64), 0);
-        let [blocks, transactions, inputs, outputs, block_bytes, scripts] = *checkpoint.counts else {
+        let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref ledger @ ..] =
+            *checkpoint.counts
+        else {
             return Err(other("it was made by another version"));
         };
         let runs: Result<Vec<Run>, Error> =
@@ -187,6 +207,7 @@ impl Identity<'_> {
         Ok(Some(Resumed {
             settled,
             counts: Counts { blocks, transactions, inputs, outputs, block_bytes, scripts },
+            ledger: ledger.to_vec(),
             coinbases: CoinbaseTxids::from_parts(checkpoint.coinbase_key, checkpoint.coinbases),
             runs: runs?,
             next_run: checkpoint.next_run,

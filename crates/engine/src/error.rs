@@ -15,6 +15,8 @@ pub enum ErrorKind {
     Consensus,
     /// Files are damaged or missing.
     Damaged,
+    /// Hints are wrong, or the files are; that a block is invalid is not said.
+    Hints,
     /// The machine refuses: locked, no space, no permission, an I/O error.
     Environment,
     /// The caller asked to stop.

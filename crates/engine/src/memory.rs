@@ -38,7 +38,7 @@ impl Budget {
         // At most that share goes to what grows with the machine and not with the chain.
         let share = |of: u64, least: u64, most: u64| (of / 6).clamp(least, most.max(least));
         // What the allocator cannot give back, and stacks.
-        let free = memory.saturating_sub(resident) / 8 * 7;
+        let free = memory.saturating_sub(resident) / 5 * 4;
         let in_flight = share(free, 6 << 20, (16 << 20) * 3 * (threads + 1));
         let staging = share(free / 2, BATCH_OP_BYTES * 16 * threads, BATCH_OP_BYTES * 256 * threads);
         let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;

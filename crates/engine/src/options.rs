@@ -1,6 +1,8 @@
 //! What a caller asks for.
 
 use crate::{machine, stages::finish::RANGE_BYTES};
+use coins::aggregate::AggregateKind;
+use disk::hints::HintFormat;
 use rules::ChainParams;
 use std::{
     num::NonZeroUsize,
@@ -53,6 +55,22 @@ impl AssumeValid {
 /// How often the state is saved if nobody says otherwise.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
+/// A run by hints (SwiftSync).
+#[derive(Clone, Debug)]
+pub struct HintOptions {
+    /// The hint file.
+    pub file: PathBuf,
+    /// Its format, if the file itself could be read as several.
+    pub format: Option<HintFormat>,
+    /// What the sum is made of.
+    pub aggregate: AggregateKind,
+    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the chain
+    /// is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
+    pub without_undo: bool,
+    /// If the hints turn out to be wrong, name the first wrong one and rebuild without them.
+    pub on_failure_join: bool,
+}
+
 /// What to rebuild, from what, into what.
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
@@ -74,6 +92,8 @@ pub struct ReindexOptions {
     pub scripts: Option<&'static dyn ScriptVerifier>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
+    /// Hints to go by.
+    pub hints: Option<HintOptions>,
     /// Most bytes of memory for the whole process; what does not fit goes to the work directory. Without
     /// effect below [`crate::LEAST_MEMORY`].
     pub memory: u64,
@@ -105,6 +125,7 @@ impl ReindexOptions {
             scripts: None,
             assume_valid: AssumeValid::Default,
             engine: Engine::Join,
+            hints: None,
             memory: machine::default_memory(),
             join_bytes: None,
             work_dir: None,

@@ -6,14 +6,15 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    machine,
-    options::ReindexOptions,
-    report::ReindexReport,
-    run::{self, Run},
+    hints, machine,
+    options::{Engine, ReindexOptions},
+    report::{HintsReport, ReindexReport},
+    run::{self, Run, Settlement},
     stages::{
         Stage,
         commit::Target,
         finish::{self, Finish},
+        ledger::Method,
     },
     work_dir::WorkDir,
 };
@@ -70,6 +71,24 @@ pub fn reindex(
     result
 }
 
+/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them.
+fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<Settlement, Error> {
+    let settled = run.settle(clock);
+    let (Err(error), Some(options)) = (&settled, &run.options.hints) else { return settled };
+    if error.kind != ErrorKind::Hints || !options.on_failure_join {
+        return settled;
+    }
+    run.sink.event(Event::Note(format!("{error}")));
+    run.work.remove()?;
+    let run = Run { resumable: false, ..*run };
+    let found = match hints::first_wrong(&run, options)? {
+        Some(wrong) => format!("the first wrong hint: {wrong}"),
+        None => "all hints are right: the undo files are wrong".to_owned(),
+    };
+    run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
+    Run { method: &Method::Join, ..run }.settle(clock)
+}
+
 fn build(
     work: &WorkDir<'_>,
     options: &ReindexOptions,
@@ -85,8 +104,12 @@ fn build(
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
-    let run = Run { files, plan, options, work, resumable: true, sink, interrupt };
-    let mut settled = run.settle(clock)?;
+    let method = match &options.hints {
+        Some(hints) => hints::method(work, hints, plan, options.network)?,
+        None => Method::Join,
+    };
+    let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
+    let mut settled = settle(&run, clock)?;
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(run::random, Ok)?;
@@ -101,7 +124,16 @@ fn build(
             finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
         }
     };
-    let total_amount = finish::check_supply(ChainParams::of(options.network), chain, &written)?;
+    let params = ChainParams::of(options.network);
+    let total_amount = match finish::check_supply(params, chain, &written, settled.burned) {
+        Some(amount) => amount,
+        // Where undo data was not used, this is the first to show that a block pays itself too much.
+        None => {
+            run.judge(clock, Height(0), 0)?;
+            let detail = "the coins amount to more than all subsidies; please report this";
+            return Err(Error::new(ErrorKind::Internal, detail));
+        }
+    };
     clock.lap(Stage::Finish);
 
     sink.event(Event::Started(Stage::Prove));
@@ -118,7 +150,9 @@ fn build(
     }
     clock.lap(Stage::Commit);
 
+    let by_hints = matches!(method, Method::Hints(_)) && settled.engine == Engine::Join;
     Ok(ReindexReport {
+        hints: options.hints.as_ref().filter(|_| by_hints).map(|hints| HintsReport::new(hints, &method)),
         network: options.network,
         height: chain.tip_height(),
         hash: chain.tip().hash,
@@ -127,7 +161,7 @@ fn build(
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
         scripts: run::scripts_report(options, plan, &settled.counts),
-        engine: settled.engine.name(),
+        engine: if by_hints { "swiftsync" } else { settled.engine.name() },
         resumed: settled.resumed,
         threads,
         elapsed: clock.started.elapsed(),

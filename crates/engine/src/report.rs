@@ -1,6 +1,9 @@
 //! What a run ends with.
 
-use crate::stages::Stage;
+use crate::{
+    options::HintOptions,
+    stages::{Stage, ledger::Method},
+};
 use std::{ops::AddAssign, path::PathBuf, time::Duration};
 use wire::{BlockHash, BlockView, Height, Network, Sats};
 
@@ -25,6 +28,8 @@ pub struct ReindexReport {
     pub scripts: Option<ScriptsReport>,
     /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
     pub engine: &'static str,
+    /// What hints were used, if any.
+    pub hints: Option<HintsReport>,
     /// Blocks that an interrupted run had done before.
     pub resumed: u32,
     /// Worker threads.
@@ -41,6 +46,28 @@ pub struct ReindexReport {
     pub peak_memory_bytes: Option<u64>,
     /// Where the chainstate is.
     pub chainstate: PathBuf,
+}
+
+/// Which hints were used, and what they leave to trust.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintsReport {
+    /// The last block they speak of.
+    pub height: Height,
+    /// What the sum was made of.
+    pub aggregate: &'static str,
+    /// Whether undo data was used below that height. If not, that each coin was made before it was spent, its
+    /// maturity, relative locks, fees and scripts rest on the assumed-valid block there.
+    pub with_undo: bool,
+}
+
+impl HintsReport {
+    pub(crate) fn new(options: &HintOptions, method: &Method) -> Self {
+        let height = match method {
+            Method::Hints(run) => run.height,
+            Method::Join | Method::Places(_) => Height(0),
+        };
+        Self { height, aggregate: options.aggregate.name(), with_undo: !options.without_undo }
+    }
 }
 
 /// Which scripts were run.

@@ -8,12 +8,14 @@ use crate::{
     event::{Event, Progress, Sink},
     memory::Budget,
     options::{Engine, ReindexOptions},
+    places::misfit,
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
         check::{self, Outcome, Shared},
         faults::{Fault, Faults},
         judge::{self, JudgeScripts},
+        ledger::Method,
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
         scripts::{ScriptQueue, Scripts},
@@ -22,7 +24,7 @@ use crate::{
     unspent::Unspent,
     work_dir::WorkDir,
 };
-use coins::Join;
+use coins::{Join, aggregate::Sum};
 use crossbeam::channel::{RecvTimeoutError, Sender, bounded};
 use rules::ChainParams;
 use std::{
@@ -58,6 +60,8 @@ pub struct Settlement {
     pub engine: Engine,
     /// Blocks that an interrupted run had settled before.
     pub resumed: u32,
+    /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
+    pub burned: u64,
 }
 
 /// The time spent reading, what the workers bring, and the lowest fault.
@@ -103,7 +107,16 @@ struct State {
     save_took: Duration,
 }
 
+/// All blocks checked and booked, or one found at fault.
+struct Driven<'a> {
+    state: State,
+    join: Join,
+    spill: Spill<'a>,
+    fault: Option<(Height, Fault)>,
+}
+
 /// What the stages that run side by side share.
+#[derive(Clone, Copy)]
 pub struct Run<'a> {
     /// The block files.
     pub files: &'a Files<'a>,
@@ -111,6 +124,8 @@ pub struct Run<'a> {
     pub plan: &'a Plan,
     /// What the caller asked for.
     pub options: &'a ReindexOptions,
+    /// How effects are booked.
+    pub method: &'a Method,
     /// Where temporary files go.
     pub work: &'a WorkDir<'a>,
     /// Whether an interrupted run shall be able to go on.
@@ -130,13 +145,43 @@ impl Run<'_> {
         if self.options.engine == Engine::Ordered {
             return self.judge(clock, Height(0), 0);
         }
+        let Driven { mut state, join, spill, fault } = self.drive(clock)?;
+        // Scripts of blocks below the first suspicious one have been run.
+        let mut scripts_from = Height(u32::MAX);
+        match fault {
+            Some((_, Fault::Damaged(error))) => return Err(error),
+            Some((height, Fault::Hints(flaw))) => {
+                let error = self.wrong_hints(&flaw.to_string());
+                return Err(error.at_block(height, self.plan.chain.block(height).hash));
+            }
+            Some((height, Fault::Suspect)) => scripts_from = height,
+            None if spill.has_mismatch() => scripts_from = Height(0),
+            None if state.outcome.coinbases.clone().repeat() => {}
+            None => {
+                let proven = state.outcome.sum.as_mut().is_none_or(Sum::is_zero);
+                if let Some(unspent) = self.unspent(join, &spill)?.filter(|_| proven) {
+                    let Outcome { counts, burned, .. } = state.outcome;
+                    let resumed = state.resumed;
+                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed, burned });
+                }
+            }
+        }
+        if matches!(self.method, Method::Hints(_)) && scripts_from == Height(u32::MAX) {
+            return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+        }
+        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+    }
+
+    /// Checks and books all blocks, or up to one at fault.
+    fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
         let identity = self.identity();
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
         let budget = Budget::of_now(self.options.memory, threads, scripts.is_some());
-        let join = Join::new(random_pair()?);
+        let join = self.method.join(random_pair()?);
         let join_bytes = self.options.join_bytes.unwrap_or(budget.join);
-        let spill = Spill::new(self.work, self.files.network, join_bytes, runs, next_run);
+        let spill =
+            Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
             let _merger = scope.spawn(|| spill.tend(self.interrupt));
@@ -146,21 +191,44 @@ impl Run<'_> {
         })?;
         state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
         clock.side_by_side(state.reading, &state.outcome);
-        // Scripts of blocks below the first suspicious one have been run.
-        let mut scripts_from = Height(u32::MAX);
-        match fault {
-            Some((_, Fault::Damaged(error))) => return Err(error),
-            Some((height, Fault::Suspect)) => scripts_from = height,
-            None if spill.has_mismatch() => scripts_from = Height(0),
-            None if state.outcome.coinbases.clone().repeat() => {}
-            None => {
-                if let Some(unspent) = self.unspent(join, &spill)? {
-                    let (counts, resumed) = (state.outcome.counts, state.resumed);
-                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed });
-                }
-            }
+        Ok(Driven { state, join, spill, fault })
+    }
+
+    /// The sum of all coins made less all coins spent.
+    ///
+    /// # Errors
+    /// As [`Run::settle`].
+    pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
+        let Driven { state, fault, .. } = self.drive(clock)?;
+        match (fault, state.outcome.sum) {
+            (Some((_, Fault::Damaged(error))), _) => Err(error),
+            (None, Some(sum)) if !state.outcome.coinbases.repeat() => Ok(sum),
+            // The judge tells what is wrong.
+            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(misfit())),
         }
-        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+    }
+
+    /// [`Run::settle`] where the judge is of no help, because he knows coins, not places.
+    ///
+    /// # Errors
+    /// As [`Run::settle`], and damage if it would need him.
+    pub fn settle_surely(&self, clock: &mut Clock) -> Result<Settlement, Error> {
+        let settled = self.settle(clock)?;
+        if settled.engine == Engine::Join { Ok(settled) } else { Err(misfit()) }
+    }
+
+    /// Hints and files contradict each other. Which of the two is wrong is not known, and that a block is
+    /// invalid is not said.
+    fn wrong_hints(&self, why: &str) -> Error {
+        let detail = format!(
+            "{why}: the hints, or the block or undo files, are wrong; run without hints, or with \
+             --on-hint-failure join to be told the first wrong one"
+        );
+        let error = Error::new(ErrorKind::Hints, detail);
+        match &self.options.hints {
+            Some(hints) => error.in_file(&hints.file, None),
+            None => error,
+        }
     }
 
     fn threads(&self) -> usize {
@@ -175,7 +243,11 @@ impl Run<'_> {
 
     fn identity(&self) -> Identity<'_> {
         let chain = &self.plan.chain;
-        Identity { files: self.files, chain, settings: checkpoint::settings(self.options, chain) }
+        Identity {
+            files: self.files,
+            chain,
+            settings: checkpoint::settings(self.options, chain, self.method),
+        }
     }
 
     /// What there is to begin with: nothing, or what an interrupted run has left.
@@ -197,6 +269,11 @@ impl Run<'_> {
         state.settled = resumed.settled;
         state.outcome.counts = resumed.counts;
         state.outcome.coinbases = resumed.coinbases;
+        if !self.method.restore(&resumed.ledger, &mut state.outcome) {
+            let detail =
+                "the checkpoint of an interrupted run there was made by another version; give --restart";
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(self.work.path(), None));
+        }
         let note = format!(
             "going on where an interrupted run stopped: {} of {} blocks are done",
             state.resumed,
@@ -209,10 +286,10 @@ impl Run<'_> {
     /// What is left in the join and in runs; nothing if something in it does not fit.
     fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
         if spill.is_empty() {
-            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new())));
+            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new(), true)));
         }
         let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
-        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
+        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs, self.method.is_exact())))
     }
 
     /// Goes through the chain in order. Comes back only if nothing is wrong with it.
@@ -244,8 +321,8 @@ impl Run<'_> {
         })?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
-        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
-        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0 })
+        let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
+        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0, burned: 0 })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
@@ -336,7 +413,9 @@ impl Run<'_> {
         runs.extend(copies);
         let mut counts = state.outcome.counts;
         counts.scripts += queue.map_or(0, ScriptQueue::inputs);
-        identity.write(self.work, &state.settled, &counts, &state.outcome.coinbases, (&runs, next))?;
+        let ledger = self.method.save(&mut state.outcome);
+        let outcome = &state.outcome;
+        identity.write(self.work, &state.settled, (&counts, &ledger), &outcome.coinbases, (&runs, next))?;
         spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), started.elapsed());
         Ok(())
@@ -362,6 +441,7 @@ impl Run<'_> {
             chain: &self.plan.chain,
             files: self.files,
             params: ChainParams::of(self.files.network),
+            method: self.method,
             join,
             spill,
             batch_ops: budget.batch_ops,
@@ -427,7 +507,8 @@ impl Run<'_> {
             if !heights.iter().any(|&height| faults.matters(height)) {
                 continue;
             }
-            let mut reader = FileReader::open(chain, self.files, pool, file, &heights)?;
+            let mut reader =
+                FileReader::open(chain, self.files, pool, file, &heights, self.method.undo_from())?;
             loop {
                 if stop() {
                     return Ok(reading);

@@ -11,6 +11,8 @@ use wire::{Coin, OutPoint};
 /// What the join and the runs have left. Until it was gone through, spends may be among it whose coins are
 /// not.
 pub struct Unspent {
+    /// Whether spends are compared with the coins they meet.
+    exact: bool,
     shards: Vec<SurvivorShard>,
     runs: Vec<RunReader>,
 }
@@ -33,15 +35,16 @@ impl<E: Into<Error>> From<E> for EachError {
 pub struct Range {
     /// Position among the ranges.
     pub index: u32,
+    exact: bool,
     first: usize,
     shards: Vec<SurvivorShard>,
 }
 
 impl Unspent {
-    /// Of what is in memory and what is in runs.
+    /// Of what is in memory and what is in runs; `exact` as in [`Merge::new`].
     #[must_use]
-    pub fn new(survivors: Survivors, runs: Vec<RunReader>) -> Self {
-        Self { shards: survivors.into_shards(), runs }
+    pub fn new(survivors: Survivors, runs: Vec<RunReader>, exact: bool) -> Self {
+        Self { exact, shards: survivors.into_shards(), runs }
     }
 
     /// How many coins there are, if creations and spends fit each other.
@@ -71,7 +74,12 @@ impl Unspent {
                 Some(range) if len <= room => range.shards.push(shard),
                 _ => {
                     room = bytes;
-                    ranges.push(Range { index: ranges.len() as u32, first, shards: vec![shard] });
+                    ranges.push(Range {
+                        index: ranges.len() as u32,
+                        exact: self.exact,
+                        first,
+                        shards: vec![shard],
+                    });
                 }
             }
             room = room.saturating_sub(len);
@@ -100,7 +108,7 @@ impl Range {
         let range = self.first..self.first + self.shards.len();
         let mut parts = vec![Part::Memory(ShardSource::new(self.shards))];
         parts.extend(runs.iter().map(|run| Part::of_run(run, range.clone())));
-        let mut merge = Merge::new(parts)?;
+        let mut merge = Merge::new(parts, self.exact)?;
         loop {
             match merge.advance() {
                 Ok(Some(entry)) => one(entry)?,

@@ -10,7 +10,7 @@ use crate::{
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
     run::{self, Run},
-    stages::{Stage, commit::WORK_DIR},
+    stages::{Stage, commit::WORK_DIR, ledger::Method},
     unspent::{EachError, Unspent},
     work_dir::WorkDir,
 };
@@ -118,7 +118,8 @@ pub fn verify(
             format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
         return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
     }
-    let run = Run { files, plan, options: &options, work: &work, resumable: false, sink, interrupt };
+    let method = &Method::Join;
+    let run = Run { files, plan, options: &options, method, work: &work, resumable: false, sink, interrupt };
     let result = coins_of(&run, chainstate.as_ref(), &mut clock);
     work.remove()?;
     let (counts, txouts, against_chainstate) = result?;

@@ -55,6 +55,19 @@ pub struct ChainParams {
     pub assume_valid: Option<BlockHash>,
     /// A chain with less work is not the network's (Core `nMinimumChainWork`).
     pub minimum_chain_work: U256,
+    /// UTXO sets whose hash Core's source names (Core `m_assumeutxo_data`).
+    pub assume_utxo: &'static [PinnedUtxoSet],
+}
+
+/// A UTXO set that Bitcoin Core loads without having made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PinnedUtxoSet {
+    /// After this block.
+    pub height: Height,
+    /// The block's hash.
+    pub block_hash: BlockHash,
+    /// `hash_serialized_3`, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
 }
 
 /// A block that is judged without some of the script rules that bind from the genesis block on.
@@ -121,6 +134,28 @@ static MAIN: ChainParams = ChainParams {
     signet_challenge: None,
     assume_valid: Some(block_hash("00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000001128750f82f4c366153a3a030"),
+    assume_utxo: &[
+        pinned(
+            840_000,
+            "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5",
+            "a2a5521b1b5ab65f67818e5e8eccabb7171a517f9e2382208f77687310768f96",
+        ),
+        pinned(
+            880_000,
+            "000000000000000000010b17283c3c400507969a9c2afd1dcf2082ec5cca2880",
+            "dbd190983eaf433ef7c15f78a278ae42c00ef52e0fd2a54953782175fbadcea9",
+        ),
+        pinned(
+            910_000,
+            "0000000000000000000108970acb9522ffd516eae17acddcb1bd16469194a821",
+            "4daf8a17b4902498c5787966a2b51c613acdab5df5db73f196fa59a4da2f1568",
+        ),
+        pinned(
+            935_000,
+            "0000000000000000000147034958af1652b2b91bba607beacc5e72a56f0fb5ee",
+            "e4b90ef9eae834f56c4b64d2d50143cee10ad87994c614d7d04125e2a6025050",
+        ),
+    ],
 };
 
 static TEST: ChainParams = ChainParams {
@@ -144,6 +179,18 @@ static TEST: ChainParams = ChainParams {
     }],
     assume_valid: Some(block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000017dde1c649f3708d14b6"),
+    assume_utxo: &[
+        pinned(
+            2_500_000,
+            "0000000000000093bcb68c03a9a168ae252572d348a2eaeba2cdf9231d73206f",
+            "f841584909f68e47897952345234e37fcd9128cd818f41ee6c3ca68db8071be7",
+        ),
+        pinned(
+            4_840_000,
+            "00000000000000f4971a7fb37fbdff89315b69a2e1920c467654a382f0d64786",
+            "ce6bb677bb2ee9789c4a1c9d73e6683c53fc20e8fdbedbdaaf468982a0c8db2a",
+        ),
+    ],
     ..MAIN
 };
 
@@ -171,6 +218,18 @@ static TESTNET4: ChainParams = ChainParams {
     enforce_bip94: true,
     assume_valid: Some(block_hash("0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000009a0fe15d0177d086304"),
+    assume_utxo: &[
+        pinned(
+            90_000,
+            "0000000002ebe8bcda020e0dd6ccfbdfac531d2f6a81457191b99fc2df2dbe3b",
+            "784fb5e98241de66fdd429f4392155c9e7db5c017148e66e8fdbc95746f8b9b5",
+        ),
+        pinned(
+            120_000,
+            "000000000bd2317e51b3c5794981c35ba894ce27d3e772d5c39ecd9cbce01dc8",
+            "10b05d05ad468d0971162e1b222a4aa66caca89da2bb2a93f8f37fb29c4794b0",
+        ),
+    ],
     ..YOUNG
 };
 
@@ -186,6 +245,18 @@ static SIGNET: ChainParams = ChainParams {
     )),
     assume_valid: Some(block_hash("00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329")),
     minimum_chain_work: chain_work("00000000000000000000000000000000000000000000000000000b463ea0a4b8"),
+    assume_utxo: &[
+        pinned(
+            160_000,
+            "0000003ca3c99aff040f2563c2ad8f8ec88bd0fd6b8f0895cfaf1ef90353a62c",
+            "fe0a44309b74d6b5883d246cb419c6221bcccf0b308c9b59b7d70783dbdf928a",
+        ),
+        pinned(
+            290_000,
+            "0000000577f2741bb30cd9d39d6d71b023afbeb9764f6260786a97969d5c9ac0",
+            "97267e000b4b876800167e71b9123f1529d13b14308abec2888bbd2160d14545",
+        ),
+    ],
     ..YOUNG
 };
 
@@ -200,6 +271,23 @@ static REGTEST: ChainParams = ChainParams {
     segwit_height: Height(0),
     assume_valid: None,
     minimum_chain_work: U256::ZERO,
+    assume_utxo: &[
+        pinned(
+            110,
+            "135eec25a6fb277884e5824e7aa7d052c4868161c99a5122170b5266f86c273d",
+            "86e9a1205b418b16dde3a18a78c730e30137e28466bda5dbf6b33ab8fc05447c",
+        ),
+        pinned(
+            200,
+            "385901ccbd69dff6bbd00065d01fb8a9e464dede7cfe0372443884f9b1dcf6b9",
+            "17dcc016d188d16068907cdeb38b75691a118d43053b8cd6a25969419381d13a",
+        ),
+        pinned(
+            299,
+            "0c552ced4721c249a389eb9b08cb8da261cd46f0e7b5f9d064d48f3113406853",
+            "106b2c56233e378a824cf0d5ff2be42ed32c72f1605c9be288d00942908a40ac",
+        ),
+    ],
     ..YOUNG
 };
 
@@ -266,6 +354,10 @@ pub fn bip30_enforced(
 
 const fn genesis(time: u32, bits: u32, nonce: u32, merkle_root: [u8; 32]) -> Header {
     Header { version: 1, prev: BlockHash([0; 32]), merkle_root, time: BlockTime(time), bits, nonce }
+}
+
+const fn pinned(height: u32, block: &str, utxo: &str) -> PinnedUtxoSet {
+    PinnedUtxoSet { height: Height(height), block_hash: block_hash(block), hash_serialized_3: hash(utxo) }
 }
 
 const fn block_hash(text: &str) -> BlockHash {

@@ -139,3 +139,75 @@ pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
         added.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::ReadAt;
+    use proptest::{collection::btree_set, prelude::*};
+    use std::io;
+    use std::sync::Arc;
+
+    struct Bytes(Vec<u8>);
+
+    impl ReadAt for Bytes {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            let bytes = self.0.get(offset as usize..offset as usize + buf.len());
+            buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0.len() as u64)
+        }
+    }
+
+    fn decode(record: &[u8], order: BitOrder) -> Result<Vec<u32>, Flaw> {
+        let len = record.len() as u64;
+        let mut input = Input::plain(Arc::new(Bytes(record.to_vec())), 0, len);
+        let mut unspent = Vec::new();
+        read(&mut input, order, &mut Vec::new(), &mut unspent)?;
+        assert!(input.is_end()?, "the record says how long it is");
+        Ok(unspent)
+    }
+
+    const ORDERS: [BitOrder; 2] = [BitOrder::MostFirst, BitOrder::LeastFirst];
+
+    proptest! {
+        #[test]
+        fn records_come_back_and_only_in_their_bit_order(
+            hints in prop_oneof![btree_set(0..MAX_OUTPUTS, 0..400), btree_set(0..500u32, 0..400)]
+        ) {
+            let hints: Vec<u32> = hints.into_iter().collect();
+            for (order, other) in [(ORDERS[0], ORDERS[1]), (ORDERS[1], ORDERS[0])] {
+                let mut record = Vec::new();
+                write(&mut record, order, &hints);
+                prop_assert_eq!(&decode(&record, order).unwrap(), &hints);
+                // Over so many indices the wrong order never passes.
+                if hints.len() > 20 {
+                    prop_assert!(decode(&record, other).is_err());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_is_another_record_or_none() {
+        let hints = [3, 7, 12, 13, 90, 91, 92, 400];
+        for order in ORDERS {
+            let mut record = Vec::new();
+            write(&mut record, order, &hints);
+            for bit in 0..record.len() * 8 {
+                record[bit / 8] ^= 1 << (bit % 8);
+                let len = record.len() as u64;
+                let mut input = Input::plain(Arc::new(Bytes(record.clone())), 0, len);
+                let mut unspent = Vec::new();
+                if read(&mut input, order, &mut Vec::new(), &mut unspent).is_ok() {
+                    assert_ne!(unspent, hints, "bit {bit} means something");
+                    assert!(unspent.is_sorted_by(|a, b| a < b));
+                }
+                record[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! The first form of Core's pull request 34004: bitmaps behind a table of where they are.
 //!
 //! ```text
-//! file     "UTXO" | version 0 | height u32 | height x (height u32 | offset u64) | record of height 1 .. height
+//! file     "UTXO" | version 0 | height u32 | height x (height u32 | offset u64)
+//!          | record of height 1 .. height
 //! record   outputs u32 | ceil(outputs / 8) bytes, least significant bit first, one = unspent
 //! ```
 //! Numbers are little-endian, offsets count from the start of the file. All outputs are counted. The version
@@ -28,7 +29,7 @@ pub(super) fn check_row(table: &mut Input, height: u32, offset: u64) -> Result<(
     if said != (height, offset) {
         let (said_height, said_offset) = said;
         return Err(table.wrong(format!(
-            "the table says height {said_height} at byte {said_offset}, it is height {height} at byte {offset}"
+            "the table has height {said_height} at byte {said_offset}, not {height} at byte {offset}"
         )));
     }
     Ok(())

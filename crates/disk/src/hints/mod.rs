@@ -1,7 +1,7 @@
 //! Hint files: which outputs of each block are still unspent at some height (SwiftSync).
 //!
 //! A hint file is a claim. Whoever believes a wrong one ends with an aggregate that is not zero, never with a
-//! wrong UTXO set; so what is checked here is only that a file is of its format, whole, and no danger to read.
+//! wrong UTXO set; so all that is checked here is that a file is of its format, whole, and safe to read.
 //! Formats differ in two ways: how a block's indices are packed (one file of code each) and which outputs the
 //! indices count ([`Numbering`]). All are read and written one block at a time, in height order, by
 //! [`HintReader`] and [`HintWriter`]; [`renumber`] takes a block from one numbering to the other.

@@ -10,8 +10,8 @@
 //! ```
 //! Numbers are little-endian. Spendable outputs are counted. Flag 1: the numbers of outputs are the blocks'
 //! own; without it they are the last hint + 1, because whoever wrote the file had no blocks. A network magic
-//! or block hash of zeros is unknown. A group ends after 4096 blocks, or with the block that brings its outputs
-//! to [`GROUP_OUTPUTS`]: that bounds what a reader must decode to get at one block.
+//! or block hash of zeros is unknown. A group ends after 4096 blocks, or with the block that brings its
+//! outputs to [`GROUP_OUTPUTS`]: that bounds what a reader must decode to get at one block.
 
 use super::gaps::Model;
 use super::input::Flaw;

@@ -16,7 +16,7 @@ use wire::Height;
 /// Decoded groups a reader keeps, in bytes: blocks come nearly in order, and a group is decoded as a whole.
 const MAX_DECODED: usize = 4 << 20;
 
-/// A cursor over the hints of a file, in height order from block 1 on; [`HintReader::seek`] puts it elsewhere.
+/// A cursor over the hints of a file, in height order from block 1 on; [`HintReader::seek`] moves it.
 pub struct HintReader {
     shared: Arc<Shared>,
     cursor: Cursor,
@@ -105,7 +105,7 @@ impl HintReader {
         self.next = height.0;
     }
 
-    /// How many outputs the block has that was read last, in the file's numbering; `None` if it does not tell.
+    /// How many outputs the block read last has, in the file's numbering; `None` if the file does not tell.
     #[must_use]
     pub fn outputs(&self) -> Option<u32> {
         self.outputs
@@ -310,12 +310,17 @@ fn say_the_same(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, DiskErr
 fn no_form(file: &HintFile, mut failures: Vec<Failure>) -> DiskError {
     failures.sort_by_key(|failure| failure.record);
     let Some(furthest) = failures.pop() else { return file.wrong(0, "no format begins like that") };
-    let mut whose = format!("record {} as {}", furthest.record, furthest.form.name());
-    if furthest.form == Form::Btcd {
-        whose += ", bytes counted without gzip";
-    }
-    for other in failures.iter().rev() {
-        whose += &format!(", nor is it {}", other.form.name());
+    let record = u64::from(furthest.record);
+    let name = furthest.form.name();
+    let mut whose = match furthest.form {
+        Form::TheStack => format!("block {record} as {name}"),
+        Form::Bip456(_) => format!("record {record} as {name}"),
+        Form::Btcd => format!("block {} as {name}, bytes counted without gzip", record + 1),
+        Form::SwiftSync2140 { .. } | Form::Bitmap => format!("block {} as {name}", record + 1),
+    };
+    let others: Vec<_> = failures.iter().map(|other| other.form.name()).collect();
+    if !others.is_empty() {
+        whose += &format!(" (it is not {} either)", others.join(" or "));
     }
     furthest.flaw.at(&file.path, whose)
 }

@@ -196,7 +196,9 @@ impl Layout {
             let is_genesis = self.form == Form::TheStack && *record == 0;
             let counted = records.outputs.map(|outputs| if is_genesis { 0 } else { u64::from(outputs) });
             self.outputs = counted.map(|outputs| self.outputs.unwrap_or(0) + outputs).or(self.outputs);
-            *record = record.checked_add(1).ok_or_else(|| records.input.wrong("too many records"))?;
+            // So that the height behind the last one is a height too.
+            let next = record.checked_add(1).filter(|next| *next < u32::MAX);
+            *record = next.ok_or_else(|| records.input.wrong("too many records"))?;
         }
         let count = *record;
         self.first = match (self.form, stated) {

@@ -212,7 +212,7 @@ impl<'d> HintWriter<'d> {
     /// # Errors
     /// [`DiskError::File`]; [`DiskError::Misuse`] if there were not as many blocks as there should be.
     pub fn finish(mut self) -> Result<HintInfo, DiskError> {
-        if self.next != self.info.height.0 + 1 {
+        if self.next - 1 != self.info.height.0 {
             return Err(self.misuse(format!("{} blocks of {}", self.next - 1, self.info.height)));
         }
         if self.next == 1 {

@@ -12,12 +12,13 @@ use crate::{
     stages::{
         faults::{Fault, Faults},
         hashes::Hashes,
+        ledger::{Ledger, Method},
         read::{Batch, Job, Pool},
         scripts::ScriptQueue,
         spill::Spill,
     },
 };
-use coins::{BlockDelta, CoinbaseTxids, Effects, Join};
+use coins::{CoinbaseTxids, Join, aggregate::Sum};
 use crossbeam::channel::Receiver;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
@@ -30,7 +31,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
-use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height};
+use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height, Txid};
 
 /// What all workers share.
 pub struct Shared<'a> {
@@ -40,7 +41,9 @@ pub struct Shared<'a> {
     pub files: &'a Files<'a>,
     /// The network's rules.
     pub params: &'static ChainParams,
-    /// Where effects go.
+    /// How effects are booked.
+    pub method: &'a Method,
+    /// Where they go.
     pub join: &'a Join,
     /// Where they go when the memory is full.
     pub spill: &'a Spill<'a>,
@@ -68,6 +71,10 @@ pub struct Outcome {
     pub settled: Vec<Height>,
     /// The coinbases it saw.
     pub coinbases: CoinbaseTxids,
+    /// What it added up, if hints are used.
+    pub sum: Option<Sum>,
+    /// What unspendable outputs destroyed, in satoshi, in blocks without undo data.
+    pub burned: u64,
     /// Time in which it checked.
     pub checking: Duration,
     /// Time in which it ran scripts.
@@ -86,6 +93,8 @@ impl Outcome {
             counts: Counts::default(),
             settled: Vec::new(),
             coinbases: CoinbaseTxids::new(key),
+            sum: None,
+            burned: 0,
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
             settling: Duration::ZERO,
@@ -98,6 +107,11 @@ impl Outcome {
         self.counts += other.counts;
         self.settled.extend(other.settled);
         self.coinbases.merge(other.coinbases);
+        self.burned = self.burned.saturating_add(other.burned);
+        match (&mut self.sum, other.sum) {
+            (Some(sum), Some(other)) => sum.merge(other),
+            (sum, other) => *sum = sum.take().or(other),
+        }
         self.checking += other.checking;
         self.scripting += other.scripting;
         self.settling += other.settling;
@@ -120,8 +134,7 @@ pub fn work(
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
         hashes: Hashes::default(),
-        delta: BlockDelta::default(),
-        effects: shared.join.effects_of(shared.batch_ops),
+        ledger: Ledger::new(shared.method, shared.join.effects_of(shared.batch_ops)),
         outcome: Outcome::new(key),
     };
     loop {
@@ -158,15 +171,14 @@ struct Worker<'a> {
     arena: BlockArena,
     undo_arena: UndoArena,
     hashes: Hashes,
-    delta: BlockDelta,
-    effects: Effects<'a>,
+    ledger: Ledger<'a>,
     outcome: Outcome,
 }
 
 impl Worker<'_> {
     fn finish(mut self) -> Outcome {
         let settling = Instant::now();
-        self.effects.flush();
+        self.ledger.close(&mut self.outcome);
         self.outcome.settling += settling.elapsed();
         self.outcome
     }
@@ -226,6 +238,17 @@ impl Worker<'_> {
             return Ok(());
         }
 
+        if height < self.shared.method.undo_from() {
+            return settle(
+                self.shared,
+                &mut self.ledger,
+                &mut self.outcome,
+                &block,
+                (height, &self.hashes.txids),
+                &[],
+            );
+        }
+
         if self.hashes.undo_checksum != *checksum {
             return Err(place.undo("checksum differs".to_owned()));
         }
@@ -252,19 +275,40 @@ impl Worker<'_> {
         if let Some(queue) = self.shared.scripts {
             queue.push_block(&block, height, hash, &coins, self.shared.faults)?;
         }
-
-        let settling = Instant::now();
-        if is_overwritten(params, chain, height) {
-            // There is no other transaction in these blocks, so nothing else is left out.
-            return if block.tx_count() == 1 { Ok(()) } else { Err(Fault::Suspect) };
-        }
-        if let Some(coinbase) = self.hashes.txids.first() {
-            self.outcome.coinbases.push(coinbase);
-        }
-        self.delta.apply(&block, &self.hashes.txids, height, &claims, &mut self.effects);
-        self.outcome.settling += settling.elapsed();
-        Ok(())
+        settle(
+            self.shared,
+            &mut self.ledger,
+            &mut self.outcome,
+            &block,
+            (height, &self.hashes.txids),
+            &claims,
+        )
     }
+}
+
+/// Books a block that obeys all rules.
+fn settle(
+    shared: &Shared<'_>,
+    ledger: &mut Ledger<'_>,
+    outcome: &mut Outcome,
+    block: &BlockView<'_>,
+    (height, txids): (Height, &[Txid]),
+    claims: &[Coin<'_>],
+) -> Result<(), Fault> {
+    let settling = Instant::now();
+    if is_overwritten(shared.params, shared.chain, height) {
+        // There is no other transaction in these blocks, so nothing else is left out.
+        return match block.tx_count() {
+            1 => ledger.book_overwritten(height, &Counts::of(block)),
+            _ => Err(Fault::Suspect),
+        };
+    }
+    if let Some(coinbase) = txids.first() {
+        outcome.coinbases.push(coinbase);
+    }
+    let booked = ledger.book(block, txids, height, claims);
+    outcome.settling += settling.elapsed();
+    booked
 }
 
 /// Whether the coinbase's coins were made again, before anyone spent them, by a later block of this chain. A

@@ -1,6 +1,7 @@
 //! What the fast path found wrong: one fault, of the lowest block that has one.
 
 use crate::error::Error;
+use coins::hinted::HintFlaw;
 use std::sync::{
     Mutex,
     atomic::{AtomicU32, Ordering},
@@ -12,6 +13,8 @@ use wire::Height;
 pub enum Fault {
     /// Bytes on disk are not what they were.
     Damaged(Error),
+    /// Hints cannot be those of the block.
+    Hints(HintFlaw),
     /// The block, or the undo data, or a block before it, breaks a rule: the judge will tell.
     Suspect,
 }

@@ -19,6 +19,7 @@ pub mod faults;
 pub mod finish;
 mod hashes;
 pub mod judge;
+pub mod ledger;
 pub mod plan;
 pub mod read;
 pub mod scripts;

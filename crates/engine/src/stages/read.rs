@@ -167,12 +167,14 @@ pub struct FileReader<'a, 'p> {
     blk: Box<dyn ReadAt>,
     blk_len: u64,
     rev: Option<(Box<dyn ReadAt>, u64)>,
+    undo_from: Height,
     /// Heights still to read, by position in the file.
     pending: &'a [Height],
 }
 
 impl<'a, 'p> FileReader<'a, 'p> {
-    /// Opens `file`; `heights` are its blocks of the chain, by position.
+    /// Opens `file`; `heights` are its blocks of the chain, by position. Undo data is read of those from
+    /// `undo_from` on.
     ///
     /// # Errors
     /// Missing or unreadable files.
@@ -182,11 +184,13 @@ impl<'a, 'p> FileReader<'a, 'p> {
         pool: &'p Pool,
         file: FileNo,
         heights: &'a [Height],
+        undo_from: Height,
     ) -> Result<Self, Error> {
         let (blk, blk_len) = files.open_blk(file)?;
-        let needs_undo = heights.iter().any(|&height| chain.block(height).undo_pos.is_some());
+        let needs_undo =
+            heights.iter().any(|&height| height >= undo_from && chain.block(height).undo_pos.is_some());
         let rev = if needs_undo { Some(files.open_rev(file)?) } else { None };
-        Ok(Self { chain, files, pool, file, blk, blk_len, rev, pending: heights })
+        Ok(Self { chain, files, pool, file, blk, blk_len, rev, undo_from, pending: heights })
     }
 
     /// Reads the next batch; nothing when all blocks of the file have been read.
@@ -259,6 +263,7 @@ impl<'a, 'p> FileReader<'a, 'p> {
             .jobs
             .iter()
             .enumerate()
+            .filter(|(_, job)| job.height >= self.undo_from)
             .filter_map(|(index, job)| Some((self.chain.block(job.height).undo_pos?.0, index)))
             .collect();
         wanted.sort_unstable();

@@ -75,6 +75,8 @@ struct Runs {
 pub struct Spill<'a> {
     work: &'a WorkDir<'a>,
     network: Network,
+    /// Whether spends are compared with the coins they meet.
+    exact: bool,
     join_bytes: usize,
     /// Held by the one who empties the join.
     emptying: Mutex<()>,
@@ -85,11 +87,13 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// With the runs that a checkpoint names; the next one gets the number `next`.
+    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number `next`.
+    /// `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
         network: Network,
+        exact: bool,
         join_bytes: usize,
         runs: Vec<Run>,
         next: u64,
@@ -99,6 +103,7 @@ impl<'a> Spill<'a> {
         Self {
             work,
             network,
+            exact,
             join_bytes,
             emptying: Mutex::default(),
             runs: Mutex::new(runs),
@@ -283,7 +288,7 @@ impl<'a> Spill<'a> {
         let readers = self.open(inputs)?;
         let merged = self.write_run(level, |writer| {
             let sources = readers.iter().map(|reader| Part::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
-            let mut merge = Merge::new(sources.collect())?;
+            let mut merge = Merge::new(sources.collect(), self.exact)?;
             for count in 0u64.. {
                 if count % LOOK_EVERY == 0 && interrupt.load(Ordering::Relaxed) {
                     return Ok(());

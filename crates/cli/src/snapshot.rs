@@ -1,0 +1,142 @@
+//! `peregrine snapshot`: make, info, verify.
+
+use crate::{
+    Done,
+    args::{MakeSnapshotArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
+    exit::Exit,
+    interrupt,
+    progress::Progress,
+    report::json,
+};
+use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};
+use serde::Serialize;
+use std::{num::NonZeroUsize, path::Path, thread};
+
+#[derive(Serialize)]
+struct MadeJson {
+    file: String,
+    height: u32,
+    hash: String,
+    coins: u64,
+    bytes: u64,
+    hash_serialized_3: String,
+}
+
+#[derive(Serialize)]
+struct VerdictJson {
+    file: String,
+    chain: &'static str,
+    base_block: String,
+    coins: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash_serialized_3: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_pinned_by_core: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_the_blocks_leave: Option<bool>,
+}
+
+/// Runs a command and tells whether its answer is JSON.
+pub fn run(command: &SnapshotCommand) -> (bool, Done) {
+    match command {
+        SnapshotCommand::Make(args) => (args.check.datadir.json, make(args)),
+        SnapshotCommand::Info(args) => (args.json, info(args)),
+        SnapshotCommand::Verify(args) => (args.file.json, verify(args)),
+    }
+}
+
+fn make(args: &MakeSnapshotArgs) -> Done {
+    let interrupt = interrupt()?;
+    let progress = Progress::new(args.check.progress);
+    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.options() };
+    let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
+    progress.close();
+    let made = made?;
+    let told = MadeJson {
+        file: args.output.display().to_string(),
+        height: made.height.0,
+        hash: made.hash.to_string(),
+        coins: made.coins,
+        bytes: made.bytes,
+        hash_serialized_3: hex_reversed(&made.hash_serialized_3),
+    };
+    let text = if args.check.datadir.json {
+        json(&told)
+    } else {
+        format!(
+            "snapshot           {}\n\
+             block              {} ({})\n\
+             coins              {}\n\
+             size               {} bytes\n\
+             hash_serialized_3  {}",
+            told.file, told.hash, told.height, told.coins, told.bytes, told.hash_serialized_3
+        )
+    };
+    Ok((text, Exit::Done))
+}
+
+fn info(args: &SnapshotFileArgs) -> Done {
+    let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
+    Ok((text(&told(&args.file, &metadata), args.json), Exit::Done))
+}
+
+fn verify(args: &VerifySnapshotArgs) -> Done {
+    let interrupt = interrupt()?;
+    let progress = Progress::new(args.progress);
+    let file = &args.file.file;
+    let network = engine::snapshot_info(&RealDisk, file)?.network;
+    let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let options =
+        args.datadir.as_ref().map(|dir| ReindexOptions { threads, ..ReindexOptions::new(dir, network) });
+    let verdict =
+        engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, &progress, &interrupt);
+    progress.close();
+    let verdict = verdict?;
+    let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
+    let told = VerdictJson {
+        hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
+        as_pinned_by_core: verdict.pinned,
+        as_the_blocks_leave: verdict.proven,
+        ..told(file, &verdict.metadata)
+    };
+    Ok((text(&told, args.file.json), if wrong { Exit::Damaged } else { Exit::Done }))
+}
+
+fn told(file: &Path, metadata: &SnapshotMetadata) -> VerdictJson {
+    VerdictJson {
+        file: file.display().to_string(),
+        chain: metadata.network.name(),
+        base_block: metadata.base_block.to_string(),
+        coins: metadata.coins,
+        hash_serialized_3: None,
+        as_pinned_by_core: None,
+        as_the_blocks_leave: None,
+    }
+}
+
+fn text(told: &VerdictJson, as_json: bool) -> String {
+    if as_json {
+        return json(told);
+    }
+    let mut text = format!(
+        "snapshot           {}\n\
+         chain              {}\n\
+         block              {}\n\
+         coins              {}",
+        told.file, told.chain, told.base_block, told.coins
+    );
+    if let Some(hash) = &told.hash_serialized_3 {
+        text += &format!("\nhash_serialized_3  {hash}");
+        text += match told.as_pinned_by_core {
+            Some(true) => " (as Bitcoin Core's source has it)",
+            Some(false) => " (NOT what Bitcoin Core's source has for this block)",
+            None => " (Bitcoin Core's source names none for this block)",
+        };
+    }
+    text += match told.as_the_blocks_leave {
+        Some(true) => "\nproof              the coins are those that the blocks leave",
+        Some(false) => "\nproof              WRONG: the coins are not those that the blocks leave",
+        None => "",
+    };
+    text
+}

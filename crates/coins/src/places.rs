@@ -1,0 +1,75 @@
+//! Which outputs of which block are left: coins that carry their place in the block instead of what they are.
+//!
+//! For making hints. The place is dressed up as a compressed output (amount: the index; script: empty), so that
+//! runs can hold it; a join [of outpoints](crate::Join::of_outpoints) does not compare it with what undo data
+//! claim.
+
+use crate::{
+    delta::{Fate, Sink},
+    finding::{Finding, Position},
+    join::Effects,
+};
+use digest::siphash::SipHash13Uj;
+use wire::{Coin, OutPoint, Reader, read::write_var_int};
+
+/// An empty script, compressed: VARINT(0 + 6).
+const EMPTY_SCRIPT: u8 = 6;
+
+/// The index that an entry of a join of places carries.
+#[must_use]
+pub fn index_of(coin: &Coin<'_>) -> Option<u32> {
+    u32::try_from(Reader::new(coin.out).var_int().ok()?).ok()
+}
+
+/// Where [`crate::BlockDelta`] puts the effects of one block.
+pub struct Places<'a, 'j> {
+    effects: &'a mut Effects<'j>,
+    counts_unspendable: bool,
+    index: u32,
+    out: Vec<u8>,
+}
+
+impl<'a, 'j> Places<'a, 'j> {
+    /// For one block; `counts_unspendable` tells whether indices count outputs that can never be spent.
+    pub const fn new(effects: &'a mut Effects<'j>, counts_unspendable: bool) -> Self {
+        Self { effects, counts_unspendable, index: 0, out: Vec::new() }
+    }
+
+    /// How many outputs were counted.
+    #[must_use]
+    pub const fn outputs(&self) -> u32 {
+        self.index
+    }
+}
+
+impl Sink for Places<'_, '_> {
+    #[inline]
+    fn hasher(&self) -> &SipHash13Uj {
+        self.effects.hasher()
+    }
+
+    #[inline]
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate) {
+        if fate == Fate::Unspendable && !self.counts_unspendable {
+            return;
+        }
+        if fate == Fate::Open {
+            self.out.clear();
+            write_var_int(&mut self.out, self.index.into());
+            self.out.push(EMPTY_SCRIPT);
+            self.effects.push_creation(outpoint, Coin { code: coin.code, out: &self.out });
+        }
+        self.index += 1;
+    }
+
+    #[inline]
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
+        self.out.clear();
+        self.out.extend([0, EMPTY_SCRIPT]);
+        self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, spender);
+    }
+
+    fn push_finding(&mut self, finding: Finding) {
+        self.effects.push_finding(finding);
+    }
+}

@@ -1,0 +1,365 @@
+//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from a
+//! format to another.
+
+use crate::{
+    chain::{Chain, Files},
+    checkpoint,
+    clock::Clock,
+    error::{Error, ErrorKind},
+    event::{Event, Sink},
+    machine,
+    options::{HintOptions, ReindexOptions},
+    places::sorted_places,
+    run::{self, Run},
+    stages::{
+        Stage,
+        commit::WORK_DIR,
+        ledger::{HintRun, Method, PlaceRun},
+        plan::Plan,
+        read::read_block,
+    },
+    work_dir::WorkDir,
+};
+use coins::aggregate::{Aggregate, AggregateKey};
+use digest::sha256::Sha256;
+use disk::{
+    datadir::Datadir,
+    fs::{Disk, During as _},
+    hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
+    lock::{DatadirLock, LockMode},
+    xor::read_block_obfuscation,
+};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
+use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
+
+/// Bytes of a hint file that are hashed at once.
+const PIECE: usize = 1 << 20;
+
+/// What `hints check` found.
+#[derive(Clone, Debug)]
+pub struct HintCheck {
+    /// The hints.
+    pub info: HintInfo,
+    /// Blocks whose hints are wrong.
+    pub wrong_blocks: u64,
+    /// The first wrong hint.
+    pub first: Option<WrongHint>,
+}
+
+/// A hint that is not what the chain says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongHint {
+    /// Height of the block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The output's index, in the file's numbering.
+    pub index: u32,
+    /// Whether the file calls it unspent, and it is spent; else the reverse.
+    pub hinted_unspent: bool,
+}
+
+impl std::fmt::Display for WrongHint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { height, hash, index, .. } = self;
+        let (hinted, is) = if self.hinted_unspent { ("unspent", "spent") } else { ("spent", "unspent") };
+        write!(f, "output {index} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
+    }
+}
+
+/// Opens hints for a rebuild: they must be of this chain, as far as they tell.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a run without undo data whose
+/// scripts would have to be checked; what the file system says.
+pub fn method(
+    work: &WorkDir<'_>,
+    options: &HintOptions,
+    plan: &Plan,
+    network: Network,
+) -> Result<Method, Error> {
+    let reader = HintReader::open(work.disk(), &options.file, options.format)?;
+    let height = reader.info().height;
+    fits(reader.info(), &plan.chain, network).map_err(|error| error.in_file(&options.file, None))?;
+    if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
+        let detail = format!(
+            "without undo data no scripts can be checked, but those above {} must be, and the hints reach to \
+             {height}; name a later block with --assumevalid, or use undo data",
+            plan.assumed_valid_to.map_or("genesis".to_owned(), |valid| format!("height {valid}"))
+        );
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    let digest = digest(work.disk(), &options.file)?;
+    let key = match checkpoint::saved_key(work)? {
+        Some(key) => key,
+        // Drawn now: hints and chain are fixed.
+        None => AggregateKey::new(run::random()?),
+    };
+    let aggregate = Aggregate::new(options.aggregate, key);
+    let with_undo = !options.without_undo;
+    Ok(Method::Hints(HintRun { hints: Some(reader), aggregate, height, with_undo, digest }))
+}
+
+/// Whether hints can be of a chain.
+fn fits(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
+    let other = |what: String| Err(Error::new(ErrorKind::Usage, what));
+    if info.network.is_some_and(|theirs| theirs != network) {
+        return other(format!("these hints are of another network than {network}"));
+    }
+    if info.height > chain.tip_height() {
+        let (theirs, ours) = (info.height, chain.tip_height());
+        return other(format!("these hints are of height {theirs}, but the chain ends at {ours}"));
+    }
+    let ours = chain.block(info.height).hash;
+    if info.block_hash.is_some_and(|theirs| theirs != ours) {
+        return other(format!("these hints are of another chain: at height {} there is {ours}", info.height));
+    }
+    Ok(())
+}
+
+fn digest(disk: &dyn Disk, path: &Path) -> Result<[u8; 32], Error> {
+    let file = disk.open(path).during("open for reading", path)?;
+    let len = file.len().during("measure", path)?;
+    let (mut sha, mut piece, mut at) = (Sha256::new(), vec![0; PIECE], 0);
+    while at < len {
+        let take = (len - at).min(PIECE as u64);
+        let piece = &mut piece[..take as usize];
+        file.read_exact_at(piece, at).during("read", path)?;
+        sha.update(piece);
+        at += take;
+    }
+    Ok(sha.finalize())
+}
+
+/// Opens a hint file and reads it whole.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if it is of no format or not whole.
+pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintInfo, Error> {
+    let reader = HintReader::open(disk, path, format)?;
+    reader.verify()?;
+    Ok(reader.info().clone())
+}
+
+/// Makes hints of the chain in `options` as it was after its last block.
+///
+/// # Errors
+/// As [`crate::reindex()`]; nothing is at `path` then.
+pub fn make_hints(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    path: &Path,
+    format: HintFormat,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<HintInfo, Error> {
+    if disk.exists(path).during("look for", path)? {
+        let detail = "there is a file already; name another one";
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+    }
+    with_places(disk, options, path, format.numbering(), (sink, interrupt), |files, plan, each_block| {
+        let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+        let mut writer = HintWriter::create(disk, path, format, Some(files.network), height, Some(hash))?;
+        each_block(&mut |_, outputs, unspent| Ok(writer.push_block(Some(outputs), unspent)?))?;
+        Ok(writer.finish()?)
+    })
+}
+
+/// Compares each hint of a file with the chain.
+///
+/// # Errors
+/// As [`crate::reindex()`]. That hints are wrong is no error here: it is in the answer.
+pub fn check_hints(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    path: &Path,
+    format: Option<HintFormat>,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<HintCheck, Error> {
+    let mut reader = HintReader::open(disk, path, format)?;
+    let info = reader.info().clone();
+    let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
+    let home = std::env::temp_dir().join("hints");
+    let beside = if options.work_dir.is_some() { path } else { &home };
+    with_places(disk, &options, beside, info.numbering, (sink, interrupt), |files, plan, each_block| {
+        fits(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
+        compare(&mut reader, &plan.chain, each_block)
+    })
+}
+
+/// Calls with each block from height 1 on: height, number of outputs, and indices of the unspent ones.
+type EachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
+
+fn compare(
+    reader: &mut HintReader,
+    chain: &Chain,
+    each_block: &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
+) -> Result<HintCheck, Error> {
+    let mut check = HintCheck { info: reader.info().clone(), wrong_blocks: 0, first: None };
+    let mut hinted = Vec::new();
+    each_block(&mut |height, _, unspent| {
+        reader.block(height, &mut hinted)?;
+        if hinted != unspent {
+            check.wrong_blocks += 1;
+            let hash = chain.block(height).hash;
+            check.first = check.first.or_else(|| first_difference(&hinted, unspent, height, hash));
+        }
+        Ok(())
+    })?;
+    Ok(check)
+}
+
+fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: BlockHash) -> Option<WrongHint> {
+    let at = hinted.iter().zip(unspent).take_while(|(a, b)| a == b).count();
+    let wrong = |index, hinted_unspent| Some(WrongHint { height, hash, index, hinted_unspent });
+    match (hinted.get(at), unspent.get(at)) {
+        (Some(&hint), Some(&is)) if hint < is => wrong(hint, true),
+        (Some(&hint), None) => wrong(hint, true),
+        (_, Some(&is)) => wrong(is, false),
+        (None, None) => None,
+    }
+}
+
+/// Finds the first wrong hint of a file that has failed.
+///
+/// # Errors
+/// As [`check_hints`].
+pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
+    let mut reader = HintReader::open(run.work.disk(), &options.file, options.format)?;
+    let info = reader.info().clone();
+    let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
+        compare(&mut reader, &run.plan.chain, each_block)
+    })?;
+    Ok(check.first)
+}
+
+/// Opens a datadir for reading, and goes through the places of its unspent outputs.
+fn with_places<T>(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    beside: &Path,
+    numbering: Numbering,
+    (sink, interrupt): (&dyn Sink, &AtomicBool),
+    work: impl FnOnce(
+        &Files<'_>,
+        &Plan,
+        &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
+    ) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut clock = Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    machine::sha256_kernel()?;
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let plan = &run::plan(files, options, sink, interrupt)?;
+    clock.lap(Stage::Plan);
+    let dir = match &options.work_dir {
+        Some(dir) => dir.join(WORK_DIR),
+        None => beside.with_file_name(WORK_DIR),
+    };
+    let temporary = &WorkDir::new(disk, dir);
+    let method = &Method::Join;
+    let run = Run { files, plan, options, method, work: temporary, resumable: true, sink, interrupt };
+    let result = places(&run, numbering, &mut clock, |each_block| work(files, plan, each_block));
+    let resumable = matches!(
+        result.as_ref().map_err(|error| error.kind),
+        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
+    );
+    if !resumable {
+        temporary.remove()?;
+    }
+    result
+}
+
+/// Settles a chain for places, and goes through them.
+fn places<T>(
+    run: &Run<'_>,
+    numbering: Numbering,
+    clock: &mut Clock,
+    work: impl FnOnce(&mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let blocks = run.plan.chain.block_count();
+    let outputs = (0..blocks).map(|_| AtomicU32::new(0)).collect();
+    let method = Method::Places(PlaceRun { numbering, outputs });
+    let run = Run { method: &method, ..*run };
+    let settled = run.settle_surely(clock)?;
+    run.sink.event(Event::Started(Stage::Finish));
+    let mut sorted = sorted_places(&run, settled.unspent)?;
+    let Method::Places(PlaceRun { outputs, .. }) = &method else { return Err(Error::panicked()) };
+    let mut each_block = |each: &mut EachBlock<'_>| {
+        let mut unspent = Vec::new();
+        for (height, outputs) in outputs.iter().enumerate().skip(1) {
+            unspent.clear();
+            sorted.take_block(height as u32, &mut unspent)?;
+            each(Height(height as u32), outputs.load(Ordering::Relaxed), &unspent)?;
+        }
+        Ok(())
+    };
+    work(&mut each_block)
+}
+
+/// Writes hints in another format. Where the two count outputs differently, or the new one must know how many
+/// there are, the blocks of `datadir` tell.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints cannot
+/// be those of the blocks; damage.
+pub fn convert_hints(
+    disk: &dyn Disk,
+    (from, from_format): (&Path, Option<HintFormat>),
+    (to, to_format): (&Path, HintFormat),
+    datadir: Option<&ReindexOptions>,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<HintInfo, Error> {
+    let mut reader = HintReader::open(disk, from, from_format)?;
+    let info = reader.info().clone();
+    let needs_blocks = info.numbering != to_format.numbering()
+        || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
+    let mut unspent = Vec::new();
+    let Some(options) = datadir else {
+        let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
+        if needs_blocks || needs_hash {
+            let detail = format!("{} files do not tell what {to_format} needs; give --datadir", info.format);
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(from, None));
+        }
+        let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
+        while reader.next_block(&mut unspent)?.is_some() {
+            writer.push_block(reader.outputs(), &unspent)?;
+        }
+        return Ok(writer.finish()?);
+    };
+    let home = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &home, LockMode::Read)?;
+    let obfuscation = read_block_obfuscation(disk, &home.blocks_dir())?;
+    let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
+    let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
+    let chain = &run::plan(files, &options, sink, interrupt)?.chain;
+    fits(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
+    let hash = Some(chain.tip().hash);
+    let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;
+    let mut arena = BlockArena::default();
+    while let Some(height) = reader.next_block(&mut unspent)? {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let raw = read_block(chain, files, height)?;
+        let block = raw.parse(&mut arena)?;
+        let spendable =
+            || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
+        renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
+            let place = chain.block(height).hash;
+            Error::new(ErrorKind::Hints, error.to_string()).at_block(height, place).in_file(from, None)
+        })?;
+        let all = to_format.numbering() == Numbering::AllOutputs;
+        let outputs = spendable().filter(|&is| all || is).count();
+        writer.push_block(Some(outputs as u32), &unspent)?;
+    }
+    Ok(writer.finish()?)
+}

@@ -1,0 +1,261 @@
+//! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: making one from the
+//! blocks, and proving one against them.
+
+use crate::{
+    chain::Files,
+    clock::Clock,
+    error::{Error, ErrorKind},
+    event::{Event, Sink},
+    machine,
+    options::ReindexOptions,
+    places::misfit,
+    run::{self, Run, Settlement},
+    stages::{
+        Stage,
+        commit::WORK_DIR,
+        ledger::{HintRun, Method},
+        plan::Plan,
+    },
+    unspent::EachError,
+    work_dir::WorkDir,
+};
+use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
+use disk::{
+    datadir::Datadir,
+    fs::{Disk, During as _},
+    index::read_block_index,
+    lock::{DatadirLock, LockMode},
+    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    utxo_stats::{StatsPart, UtxoHasher},
+    xor::read_block_obfuscation,
+};
+use rules::ChainParams;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use wire::{BlockHash, Height};
+
+/// Elements that are hashed at once, in bytes.
+const HASH_BYTES: usize = 1 << 20;
+
+/// A snapshot that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotReport {
+    /// The last block whose effects count.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Coins.
+    pub coins: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// `hash_serialized_3` of the set, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
+}
+
+/// What is known of a snapshot after [`verify_snapshot`].
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotVerdict {
+    /// What it says of itself.
+    pub metadata: SnapshotMetadata,
+    /// `hash_serialized_3` of its coins, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source names another hash for this block, or the same; nothing if it names none.
+    pub pinned: Option<bool>,
+    /// Whether the coins are those that the blocks leave; nothing if there was no datadir.
+    pub proven: Option<bool>,
+}
+
+/// Makes a snapshot of the chain in `options` as it was after its last block.
+///
+/// # Errors
+/// As [`crate::reindex()`]; nothing is at `path` then.
+pub fn make_snapshot(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    path: &Path,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<SnapshotReport, Error> {
+    if disk.exists(path).during("look for", path)? {
+        let detail = "there is a file already; name another one";
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+    }
+    with_run(disk, options, path, &Method::Join, (sink, interrupt), |run, clock| {
+        let settled = run.settle(clock)?;
+        run.sink.event(Event::Started(Stage::Finish));
+        match write(run, settled, path) {
+            Err(EachError::Mismatch) => write(run, run.judge(clock, Height(0), 0)?, path),
+            done => done,
+        }
+        .map_err(|error| match error {
+            EachError::Mismatch => misfit(),
+            EachError::Error(error) => error,
+        })
+    })
+}
+
+fn write(run: &Run<'_>, settled: Settlement, path: &Path) -> Result<SnapshotReport, EachError> {
+    let (height, hash) = (run.plan.chain.tip_height(), run.plan.chain.tip().hash);
+    let coins = settled.unspent.coins();
+    let mut writer = SnapshotWriter::create(run.work.disk(), path, run.files.network, hash, coins)?;
+    let mut hashing = Hashing::new();
+    let (ranges, runs) = settled.unspent.into_ranges(0);
+    for range in ranges {
+        if run.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted().into());
+        }
+        range.each(&runs, |outpoint, coin| {
+            writer.add(outpoint, coin)?;
+            hashing.add(outpoint, coin)
+        })?;
+    }
+    let bytes = writer.finish()?;
+    Ok(SnapshotReport { height, hash, coins, bytes, hash_serialized_3: hashing.finish() })
+}
+
+/// `hash_serialized_3` of coins as they come.
+struct Hashing {
+    part: StatsPart,
+    hasher: UtxoHasher,
+    room: Vec<u8>,
+}
+
+impl Hashing {
+    fn new() -> Self {
+        Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), room: Vec::new() }
+    }
+
+    fn add(&mut self, outpoint: &wire::OutPoint, coin: &wire::Coin<'_>) -> Result<(), Error> {
+        self.part.add(outpoint, coin).map_err(|flaw| Error::damaged(format!("coin {outpoint}: {flaw}")))?;
+        if self.part.ready_len() >= HASH_BYTES {
+            self.room = self.part.take_elements(std::mem::take(&mut self.room));
+            self.hasher.hash(&self.room);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> [u8; 32] {
+        self.hasher.merge(self.part);
+        self.hasher.finish().hash_serialized_3.0
+    }
+}
+
+/// Reads what a snapshot says of itself.
+///
+/// # Errors
+/// Damage, and what the file system says.
+pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, Error> {
+    Ok(*SnapshotReader::open(disk, path)?.metadata())
+}
+
+/// Reads a snapshot whole. With a datadir, proves that its coins are those that the blocks up to its base
+/// leave: a sum over all coins made, less all coins spent, less all coins of the snapshot must be zero. That
+/// needs no hints and nearly no memory.
+///
+/// # Errors
+/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in the
+/// answer.
+pub fn verify_snapshot(
+    disk: &dyn Disk,
+    path: &Path,
+    datadir: Option<&ReindexOptions>,
+    aggregate: AggregateKind,
+    sink: &dyn Sink,
+    interrupt: &AtomicBool,
+) -> Result<SnapshotVerdict, Error> {
+    let mut reader = SnapshotReader::open(disk, path)?;
+    let metadata = *reader.metadata();
+    let mut sum = match datadir {
+        Some(options) => Some(sum_of_blocks(disk, options, &metadata, aggregate, (sink, interrupt))?),
+        None => None,
+    };
+    let mut hashing = Hashing::new();
+    while let Some((outpoint, coin)) = reader.advance()? {
+        hashing.add(&outpoint, &coin)?;
+        if let Some(sum) = &mut sum {
+            sum.subtract(&outpoint, Some(coin));
+        }
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+    }
+    let hash_serialized_3 = hashing.finish();
+    let pinned = ChainParams::of(metadata.network).assume_utxo;
+    let pinned = pinned.iter().find(|pinned| pinned.block_hash == metadata.base_block);
+    Ok(SnapshotVerdict {
+        metadata,
+        hash_serialized_3,
+        pinned: pinned.map(|pinned| pinned.hash_serialized_3 == hash_serialized_3),
+        proven: sum.as_mut().map(Sum::is_zero),
+    })
+}
+
+/// All coins made less all coins spent.
+fn sum_of_blocks(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    metadata: &SnapshotMetadata,
+    aggregate: AggregateKind,
+    watch: (&dyn Sink, &AtomicBool),
+) -> Result<Sum, Error> {
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
+    if metadata.network != options.network {
+        let (theirs, ours) = (metadata.network, options.network);
+        return Err(usage(format!("the snapshot is of the network {theirs}, the datadir of {ours}")));
+    }
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let index = read_block_index(disk, &datadir.index_dir())?;
+    let base = index.entries.iter().find(|entry| entry.hash == metadata.base_block);
+    let height = base.map(|entry| entry.height).ok_or_else(|| {
+        usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
+    })?;
+    drop(index);
+    let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
+    let aggregate = Aggregate::new(aggregate, AggregateKey::new(run::random()?));
+    let method = &Method::Hints(HintRun { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
+    let beside = std::env::temp_dir().join("snapshot");
+    with_run(disk, options, &beside, method, watch, |run, clock| {
+        if run.plan.chain.tip().hash != metadata.base_block {
+            let base = metadata.base_block;
+            return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
+        }
+        run.sum(clock)
+    })
+}
+
+/// Opens a datadir for reading, and works on it.
+fn with_run<T>(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    beside: &Path,
+    method: &Method,
+    (sink, interrupt): (&dyn Sink, &AtomicBool),
+    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let clock = &mut Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    machine::sha256_kernel()?;
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let plan: &Plan = &run::plan(files, options, sink, interrupt)?;
+    clock.lap(Stage::Plan);
+    let dir = match &options.work_dir {
+        Some(dir) => dir.join(WORK_DIR),
+        None => beside.with_file_name(WORK_DIR),
+    };
+    let temporary = &WorkDir::new(disk, dir);
+    let run = Run { files, plan, options, method, work: temporary, resumable: true, sink, interrupt };
+    let result = work(&run, clock);
+    let resumable = matches!(
+        result.as_ref().map_err(|error| error.kind),
+        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
+    );
+    if !resumable {
+        temporary.remove()?;
+    }
+    result
+}
