@@ -323,6 +323,7 @@ mod tests {
             hash_serialized_3: [9; 32],
             scripts: None,
             engine: "join",
+            hints: None,
             resumed,
             threads: 2,
             elapsed: Duration::from_secs(1),

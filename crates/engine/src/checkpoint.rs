@@ -238,6 +238,10 @@ pub fn told(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
 /// Sees that a run is the one that the checkpoint names.
 fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Error> {
     let path = run_path(work.path(), named.number);
+    if !work.disk().exists(&path).during("look for", &path)? {
+        let detail = "the checkpoint names it, but it is not there; start anew with --restart";
+        return Err(Error::damaged(detail).in_file(path, None));
+    }
     let meta = RunReader::open(work.disk(), &path, network)?.meta().clone();
     let run = Run { number: named.number, level: named.level, meta };
     if run.to_ref() == *named {

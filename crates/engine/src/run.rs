@@ -351,6 +351,8 @@ impl Run<'_> {
         let total = self.plan.chain.block_count() as u32;
         loop {
             let pause = match self.resumable {
+                // After each batch, whatever it costs.
+                true if self.options.checkpoint_every.is_zero() => state.saved,
                 true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
@@ -458,8 +460,10 @@ impl Run<'_> {
         let (reading, outcomes) = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let send = send;
-                self.read_all(&send, pool, &faults, &state.settled, &|| {
-                    Instant::now() >= pause || spill.has_mismatch() || self.interrupt.load(Ordering::Relaxed)
+                self.read_all(&send, pool, &faults, &state.settled, &|has_read| {
+                    has_read && Instant::now() >= pause
+                        || spill.has_mismatch()
+                        || self.interrupt.load(Ordering::Relaxed)
                 })
             });
             let workers: Vec<_> = (0..threads)
@@ -489,17 +493,18 @@ impl Run<'_> {
         Ok((reading, all, faults.into_lowest()))
     }
 
-    /// The reader: the blocks that are not settled, file by file, until it is time to stop. Gives the time it
-    /// spent reading.
+    /// The reader: the blocks that are not settled, file by file, until `stop`, which is told whether there
+    /// was a batch, says so. Gives the time it spent reading.
     fn read_all<'p>(
         &'p self,
         batches: &Sender<Batch<'p>>,
         pool: &'p Pool,
         faults: &Faults,
         settled: &Settled,
-        stop: &dyn Fn() -> bool,
+        stop: &dyn Fn(bool) -> bool,
     ) -> Result<Duration, Error> {
         let mut reading = Duration::ZERO;
+        let mut has_read = false;
         let chain = &self.plan.chain;
         for (file, heights) in chain.by_file() {
             let heights: Vec<Height> =
@@ -510,7 +515,7 @@ impl Run<'_> {
             let mut reader =
                 FileReader::open(chain, self.files, pool, file, &heights, self.method.undo_from())?;
             loop {
-                if stop() {
+                if stop(has_read) {
                     return Ok(reading);
                 }
                 let started = Instant::now();
@@ -525,6 +530,7 @@ impl Run<'_> {
                     Err(error) => return Err(error),
                 };
                 reading += started.elapsed();
+                has_read = true;
                 if batches.send(batch).is_err() {
                     return Ok(reading);
                 }

@@ -67,7 +67,8 @@ struct Runs {
     next: u64,
     /// No more will be made.
     closed: bool,
-    /// Of runs that the checkpoint on disk names: their files must stay until the next one.
+    /// Of runs that the checkpoint on disk names, or the one that is being written: their files must stay
+    /// until the next one.
     named: Vec<u64>,
 }
 
@@ -206,10 +207,13 @@ impl<'a> Spill<'a> {
         })
     }
 
-    /// All runs, and the number of the next one.
+    /// All runs, for a checkpoint, and the number of the next one. From now on their files stay until
+    /// [`Spill::checkpointed`], also if the merger, who goes on meanwhile, is done with them.
     #[must_use]
     pub fn list(&self) -> (Vec<Run>, u64) {
-        let runs = self.runs();
+        let mut runs = self.runs();
+        let numbers: Vec<u64> = runs.list.iter().map(|run| run.number).collect();
+        runs.named.extend(numbers);
         (runs.list.clone(), runs.next)
     }
 
@@ -220,12 +224,15 @@ impl<'a> Spill<'a> {
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
         let mut runs = self.runs();
         let before = std::mem::replace(&mut runs.named, named);
-        let gone: Vec<u64> = before
+        let mut gone: Vec<u64> = before
             .into_iter()
             .filter(|number| !runs.named.contains(number))
             .filter(|number| runs.list.iter().all(|run| run.number != *number))
             .collect();
         drop(runs);
+        // One can have been named by the checkpoint before and be named by this one's list.
+        gone.sort_unstable();
+        gone.dedup();
         gone.into_iter().try_for_each(|number| self.remove(number))
     }
 
