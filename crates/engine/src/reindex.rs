@@ -2,6 +2,7 @@
 
 use crate::{
     chain::Files,
+    checkpoint,
     clock::Clock,
     disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
@@ -50,9 +51,15 @@ pub fn reindex(
     let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
     let _locks = DatadirLock::take(disk, &datadir, mode)?;
     let target = Target::prepare(disk, &datadir, options)?;
+    // Two runs that read one datadir must not write to one place.
+    let _output_lock = match &options.output {
+        Some(output) => Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?),
+        None => None,
+    };
     target.clear_leftovers(disk)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock);
+    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
+        .map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard(disk);
         // What can be mended, or was only interrupted, goes on from the checkpoint.

@@ -409,18 +409,13 @@ impl Run<'_> {
         let guess = join.memory_bytes() as f64 / (SAVE_RATE * self.threads() as u64) as f64;
         let took_before = state.save_took > LAST_SAVE_MAX;
         let more = state.settled.count() > state.resumed;
-        if self.resumable && more && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX && !took_before {
-            if let Err(error) = self.save(identity, join, spill, queue, state) {
-                return error;
-            }
-            let (done, total) = (state.settled.count(), self.plan.chain.block_count());
-            return Error::new(
-                ErrorKind::Interrupted,
-                format!(
-                    "interrupted; the datadir is as it was; {done} of {total} blocks are done, the same \
-                     command goes on from there"
-                ),
-            );
+        if self.resumable
+            && more
+            && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX
+            && !took_before
+            && let Err(error) = self.save(identity, join, spill, queue, state)
+        {
+            return error;
         }
         Error::interrupted()
     }

@@ -14,7 +14,7 @@ use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables},
     fs::Disk,
     run::RunReader,
-    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_of_coins},
+    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::{
@@ -128,10 +128,11 @@ impl Finish<'_> {
     /// Reads the chainstate back, compares it with what was written, and tells its hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it is not what was written.
+    /// [`ErrorKind::Environment`] if it is not what was written; [`ErrorKind::Interrupted`].
     pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
         let reader = ChainstateReader::open(self.disk, self.dir)?;
-        let read = stats_of_coins(&reader, false, self.threads)?;
+        let read = stats_unless_stopped(&reader, false, self.threads, self.interrupt)?;
+        let read = read.ok_or_else(Error::interrupted)?;
         if read.counts() == *written && reader.best_block() == self.chain.tip().hash {
             return Ok(read);
         }

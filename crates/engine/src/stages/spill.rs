@@ -389,7 +389,7 @@ impl<'a> Spill<'a> {
             list.truncate(FAN_IN);
             self.merge(&list, interrupt)?;
             if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Interrupted, "interrupted while runs were merged"));
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was"));
             }
         }
         Ok(None)
