@@ -52,11 +52,13 @@ fn main() -> ExitCode {
 fn reindex(args: &ReindexArgs) -> Done {
     let interrupt = interrupt()?;
     let progress = Progress::new(args.check.progress);
-    let report = engine::reindex(&RealDisk, &args.options(), &progress, &interrupt);
+    let options = args.options();
+    let report = engine::reindex(&RealDisk, &options, &progress, &interrupt);
     progress.close();
-    let report = report?;
+    let (report, memory) = (report?, options.memory);
+    let json = args.check.datadir.json;
     let text =
-        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
+        if json { report::reindex_json(&report, memory) } else { report::reindex_text(&report, memory) };
     Ok((text, Exit::Done))
 }
 

@@ -151,7 +151,7 @@ impl Identity<'_> {
             network: self.files.network,
             chain: self.chain_digest(settled),
             settings: self.settings,
-            blocks: settled.bits.len() as u32 * 64,
+            blocks: self.chain.block_count() as u32,
             settled: settled.bits.clone(),
             runs: runs.iter().map(Run::to_ref).collect(),
             next_run,
@@ -177,8 +177,8 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}: give the command of that run, or \
-                 --restart to forget it"
+                "an interrupted run has left a checkpoint there, but {what}: give the command of that \
+                 run, or --restart to forget it"
             );
             Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
         };
@@ -219,9 +219,33 @@ impl Identity<'_> {
     }
 }
 
+/// To an error that is an interrupt, adds what the next run goes on from.
+#[must_use]
+pub fn told(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
+    if error.kind != ErrorKind::Interrupted {
+        return error;
+    }
+    // Whatever is wrong with a checkpoint, the next run says it.
+    let Ok(Some(Checkpoint { blocks, settled, .. })) = Checkpoint::read(work.disk(), work.path()) else {
+        return error;
+    };
+    let done: u32 = settled.iter().map(|word| word.count_ones()).sum();
+    if done == 0 {
+        return error;
+    }
+    let command = if restart { "the same command without --restart" } else { "the same command" };
+    let detail =
+        format!("{}; {done} of {blocks} blocks are done, {command} goes on from there", error.detail);
+    Error { detail, ..error }
+}
+
 /// Sees that a run is the one that the checkpoint names.
 fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Error> {
     let path = run_path(work.path(), named.number);
+    if !work.disk().exists(&path).during("look for", &path)? {
+        let detail = "the checkpoint names it, but it is not there; start anew with --restart";
+        return Err(Error::damaged(detail).in_file(path, None));
+    }
     let meta = RunReader::open(work.disk(), &path, network)?.meta().clone();
     let run = Run { number: named.number, level: named.level, meta };
     if run.to_ref() == *named {

@@ -1,5 +1,5 @@
-//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from a
-//! format to another.
+//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from
+//! a format to another.
 
 use crate::{
     chain::{Chain, Files},
@@ -317,8 +317,8 @@ fn places<T>(
 /// there are, the blocks of `datadir` tell.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints cannot
-/// be those of the blocks; damage.
+/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints
+/// cannot be those of the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,
     (from, from_format): (&Path, Option<HintFormat>),

@@ -2,10 +2,13 @@
 
 use crate::{
     chain::Files,
+    checkpoint,
     clock::Clock,
+    disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
     event::{Event, Sink},
     hints, machine,
+    memory::Budget,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -48,9 +51,15 @@ pub fn reindex(
     let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
     let _locks = DatadirLock::take(disk, &datadir, mode)?;
     let target = Target::prepare(disk, &datadir, options)?;
+    // Two runs that read one datadir must not write to one place.
+    let _output_lock = match &options.output {
+        Some(output) => Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?),
+        None => None,
+    };
     target.clear_leftovers(disk)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock);
+    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
+        .map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard(disk);
         // What can be mended, or was only interrupted, goes on from the checkpoint.
@@ -102,6 +111,15 @@ fn build(
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
+    let budget = Budget::of_now(options.memory, threads, options.scripts.is_some());
+    let old = disk_need::folder_bytes(disk, target.chainstate_dir());
+    let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
+    need.check(disk, target.chainstate_dir(), work.path())?;
+    sink.event(Event::Note(need.to_string()));
+    if options.restart {
+        // Before hints look for a key in it.
+        work.remove()?;
+    }
     let method = match &options.hints {
         Some(hints) => hints::method(work, options, hints, plan)?,
         None => Method::Join,
@@ -160,6 +178,8 @@ fn build(
         scripts: run::scripts_report(options, plan, &settled.counts),
         engine: if by_hints { "swiftsync" } else { settled.engine.name() },
         resumed: settled.resumed,
+        memory: options.memory,
+        spilled: settled.spilled,
         threads,
         elapsed: clock.started.elapsed(),
         bound_by: clock.bound_by(threads),

@@ -19,7 +19,7 @@ use crate::{
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
         scripts::{ScriptQueue, Scripts},
-        spill::{Run as SpilledRun, Spill},
+        spill::{Run as SpilledRun, Spill, SpillVolume},
     },
     unspent::Unspent,
     work_dir::WorkDir,
@@ -41,7 +41,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// checked. The memory may bound them further.
 const BATCHES_PER_WORKER: usize = 2;
 
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one took.
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
+/// took.
 const CHECKPOINT_RARITY: u32 = 20;
 
 /// An interrupted run is saved if that takes no longer.
@@ -62,6 +63,8 @@ pub struct Settlement {
     pub resumed: u32,
     /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
+    /// What did not fit into the memory.
+    pub spilled: SpillVolume,
 }
 
 /// The time spent reading, what the workers bring, and the lowest fault.
@@ -164,7 +167,14 @@ impl Run<'_> {
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
-                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed, burned });
+                    return Ok(Settlement {
+                        unspent,
+                        counts,
+                        engine: Engine::Join,
+                        resumed,
+                        burned,
+                        spilled: spill.volume(),
+                    });
                 }
             }
         }
@@ -325,7 +335,14 @@ impl Run<'_> {
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
-        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0, burned: 0 })
+        Ok(Settlement {
+            unspent,
+            counts,
+            engine: Engine::Ordered,
+            resumed: 0,
+            burned: 0,
+            spilled: SpillVolume::default(),
+        })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
@@ -354,6 +371,8 @@ impl Run<'_> {
         let total = self.plan.chain.block_count() as u32;
         loop {
             let pause = match self.resumable {
+                // After each batch, whatever it costs.
+                true if self.options.checkpoint_every.is_zero() => state.saved,
                 true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
@@ -390,18 +409,13 @@ impl Run<'_> {
         let guess = join.memory_bytes() as f64 / (SAVE_RATE * self.threads() as u64) as f64;
         let took_before = state.save_took > LAST_SAVE_MAX;
         let more = state.settled.count() > state.resumed;
-        if self.resumable && more && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX && !took_before {
-            if let Err(error) = self.save(identity, join, spill, queue, state) {
-                return error;
-            }
-            let (done, total) = (state.settled.count(), self.plan.chain.block_count());
-            return Error::new(
-                ErrorKind::Interrupted,
-                format!(
-                    "interrupted; the datadir is as it was; {done} of {total} blocks are done, the same command \
-                     goes on from there"
-                ),
-            );
+        if self.resumable
+            && more
+            && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX
+            && !took_before
+            && let Err(error) = self.save(identity, join, spill, queue, state)
+        {
+            return error;
         }
         Error::interrupted()
     }
@@ -466,8 +480,10 @@ impl Run<'_> {
         let (reading, outcomes) = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let send = send;
-                self.read_all(&send, pool, &faults, &state.settled, &|| {
-                    Instant::now() >= pause || spill.has_mismatch() || self.interrupt.load(Ordering::Relaxed)
+                self.read_all(&send, pool, &faults, &state.settled, &|has_read| {
+                    has_read && Instant::now() >= pause
+                        || spill.has_mismatch()
+                        || self.interrupt.load(Ordering::Relaxed)
                 })
             });
             let workers: Vec<_> = (0..threads)
@@ -497,17 +513,18 @@ impl Run<'_> {
         Ok((reading, all, faults.into_lowest()))
     }
 
-    /// The reader: the blocks that are not settled, file by file, until it is time to stop. Gives the time it
-    /// spent reading.
+    /// The reader: the blocks that are not settled, file by file, until `stop`, which is told whether there
+    /// was a batch, says so. Gives the time it spent reading.
     fn read_all<'p>(
         &'p self,
         batches: &Sender<Batch<'p>>,
         pool: &'p Pool,
         faults: &Faults,
         settled: &Settled,
-        stop: &dyn Fn() -> bool,
+        stop: &dyn Fn(bool) -> bool,
     ) -> Result<Duration, Error> {
         let mut reading = Duration::ZERO;
+        let mut has_read = false;
         let chain = &self.plan.chain;
         for (file, heights) in chain.by_file() {
             let heights: Vec<Height> =
@@ -518,7 +535,7 @@ impl Run<'_> {
             let mut reader =
                 FileReader::open(chain, self.files, pool, file, &heights, self.method.undo_from())?;
             loop {
-                if stop() {
+                if stop(has_read) {
                     return Ok(reading);
                 }
                 let started = Instant::now();
@@ -533,6 +550,7 @@ impl Run<'_> {
                     Err(error) => return Err(error),
                 };
                 reading += started.elapsed();
+                has_read = true;
                 if batches.send(batch).is_err() {
                     return Ok(reading);
                 }

@@ -7,7 +7,10 @@ use crate::{
     options::ReindexOptions,
     stages::commit::WORK_DIR,
 };
-use disk::fs::{Disk, During as _, Lock};
+use disk::{
+    checkpoint::Checkpoint,
+    fs::{Disk, During as _, Lock},
+};
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -73,7 +76,12 @@ impl<'a> WorkDir<'a> {
         if held.is_some() {
             return Ok(());
         }
-        self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+        if !self.exists()? {
+            self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+            // Else a power cut could take a checkpoint away with the folder.
+            let parent = self.path.parent().unwrap_or(&self.path);
+            self.disk.sync_dir(parent).during("sync", parent)?;
+        }
         let path = self.path.join(LOCK_NAME);
         *held = self.disk.lock(&path).during("lock", &path)?;
         if held.is_none() {
@@ -90,6 +98,8 @@ impl<'a> WorkDir<'a> {
     pub fn remove(&self) -> Result<(), Error> {
         if self.exists()? {
             self.take()?;
+            // First of all: a checkpoint whose runs are gone in part could not be gone on from.
+            Checkpoint::remove(self.disk, &self.path)?;
             self.disk.remove_dir_all(&self.path).during("remove", &self.path)?;
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }

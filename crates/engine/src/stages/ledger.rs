@@ -3,8 +3,8 @@
 //! | method | coins made | coins spent | proof |
 //! | --- | --- | --- | --- |
 //! | join | to the join | to the join | each spend meets its coin |
-//! | hints | those that stay: to the join; others: added to a sum | subtracted from the sum | the sum is zero |
-//! | places | to a join of outpoints, with their place in the block | likewise | as the join, but for what is claimed |
+//! | hints | to the join if they stay, else added to a sum | subtracted from the sum | the sum is zero |
+//! | places | to a join of outpoints, with their place | likewise | as the join, but for claims |
 //!
 //! Beyond the last block that hints speak of, effects go to the join, where the coins that stayed wait.
 
