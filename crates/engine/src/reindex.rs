@@ -53,7 +53,9 @@ pub fn reindex(
     let target = Target::prepare(disk, &datadir, options)?;
     // Two runs that read one datadir must not write to one place.
     let _output_lock = match &options.output {
-        Some(output) => Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?),
+        Some(output) => {
+            Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?)
+        }
         None => None,
     };
     target.clear_leftovers(disk)?;
