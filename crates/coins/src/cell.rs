@@ -11,8 +11,8 @@
 //! multisig and other long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open
 //! at a time.
 
-use crate::{finding::Position, merge::Entry, slab::Slab};
-use wire::{Coin, OutPoint, Txid};
+use crate::{finding::Position, slab::Slab};
+use wire::{Coin, Entry, OutPoint, Txid};
 
 const SPEND: u8 = 0x80;
 const LONG: u8 = 0x40;

@@ -39,7 +39,6 @@ use crate::{
     cell::{Attic, Cell},
     delta::{Fate, Sink},
     finding::{Finding, Findings, Position},
-    merge::Entry,
     shard::Shard,
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -48,7 +47,7 @@ use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
-use wire::{Coin, OutPoint};
+use wire::{Coin, Entry, OutPoint};
 
 /// Operations staged per worker and shard before they are applied. Measured on a busy
 /// machine: 64 and 512 are about a tenth slower.

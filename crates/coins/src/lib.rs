@@ -46,9 +46,10 @@ pub use coinbase::CoinbaseTxids;
 pub use delta::{BlockDelta, BlockTally, Fate, Sink};
 pub use finding::{Finding, Position};
 pub use join::{Effects, Join};
-pub use merge::{Entry, Merge};
+pub use merge::Merge;
 pub use ordered::{AlreadyThere, OrderedCoins, OwnedCoin};
-pub use survivors::{NetSize, SortedShard, SurvivorShard, Survivors};
+pub use survivors::{SortedShard, SurvivorShard, Survivors};
+pub use wire::{Entry, NetSize};
 
 /// Shards are by the first byte of the txid, so that their order is the chainstate's.
 pub const SHARDS: usize = 256;

@@ -10,20 +10,9 @@
 //! than its creation is seen when it is pushed, from the height that it claims.
 
 use std::convert::Infallible;
-use wire::{Coin, OutPoint, coin::chainstate_key_order};
+use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
 use crate::survivors::{SortedShard, SurvivorShard};
-
-/// A coin made, or an input's claim of the coin it spends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry<'a> {
-    /// Whether it is a spend.
-    pub spend: bool,
-    /// The coin's place.
-    pub outpoint: OutPoint,
-    /// The coin made, or claimed.
-    pub coin: Coin<'a>,
-}
 
 /// Entries in the order of the chainstate keys.
 pub trait Source {

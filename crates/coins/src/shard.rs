@@ -12,11 +12,11 @@ use crate::{
     finding::{Finding, Findings},
     index::Index,
     slab::Slab,
-    survivors::{NetSize, SurvivorShard},
+    survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
 use std::hint::black_box;
-use wire::Coin;
+use wire::{Coin, NetSize};
 
 /// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
 const WINDOW: usize = 64;

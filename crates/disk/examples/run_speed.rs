@@ -6,12 +6,12 @@
 
 use disk::DiskError;
 use disk::fs::RealDisk;
-use disk::run::{RunEntry, RunReader, RunWriter};
+use disk::run::{RunReader, RunWriter};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::coin::compress_output;
-use wire::{Coin, Network, OutPoint, Sats, Txid};
+use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 
 const BUFFER: usize = 1 << 20;
 
@@ -58,7 +58,7 @@ fn write(path: &Path, outpoints: &[OutPoint], outs: &[Vec<u8>]) -> Result<u64, D
     for (number, outpoint) in outpoints.iter().enumerate() {
         let code = mix(outpoint.txid.0[7].into()) as u32 % 1_900_000;
         let coin = Coin { code, out: &outs[number % outs.len()] };
-        run.add(&RunEntry { spend: number % 2 == 0, outpoint: *outpoint, coin })?;
+        run.add(&Entry { spend: number % 2 == 0, outpoint: *outpoint, coin })?;
     }
     run.finish().map(|meta| meta.bytes)
 }

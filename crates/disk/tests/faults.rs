@@ -8,13 +8,13 @@ use disk::chainstate::{ChainstateReader, ChainstateWriter};
 use disk::checkpoint::{Checkpoint, RunRef, run_path};
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
-use disk::run::{RunEntry, RunMeta, RunReader, RunWriter};
+use disk::run::{RunMeta, RunReader, RunWriter};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, Network, OutPoint, Txid};
+use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
 
 /// Counts operations that change something; those from `first` to before `end` fail.
 #[derive(Clone)]
@@ -194,7 +194,7 @@ fn write_run(disk: &dyn Disk, path: &Path) -> Result<RunMeta, DiskError> {
         let mut txid = Txid([0; 32]);
         txid.0[..4].copy_from_slice(&(number << 19).to_be_bytes());
         let outpoint = OutPoint { txid, vout: number };
-        run.add(&RunEntry { spend: number % 3 == 0, outpoint, coin: Coin { code: number, out: &out } })?;
+        run.add(&Entry { spend: number % 3 == 0, outpoint, coin: Coin { code: number, out: &out } })?;
     }
     run.finish()
 }

@@ -54,10 +54,7 @@ impl Unspent {
     }
 
     fn size(&self, shard: usize) -> NetSize {
-        let net = |run: &RunReader| {
-            let net = run.meta().net.get(shard).copied().unwrap_or_default();
-            NetSize { coins: net.coins, key_bytes: net.key_bytes, value_bytes: net.value_bytes }
-        };
+        let net = |run: &RunReader| run.meta().net.get(shard).copied().unwrap_or_default();
         self.shards[shard].size() + self.runs.iter().map(net).sum()
     }
 

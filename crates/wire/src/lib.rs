@@ -9,6 +9,7 @@
 
 pub mod block;
 pub mod coin;
+pub mod entry;
 pub mod hash;
 pub mod header;
 pub mod network;
@@ -20,6 +21,7 @@ pub mod verifier;
 
 pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
 pub use coin::{Coin, CoinError};
+pub use entry::{Entry, NetSize};
 pub use hash::{BlockHash, OutPoint, Txid, Wtxid};
 pub use header::Header;
 pub use network::{Network, UnknownNetwork};

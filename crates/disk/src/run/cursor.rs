@@ -2,14 +2,14 @@
 
 use super::entry::{Last, MALFORMED};
 use super::{
-    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunEntry, RunMeta, SHARDS, Shard,
-    VERSION, damaged,
+    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunMeta, SHARDS, Shard, VERSION,
+    damaged,
 };
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, ReadAt};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use wire::{Coin, Network, Reader};
+use wire::{Coin, Entry, Network, Reader};
 
 /// A run, open for reading by any number of threads.
 pub struct RunReader {
@@ -140,7 +140,7 @@ impl RunCursor<'_> {
     /// [`DiskError::Damaged`] if the run is not as it was written, and again if asked again;
     /// [`DiskError::File`].
     #[inline]
-    pub fn advance(&mut self) -> Result<Option<RunEntry<'_>>, DiskError> {
+    pub fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
         if self.block_entries == 0 && !self.next_block()? {
             return Ok(None);
         }
@@ -156,10 +156,10 @@ impl RunCursor<'_> {
     /// The entry that was returned last, `None` if there is none. A merge can look at all its cursors so.
     #[inline]
     #[must_use]
-    pub fn current(&self) -> Option<RunEntry<'_>> {
+    pub fn current(&self) -> Option<Entry<'_>> {
         let out = self.buffer.get(self.out.clone()).filter(|out| !out.is_empty())?;
         let Last { outpoint, code } = self.last;
-        Some(RunEntry { spend: self.spend, outpoint, coin: Coin { code, out } })
+        Some(Entry { spend: self.spend, outpoint, coin: Coin { code, out } })
     }
 
     /// Goes to the next block that has entries; false behind the last.

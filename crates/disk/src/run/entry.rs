@@ -10,13 +10,12 @@
 //! whose own bytes say where it ends. Before the first entry of a shard stands, for all of this, code 0 and
 //! the outpoint (first byte of the shard's txids, then 31 zeros; 0).
 
-use super::RunEntry;
 use std::cmp::Ordering;
 use std::ops::Range;
 use wire::coin::chainstate_key_order;
 use wire::read::write_var_int;
 use wire::script::MAX_SCRIPT_SIZE;
-use wire::{OutPoint, Reader};
+use wire::{Entry, OutPoint, Reader};
 
 /// Flags and an `out` of 2 bytes: no amount, no script.
 pub(super) const MIN_LEN: u64 = 3;
@@ -61,8 +60,8 @@ impl Last {
 
     /// Appends an entry of the same shard, which must not come before this one.
     #[inline]
-    pub(super) fn encode(&mut self, entry: &RunEntry<'_>, bytes: &mut Vec<u8>) {
-        let RunEntry { spend, outpoint, coin } = *entry;
+    pub(super) fn encode(&mut self, entry: &Entry<'_>, bytes: &mut Vec<u8>) {
+        let Entry { spend, outpoint, coin } = *entry;
         let shared = shared_bytes(&self.outpoint.txid.0, &outpoint.txid.0);
         let same_code = self.code == coin.code;
         let vout = outpoint.vout.min(ALL.into()) as u8;

@@ -34,7 +34,7 @@ pub use writer::RunWriter;
 
 use crate::error::DiskError;
 use std::path::Path;
-use wire::{Coin, OutPoint, Reader, WireError};
+use wire::{NetSize, Reader, WireError};
 
 /// Number of shards: one for each first byte of a txid.
 const SHARDS: usize = 256;
@@ -48,28 +48,6 @@ const BLOCK_LEN: usize = 64 << 10;
 const MAX_PAYLOAD_LEN: usize = BLOCK_LEN + entry::MAX_LEN;
 const INDEX_ENTRY_LEN: usize = 8 + 8 + 4 + 3 * 8;
 const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len();
-
-/// A coin that was made, or spent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RunEntry<'a> {
-    /// Whether it was spent; `coin` is then what the undo data claims it to be.
-    pub spend: bool,
-    /// Where it was made.
-    pub outpoint: OutPoint,
-    /// What it is.
-    pub coin: Coin<'a>,
-}
-
-/// How much a shard's creations are more than its spends; below 0 if they are less.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NetSize {
-    /// Coins.
-    pub coins: i64,
-    /// Bytes of their chainstate keys.
-    pub key_bytes: i64,
-    /// Bytes of their chainstate values.
-    pub value_bytes: i64,
-}
 
 /// What is known of a run without reading its entries.
 #[derive(Clone, PartialEq, Eq, Debug)]

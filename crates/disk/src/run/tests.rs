@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use wire::coin::{chainstate_key_order, compress_output, write_chainstate_key};
 use wire::read::write_var_int;
-use wire::{Network, Sats, Txid};
+use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 
 /// An entry that owns its coin.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,14 +20,14 @@ struct Owned {
 }
 
 impl Owned {
-    fn of(entry: &RunEntry<'_>) -> Self {
-        let RunEntry { spend, outpoint, coin } = *entry;
+    fn of(entry: &Entry<'_>) -> Self {
+        let Entry { spend, outpoint, coin } = *entry;
         Self { spend, outpoint, code: coin.code, out: coin.out.to_vec() }
     }
 
-    fn entry(&self) -> RunEntry<'_> {
+    fn entry(&self) -> Entry<'_> {
         let coin = Coin { code: self.code, out: &self.out };
-        RunEntry { spend: self.spend, outpoint: self.outpoint, coin }
+        Entry { spend: self.spend, outpoint: self.outpoint, coin }
     }
 }
 

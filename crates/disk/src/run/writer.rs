@@ -2,15 +2,14 @@
 
 use super::entry::{Last, is_out};
 use super::{
-    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, NetSize, RunEntry, RunMeta, SHARDS,
-    Shard, VERSION,
+    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunMeta, SHARDS, Shard, VERSION,
 };
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, WriteFile};
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
-use wire::Network;
 use wire::coin::chainstate_key_order;
+use wire::{Entry, NetSize, Network};
 
 /// Writes a run from its first entry to its last.
 pub struct RunWriter {
@@ -88,7 +87,7 @@ impl RunWriter {
     /// [`DiskError::Misuse`] if it comes before the entry before it, or its coin is no compressed output;
     /// nothing is appended then. [`DiskError::File`] if the disk fails, which ends the run.
     #[inline]
-    pub fn add(&mut self, entry: &RunEntry<'_>) -> Result<(), DiskError> {
+    pub fn add(&mut self, entry: &Entry<'_>) -> Result<(), DiskError> {
         if chainstate_key_order(&self.last.outpoint, &entry.outpoint) == Ordering::Greater {
             return Err(self.misuse(format!("{} is not in order", entry.outpoint)));
         }
@@ -145,14 +144,12 @@ impl RunWriter {
         }
     }
 
-    fn count(&mut self, entry: &RunEntry<'_>) {
-        let sign = if entry.spend { -1 } else { 1 };
+    fn count(&mut self, entry: &Entry<'_>) {
         self.spends += u64::from(entry.spend);
         if let (Some(shard), Some(net)) = (self.index.last_mut(), self.net.last_mut()) {
             shard.entries += 1;
-            net.coins += sign;
-            net.key_bytes += sign * (33 + var_int_len(entry.outpoint.vout));
-            net.value_bytes += sign * (var_int_len(entry.coin.code) + entry.coin.out.len() as i64);
+            let one = NetSize::of(entry.outpoint.vout, entry.coin);
+            *net = if entry.spend { *net - one } else { *net + one };
         }
     }
 
@@ -179,16 +176,5 @@ impl RunWriter {
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
-    }
-}
-
-/// Bytes of VARINT(value). Each length starts where the shorter ones end: 2^7, 2^7 + 2^14, ...
-const fn var_int_len(value: u32) -> i64 {
-    match value {
-        0..0x80 => 1,
-        0x80..0x4080 => 2,
-        0x4080..0x20_4080 => 3,
-        0x20_4080..0x1020_4080 => 4,
-        _ => 5,
     }
 }

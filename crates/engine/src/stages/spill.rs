@@ -18,7 +18,7 @@ use disk::{
     DiskError,
     checkpoint::{RunRef, run_path},
     fs::During as _,
-    run::{RunCursor, RunEntry, RunMeta, RunReader, RunWriter},
+    run::{RunCursor, RunMeta, RunReader, RunWriter},
 };
 use std::{
     ops::Range,
@@ -173,7 +173,7 @@ impl<'a> Spill<'a> {
         let run = self.write_run(0, |writer| {
             for shard in 0..SHARDS {
                 let taken = join.take_oldest(shard, SHARE).sort();
-                taken.iter().try_for_each(|entry| writer.add(&to_disk(&entry)))?;
+                taken.iter().try_for_each(|entry| writer.add(&entry))?;
             }
             Ok(())
         })?;
@@ -216,9 +216,8 @@ impl<'a> Spill<'a> {
                 .map(|start| {
                     scope.spawn(move || {
                         self.write_run(0, |writer| {
-                            (start..SHARDS.min(start + part)).try_for_each(|shard| {
-                                join.each_open(shard, |entry| writer.add(&to_disk(&entry)))
-                            })
+                            (start..SHARDS.min(start + part))
+                                .try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))
                         })
                     })
                 })
@@ -332,7 +331,7 @@ impl<'a> Spill<'a> {
                     return Ok(());
                 }
                 match merge.advance() {
-                    Ok(Some(entry)) => writer.add(&to_disk(&entry))?,
+                    Ok(Some(entry)) => writer.add(&entry)?,
                     Ok(None) => break,
                     Err(MergeError::Source(error)) => return Err(error),
                     Err(MergeError::Mismatch(_)) => {
@@ -405,10 +404,6 @@ fn full_level(runs: &[Run]) -> Option<Vec<Run>> {
     })
 }
 
-const fn to_disk<'e>(entry: &Entry<'e>) -> RunEntry<'e> {
-    RunEntry { spend: entry.spend, outpoint: entry.outpoint, coin: entry.coin }
-}
-
 /// A source of a merge: what was left in memory, or a run.
 pub enum Part<'r> {
     /// Shards of the join.
@@ -435,10 +430,7 @@ impl Source for Part<'_> {
                 Ok(entry) => Ok(entry),
                 Err(never) => match never {},
             },
-            Self::Run(cursor) => {
-                let entry = cursor.advance()?;
-                Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
-            }
+            Self::Run(cursor) => cursor.advance(),
         }
     }
 }
@@ -461,7 +453,7 @@ mod tests {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
             let coin = Coin { code: 2, out: &[0, 6] };
             let entry = Entry { spend: false, outpoint, coin };
-            let run = spill.write_run(0, |writer| writer.add(&to_disk(&entry))).unwrap();
+            let run = spill.write_run(0, |writer| writer.add(&entry)).unwrap();
             spill.runs().list.push(run);
         };
         (1..=2).for_each(run_of);

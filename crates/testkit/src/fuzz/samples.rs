@@ -9,13 +9,13 @@ use disk::{
     checkpoint::{Checkpoint, RunRef},
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
-    run::{RunEntry, RunWriter},
+    run::RunWriter,
     undo::{self, UndoArena, UndoView},
 };
 use rules::median_time_past;
 use std::{path::Path, sync::LazyLock};
 use wire::{
-    BlockArena, BlockTime, ByteOffset, Coin, FileNo, Height, Network, OutPoint, Sats, Txid,
+    BlockArena, BlockTime, ByteOffset, Coin, Entry, FileNo, Height, Network, OutPoint, Sats, Txid,
     coin::{compress_output, write_chainstate_key},
     read::write_var_int,
 };
@@ -263,10 +263,10 @@ pub fn runs() -> Vec<Vec<u8>> {
                 out.clear();
                 compress_output(&mut out, Sats(coin.amount), &coin.script);
                 let coin = Coin { code: coin.code, out: &out };
-                let entry = RunEntry { spend: number % 3 == 0, outpoint: *outpoint, coin };
+                let entry = Entry { spend: number % 3 == 0, outpoint: *outpoint, coin };
                 run.add(&entry)?;
                 if number % 7 == 0 {
-                    run.add(&RunEntry { spend: true, ..entry })?;
+                    run.add(&Entry { spend: true, ..entry })?;
                 }
             }
             run.finish().map(drop)
