@@ -65,14 +65,16 @@ fn reindex(args: &ReindexArgs) -> Done {
         }
         progress.event(event);
     };
-    let report = engine::reindex(&RealDisk, &args.options(), &sink, &interrupt);
+    let options = args.options();
+    let report = engine::reindex(&RealDisk, &options, &sink, &interrupt);
     progress.close();
     if let Some(log) = &log {
         log.close(report.as_ref().ok());
     }
-    let report = report?;
+    let (report, memory) = (report?, options.memory);
+    let json = args.check.datadir.json;
     let text =
-        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
+        if json { report::reindex_json(&report, memory) } else { report::reindex_text(&report, memory) };
     Ok((text, Exit::Done))
 }
 

@@ -21,10 +21,12 @@ struct ReindexJson<'a> {
     scripts: String,
     script_inputs: u64,
     engine: &'static str,
+    resumed_blocks: u32,
     threads: usize,
     seconds: f64,
     block_bytes: u64,
     peak_memory_bytes: Option<u64>,
+    memory_budget_bytes: u64,
     bound_by: &'a str,
     sha256: &'a str,
     chainstate: String,
@@ -68,7 +70,8 @@ struct StatsJson {
     muhash: Option<String>,
 }
 
-pub fn reindex_json(report: &ReindexReport) -> String {
+/// `memory` is the budget of the run, in bytes.
+pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
     json(&ReindexJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -83,10 +86,12 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         scripts: scripts_text(report.scripts, report.height),
         script_inputs: report.counts.scripts,
         engine: report.engine,
+        resumed_blocks: report.resumed,
         threads: report.threads,
         seconds: report.elapsed.as_secs_f64(),
         block_bytes: report.counts.block_bytes,
         peak_memory_bytes: report.peak_memory_bytes,
+        memory_budget_bytes: memory,
         bound_by: report.bound_by,
         sha256: report.sha256_kernel,
         chainstate: report.chainstate.display().to_string(),
@@ -98,24 +103,28 @@ pub fn reindex_json(report: &ReindexReport) -> String {
     })
 }
 
-pub fn reindex_text(report: &ReindexReport) -> String {
+/// `memory` is the budget of the run, in bytes.
+pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
     let counts = &report.counts;
     let seconds = report.elapsed.as_secs_f64();
     let stages: Vec<String> =
         report.stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64())).collect();
-    let memory =
-        report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let resumed = match report.resumed {
+        0 => String::new(),
+        blocks => format!("\nresumed            an interrupted run had done {blocks} of the blocks before"),
+    };
     format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
          coins              {} ({} BTC)\n\
          hash_serialized_3  {}\n\
          checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
-         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({})\n\
+         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({}){resumed}\n\
          scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and settle run side by side: summed over threads)\n\
-         peak memory        {memory}",
+         peak memory        {peak} of {} MiB allowed",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -132,6 +141,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         report.threads,
         report.bound_by,
         stages.join(", "),
+        memory >> 20,
     )
 }
 
@@ -294,4 +304,56 @@ fn btc(sats: i64) -> String {
         sats.unsigned_abs() / 100_000_000,
         sats.unsigned_abs() % 100_000_000
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{BlockHash, Counts, Network, Sats, Stage};
+    use std::time::Duration;
+
+    fn reindexed(resumed: u32) -> ReindexReport {
+        ReindexReport {
+            network: Network::Regtest,
+            height: Height(12),
+            hash: BlockHash([7; 32]),
+            counts: Counts { blocks: 13, block_bytes: 3_000_000, ..Counts::default() },
+            txouts: 5,
+            total_amount: Sats(5_000_000_000),
+            hash_serialized_3: [9; 32],
+            scripts: None,
+            engine: "join",
+            hints: None,
+            memory: 128 << 20,
+            spilled: engine::SpillVolume::default(),
+            resumed,
+            threads: 2,
+            elapsed: Duration::from_secs(1),
+            stages: vec![(Stage::Plan, Duration::from_millis(20))],
+            bound_by: "disk",
+            sha256_kernel: "portable",
+            peak_memory_bytes: Some(100 << 20),
+            chainstate: "there".into(),
+        }
+    }
+
+    #[test]
+    fn a_report_tells_what_an_interrupted_run_had_done_and_how_much_memory_was_allowed() {
+        let text = reindex_text(&reindexed(7), 128 << 20);
+        assert!(text.contains("\nresumed            an interrupted run had done 7 of the blocks"), "{text}");
+        assert!(text.ends_with("\npeak memory        100 MiB of 128 MiB allowed"), "{text}");
+        assert!(!reindex_text(&reindexed(0), 128 << 20).contains("resumed"));
+        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7), 128 << 20)).unwrap();
+        assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
+        assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
+    }
+
+    #[test]
+    fn columns_of_a_text_begin_below_each_other() {
+        let text = reindex_text(&reindexed(7), 1 << 30);
+        for line in text.lines().skip(1) {
+            let (name, value) = line.split_at(19);
+            assert!(name.ends_with(' ') && !value.starts_with(' '), "{line:?}");
+        }
+    }
 }

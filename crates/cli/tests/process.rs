@@ -3,16 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod common;
+
+use common::{Running, command, json};
 use rustix::{
     fs::{FlockOperation, fcntl_lock},
-    process::{Pid, Signal, kill_process},
+    process::Signal,
 };
 use serde_json::Value;
 use std::{
     fs::{File, OpenOptions},
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
     sync::OnceLock,
 };
 use tempfile::TempDir;
@@ -35,19 +37,8 @@ fn lay_out(chain: &Chain) -> TempDir {
     dir
 }
 
-fn command(words: &[&str], datadir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    command.args(words).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
-    command
-}
-
 fn reindex(datadir: &Path, more: &[&str]) -> Output {
     command(&[&["reindex", "--chain", "regtest", "--json"], more].concat(), datadir).output().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
 }
 
 /// Block files, index and chainstate, without the lock files.
@@ -90,7 +81,8 @@ fn a_report_says_what_was_done() {
     assert_eq!(report["hash_serialized_3"], model.hash_hex());
     assert_eq!(report["threads"], 2);
     assert_eq!(report["block_bytes"], totals.bytes);
-    for field in ["scripts", "engine", "seconds", "peak_memory_bytes"] {
+    assert_eq!(report["resumed_blocks"], 0);
+    for field in ["scripts", "engine", "seconds", "peak_memory_bytes", "memory_budget_bytes"] {
         assert!(!report[field].is_null(), "{field}");
     }
     let stats = command(&["utxo", "stats", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
@@ -226,26 +218,112 @@ fn an_output_below_a_file_ends_with_5() {
 /// Ctrl-C at the first sign of life, and again while blocks are checked.
 #[test]
 fn ctrl_c_ends_with_130_and_leaves_all_as_it_was() {
-    let spec = ChainSpec { signed: false, ..ChainSpec::new(18, 12_000_000) };
-    let dir = lay_out(&Chain::generate(&spec));
+    let (dir, _) = long_work();
     let before = files(dir.path());
     for line in ["plan", "check"] {
-        let words = ["reindex", "--chain", "regtest", "--json", "--progress", "log", "--threads", "1"];
-        let mut child =
-            command(&words, dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.ends_with(&format!("{line}\n")) {
-            assert!(stderr.read_line(&mut said).unwrap() > 0, "no line {line}: {said}");
-        }
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let mut running = start(dir.path(), &["--threads", "1"]);
+        assert!(running.says(line), "no line {line}");
+        running.signal(Signal::INT);
+        let (output, said) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{said}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
         assert!(said.contains("the datadir is as it was"), "{said}");
         assert!(files(dir.path()) == before, "interrupted at {line}");
     }
+}
+
+/// A datadir that keeps a process busy for some tenths of a second, and words for one whose scripts are not
+/// run: they are unsigned.
+fn long_work() -> (TempDir, [String; 2]) {
+    let spec = ChainSpec { signed: false, empty_tail: 2100, ..ChainSpec::new(18, 12_000_000) };
+    let chain = Chain::generate(&spec);
+    (lay_out(&chain), ["--assumevalid".to_owned(), chain.totals.before_tail.to_string()])
+}
+
+fn start(datadir: &Path, more: &[&str]) -> Running {
+    let words = ["reindex", "--chain", "regtest", "--json", "--progress", "log"];
+    Running::start(command(&[&words, more].concat(), datadir))
+}
+
+/// Stopped, not ended, as soon as it has said that line: it holds all its locks.
+fn start_and_stop(datadir: &Path, more: &[&str], line: &str) -> Running {
+    let mut running = start(datadir, more);
+    assert!(running.says(line), "no line {line}");
+    running.signal(Signal::STOP);
+    running
+}
+
+/// Lets it go on and end.
+fn resume(running: Running) -> Value {
+    running.signal(Signal::CONT);
+    let (output, said) = running.wait();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    json(&output)
+}
+
+#[test]
+fn a_second_run_on_a_datadir_ends_with_5() {
+    let (dir, [flag, hash]) = long_work();
+    let first = start_and_stop(dir.path(), &[&flag, &hash], "check");
+    let error = locked(dir.path(), &[]);
+    assert!(error.contains("regtest/.lock is in use"), "{error}");
+    let error = locked(dir.path(), &["--output", dir.path().join("new").to_str().unwrap()]);
+    assert!(error.contains("regtest/.lock is in use"), "{error}");
+    let report = resume(first);
+    assert_eq!(report["resumed_blocks"], 0);
+}
+
+/// Readers of one datadir do not disturb each other, unless they write to one place.
+#[test]
+fn a_second_run_into_an_output_or_a_work_dir_ends_with_5() {
+    let (dir, [flag, hash]) = long_work();
+    let outputs = TempDir::new().unwrap();
+    let place = |name: &str| outputs.path().join(name).to_str().unwrap().to_owned();
+    let (work, one, two) = (place("work"), place("one"), place("two"));
+    let words = |output| [&flag, &hash, "--work-dir", &work, "--checkpoint-every", "0", "--output", output];
+    // Its work is saved, and it is at the coins that are left: the folder for temporary files is its own.
+    let first = start_and_stop(dir.path(), &words(&one), "finish");
+    assert!(Path::new(&work).join("peregrine-work/manifest").exists());
+    let error = locked(dir.path(), &words(&two));
+    assert!(error.contains("another peregrine works there") && error.contains("--work-dir"), "{error}");
+    let error = locked(dir.path(), &["--output", &one]);
+    assert!(error.contains("one/regtest/.lock is in use"), "{error}");
+    let elsewhere = reindex(dir.path(), &[&flag, &hash, "--output", &two]);
+    assert_eq!(elsewhere.status.code(), Some(0), "{elsewhere:?}");
+    assert_eq!(resume(first)["hash_serialized_3"], json(&elsewhere)["hash_serialized_3"]);
+    assert!(!Path::new(&work).join("peregrine-work").exists());
+}
+
+#[test]
+fn restart_forgets_what_an_interrupted_run_has_left() {
+    let (dir, [flag, hash]) = long_work();
+    let words = [&flag, &hash, "--threads", "1", "--memory", "128M", "--checkpoint-every", "0"];
+    for (more, goes_on) in [(vec!["--restart"], false), (vec![], true)] {
+        // Interrupted at the last stage but one, a run has saved its state.
+        let running = start_and_stop(dir.path(), &words, "finish");
+        running.signal(Signal::INT);
+        running.signal(Signal::CONT);
+        let (output, said) = running.wait();
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let (output, said) = start(dir.path(), &[&words, &more[..]].concat()).wait();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let report = json(&output);
+        assert_eq!(said.contains("going on where an interrupted run stopped"), goes_on, "{said}");
+        assert_eq!(report["resumed_blocks"].as_u64().unwrap() > 0, goes_on, "{report}");
+        assert_eq!(report["memory_budget_bytes"], 128 << 20);
+        assert!(!dir.path().join("regtest/peregrine-work").exists());
+    }
+}
+
+#[test]
+fn less_memory_than_can_do_is_refused() {
+    let dir = lay_out(chain());
+    let before = files(dir.path());
+    let output = reindex(dir.path(), &["--memory", "64M"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--memory") && stderr.contains("at least 128 MiB"), "{stderr}");
+    assert!(files(dir.path()) == before);
 }
 
 /// Output that nobody reads is no failure of the work.

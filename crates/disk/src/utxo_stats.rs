@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use wire::coin::CoinError;
 use wire::hash::ParseHashError;
@@ -313,6 +314,20 @@ pub fn stats_of_coins(
     muhash: bool,
     threads: usize,
 ) -> Result<UtxoStats, DiskError> {
+    let stats = stats_unless_stopped(reader, muhash, threads, &AtomicBool::new(false))?;
+    Ok(stats.expect("nobody sets the flag"))
+}
+
+/// [`stats_of_coins`]; nothing if `stop` is set before the end.
+///
+/// # Errors
+/// As [`stats_of_coins`].
+pub fn stats_unless_stopped(
+    reader: &ChainstateReader<'_>,
+    muhash: bool,
+    threads: usize,
+    stop: &AtomicBool,
+) -> Result<Option<UtxoStats>, DiskError> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..=u8::MAX).map(|_| sync_channel(CHUNKS_WAITING)).unzip();
     // Ranges are taken in order, so the one that is hashed next is always read by someone.
     let ranges = Mutex::new((0..=u8::MAX).zip(senders));
@@ -327,16 +342,23 @@ pub fn stats_of_coins(
                 }
             });
         }
-        hash_ranges(receivers, muhash)
+        hash_ranges(receivers, muhash, stop)
     })
 }
 
 /// Hashes what the readers send; dropping the receivers, as an error does, stops them.
-fn hash_ranges(receivers: Vec<Receiver<Message>>, muhash: bool) -> Result<UtxoStats, DiskError> {
+fn hash_ranges(
+    receivers: Vec<Receiver<Message>>,
+    muhash: bool,
+    stop: &AtomicBool,
+) -> Result<Option<UtxoStats>, DiskError> {
     let mut hasher = UtxoHasher::new(muhash);
     for receiver in receivers {
         // A range without its last message is one whose reader panicked, which the scope passes on.
         while let Ok(message) = receiver.recv() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             match message {
                 Message::Elements(elements) => hasher.hash(&elements),
                 Message::End(part) => {
@@ -347,7 +369,7 @@ fn hash_ranges(receivers: Vec<Receiver<Message>>, muhash: bool) -> Result<UtxoSt
             }
         }
     }
-    Ok(hasher.finish())
+    Ok(Some(hasher.finish()))
 }
 
 /// Reads one range; false if nobody listens any more or it failed.

@@ -100,15 +100,17 @@ pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8
     sha.finalize()
 }
 
-/// The key of the sum that an interrupted run was making, if there is one.
+/// The key of the sum that an interrupted run of the same `settings` was making, if there is one: of any other
+/// work, what is saved there is no key, or was not drawn after these hints.
 ///
 /// # Errors
 /// As [`Identity::resume`].
-pub fn saved_key(work: &WorkDir<'_>) -> Result<Option<AggregateKey>, Error> {
+pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);
     }
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
+    let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
     Ok(checkpoint.and_then(|checkpoint| ledger::key_of(checkpoint.counts.get(6..)?)))
 }
 
@@ -149,7 +151,7 @@ impl Identity<'_> {
             network: self.files.network,
             chain: self.chain_digest(settled),
             settings: self.settings,
-            blocks: settled.bits.len() as u32 * 64,
+            blocks: self.chain.block_count() as u32,
             settled: settled.bits.clone(),
             runs: runs.iter().map(Run::to_ref).collect(),
             next_run,
@@ -175,8 +177,8 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}: give the command of that run, or \
-                 --restart to forget it"
+                "an interrupted run has left a checkpoint there, but {what}: give the command of that \
+                 run, or --restart to forget it"
             );
             Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
         };
@@ -184,7 +186,9 @@ impl Identity<'_> {
             return Err(other(&format!("it is of the network {}", checkpoint.network)));
         }
         if checkpoint.settings != self.settings {
-            return Err(other("it was with other options about which scripts to check"));
+            return Err(other(
+                "it was with other options about which scripts to check or which hints to go by",
+            ));
         }
         let mut settled = Settled { bits: checkpoint.settled, count: 0 };
         settled.count = settled.bits.iter().map(|word| word.count_ones()).sum();
@@ -215,9 +219,33 @@ impl Identity<'_> {
     }
 }
 
+/// To an error that is an interrupt, adds what the next run goes on from.
+#[must_use]
+pub fn told(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
+    if error.kind != ErrorKind::Interrupted {
+        return error;
+    }
+    // Whatever is wrong with a checkpoint, the next run says it.
+    let Ok(Some(Checkpoint { blocks, settled, .. })) = Checkpoint::read(work.disk(), work.path()) else {
+        return error;
+    };
+    let done: u32 = settled.iter().map(|word| word.count_ones()).sum();
+    if done == 0 {
+        return error;
+    }
+    let command = if restart { "the same command without --restart" } else { "the same command" };
+    let detail =
+        format!("{}; {done} of {blocks} blocks are done, {command} goes on from there", error.detail);
+    Error { detail, ..error }
+}
+
 /// Sees that a run is the one that the checkpoint names.
 fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Error> {
     let path = run_path(work.path(), named.number);
+    if !work.disk().exists(&path).during("look for", &path)? {
+        let detail = "the checkpoint names it, but it is not there; start anew with --restart";
+        return Err(Error::damaged(detail).in_file(path, None));
+    }
     let meta = RunReader::open(work.disk(), &path, network)?.meta().clone();
     let run = Run { number: named.number, level: named.level, meta };
     if run.to_ref() == *named {

@@ -17,6 +17,12 @@ pub const RUN_BUFFER_BYTES: usize = 128 << 10;
 /// Runs that are merged at once. With their buffers, 4 MiB.
 pub const FAN_IN: usize = 32;
 
+/// A quarter of the machine's memory, or of what this process may have of it; 128 MiB at least.
+#[must_use]
+pub fn default_memory() -> u64 {
+    machine::total_memory_bytes().map_or(LEAST_MEMORY, |total| (total / 4).max(LEAST_MEMORY))
+}
+
 /// The parts, in bytes where not said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
@@ -39,14 +45,14 @@ impl Budget {
         let share = |of: u64, least: u64, most: u64| (of / 6).clamp(least, most.max(least));
         // What the allocator cannot give back, and stacks.
         let free = memory.saturating_sub(resident) / 5 * 4;
-        let in_flight = share(free, 6 << 20, (16 << 20) * 3 * (threads + 1));
+        let in_flight = share(free, 6 << 20, (8 << 20) * (threads + 1));
         let staging = share(free / 2, BATCH_OP_BYTES * 16 * threads, BATCH_OP_BYTES * 256 * threads);
         let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
         let scripts = if scripts { SCRIPTS_BYTES } else { 0 };
         let rest = free.saturating_sub(in_flight + staging + merging + scripts + threads * WORKER_BYTES);
         Self {
             in_flight: in_flight as usize,
-            window: (in_flight / 8).clamp(1 << 20, 8 << 20) as usize,
+            window: (in_flight / (4 * (threads + 1))).clamp(1 << 20, 2 << 20) as usize,
             batch_ops: (staging / (BATCH_OP_BYTES * threads)) as usize,
             join: rest.max(8 << 20) as usize,
         }

@@ -1,6 +1,6 @@
 //! What a caller asks for.
 
-use crate::{machine, stages::finish::RANGE_BYTES};
+use crate::{memory, stages::finish::RANGE_BYTES};
 use coins::aggregate::AggregateKind;
 use disk::hints::HintFormat;
 use rules::ChainParams;
@@ -64,8 +64,8 @@ pub struct HintOptions {
     pub format: Option<HintFormat>,
     /// What the sum is made of.
     pub aggregate: AggregateKind,
-    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the chain
-    /// is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
+    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the
+    /// chain is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without them.
     pub on_failure_join: bool,
@@ -103,7 +103,8 @@ pub struct ReindexOptions {
     pub work_dir: Option<PathBuf>,
     /// Forget what an interrupted run has left.
     pub restart: bool,
-    /// How often at most the state is saved, so that an interrupted run can go on from there.
+    /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
+    /// that it takes little of the time, unless this is zero: then after each batch of blocks.
     pub checkpoint_every: Duration,
     /// About how many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
@@ -126,7 +127,7 @@ impl ReindexOptions {
             assume_valid: AssumeValid::Default,
             engine: Engine::Join,
             hints: None,
-            memory: machine::default_memory(),
+            memory: memory::default_memory(),
             join_bytes: None,
             work_dir: None,
             restart: false,

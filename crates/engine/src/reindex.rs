@@ -2,10 +2,13 @@
 
 use crate::{
     chain::Files,
+    checkpoint,
     clock::Clock,
+    disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
     event::{Event, Sink},
     hints, machine,
+    memory::Budget,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -48,15 +51,23 @@ pub fn reindex(
     let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
     let _locks = DatadirLock::take(disk, &datadir, mode)?;
     let target = Target::prepare(disk, &datadir, options)?;
+    // Two runs that read one datadir must not write to one place.
+    let _output_lock = match &options.output {
+        Some(output) => {
+            Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?)
+        }
+        None => None,
+    };
     target.clear_leftovers(disk)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock);
+    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
+        .map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard(disk);
         // What can be mended, or was only interrupted, goes on from the checkpoint.
         let resumable =
             matches!(error.kind, ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted);
-        if !resumable && error.rule.is_some() {
+        if !resumable && (error.rule.is_some() || error.kind == ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
             let _ = work.remove();
         }
@@ -64,13 +75,18 @@ pub fn reindex(
     result
 }
 
-/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them.
-fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<Settlement, Error> {
-    let settled = run.settle(clock);
-    let (Err(error), Some(options)) = (&settled, &run.options.hints) else { return settled };
-    if error.kind != ErrorKind::Hints || !options.on_failure_join {
-        return settled;
-    }
+/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them. Tells whether
+/// hints have led to it.
+fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error> {
+    let error = match run.settle(clock) {
+        Ok(settled) => {
+            let by_hints = matches!(run.method, Method::Hints(_)) && settled.engine == Engine::Join;
+            return Ok((settled, by_hints));
+        }
+        Err(error) => error,
+    };
+    let options = run.options.hints.as_ref().filter(|options| options.on_failure_join);
+    let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
     run.sink.event(Event::Note(format!("{error}")));
     run.work.remove()?;
     let run = Run { resumable: false, ..*run };
@@ -79,7 +95,7 @@ fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<Settlement, Error> {
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
     run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    Run { method: &Method::Join, ..run }.settle(clock)
+    Ok((Run { method: &Method::Join, ..run }.settle(clock)?, false))
 }
 
 fn build(
@@ -97,12 +113,21 @@ fn build(
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
+    let budget = Budget::of_now(options.memory, threads, options.scripts.is_some());
+    let old = disk_need::folder_bytes(disk, target.chainstate_dir());
+    let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
+    need.check(disk, target.chainstate_dir(), work.path())?;
+    sink.event(Event::Note(need.to_string()));
+    if options.restart {
+        // Before hints look for a key in it.
+        work.remove()?;
+    }
     let method = match &options.hints {
-        Some(hints) => hints::method(work, hints, plan, options.network)?,
+        Some(hints) => hints::method(work, options, hints, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
-    let mut settled = settle(&run, clock)?;
+    let (mut settled, mut by_hints) = settle(&run, clock)?;
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(run::random, Ok)?;
@@ -113,7 +138,7 @@ fn build(
         // Only the last merge has shown that a spend has no coin.
         None => {
             target.clear_leftovers(disk)?;
-            settled = run.judge(clock, Height(0), 0)?;
+            (settled, by_hints) = (run.judge(clock, Height(0), 0)?, false);
             finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
         }
     };
@@ -143,7 +168,6 @@ fn build(
     }
     clock.lap(Stage::Commit);
 
-    let by_hints = matches!(method, Method::Hints(_)) && settled.engine == Engine::Join;
     Ok(ReindexReport {
         hints: options.hints.as_ref().filter(|_| by_hints).map(|hints| HintsReport::new(hints, &method)),
         network: options.network,
@@ -156,6 +180,8 @@ fn build(
         scripts: run::scripts_report(options, plan, &settled.counts),
         engine: if by_hints { "swiftsync" } else { settled.engine.name() },
         resumed: settled.resumed,
+        memory: options.memory,
+        spilled: settled.spilled,
         threads,
         elapsed: clock.started.elapsed(),
         bound_by: clock.bound_by(threads),

@@ -8,7 +8,6 @@ use crate::{
     event::{Event, Progress, Sink},
     memory::Budget,
     options::{Engine, ReindexOptions},
-    places::misfit,
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -19,7 +18,7 @@ use crate::{
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
         scripts::{ScriptQueue, Scripts},
-        spill::{Run as SpilledRun, Spill},
+        spill::{Run as SpilledRun, Spill, SpillVolume},
     },
     unspent::Unspent,
     work_dir::WorkDir,
@@ -41,7 +40,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// checked. The memory may bound them further.
 const BATCHES_PER_WORKER: usize = 2;
 
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one took.
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
+/// took.
 const CHECKPOINT_RARITY: u32 = 20;
 
 /// An interrupted run is saved if that takes no longer.
@@ -62,6 +62,8 @@ pub struct Settlement {
     pub resumed: u32,
     /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
+    /// What did not fit into the memory.
+    pub spilled: SpillVolume,
 }
 
 /// The time spent reading, what the workers bring, and the lowest fault.
@@ -158,18 +160,28 @@ impl Run<'_> {
             None if spill.has_mismatch() => scripts_from = Height(0),
             None if state.outcome.coinbases.clone().repeat() => {}
             None => {
-                let proven = state.outcome.sum.as_mut().is_none_or(Sum::is_zero);
-                if let Some(unspent) = self.unspent(join, &spill)?.filter(|_| proven) {
+                if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
+                    return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+                }
+                if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
-                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed, burned });
+                    return Ok(Settlement {
+                        unspent,
+                        counts,
+                        engine: Engine::Join,
+                        resumed,
+                        burned,
+                        spilled: spill.volume(),
+                    });
                 }
             }
         }
-        if matches!(self.method, Method::Hints(_)) && scripts_from == Height(u32::MAX) {
-            return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+        let judged = self.judge(clock, scripts_from, state.outcome.counts.scripts)?;
+        if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
+            return Err(self.wrong_hints("above their last block a coin is spent that they call spent"));
         }
-        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+        Ok(judged)
     }
 
     /// Checks and books all blocks, or up to one at fault.
@@ -204,7 +216,7 @@ impl Run<'_> {
             (Some((_, Fault::Damaged(error))), _) => Err(error),
             (None, Some(sum)) if !state.outcome.coinbases.repeat() => Ok(sum),
             // The judge tells what is wrong.
-            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(misfit())),
+            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(Error::misfit())),
         }
     }
 
@@ -214,7 +226,7 @@ impl Run<'_> {
     /// As [`Run::settle`], and damage if it would need him.
     pub fn settle_surely(&self, clock: &mut Clock) -> Result<Settlement, Error> {
         let settled = self.settle(clock)?;
-        if settled.engine == Engine::Join { Ok(settled) } else { Err(misfit()) }
+        if settled.engine == Engine::Join { Ok(settled) } else { Err(Error::misfit()) }
     }
 
     /// Hints and files contradict each other. Which of the two is wrong is not known, and that a block is
@@ -322,7 +334,14 @@ impl Run<'_> {
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
-        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0, burned: 0 })
+        Ok(Settlement {
+            unspent,
+            counts,
+            engine: Engine::Ordered,
+            resumed: 0,
+            burned: 0,
+            spilled: SpillVolume::default(),
+        })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
@@ -351,6 +370,8 @@ impl Run<'_> {
         let total = self.plan.chain.block_count() as u32;
         loop {
             let pause = match self.resumable {
+                // After each batch, whatever it costs.
+                true if self.options.checkpoint_every.is_zero() => state.saved,
                 true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
@@ -387,18 +408,13 @@ impl Run<'_> {
         let guess = join.memory_bytes() as f64 / (SAVE_RATE * self.threads() as u64) as f64;
         let took_before = state.save_took > LAST_SAVE_MAX;
         let more = state.settled.count() > state.resumed;
-        if self.resumable && more && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX && !took_before {
-            if let Err(error) = self.save(identity, join, spill, queue, state) {
-                return error;
-            }
-            let (done, total) = (state.settled.count(), self.plan.chain.block_count());
-            return Error::new(
-                ErrorKind::Interrupted,
-                format!(
-                    "interrupted; the datadir is as it was; {done} of {total} blocks are done, the same command \
-                     goes on from there"
-                ),
-            );
+        if self.resumable
+            && more
+            && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX
+            && !took_before
+            && let Err(error) = self.save(identity, join, spill, queue, state)
+        {
+            return error;
         }
         Error::interrupted()
     }
@@ -463,8 +479,10 @@ impl Run<'_> {
         let (reading, outcomes) = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let send = send;
-                self.read_all(&send, pool, &faults, &state.settled, &|| {
-                    Instant::now() >= pause || spill.has_mismatch() || self.interrupt.load(Ordering::Relaxed)
+                self.read_all(&send, pool, &faults, &state.settled, &|has_read| {
+                    has_read && Instant::now() >= pause
+                        || spill.has_mismatch()
+                        || self.interrupt.load(Ordering::Relaxed)
                 })
             });
             let workers: Vec<_> = (0..threads)
@@ -494,17 +512,18 @@ impl Run<'_> {
         Ok((reading, all, faults.into_lowest()))
     }
 
-    /// The reader: the blocks that are not settled, file by file, until it is time to stop. Gives the time it
-    /// spent reading.
+    /// The reader: the blocks that are not settled, file by file, until `stop`, which is told whether there
+    /// was a batch, says so. Gives the time it spent reading.
     fn read_all<'p>(
         &'p self,
         batches: &Sender<Batch<'p>>,
         pool: &'p Pool,
         faults: &Faults,
         settled: &Settled,
-        stop: &dyn Fn() -> bool,
+        stop: &dyn Fn(bool) -> bool,
     ) -> Result<Duration, Error> {
         let mut reading = Duration::ZERO;
+        let mut has_read = false;
         let chain = &self.plan.chain;
         for (file, heights) in chain.by_file() {
             let heights: Vec<Height> =
@@ -515,7 +534,7 @@ impl Run<'_> {
             let mut reader =
                 FileReader::open(chain, self.files, pool, file, &heights, self.method.undo_from())?;
             loop {
-                if stop() {
+                if stop(has_read) {
                     return Ok(reading);
                 }
                 let started = Instant::now();
@@ -530,6 +549,7 @@ impl Run<'_> {
                     Err(error) => return Err(error),
                 };
                 reading += started.elapsed();
+                has_read = true;
                 if batches.send(batch).is_err() {
                     return Ok(reading);
                 }

@@ -2,32 +2,24 @@
 //! blocks, and proving one against them.
 
 use crate::{
-    chain::Files,
-    clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    machine,
     options::ReindexOptions,
-    places::misfit,
+    reading::with_run,
     run::{self, Run, Settlement},
     stages::{
         Stage,
-        commit::WORK_DIR,
         ledger::{HintRun, Method},
-        plan::Plan,
     },
     unspent::EachError,
-    work_dir::WorkDir,
 };
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
     fs::{Disk, During as _},
-    index::read_block_index,
-    lock::{DatadirLock, LockMode},
+    index::stream_block_index,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_stats::{StatsPart, UtxoHasher},
-    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::{
@@ -82,7 +74,7 @@ pub fn make_snapshot(
         let detail = "there is a file already; name another one";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
-    with_run(disk, options, path, &Method::Join, (sink, interrupt), |run, clock| {
+    with_run(disk, options, Some(path), &Method::Join, (sink, interrupt), |run, clock| {
         let settled = run.settle(clock)?;
         run.sink.event(Event::Started(Stage::Finish));
         match write(run, settled, path) {
@@ -90,7 +82,7 @@ pub fn make_snapshot(
             done => done,
         }
         .map_err(|error| match error {
-            EachError::Mismatch => misfit(),
+            EachError::Mismatch => Error::misfit(),
             EachError::Error(error) => error,
         })
     })
@@ -155,8 +147,8 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 /// needs no hints and nearly no memory.
 ///
 /// # Errors
-/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in the
-/// answer.
+/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in
+/// the answer.
 pub fn verify_snapshot(
     disk: &dyn Disk,
     path: &Path,
@@ -206,56 +198,21 @@ fn sum_of_blocks(
         return Err(usage(format!("the snapshot is of the network {theirs}, the datadir of {ours}")));
     }
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let index = read_block_index(disk, &datadir.index_dir())?;
-    let base = index.entries.iter().find(|entry| entry.hash == metadata.base_block);
-    let height = base.map(|entry| entry.height).ok_or_else(|| {
+    let mut height = None;
+    stream_block_index(disk, &datadir.index_dir(), |entry| {
+        height = height.or((entry.hash == metadata.base_block).then_some(entry.height));
+    })?;
+    let height = height.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
-    drop(index);
     let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(run::random()?));
     let method = &Method::Hints(HintRun { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
-    let beside = std::env::temp_dir().join("snapshot");
-    with_run(disk, options, &beside, method, watch, |run, clock| {
+    with_run(disk, options, None, method, watch, |run, clock| {
         if run.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
         }
         run.sum(clock)
     })
-}
-
-/// Opens a datadir for reading, and works on it.
-fn with_run<T>(
-    disk: &dyn Disk,
-    options: &ReindexOptions,
-    beside: &Path,
-    method: &Method,
-    (sink, interrupt): (&dyn Sink, &AtomicBool),
-    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let clock = &mut Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan: &Plan = &run::plan(files, options, sink, interrupt)?;
-    clock.lap(Stage::Plan);
-    let dir = match &options.work_dir {
-        Some(dir) => dir.join(WORK_DIR),
-        None => beside.with_file_name(WORK_DIR),
-    };
-    let temporary = &WorkDir::new(disk, dir);
-    let run = Run { files, plan, options, method, work: temporary, resumable: true, sink, interrupt };
-    let result = work(&run, clock);
-    let resumable = matches!(
-        result.as_ref().map_err(|error| error.kind),
-        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-    );
-    if !resumable {
-        temporary.remove()?;
-    }
-    result
 }

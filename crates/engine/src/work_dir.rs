@@ -2,8 +2,15 @@
 //!
 //! It is made when there is something to put into it, and goes when the work is done.
 
-use crate::error::{Error, ErrorKind};
-use disk::fs::{Disk, During as _, Lock};
+use crate::{
+    error::{Error, ErrorKind},
+    options::ReindexOptions,
+    stages::commit::WORK_DIR,
+};
+use disk::{
+    checkpoint::Checkpoint,
+    fs::{Disk, During as _, Lock},
+};
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -24,6 +31,20 @@ impl<'a> WorkDir<'a> {
     #[must_use]
     pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
         Self { disk, path, lock: Mutex::new(None) }
+    }
+
+    /// The folder of work whose result goes `beside` it; where there is none, one of this process alone.
+    #[must_use]
+    pub fn of(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
+        let path = match (&options.work_dir, beside) {
+            (Some(dir), Some(_)) => dir.join(WORK_DIR),
+            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
+            (dir, None) => {
+                let home = dir.clone().unwrap_or_else(std::env::temp_dir);
+                home.join(format!("{WORK_DIR}-{}", std::process::id()))
+            }
+        };
+        Self::new(disk, path)
     }
 
     /// The file system.
@@ -55,7 +76,12 @@ impl<'a> WorkDir<'a> {
         if held.is_some() {
             return Ok(());
         }
-        self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+        if !self.exists()? {
+            self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+            // Else a power cut could take a checkpoint away with the folder.
+            let parent = self.path.parent().unwrap_or(&self.path);
+            self.disk.sync_dir(parent).during("sync", parent)?;
+        }
         let path = self.path.join(LOCK_NAME);
         *held = self.disk.lock(&path).during("lock", &path)?;
         if held.is_none() {
@@ -72,6 +98,8 @@ impl<'a> WorkDir<'a> {
     pub fn remove(&self) -> Result<(), Error> {
         if self.exists()? {
             self.take()?;
+            // First of all: a checkpoint whose runs are gone in part could not be gone on from.
+            Checkpoint::remove(self.disk, &self.path)?;
             self.disk.remove_dir_all(&self.path).during("remove", &self.path)?;
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }

@@ -51,6 +51,12 @@ impl Chart {
         let ys = all().map(|point| point.1).chain(self.level);
         let (y_low, y_high) = range(ys, self.y.from_zero)?;
         let (x_ticks, y_ticks) = (ticks(x_low, x_high, self.x.unit), ticks(y_low, y_high, self.y.unit));
+        // Up to the next line of the grid: no curve runs along the edge.
+        let step = y_ticks.get(1).map_or(0.0, |second| second - y_ticks[0]);
+        let mut y_ticks = y_ticks;
+        if let Some(&last) = y_ticks.last().filter(|last| **last < y_high) {
+            y_ticks.push(last + step);
+        }
         let y_high = y_high.max(y_ticks.last().copied().unwrap_or(y_high));
         let x_of = |x: f64| LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT);
         let y_of = |y: f64| HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM);
@@ -148,14 +154,14 @@ fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<(f64, f64
     Some((low, if high > low { high } else { low + 1.0 }))
 }
 
-/// About five round numbers in a range, as they are shown in `unit`s; one more above it if the last is far off.
+/// Four to eight round numbers in a range, as they are shown in `unit`s.
 fn ticks(low: f64, high: f64, unit: f64) -> Vec<f64> {
     let span = (high - low) / unit;
     let magnitude = 10_f64.powf((span / 5.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * magnitude);
-    let step = steps.into_iter().find(|step| span / step <= 6.0).unwrap_or(10.0 * magnitude);
+    let step = steps.into_iter().find(|step| span / step <= 8.0).unwrap_or(10.0 * magnitude);
     let first = (low / unit / step).ceil();
-    (0..8)
+    (0..10)
         .map(|index| (first + f64::from(index)) * step * unit)
         .take_while(|tick| *tick <= high * (1.0 + 1e-9))
         .collect()
@@ -226,7 +232,7 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         assert_eq!(ticks(0.0, 10.0, 1.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.0, 3588.0, 1.0), [0.0, 1000.0, 2000.0, 3000.0]);
+        assert_eq!(ticks(0.0, 3588.0, 1.0).len(), 8);
         assert_eq!(ticks(400_000.0, 900_000.0, 1.0).len(), 6);
         assert_eq!(ticks(0.0, 7200.0, 3600.0), [0.0, 0.5, 1.0, 1.5, 2.0].map(|hours| hours * 3600.0));
     }

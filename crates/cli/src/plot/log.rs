@@ -79,7 +79,7 @@ fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {
     let Reading { points, last, writer, end, bad_lines, .. } = log;
     let mut points = points.kept;
     points.extend(last.filter(|last| points.last() != Some(last)));
-    let end = end.or_else(|| points.last().map(|point| point.seconds));
+    let end = end.filter(|end| *end >= 0.0).or_else(|| points.last().map(|point| point.seconds));
     Ok(Series { name, writer, points, end, bad_lines })
 }
 
@@ -172,6 +172,9 @@ impl Reading {
                 (Some(time), Some(point)) => self.tip(time, point),
                 _ => self.bad_lines += 1,
             }
+        }
+        if line.ends_with("Shutdown done") {
+            self.end = time.zip(self.zero).map(|(time, zero)| time - zero);
         }
         self.before = time.or(self.before);
     }
@@ -274,9 +277,11 @@ mod tests {
             + &tip("2026-01-01T00:00:02Z", 0)
             + "2026-01-01T00:00:03Z something else\n"
             + "2026-01-01T00:00:03Z UpdateTip: new best=00 height=x\n"
-            + &tip("2026-01-01T00:00:04.500000Z", 7);
+            + &tip("2026-01-01T00:00:04.500000Z", 7)
+            + "2026-01-01T00:00:06Z Shutdown done\n";
         let log = series(&text);
         assert_eq!((log.writer, log.bad_lines, log.points.len()), (Some(Writer::Core), 1, 2));
+        assert_eq!(log.end, Some(6.0));
         let Point { seconds, height, cache_bytes, cache_coins, transactions, .. } = log.points[1];
         assert_eq!((seconds, height, transactions), (4.5, 7, Some(7)));
         assert_eq!((cache_bytes, cache_coins), (Some(3 << 19), Some(10)));

@@ -12,7 +12,7 @@ use std::fmt::Write;
 const COMPARED: u32 = 200;
 const ROWS: u32 = 10;
 /// A ratio of shorter times is noise.
-const LEAST_SECONDS: f64 = 0.01;
+const LEAST_SECONDS: f64 = 0.001;
 
 /// The whole page.
 pub fn html(plot: &Plot) -> String {

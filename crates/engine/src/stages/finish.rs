@@ -1,4 +1,5 @@
-//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and hashed.
+//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and
+//! hashed.
 //!
 //! Shards are grouped to ranges of about a table's size. Threads take ranges in order, and each merges, sorts
 //! and writes its own. Which tables there are depends on the coins and the obfuscation key only.
@@ -13,7 +14,7 @@ use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables},
     fs::Disk,
     run::RunReader,
-    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_of_coins},
+    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::{
@@ -52,8 +53,8 @@ pub struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do not
-    /// fit each other.
+    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do
+    /// not fit each other.
     ///
     /// # Errors
     /// What the file system says; [`ErrorKind::Interrupted`].
@@ -127,10 +128,11 @@ impl Finish<'_> {
     /// Reads the chainstate back, compares it with what was written, and tells its hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it is not what was written.
+    /// [`ErrorKind::Environment`] if it is not what was written; [`ErrorKind::Interrupted`].
     pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
         let reader = ChainstateReader::open(self.disk, self.dir)?;
-        let read = stats_of_coins(&reader, false, self.threads)?;
+        let read = stats_unless_stopped(&reader, false, self.threads, self.interrupt)?;
+        let read = read.ok_or_else(Error::interrupted)?;
         if read.counts() == *written && reader.best_block() == self.chain.tip().hash {
             return Ok(read);
         }
@@ -140,8 +142,8 @@ impl Finish<'_> {
     }
 }
 
-/// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the blocks
-/// were allowed to make.
+/// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the
+/// blocks were allowed to make.
 #[must_use]
 pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts, burned: u64) -> Option<Sats> {
     let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();

@@ -1,5 +1,5 @@
-//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs are
-//! merged.
+//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs
+//! are merged.
 //!
 //! The oldest coins go first, with the spends of coins of that age, since most spends are of young coins. A
 //! run has level 0; [`FAN_IN`] runs of one level are merged to one of the next, so there are never many. All
@@ -29,7 +29,8 @@ use std::{
 };
 use wire::Network;
 
-/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more often.
+/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more
+/// often.
 const SHARE: f64 = 0.5;
 
 /// Runs of one level that may wait for the merger, before those who make them wait.
@@ -61,13 +62,28 @@ impl Run {
     }
 }
 
+/// How much was written to runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpillVolume {
+    /// Runs written, those of merges included.
+    pub runs: u64,
+    /// Bytes written to them.
+    pub bytes_written: u64,
+    /// Bytes on disk now.
+    pub bytes: u64,
+    /// The most bytes that were on disk at a time.
+    pub peak_bytes: u64,
+}
+
 #[derive(Default)]
 struct Runs {
     list: Vec<Run>,
     next: u64,
     /// No more will be made.
     closed: bool,
-    /// Of runs that the checkpoint on disk names: their files must stay until the next one.
+    volume: SpillVolume,
+    /// Of runs that the checkpoint on disk names, or the one that is being written: their files must stay
+    /// until the next one.
     named: Vec<u64>,
 }
 
@@ -87,8 +103,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number `next`.
-    /// `exact` as in [`Merge::new`].
+    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number
+    /// `next`. `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
@@ -121,6 +137,12 @@ impl<'a> Spill<'a> {
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.mismatch.load(Ordering::Relaxed)
+    }
+
+    /// How much was written so far.
+    #[must_use]
+    pub fn volume(&self) -> SpillVolume {
+        self.runs().volume
     }
 
     /// Whether nothing was spilled so far.
@@ -181,8 +203,8 @@ impl<'a> Spill<'a> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join goes
-    /// on with it. No worker may be at work.
+    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join
+    /// goes on with it. No worker may be at work.
     ///
     /// # Errors
     /// What the file system says.
@@ -206,10 +228,13 @@ impl<'a> Spill<'a> {
         })
     }
 
-    /// All runs, and the number of the next one.
+    /// All runs, for a checkpoint, and the number of the next one. From now on their files stay until
+    /// [`Spill::checkpointed`], also if the merger, who goes on meanwhile, is done with them.
     #[must_use]
     pub fn list(&self) -> (Vec<Run>, u64) {
-        let runs = self.runs();
+        let mut runs = self.runs();
+        let numbers: Vec<u64> = runs.list.iter().map(|run| run.number).collect();
+        runs.named.extend(numbers);
         (runs.list.clone(), runs.next)
     }
 
@@ -220,18 +245,25 @@ impl<'a> Spill<'a> {
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
         let mut runs = self.runs();
         let before = std::mem::replace(&mut runs.named, named);
-        let gone: Vec<u64> = before
+        let mut gone: Vec<u64> = before
             .into_iter()
             .filter(|number| !runs.named.contains(number))
             .filter(|number| runs.list.iter().all(|run| run.number != *number))
             .collect();
         drop(runs);
+        // One can have been named by the checkpoint before and be named by this one's list.
+        gone.sort_unstable();
+        gone.dedup();
         gone.into_iter().try_for_each(|number| self.remove(number))
     }
 
     fn remove(&self, number: u64) -> Result<(), Error> {
-        let path = run_path(self.work.path(), number);
-        Ok(self.work.disk().remove_file(&path).during("remove", &path)?)
+        let (disk, path) = (self.work.disk(), run_path(self.work.path(), number));
+        let bytes = disk.metadata(&path).during("measure", &path)?.map_or(0, |found| found.len);
+        disk.remove_file(&path).during("remove", &path)?;
+        let volume = &mut self.runs().volume;
+        volume.bytes = volume.bytes.saturating_sub(bytes);
+        Ok(())
     }
 
     /// Makes a run.
@@ -249,7 +281,13 @@ impl<'a> Spill<'a> {
         let path = run_path(self.work.path(), number);
         let mut writer = RunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
         fill(&mut writer)?;
-        Ok(Run { number, level, meta: writer.finish()? })
+        let run = Run { number, level, meta: writer.finish()? };
+        let volume = &mut self.runs().volume;
+        volume.runs += 1;
+        volume.bytes_written += run.meta.bytes;
+        volume.bytes += run.meta.bytes;
+        volume.peak_bytes = volume.peak_bytes.max(volume.bytes);
+        Ok(run)
     }
 
     /// Merges runs as levels fill up, until [`Spill::close`]: the work of a thread of its own.
@@ -351,7 +389,7 @@ impl<'a> Spill<'a> {
             list.truncate(FAN_IN);
             self.merge(&list, interrupt)?;
             if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Interrupted, "interrupted while runs were merged"));
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was"));
             }
         }
         Ok(None)
@@ -402,5 +440,44 @@ impl Source for Part<'_> {
                 Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::fault::FaultDisk;
+    use wire::{Coin, OutPoint, Txid};
+
+    /// The merger does not wait for a checkpoint that is being written: it was once quicker, and removed runs
+    /// that the new checkpoint then named.
+    #[test]
+    fn runs_that_a_checkpoint_is_about_to_name_stay() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+        let work = WorkDir::new(&disk, dir.path().join("work"));
+        let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
+        let exists = |number| run_path(work.path(), number).exists();
+        let run_of = |byte| {
+            let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
+            let coin = Coin { code: 2, out: &[0, 6] };
+            let entry = Entry { spend: false, outpoint, coin };
+            let run = spill.write_run(0, |writer| writer.add(&to_disk(&entry))).unwrap();
+            spill.runs().list.push(run);
+        };
+        (1..=2).for_each(run_of);
+        let (named, next) = spill.list();
+        assert_eq!((named.len(), next), (2, 2));
+        spill.merge(&named, &AtomicBool::new(false)).unwrap();
+        assert!(exists(0) && exists(1) && exists(2), "the checkpoint may have been written meanwhile");
+        spill.checkpointed(vec![0, 1]).unwrap();
+        assert!(exists(0) && exists(1), "it names them");
+        let (named, _) = spill.list();
+        spill.checkpointed(named.iter().map(|run| run.number).collect()).unwrap();
+        assert!(!exists(0) && !exists(1) && exists(2), "the next one does not");
+        // Runs that no checkpoint has seen go at once.
+        run_of(3);
+        let after: Vec<Run> = spill.runs().list.clone();
+        spill.merge(&after, &AtomicBool::new(false)).unwrap();
+        assert!(exists(2) && !exists(3) && exists(4));
     }
 }

@@ -1,0 +1,340 @@
+//! A rebuild that is killed, or interrupted, at any moment goes on where it was and ends with the same coins: a
+//! real process on a real file system.
+//!
+//! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p cli --test kill` hunts for longer.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{Running, command, json};
+use engine::{AssumeValid, BlockHash, Height, Network, RealDisk, ReindexOptions};
+use rustix::process::Signal;
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::atomic::AtomicBool,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout, rng::Rng};
+
+/// Set in the process that rebuilds with little memory: the datadir.
+const CHILD: &str = "PEREGRINE_TEST_DATADIR";
+/// And the block below which its scripts are not run.
+const ASSUME_VALID: &str = "PEREGRINE_TEST_ASSUME_VALID";
+
+/// Coins and spends that it holds: runs are written, and merged, all the time.
+const JOIN_BYTES: usize = 100 << 10;
+
+/// An interrupted run has two seconds to save its state; a busy machine gets more here.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// What was found in a datadir after a kill, counted.
+#[derive(Default, Debug)]
+struct Found {
+    work: u32,
+    checkpoint: u32,
+    half_built: u32,
+    replaced: u32,
+    /// The highest number of a run of spilled coins.
+    last_run: u32,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { work, checkpoint, half_built, replaced, last_run } = self;
+        write!(
+            f,
+            "{work} left temporary files, {checkpoint} a checkpoint, {half_built} a chainstate besides the \
+             one in place, {replaced} the new one in place; the last run of coins was number {last_run}"
+        )
+    }
+}
+
+/// A datadir whose chainstate is three blocks behind.
+struct Case {
+    dir: TempDir,
+    before_tail: BlockHash,
+    old_hash: String,
+    new_hash: String,
+    old_chainstate: Vec<(PathBuf, Vec<u8>)>,
+    blocks: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Case {
+    /// Unsigned, with a tail that lets the scripts before it be assumed valid.
+    fn new(seed: u64, bytes: u64) -> Self {
+        let chain =
+            Chain::generate(&ChainSpec { signed: false, empty_tail: 2100, ..ChainSpec::new(seed, bytes) });
+        let dir = TempDir::new().unwrap();
+        let layout = Layout { file_size: 1 << 20, preallocate: false, ..Layout::new(seed) };
+        chain.write_datadir(dir.path(), &layout).unwrap();
+        let behind = ReindexOptions {
+            stop_at_height: Some(Height(chain.tip().height - 3)),
+            assume_valid: AssumeValid::Block(chain.totals.before_tail),
+            ..ReindexOptions::new(dir.path(), Network::Regtest)
+        };
+        let old = engine::reindex(&RealDisk, &behind, &|_| {}, &AtomicBool::new(false)).unwrap();
+        Self {
+            before_tail: chain.totals.before_tail,
+            old_hash: engine::hex_reversed(&old.hash_serialized_3),
+            new_hash: chain.model.stats().hash_hex(),
+            old_chainstate: snapshot(&old.chainstate).unwrap(),
+            blocks: files(&dir.path().join("regtest/blocks")),
+            dir,
+        }
+    }
+
+    fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn net(&self, name: &str) -> PathBuf {
+        self.root().join("regtest").join(name)
+    }
+
+    /// Puts the old chainstate back.
+    fn restore(&self) {
+        std::fs::remove_dir_all(self.net("chainstate")).unwrap();
+        std::fs::create_dir(self.net("chainstate")).unwrap();
+        self.old_chainstate.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    }
+
+    /// The program, with the least memory there can be.
+    fn program(&self) -> Command {
+        let words =
+            "reindex --chain regtest --json --progress log --threads 2 --memory 128M --checkpoint-every 0";
+        let mut command = command(&words.split(' ').collect::<Vec<_>>(), self.root());
+        command.args(["--assumevalid", &self.before_tail.to_string()]);
+        command
+    }
+
+    /// This test once more, as [`rebuild_with_little_memory`].
+    fn little_memory(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "rebuild_with_little_memory", "--nocapture"]);
+        command.env(CHILD, self.root()).env(ASSUME_VALID, self.before_tail.to_string());
+        command
+    }
+
+    /// The old chainstate opens or the new one: `utxo stats` says which. Counts what else is there.
+    fn look(&self, what: &str, found: &mut Found) {
+        let output =
+            command(&["utxo", "stats", "--chain", "regtest", "--json"], self.root()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{what}: {output:?}");
+        let hash = json(&output)["hash_serialized_3"].as_str().unwrap().to_owned();
+        assert!(hash == self.old_hash || hash == self.new_hash, "{what}: {hash}");
+        found.work += u32::from(self.net("peregrine-work").exists());
+        found.checkpoint += u32::from(self.net("peregrine-work/manifest").exists());
+        found.half_built += u32::from(self.net("chainstate.peregrine").exists());
+        found.replaced += u32::from(hash == self.new_hash);
+        let names = std::fs::read_dir(self.net("peregrine-work")).into_iter().flatten();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let number = |name: String| name.strip_prefix("run-")?.strip_suffix(".run")?.parse().ok();
+        found.last_run = names.filter_map(number).fold(found.last_run, u32::max);
+    }
+
+    /// The run got through: the new chainstate, and nothing but it.
+    fn assert_done(&self, output: &Output, what: &str) {
+        assert_eq!(output.status.code(), Some(0), "{what}: {output:?}");
+        let mut found = Found::default();
+        self.look(what, &mut found);
+        assert_eq!((found.replaced, found.half_built, found.work), (1, 0, 0), "{what}");
+        let names = std::fs::read_dir(self.net("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, [".lock", "blocks", "chainstate"], "{what}");
+    }
+
+    fn assert_blocks_untouched(&self) {
+        assert!(files(&self.net("blocks")) == self.blocks, "blocks or their index were touched");
+    }
+}
+
+/// Without the lock files.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = snapshot(dir).unwrap().into_iter();
+    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
+}
+
+/// Blocks that the run found done, by its report.
+fn resumed(output: &Output) -> u64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report = text.lines().find(|line| line.starts_with('{')).unwrap();
+    serde_json::from_str::<serde_json::Value>(report).unwrap()["resumed_blocks"].as_u64().unwrap()
+}
+
+/// Kills runs at random moments, up to six in a row, each then resumed.
+fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
+    let wanted = from_environment("PEREGRINE_KILLS", 50);
+    let mut rng = Rng::new(seed, "moments");
+    let started = Instant::now();
+    let whole = run().output().unwrap();
+    let mut takes = started.elapsed();
+    case.assert_done(&whole, "not killed");
+    let (mut found, mut kills, mut went_on) = (Found::default(), 0, 0);
+    for round in 0.. {
+        if kills >= wanted {
+            break;
+        }
+        assert!(round < 20 * wanted, "runs end before they are killed");
+        case.restore();
+        let row = 1 + rng.below(6);
+        let mut done = None;
+        for _ in 0..row {
+            let moment = Duration::from_micros(rng.below(takes.as_micros() as u64));
+            let started = Instant::now();
+            let running = Running::start(run());
+            sleep(moment);
+            running.signal(Signal::KILL);
+            let (output, _) = running.wait();
+            if output.status.signal() != Some(Signal::KILL.as_raw()) {
+                takes = takes.min(started.elapsed());
+                done = Some(output);
+                break;
+            }
+            kills += 1;
+            case.look(&format!("seed {seed}, kill {kills}, after {moment:?}"), &mut found);
+        }
+        let done = done.unwrap_or_else(|| run().output().unwrap());
+        case.assert_done(&done, &format!("seed {seed}, {kills} kills, round {round}"));
+        went_on += u32::from(resumed(&done) > 0);
+    }
+    println!("a run takes {takes:?}; {kills} kills: {found}; {went_on} runs went on where one was killed");
+    assert!(wanted < 50 || found.checkpoint > 0 && went_on > 0, "no kill came after a checkpoint: {found}");
+    case.assert_blocks_untouched();
+    found
+}
+
+#[test]
+fn a_killed_run_goes_on() {
+    let (seed, case) = (from_environment("PEREGRINE_SEED", 1), Case::new(31, 60_000_000));
+    kill_at_random(&case, seed, || case.program());
+}
+
+#[test]
+fn a_killed_run_that_spills_and_merges_goes_on() {
+    let (seed, case) = (from_environment("PEREGRINE_SEED", 2), Case::new(32, 15_000_000));
+    let found = kill_at_random(&case, seed, || case.little_memory());
+    assert!(found.last_run > 3 * 32, "runs were hardly ever merged: {found}");
+}
+
+/// The process that the test before this one kills; does nothing by itself.
+#[test]
+fn rebuild_with_little_memory() {
+    let Some(datadir) = std::env::var_os(CHILD) else { return };
+    let options = ReindexOptions {
+        threads: NonZeroUsize::new(2).unwrap(),
+        join_bytes: Some(JOIN_BYTES),
+        checkpoint_every: Duration::ZERO,
+        range_bytes: 256 << 10,
+        assume_valid: AssumeValid::Block(std::env::var(ASSUME_VALID).unwrap().parse().unwrap()),
+        ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
+    };
+    let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.engine, "join");
+    println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
+}
+
+/// The stages that are too short to be met by chance: the last ones move names and remove files.
+#[test]
+fn a_run_killed_in_any_stage_goes_on() {
+    let case = Case::new(33, 6_000_000);
+    let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 3), "moments");
+    let mut found = Found::default();
+    let mut kills = 0;
+    for (stage, times) in [("plan", 2), ("check", 2), ("finish", 3), ("prove", 3), ("commit", 12)] {
+        for time in 0..times {
+            case.restore();
+            let mut running = Running::start(case.program());
+            assert!(running.says(stage), "no stage {stage}");
+            sleep(Duration::from_micros(rng.below(1 + 700 * time)));
+            running.signal(Signal::KILL);
+            let (output, _) = running.wait();
+            kills += u32::from(output.status.signal() == Some(Signal::KILL.as_raw()));
+            let what = format!("{stage}, time {time}");
+            case.look(&what, &mut found);
+            case.assert_done(&case.program().output().unwrap(), &what);
+        }
+    }
+    println!("{kills} kills: {found}");
+    assert!(kills >= 10 && found.half_built > 0, "{kills} kills: {found}");
+    case.assert_blocks_untouched();
+}
+
+#[test]
+fn an_interrupted_run_saves_its_state_and_goes_on() {
+    let case = Case::new(34, 60_000_000);
+    let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 4), "moments");
+    let started = Instant::now();
+    case.assert_done(&case.program().output().unwrap(), "not interrupted");
+    let mut takes = started.elapsed();
+    let (mut interrupts, mut saved, mut longest) = (0, 0, Duration::ZERO);
+    for round in 0..200 {
+        if interrupts >= 10 {
+            break;
+        }
+        case.restore();
+        let started = Instant::now();
+        let mut running = Running::start(case.program());
+        assert!(running.says("plan"), "the first stage");
+        sleep(Duration::from_micros(rng.below(takes.as_micros() as u64)));
+        running.signal(Signal::INT);
+        let asked = Instant::now();
+        let (output, said) = running.wait();
+        let goodbye = asked.elapsed();
+        let what = format!("round {round}: {said}");
+        if output.status.code() == Some(0) {
+            takes = takes.min(started.elapsed());
+            case.assert_done(&output, &what);
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(130), "{what}");
+        assert!(goodbye < LONGEST_GOODBYE, "{goodbye:?}, {what}");
+        longest = longest.max(goodbye);
+        interrupts += 1;
+        let detail = json(&output)["error"]["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("the datadir is as it was"), "{detail}");
+        let blocks = case.blocks_done(&detail);
+        case.look(&what, &mut Found::default());
+        let (output, said) = Running::start(case.program()).wait();
+        case.assert_done(&output, &what);
+        assert_eq!(
+            said.contains("going on where an interrupted run stopped"),
+            blocks > 0,
+            "{detail}; {said}"
+        );
+        assert_eq!(resumed(&output), blocks, "{detail}");
+        saved += u32::from(blocks > 0);
+    }
+    println!(
+        "a run takes {takes:?}; {interrupts} interrupts, {saved} after a checkpoint; longest {longest:?}"
+    );
+    assert!(interrupts >= 10 && saved > 0, "{interrupts} interrupts, {saved} after a checkpoint");
+    case.assert_blocks_untouched();
+}
+
+impl Case {
+    /// Blocks that are done, by the words of an interrupted run, which must be right about the checkpoint.
+    fn blocks_done(&self, detail: &str) -> u64 {
+        let checkpoint = self.net("peregrine-work/manifest").exists();
+        let Some((before, _)) = detail.split_once(" blocks are done, the same command goes on from there")
+        else {
+            assert!(!checkpoint, "a checkpoint is left, but not told of: {detail}");
+            return 0;
+        };
+        assert!(checkpoint, "no checkpoint is left: {detail}");
+        // "so many of so many"
+        let words: Vec<_> = before.rsplit(' ').collect();
+        words[2].parse().unwrap()
+    }
+}
