@@ -386,6 +386,8 @@ mod tests {
             scripts: None,
             engine: "join",
             hints: None,
+            memory: 128 << 20,
+            spilled: engine::SpillVolume::default(),
             resumed,
             threads: 2,
             elapsed: Duration::from_secs(1),
