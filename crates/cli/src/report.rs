@@ -1,8 +1,8 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
 use engine::{
-    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, UtxoStatsReport, VerifyReport,
-    hex_reversed,
+    Comparison, Error, ErrorKind, Height, HintsReport, ReindexReport, ScriptsReport, UtxoStatsReport,
+    VerifyReport, hex_reversed,
 };
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ struct ReindexJson<'a> {
     scripts: String,
     script_inputs: u64,
     engine: &'static str,
+    hints: Option<HintsJson>,
     resumed_blocks: u32,
     threads: usize,
     seconds: f64,
@@ -31,6 +32,15 @@ struct ReindexJson<'a> {
     sha256: &'a str,
     chainstate: String,
     stages: Vec<StageJson>,
+}
+
+#[derive(Serialize)]
+struct HintsJson {
+    height: u32,
+    aggregate: &'static str,
+    with_undo: bool,
+    checked: String,
+    trusted: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -86,6 +96,13 @@ pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
         scripts: scripts_text(report.scripts, report.height),
         script_inputs: report.counts.scripts,
         engine: report.engine,
+        hints: report.hints.as_ref().map(|hints| HintsJson {
+            height: hints.height.0,
+            aggregate: hints.aggregate,
+            with_undo: hints.with_undo,
+            checked: by_hints(hints).0.join(" "),
+            trusted: by_hints(hints).1.map(|lines| lines.join(" ")),
+        }),
         resumed_blocks: report.resumed,
         threads: report.threads,
         seconds: report.elapsed.as_secs_f64(),
@@ -114,13 +131,20 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
         0 => String::new(),
         blocks => format!("\nresumed            an interrupted run had done {blocks} of the blocks before"),
     };
+    let (rules, proof) = match &report.hints {
+        None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.engine)),
+        Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
+        Some(hints) => {
+            ("headers, proof of work, all rules of blocks but those of spends:", hints_text(hints))
+        }
+    };
     format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
          coins              {} ({} BTC)\n\
          hash_serialized_3  {}\n\
-         checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
-         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({}){resumed}\n\
+         checked            {}\n\
+         \x20                  {} blocks, {} transactions, {} inputs{}{resumed}\n\
          scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and settle run side by side: summed over threads)\n\
@@ -132,10 +156,11 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
         report.txouts,
         btc(report.total_amount.0),
         hex_reversed(&report.hash_serialized_3),
+        rules,
         counts.blocks,
         counts.transactions,
         counts.inputs,
-        report.engine,
+        proof,
         scripts_text(report.scripts, report.height),
         counts.block_bytes as f64 / 1e6 / seconds.max(1e-9),
         report.threads,
@@ -143,6 +168,43 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
         stages.join(", "),
         memory >> 20,
     )
+}
+
+/// What is checked where undo data is used.
+const ALL_RULES: &str = "headers, proof of work, all rules of blocks and spends but scripts:";
+
+/// What a run by hints has proven, and what of it rests on the assumed-valid block, in lines.
+fn by_hints(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
+    let HintsReport { height, aggregate, with_undo } = hints;
+    let whole =
+        if *with_undo { "coin by coin, undo data with it" } else { "by outpoints, without undo data" };
+    let mut checked = vec![
+        format!(
+            "up to height {height} each output is spent once or is a coin: a sum ({aggregate}) of all is zero,"
+        ),
+        format!("{whole}; above, each spend is matched with its coin"),
+    ];
+    if *with_undo {
+        return (checked, None);
+    }
+    checked.push("and has all rules of spends; the coins are not more than all subsidies".to_owned());
+    let trusted = vec![
+        format!("up to height {height}, as --assumevalid says: scripts, that coins are made before they are"),
+        "spent, coinbase maturity, relative lock times, fees, signature operations of spent scripts"
+            .to_owned(),
+    ];
+    (checked, Some(trusted))
+}
+
+/// The lines of a report about it, to follow others.
+fn hints_text(hints: &HintsReport) -> String {
+    let (checked, trusted) = by_hints(hints);
+    let (indent, mut text) = ("\n                   ", String::new());
+    text += &format!("\nhints              {}", checked.join(indent));
+    if let Some(trusted) = trusted {
+        text += &format!("\ntrusted            {}", trusted.join(indent));
+    }
+    text
 }
 
 /// Which scripts were checked, of a chain up to `tip`.
@@ -348,10 +410,36 @@ mod tests {
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 
+    fn by_hints(with_undo: bool) -> ReindexReport {
+        let hints = HintsReport { height: Height(9), aggregate: "siphash128", with_undo };
+        ReindexReport { engine: "swiftsync", hints: Some(hints), ..reindexed(0) }
+    }
+
+    #[test]
+    fn a_report_tells_what_rests_on_the_assumed_valid_block() {
+        let text = reindex_text(&by_hints(true), 1 << 30);
+        assert!(text.contains("all rules of blocks and spends but scripts"), "{text}");
+        assert!(text.contains("a sum (siphash128) of all is zero") && !text.contains("trusted"), "{text}");
+        let text = reindex_text(&by_hints(false), 1 << 30);
+        assert!(text.contains("all rules of blocks but those of spends"), "{text}");
+        assert!(
+            text.contains("\ntrusted            up to height 9, as --assumevalid says: scripts"),
+            "{text}"
+        );
+        let told =
+            |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report, 1 << 30)).unwrap() };
+        assert!(told(reindexed(0))["hints"].is_null());
+        assert!(told(by_hints(true))["hints"]["trusted"].is_null());
+        let hints = &told(by_hints(false))["hints"];
+        assert_eq!((&hints["height"], &hints["with_undo"]), (&9.into(), &false.into()));
+        assert!(hints["trusted"].as_str().unwrap().contains("coinbase maturity"), "{hints}");
+    }
+
     #[test]
     fn columns_of_a_text_begin_below_each_other() {
-        let text = reindex_text(&reindexed(7), 1 << 30);
-        for line in text.lines().skip(1) {
+        let text = [reindexed(7), by_hints(false)].map(|report| reindex_text(&report, 1 << 30)).join("\n");
+        let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
+        for line in names {
             let (name, value) = line.split_at(19);
             assert!(name.ends_with(' ') && !value.starts_with(' '), "{line:?}");
         }

@@ -46,7 +46,7 @@ pub use hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, ma
 pub use memory::LEAST_MEMORY;
 pub use options::{AssumeValid, Engine, HintOptions, ReindexOptions};
 pub use reindex::reindex;
-pub use report::{Counts, ReindexReport, ScriptsReport};
+pub use report::{Counts, HintsReport, ReindexReport, ScriptsReport};
 pub use snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot};
 pub use stages::{Stage, spill::SpillVolume};
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};

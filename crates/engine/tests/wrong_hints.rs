@@ -77,7 +77,7 @@ fn neighbours(hints: &Hints, same_tx: bool, first: bool) -> Vec<(usize, u32)> {
         let next = outputs(height).get(index as usize + 1);
         next.is_some_and(|(outpoint, spendable)| {
             let same = outputs(height)[index as usize].0.txid == outpoint.txid;
-            *spendable && !is(height, index + 1) == first && (same || !same_tx)
+            *spendable && is(height, index + 1) != first && (same || !same_tx)
         })
     };
     places(hints, first).into_iter().filter(fits).collect()
