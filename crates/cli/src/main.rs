@@ -52,13 +52,11 @@ fn main() -> ExitCode {
 fn reindex(args: &ReindexArgs) -> Done {
     let interrupt = interrupt()?;
     let progress = Progress::new(args.check.progress);
-    let options = args.options();
-    let report = engine::reindex(&RealDisk, &options, &progress, &interrupt);
+    let report = engine::reindex(&RealDisk, &args.options(), &progress, &interrupt);
     progress.close();
-    let (report, memory) = (report?, options.memory);
-    let json = args.check.datadir.json;
+    let report = report?;
     let text =
-        if json { report::reindex_json(&report, memory) } else { report::reindex_text(&report, memory) };
+        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
     Ok((text, Exit::Done))
 }
 

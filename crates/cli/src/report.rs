@@ -1,8 +1,8 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
 use engine::{
-    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, UtxoStatsReport, VerifyReport,
-    hex_reversed,
+    Comparison, Error, ErrorKind, Height, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
+    VerifyReport, hex_reversed,
 };
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ struct ReindexJson<'a> {
     block_bytes: u64,
     peak_memory_bytes: Option<u64>,
     memory_budget_bytes: u64,
+    temporary_bytes_written: u64,
+    temporary_bytes_peak: u64,
     bound_by: &'a str,
     sha256: &'a str,
     chainstate: String,
@@ -70,8 +72,7 @@ struct StatsJson {
     muhash: Option<String>,
 }
 
-/// `memory` is the budget of the run, in bytes.
-pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
+pub fn reindex_json(report: &ReindexReport) -> String {
     json(&ReindexJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -91,7 +92,9 @@ pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
         seconds: report.elapsed.as_secs_f64(),
         block_bytes: report.counts.block_bytes,
         peak_memory_bytes: report.peak_memory_bytes,
-        memory_budget_bytes: memory,
+        memory_budget_bytes: report.memory,
+        temporary_bytes_written: report.spilled.bytes_written,
+        temporary_bytes_peak: report.spilled.peak_bytes,
         bound_by: report.bound_by,
         sha256: report.sha256_kernel,
         chainstate: report.chainstate.display().to_string(),
@@ -103,8 +106,7 @@ pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
     })
 }
 
-/// `memory` is the budget of the run, in bytes.
-pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
+pub fn reindex_text(report: &ReindexReport) -> String {
     let counts = &report.counts;
     let seconds = report.elapsed.as_secs_f64();
     let stages: Vec<String> =
@@ -112,7 +114,15 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
     let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     let resumed = match report.resumed {
         0 => String::new(),
-        blocks => format!("\nresumed            an interrupted run had done {blocks} of the blocks before"),
+        blocks => format!("resumed            an interrupted run had done {blocks} of the blocks before\n"),
+    };
+    let temporary = match report.spilled {
+        SpillVolume { runs: 0, .. } => String::new(),
+        SpillVolume { bytes_written, peak_bytes, .. } => format!(
+            "\ntemporary files    {} MiB written, at most {} MiB at a time",
+            bytes_written.div_ceil(1 << 20),
+            peak_bytes.div_ceil(1 << 20)
+        ),
     };
     format!(
         "chainstate of {} at height {} is in {}\n\
@@ -120,11 +130,11 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
          coins              {} ({} BTC)\n\
          hash_serialized_3  {}\n\
          checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
-         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({}){resumed}\n\
-         scripts            {}\n\
+         \x20                  {} blocks, {} transactions, {} inputs; each spend matched with its coin ({})\n\
+         {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and settle run side by side: summed over threads)\n\
-         peak memory        {peak} of {} MiB allowed",
+         peak memory        {peak} of {} MiB allowed{temporary}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -141,7 +151,7 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
         report.threads,
         report.bound_by,
         stages.join(", "),
-        memory >> 20,
+        report.memory >> 20,
     )
 }
 
@@ -325,6 +335,13 @@ mod tests {
             engine: "join",
             hints: None,
             resumed,
+            memory: 128 << 20,
+            spilled: SpillVolume {
+                runs: resumed.into(),
+                bytes_written: 9 << 20,
+                peak_bytes: 5 << 20,
+                ..SpillVolume::default()
+            },
             threads: 2,
             elapsed: Duration::from_secs(1),
             stages: vec![(Stage::Plan, Duration::from_millis(20))],
@@ -337,18 +354,22 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_an_interrupted_run_had_done_and_how_much_memory_was_allowed() {
-        let text = reindex_text(&reindexed(7), 128 << 20);
+        let text = reindex_text(&reindexed(7));
         assert!(text.contains("\nresumed            an interrupted run had done 7 of the blocks"), "{text}");
-        assert!(text.ends_with("\npeak memory        100 MiB of 128 MiB allowed"), "{text}");
-        assert!(!reindex_text(&reindexed(0), 128 << 20).contains("resumed"));
-        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7), 128 << 20)).unwrap();
+        assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
+        assert!(text.ends_with("temporary files    9 MiB written, at most 5 MiB at a time"), "{text}");
+        let text = reindex_text(&reindexed(0));
+        assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7))).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
+        assert_eq!(json["temporary_bytes_written"], 9 << 20);
+        assert_eq!(json["temporary_bytes_peak"], 5 << 20);
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 
     #[test]
     fn columns_of_a_text_begin_below_each_other() {
-        let text = reindex_text(&reindexed(7), 1 << 30);
+        let text = reindex_text(&reindexed(7));
         for line in text.lines().skip(1) {
             let (name, value) = line.split_at(19);
             assert!(name.ends_with(' ') && !value.starts_with(' '), "{line:?}");

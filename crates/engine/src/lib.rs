@@ -15,6 +15,7 @@
 mod chain;
 mod checkpoint;
 mod clock;
+mod disk_need;
 mod error;
 mod event;
 mod hash_list;
@@ -46,7 +47,7 @@ pub use options::{AssumeValid, Engine, HintOptions, ReindexOptions};
 pub use reindex::reindex;
 pub use report::{Counts, ReindexReport, ScriptsReport};
 pub use snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot};
-pub use stages::Stage;
+pub use stages::{Stage, spill::SpillVolume};
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
 pub use verify::{Comparison, Difference, VerifyReport, verify};
 pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};

@@ -4,9 +4,11 @@ use crate::{
     chain::Files,
     checkpoint,
     clock::Clock,
+    disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
     event::{Event, Sink},
     hints, machine,
+    memory::Budget,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -51,7 +53,9 @@ pub fn reindex(
     let target = Target::prepare(disk, &datadir, options)?;
     // Two runs that read one datadir must not write to one place.
     let _output_lock = match &options.output {
-        Some(output) => Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?),
+        Some(output) => {
+            Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?)
+        }
         None => None,
     };
     target.clear_leftovers(disk)?;
@@ -104,6 +108,11 @@ fn build(
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
+    let budget = Budget::of_now(options.memory, threads, options.scripts.is_some());
+    let old = disk_need::folder_bytes(disk, target.chainstate_dir());
+    let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
+    need.check(disk, target.chainstate_dir(), work.path())?;
+    sink.event(Event::Note(need.to_string()));
     let method = match &options.hints {
         Some(hints) => hints::method(work, hints, plan, options.network)?,
         None => Method::Join,
@@ -163,6 +172,8 @@ fn build(
         scripts: run::scripts_report(options, plan, &settled.counts),
         engine: if by_hints { "swiftsync" } else { settled.engine.name() },
         resumed: settled.resumed,
+        memory: options.memory,
+        spilled: settled.spilled,
         threads,
         elapsed: clock.started.elapsed(),
         bound_by: clock.bound_by(threads),

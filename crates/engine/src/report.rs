@@ -2,7 +2,7 @@
 
 use crate::{
     options::HintOptions,
-    stages::{Stage, ledger::Method},
+    stages::{Stage, ledger::Method, spill::SpillVolume},
 };
 use std::{ops::AddAssign, path::PathBuf, time::Duration};
 use wire::{BlockHash, BlockView, Height, Network, Sats};
@@ -32,6 +32,10 @@ pub struct ReindexReport {
     pub hints: Option<HintsReport>,
     /// Blocks that an interrupted run had done before.
     pub resumed: u32,
+    /// The memory budget, in bytes.
+    pub memory: u64,
+    /// What did not fit into it.
+    pub spilled: SpillVolume,
     /// Worker threads.
     pub threads: usize,
     /// From the call to the commit.

@@ -19,7 +19,7 @@ use crate::{
         plan::{self, Plan},
         read::{Batch, FileReader, Pool},
         scripts::{ScriptQueue, Scripts},
-        spill::{Run as SpilledRun, Spill},
+        spill::{Run as SpilledRun, Spill, SpillVolume},
     },
     unspent::Unspent,
     work_dir::WorkDir,
@@ -62,6 +62,8 @@ pub struct Settlement {
     pub resumed: u32,
     /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
+    /// What did not fit into the memory.
+    pub spilled: SpillVolume,
 }
 
 /// The time spent reading, what the workers bring, and the lowest fault.
@@ -162,7 +164,14 @@ impl Run<'_> {
                 if let Some(unspent) = self.unspent(join, &spill)?.filter(|_| proven) {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
-                    return Ok(Settlement { unspent, counts, engine: Engine::Join, resumed, burned });
+                    return Ok(Settlement {
+                        unspent,
+                        counts,
+                        engine: Engine::Join,
+                        resumed,
+                        burned,
+                        spilled: spill.volume(),
+                    });
                 }
             }
         }
@@ -322,7 +331,14 @@ impl Run<'_> {
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
-        Ok(Settlement { unspent, counts, engine: Engine::Ordered, resumed: 0, burned: 0 })
+        Ok(Settlement {
+            unspent,
+            counts,
+            engine: Engine::Ordered,
+            resumed: 0,
+            burned: 0,
+            spilled: SpillVolume::default(),
+        })
     }
 
     fn progress(&self, blocks: u32, bytes: u64, started: Instant) {

@@ -23,7 +23,7 @@ use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
     fs::{Disk, During as _},
-    index::read_block_index,
+    index::stream_block_index,
     lock::{DatadirLock, LockMode},
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_stats::{StatsPart, UtxoHasher},
@@ -206,12 +206,13 @@ fn sum_of_blocks(
         return Err(usage(format!("the snapshot is of the network {theirs}, the datadir of {ours}")));
     }
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let index = read_block_index(disk, &datadir.index_dir())?;
-    let base = index.entries.iter().find(|entry| entry.hash == metadata.base_block);
-    let height = base.map(|entry| entry.height).ok_or_else(|| {
+    let mut height = None;
+    stream_block_index(disk, &datadir.index_dir(), |entry| {
+        height = height.or((entry.hash == metadata.base_block).then_some(entry.height));
+    })?;
+    let height = height.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
-    drop(index);
     let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(run::random()?));
     let method = &Method::Hints(HintRun { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });

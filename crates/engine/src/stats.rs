@@ -5,7 +5,7 @@ use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
     fs::{Disk, During as _},
-    index::read_block_index,
+    index::stream_block_index,
     lock::{DatadirLock, LockMode},
     utxo_stats::stats_of_coins,
 };
@@ -66,13 +66,15 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     let best_block = reader.best_block();
     let stats = stats_of_coins(&reader, options.muhash, options.threads.get())?;
     // The coins are what was asked for: a missing or damaged index only costs the height.
-    let index = read_block_index(disk, &datadir.index_dir()).ok();
-    let entry = index.and_then(|index| index.entries.into_iter().find(|entry| entry.hash == best_block));
+    let mut height = None;
+    let index = stream_block_index(disk, &datadir.index_dir(), |entry| {
+        height = height.or((entry.hash == best_block).then_some(entry.height));
+    });
     let total_amount = stats.total_amount.ok_or_else(|| {
         Error::damaged("the amounts do not fit 64 bits; the chainstate is damaged").in_file(&dir, None)
     })?;
     Ok(UtxoStatsReport {
-        height: entry.map(|entry| entry.height),
+        height: height.filter(|_| index.is_ok()),
         best_block,
         txouts: stats.txouts,
         transactions: stats.transactions,

@@ -18,7 +18,7 @@ use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
     fs::Disk,
-    index::read_block_index,
+    index::stream_block_index,
     lock::{DatadirLock, LockMode},
     xor::read_block_obfuscation,
 };
@@ -161,9 +161,9 @@ fn coins_of(
 /// The height of the chainstate's best block, by the block index.
 fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
     let dir = datadir.index_dir();
-    let index = read_block_index(disk, &dir)?;
-    let entry = index.entries.iter().find(|entry| entry.hash == best);
-    entry.map(|entry| entry.height).ok_or_else(|| {
+    let mut height = None;
+    stream_block_index(disk, &dir, |entry| height = height.or((entry.hash == best).then_some(entry.height)))?;
+    height.ok_or_else(|| {
         let detail =
             format!("the chainstate's best block {best} is not in the block index; rebuild the chainstate");
         Error::new(ErrorKind::Damaged, detail).in_file(dir, None)

@@ -148,6 +148,12 @@ impl Target {
         self.chainstate.dir.with_file_name(WORK_DIR)
     }
 
+    /// Where the new chainstate will be.
+    #[must_use]
+    pub fn chainstate_dir(&self) -> &Path {
+        &self.chainstate.dir
+    }
+
     /// Where the new chainstate is built.
     #[must_use]
     pub fn building(&self) -> &Path {

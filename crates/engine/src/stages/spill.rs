@@ -61,12 +61,26 @@ impl Run {
     }
 }
 
+/// How much was written to runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpillVolume {
+    /// Runs written, those of merges included.
+    pub runs: u64,
+    /// Bytes written to them.
+    pub bytes_written: u64,
+    /// Bytes on disk now.
+    pub bytes: u64,
+    /// The most bytes that were on disk at a time.
+    pub peak_bytes: u64,
+}
+
 #[derive(Default)]
 struct Runs {
     list: Vec<Run>,
     next: u64,
     /// No more will be made.
     closed: bool,
+    volume: SpillVolume,
     /// Of runs that the checkpoint on disk names, or the one that is being written: their files must stay
     /// until the next one.
     named: Vec<u64>,
@@ -122,6 +136,12 @@ impl<'a> Spill<'a> {
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.mismatch.load(Ordering::Relaxed)
+    }
+
+    /// How much was written so far.
+    #[must_use]
+    pub fn volume(&self) -> SpillVolume {
+        self.runs().volume
     }
 
     /// Whether nothing was spilled so far.
@@ -237,8 +257,12 @@ impl<'a> Spill<'a> {
     }
 
     fn remove(&self, number: u64) -> Result<(), Error> {
-        let path = run_path(self.work.path(), number);
-        Ok(self.work.disk().remove_file(&path).during("remove", &path)?)
+        let (disk, path) = (self.work.disk(), run_path(self.work.path(), number));
+        let bytes = disk.metadata(&path).during("measure", &path)?.map_or(0, |found| found.len);
+        disk.remove_file(&path).during("remove", &path)?;
+        let volume = &mut self.runs().volume;
+        volume.bytes = volume.bytes.saturating_sub(bytes);
+        Ok(())
     }
 
     /// Makes a run.
@@ -256,7 +280,13 @@ impl<'a> Spill<'a> {
         let path = run_path(self.work.path(), number);
         let mut writer = RunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
         fill(&mut writer)?;
-        Ok(Run { number, level, meta: writer.finish()? })
+        let run = Run { number, level, meta: writer.finish()? };
+        let volume = &mut self.runs().volume;
+        volume.runs += 1;
+        volume.bytes_written += run.meta.bytes;
+        volume.bytes += run.meta.bytes;
+        volume.peak_bytes = volume.peak_bytes.max(volume.bytes);
+        Ok(run)
     }
 
     /// Merges runs as levels fill up, until [`Spill::close`]: the work of a thread of its own.

@@ -1,0 +1,36 @@
+//! How much a rebuild writes to runs when its join may hold so many bytes: the measurements behind
+//! `docs/adr/0005-bounded-memory.md`.
+//!
+//! `cargo run --release -p engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
+#![allow(clippy::unwrap_used, reason = "an example")]
+
+use engine::{AssumeValid, Network, RealDisk, ReindexOptions};
+use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (datadir, assumed) = (args.next().unwrap(), args.next().unwrap().parse().unwrap());
+    println!("join bytes, runs, bytes written, most bytes at a time, seconds, entries of coins and spends");
+    for bytes in args {
+        let output = std::env::temp_dir().join(format!("spill-volume-{bytes}"));
+        let _ = std::fs::remove_dir_all(&output);
+        let options = ReindexOptions {
+            output: Some(output.clone()),
+            assume_valid: AssumeValid::Block(assumed),
+            join_bytes: Some(bytes.parse().unwrap()),
+            threads: NonZeroUsize::new(2).unwrap(),
+            ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
+        };
+        let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let spilled = report.spilled;
+        println!(
+            "{bytes}, {}, {}, {}, {:.1}, {}",
+            spilled.runs,
+            spilled.bytes_written,
+            spilled.peak_bytes,
+            report.elapsed.as_secs_f64(),
+            report.counts.inputs + report.counts.outputs,
+        );
+        std::fs::remove_dir_all(&output).unwrap();
+    }
+}
