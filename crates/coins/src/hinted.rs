@@ -1,9 +1,9 @@
 //! The effects of a block whose hints are known: what stays unspent goes to the join, all else into a sum.
 //!
-//! SwiftSync's bookkeeping. The hint of an output says whether it is unspent at some later height. If so, it is
-//! a coin; if not, it is added to an [`crate::aggregate`] here and subtracted where it is spent. At that height
-//! the sum is zero if and only if each output that hints call spent was spent once, and no other: wrong hints
-//! can make a run fail, never make a wrong set of coins pass.
+//! SwiftSync's bookkeeping. The hint of an output says whether it is unspent at some later height. If so, it
+//! is a coin; if not, it is added to an [`crate::aggregate`] here and subtracted where it is spent. At that
+//! height the sum is zero if and only if each output that hints call spent was spent once, and no other:
+//! wrong hints can make a run fail, never make a wrong set of coins pass.
 
 use crate::{
     aggregate::Sum,
@@ -76,7 +76,8 @@ impl<'h> Walk<'h> {
     }
 }
 
-/// Where [`crate::BlockDelta`] puts the effects of a block with undo data: elements of the sum are whole coins.
+/// Where [`crate::BlockDelta`] puts the effects of a block with undo data: elements of the sum are whole
+/// coins.
 pub struct Hinted<'a, 'j, 'h> {
     effects: &'a mut Effects<'j>,
     sum: &'a mut Sum,
@@ -130,8 +131,8 @@ impl Sink for Hinted<'_, '_, '_> {
     }
 }
 
-/// Takes in a block without undo data: elements of the sum are outpoints. Gives the amount that its unspendable
-/// outputs destroy, in satoshi.
+/// Takes in a block without undo data: elements of the sum are outpoints. Gives the amount that its
+/// unspendable outputs destroy, in satoshi.
 ///
 /// # Errors
 /// [`HintFlaw`], the first one.

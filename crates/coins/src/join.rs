@@ -81,8 +81,8 @@ impl Join {
         Self::of_kind(key, true)
     }
 
-    /// One in which a spend meets the creation of its outpoint, whatever the two say of the coin: for those who
-    /// ask only which outputs are left ([`crate::places`]).
+    /// One in which a spend meets the creation of its outpoint, whatever the two say of the coin: for those
+    /// who ask only which outputs are left ([`crate::places`]).
     #[must_use]
     pub fn of_outpoints(key: (u64, u64)) -> Self {
         Self::of_kind(key, false)

@@ -4,8 +4,8 @@
 //! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
 //! is not. A block's own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the
 //! UTXO set, sorted shard by shard as the chainstate sorts its keys. What the memory does not hold is taken
-//! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules nor
-//! threads of its own.
+//! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules
+//! nor threads of its own.
 //!
 //! ```
 //! use coins::{Entry, Join, Position};

@@ -276,7 +276,9 @@ mod tests {
         /// Whatever lies where, what comes out is what a map says: sorted by key, met pairs gone.
         #[test]
         fn merges_as_a_map(
-            rows in prop::collection::btree_map((0u8..6, prop_oneof![0u32..4, 16_300..16_600u32]), 0u8..4, 0..60),
+            rows in prop::collection::btree_map(
+                (0u8..6, prop_oneof![0u32..4, 16_300..16_600u32]), 0u8..4, 0..60,
+            ),
             places in prop::collection::vec(0usize..5, 120),
         ) {
             let mut sources = vec![Vec::new(); 5];

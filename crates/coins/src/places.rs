@@ -1,8 +1,8 @@
 //! Which outputs of which block are left: coins that carry their place in the block instead of what they are.
 //!
-//! For making hints. The place is dressed up as a compressed output (amount: the index; script: empty), so that
-//! runs can hold it; a join [of outpoints](crate::Join::of_outpoints) does not compare it with what undo data
-//! claim.
+//! For making hints. The place is dressed up as a compressed output (amount: the index; script: empty), so
+//! that runs can hold it; a join [of outpoints](crate::Join::of_outpoints) does not compare it with what undo
+//! data claim.
 
 use crate::{
     delta::{Fate, Sink},

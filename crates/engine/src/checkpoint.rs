@@ -100,15 +100,17 @@ pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8
     sha.finalize()
 }
 
-/// The key of the sum that an interrupted run was making, if there is one.
+/// The key of the sum that an interrupted run of the same `settings` was making, if there is one: of any other
+/// work, what is saved there is no key, or was not drawn after these hints.
 ///
 /// # Errors
 /// As [`Identity::resume`].
-pub fn saved_key(work: &WorkDir<'_>) -> Result<Option<AggregateKey>, Error> {
+pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);
     }
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
+    let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
     Ok(checkpoint.and_then(|checkpoint| ledger::key_of(checkpoint.counts.get(6..)?)))
 }
 
@@ -175,8 +177,8 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}: give the command of that run, or \
-                 --restart to forget it"
+                "an interrupted run has left a checkpoint there, but {what}: give the command of that \
+                 run, or --restart to forget it"
             );
             Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
         };
@@ -184,7 +186,9 @@ impl Identity<'_> {
             return Err(other(&format!("it is of the network {}", checkpoint.network)));
         }
         if checkpoint.settings != self.settings {
-            return Err(other("it was with other options about which scripts to check"));
+            return Err(other(
+                "it was with other options about which scripts to check or which hints to go by",
+            ));
         }
         let mut settled = Settled { bits: checkpoint.settled, count: 0 };
         settled.count = settled.bits.iter().map(|word| word.count_ones()).sum();

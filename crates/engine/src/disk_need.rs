@@ -1,5 +1,5 @@
-//! What a rebuild will need on disk, before it starts. An estimate, on the safe side: `docs/adr/0005-bounded-memory.md`
-//! says where the numbers come from.
+//! What a rebuild will need on disk, before it starts. An estimate, on the safe side:
+//! `docs/adr/0005-bounded-memory.md` says where the numbers come from.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -8,8 +8,8 @@ use crate::{
 use disk::fs::{Disk, During as _};
 use std::{fmt, path::Path};
 
-/// Of the bytes of blocks, the part that the rows of the coins take which they leave: on mainnet a seventieth,
-/// on chains that spend less a fifteenth.
+/// Of the bytes of blocks, the part that the rows of the coins take which they leave: on mainnet a
+/// seventieth, on chains that spend less a fifteenth.
 const ROWS_PART: u64 = 15;
 /// Bytes of a coin in memory for each byte of its row.
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
@@ -37,7 +37,8 @@ impl fmt::Display for DiskNeed {
 }
 
 impl DiskNeed {
-    /// For so many bytes of blocks; `old` are the bytes of the chainstate that is there, if it is a whole one.
+    /// For so many bytes of blocks; `old` are the bytes of the chainstate that is there, if it is a whole
+    /// one.
     #[must_use]
     pub fn estimate(block_bytes: u64, old: Option<u64>, budget: &Budget) -> Self {
         let rows = block_bytes / ROWS_PART;

@@ -1,5 +1,5 @@
-//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from a
-//! format to another.
+//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from
+//! a format to another.
 
 use crate::{
     chain::{Chain, Files},
@@ -13,7 +13,6 @@ use crate::{
     run::{self, Run},
     stages::{
         Stage,
-        commit::WORK_DIR,
         ledger::{HintRun, Method, PlaceRun},
         plan::Plan,
         read::read_block,
@@ -77,13 +76,13 @@ impl std::fmt::Display for WrongHint {
 /// scripts would have to be checked; what the file system says.
 pub fn method(
     work: &WorkDir<'_>,
+    all: &ReindexOptions,
     options: &HintOptions,
     plan: &Plan,
-    network: Network,
 ) -> Result<Method, Error> {
     let reader = HintReader::open(work.disk(), &options.file, options.format)?;
     let height = reader.info().height;
-    fits(reader.info(), &plan.chain, network).map_err(|error| error.in_file(&options.file, None))?;
+    fits(reader.info(), &plan.chain, all.network).map_err(|error| error.in_file(&options.file, None))?;
     if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
         let detail = format!(
             "without undo data no scripts can be checked, but those above {} must be, and the hints reach to \
@@ -93,14 +92,17 @@ pub fn method(
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     let digest = digest(work.disk(), &options.file)?;
-    let key = match checkpoint::saved_key(work)? {
-        Some(key) => key,
-        // Drawn now: hints and chain are fixed.
-        None => AggregateKey::new(run::random()?),
-    };
-    let aggregate = Aggregate::new(options.aggregate, key);
+    // Drawn now: hints and chain are fixed.
+    let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(run::random()?));
     let with_undo = !options.without_undo;
-    Ok(Method::Hints(HintRun { hints: Some(reader), aggregate, height, with_undo, digest }))
+    let mut method = Method::Hints(HintRun { hints: Some(reader), aggregate, height, with_undo, digest });
+    if !all.restart
+        && let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, &plan.chain, &method))?
+        && let Method::Hints(run) = &mut method
+    {
+        run.aggregate = Aggregate::new(options.aggregate, key);
+    }
+    Ok(method)
 }
 
 /// Whether hints can be of a chain.
@@ -160,12 +162,19 @@ pub fn make_hints(
         let detail = "there is a file already; name another one";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
-    with_places(disk, options, path, format.numbering(), (sink, interrupt), |files, plan, each_block| {
-        let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-        let mut writer = HintWriter::create(disk, path, format, Some(files.network), height, Some(hash))?;
-        each_block(&mut |_, outputs, unspent| Ok(writer.push_block(Some(outputs), unspent)?))?;
-        Ok(writer.finish()?)
-    })
+    with_places(
+        disk,
+        options,
+        Some(path),
+        format.numbering(),
+        (sink, interrupt),
+        |files, plan, each_block| {
+            let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+            let mut writer = HintWriter::create(disk, path, format, Some(files.network), height, Some(hash))?;
+            each_block(&mut |_, outputs, unspent| Ok(writer.push_block(Some(outputs), unspent)?))?;
+            Ok(writer.finish()?)
+        },
+    )
 }
 
 /// Compares each hint of a file with the chain.
@@ -183,9 +192,7 @@ pub fn check_hints(
     let mut reader = HintReader::open(disk, path, format)?;
     let info = reader.info().clone();
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    let home = std::env::temp_dir().join("hints");
-    let beside = if options.work_dir.is_some() { path } else { &home };
-    with_places(disk, &options, beside, info.numbering, (sink, interrupt), |files, plan, each_block| {
+    with_places(disk, &options, None, info.numbering, (sink, interrupt), |files, plan, each_block| {
         fits(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
         compare(&mut reader, &plan.chain, each_block)
     })
@@ -231,8 +238,12 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(run.work.disk(), &options.file, options.format)?;
     let info = reader.info().clone();
+    // What blocks above the hints' last one spend is unspent to them.
+    let options = &ReindexOptions { stop_at_height: Some(info.height), ..run.options.clone() };
+    let plan = &run::plan(run.files, options, &|_| {}, run.interrupt)?;
+    let run = &Run { plan, options, ..*run };
     let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
-        compare(&mut reader, &run.plan.chain, each_block)
+        compare(&mut reader, &plan.chain, each_block)
     })?;
     Ok(check.first)
 }
@@ -241,7 +252,7 @@ pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongH
 fn with_places<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    beside: &Path,
+    beside: Option<&Path>,
     numbering: Numbering,
     (sink, interrupt): (&dyn Sink, &AtomicBool),
     work: impl FnOnce(
@@ -259,19 +270,17 @@ fn with_places<T>(
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
-    let dir = match &options.work_dir {
-        Some(dir) => dir.join(WORK_DIR),
-        None => beside.with_file_name(WORK_DIR),
-    };
-    let temporary = &WorkDir::new(disk, dir);
+    let temporary = &WorkDir::of(disk, options, beside);
     let method = &Method::Join;
-    let run = Run { files, plan, options, method, work: temporary, resumable: true, sink, interrupt };
+    // What leaves no file behind does not leave a checkpoint either.
+    let resumable = beside.is_some();
+    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
     let result = places(&run, numbering, &mut clock, |each_block| work(files, plan, each_block));
-    let resumable = matches!(
+    let goes_on = matches!(
         result.as_ref().map_err(|error| error.kind),
         Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
     );
-    if !resumable {
+    if !(resumable && goes_on) {
         temporary.remove()?;
     }
     result
@@ -308,8 +317,8 @@ fn places<T>(
 /// there are, the blocks of `datadir` tell.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints cannot
-/// be those of the blocks; damage.
+/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints
+/// cannot be those of the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,
     (from, from_format): (&Path, Option<HintFormat>),

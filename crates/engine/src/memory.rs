@@ -39,14 +39,14 @@ impl Budget {
         let share = |of: u64, least: u64, most: u64| (of / 6).clamp(least, most.max(least));
         // What the allocator cannot give back, and stacks.
         let free = memory.saturating_sub(resident) / 5 * 4;
-        let in_flight = share(free, 6 << 20, (16 << 20) * 3 * (threads + 1));
+        let in_flight = share(free, 6 << 20, (8 << 20) * (threads + 1));
         let staging = share(free / 2, BATCH_OP_BYTES * 16 * threads, BATCH_OP_BYTES * 256 * threads);
         let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
         let scripts = if scripts { SCRIPTS_BYTES } else { 0 };
         let rest = free.saturating_sub(in_flight + staging + merging + scripts + threads * WORKER_BYTES);
         Self {
             in_flight: in_flight as usize,
-            window: (in_flight / 8).clamp(1 << 20, 8 << 20) as usize,
+            window: (in_flight / (4 * (threads + 1))).clamp(1 << 20, 2 << 20) as usize,
             batch_ops: (staging / (BATCH_OP_BYTES * threads)) as usize,
             join: rest.max(8 << 20) as usize,
         }

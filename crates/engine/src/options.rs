@@ -64,8 +64,8 @@ pub struct HintOptions {
     pub format: Option<HintFormat>,
     /// What the sum is made of.
     pub aggregate: AggregateKind,
-    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the chain
-    /// is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
+    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the
+    /// chain is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without them.
     pub on_failure_join: bool,

@@ -67,7 +67,7 @@ pub fn reindex(
         // What can be mended, or was only interrupted, goes on from the checkpoint.
         let resumable =
             matches!(error.kind, ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted);
-        if !resumable && error.rule.is_some() {
+        if !resumable && (error.rule.is_some() || error.kind == ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
             let _ = work.remove();
         }
@@ -75,13 +75,18 @@ pub fn reindex(
     result
 }
 
-/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them.
-fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<Settlement, Error> {
-    let settled = run.settle(clock);
-    let (Err(error), Some(options)) = (&settled, &run.options.hints) else { return settled };
-    if error.kind != ErrorKind::Hints || !options.on_failure_join {
-        return settled;
-    }
+/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them. Tells whether
+/// hints have led to it.
+fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error> {
+    let error = match run.settle(clock) {
+        Ok(settled) => {
+            let by_hints = matches!(run.method, Method::Hints(_)) && settled.engine == Engine::Join;
+            return Ok((settled, by_hints));
+        }
+        Err(error) => error,
+    };
+    let options = run.options.hints.as_ref().filter(|options| options.on_failure_join);
+    let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
     run.sink.event(Event::Note(format!("{error}")));
     run.work.remove()?;
     let run = Run { resumable: false, ..*run };
@@ -90,7 +95,7 @@ fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<Settlement, Error> {
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
     run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    Run { method: &Method::Join, ..run }.settle(clock)
+    Ok((Run { method: &Method::Join, ..run }.settle(clock)?, false))
 }
 
 fn build(
@@ -113,12 +118,16 @@ fn build(
     let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
     need.check(disk, target.chainstate_dir(), work.path())?;
     sink.event(Event::Note(need.to_string()));
+    if options.restart {
+        // Before hints look for a key in it.
+        work.remove()?;
+    }
     let method = match &options.hints {
-        Some(hints) => hints::method(work, hints, plan, options.network)?,
+        Some(hints) => hints::method(work, options, hints, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
-    let mut settled = settle(&run, clock)?;
+    let (mut settled, mut by_hints) = settle(&run, clock)?;
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(run::random, Ok)?;
@@ -129,7 +138,7 @@ fn build(
         // Only the last merge has shown that a spend has no coin.
         None => {
             target.clear_leftovers(disk)?;
-            settled = run.judge(clock, Height(0), 0)?;
+            (settled, by_hints) = (run.judge(clock, Height(0), 0)?, false);
             finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
         }
     };
@@ -159,7 +168,6 @@ fn build(
     }
     clock.lap(Stage::Commit);
 
-    let by_hints = matches!(method, Method::Hints(_)) && settled.engine == Engine::Join;
     Ok(ReindexReport {
         hints: options.hints.as_ref().filter(|_| by_hints).map(|hints| HintsReport::new(hints, &method)),
         network: options.network,

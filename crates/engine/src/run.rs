@@ -41,7 +41,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// checked. The memory may bound them further.
 const BATCHES_PER_WORKER: usize = 2;
 
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one took.
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
+/// took.
 const CHECKPOINT_RARITY: u32 = 20;
 
 /// An interrupted run is saved if that takes no longer.
@@ -160,8 +161,10 @@ impl Run<'_> {
             None if spill.has_mismatch() => scripts_from = Height(0),
             None if state.outcome.coinbases.clone().repeat() => {}
             None => {
-                let proven = state.outcome.sum.as_mut().is_none_or(Sum::is_zero);
-                if let Some(unspent) = self.unspent(join, &spill)?.filter(|_| proven) {
+                if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
+                    return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+                }
+                if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
                     return Ok(Settlement {
@@ -175,10 +178,11 @@ impl Run<'_> {
                 }
             }
         }
-        if matches!(self.method, Method::Hints(_)) && scripts_from == Height(u32::MAX) {
-            return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+        let judged = self.judge(clock, scripts_from, state.outcome.counts.scripts)?;
+        if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
+            return Err(self.wrong_hints("above their last block a coin is spent that they call spent"));
         }
-        self.judge(clock, scripts_from, state.outcome.counts.scripts)
+        Ok(judged)
     }
 
     /// Checks and books all blocks, or up to one at fault.

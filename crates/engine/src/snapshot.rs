@@ -12,7 +12,6 @@ use crate::{
     run::{self, Run, Settlement},
     stages::{
         Stage,
-        commit::WORK_DIR,
         ledger::{HintRun, Method},
         plan::Plan,
     },
@@ -82,7 +81,7 @@ pub fn make_snapshot(
         let detail = "there is a file already; name another one";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
-    with_run(disk, options, path, &Method::Join, (sink, interrupt), |run, clock| {
+    with_run(disk, options, Some(path), &Method::Join, (sink, interrupt), |run, clock| {
         let settled = run.settle(clock)?;
         run.sink.event(Event::Started(Stage::Finish));
         match write(run, settled, path) {
@@ -155,8 +154,8 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 /// needs no hints and nearly no memory.
 ///
 /// # Errors
-/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in the
-/// answer.
+/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in
+/// the answer.
 pub fn verify_snapshot(
     disk: &dyn Disk,
     path: &Path,
@@ -216,8 +215,7 @@ fn sum_of_blocks(
     let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(run::random()?));
     let method = &Method::Hints(HintRun { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
-    let beside = std::env::temp_dir().join("snapshot");
-    with_run(disk, options, &beside, method, watch, |run, clock| {
+    with_run(disk, options, None, method, watch, |run, clock| {
         if run.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
@@ -230,7 +228,7 @@ fn sum_of_blocks(
 fn with_run<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    beside: &Path,
+    beside: Option<&Path>,
     method: &Method,
     (sink, interrupt): (&dyn Sink, &AtomicBool),
     work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
@@ -244,18 +242,16 @@ fn with_run<T>(
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let plan: &Plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
-    let dir = match &options.work_dir {
-        Some(dir) => dir.join(WORK_DIR),
-        None => beside.with_file_name(WORK_DIR),
-    };
-    let temporary = &WorkDir::new(disk, dir);
-    let run = Run { files, plan, options, method, work: temporary, resumable: true, sink, interrupt };
+    let temporary = &WorkDir::of(disk, options, beside);
+    // What leaves no file behind does not leave a checkpoint either.
+    let resumable = beside.is_some();
+    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
     let result = work(&run, clock);
-    let resumable = matches!(
+    let goes_on = matches!(
         result.as_ref().map_err(|error| error.kind),
         Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
     );
-    if !resumable {
+    if !(resumable && goes_on) {
         temporary.remove()?;
     }
     result

@@ -2,7 +2,11 @@
 //!
 //! It is made when there is something to put into it, and goes when the work is done.
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    options::ReindexOptions,
+    stages::commit::WORK_DIR,
+};
 use disk::{
     checkpoint::Checkpoint,
     fs::{Disk, During as _, Lock},
@@ -27,6 +31,20 @@ impl<'a> WorkDir<'a> {
     #[must_use]
     pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
         Self { disk, path, lock: Mutex::new(None) }
+    }
+
+    /// The folder of work whose result goes `beside` it; where there is none, one of this process alone.
+    #[must_use]
+    pub fn of(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
+        let path = match (&options.work_dir, beside) {
+            (Some(dir), Some(_)) => dir.join(WORK_DIR),
+            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
+            (dir, None) => {
+                let home = dir.clone().unwrap_or_else(std::env::temp_dir);
+                home.join(format!("{WORK_DIR}-{}", std::process::id()))
+            }
+        };
+        Self::new(disk, path)
     }
 
     /// The file system.

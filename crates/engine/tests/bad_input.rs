@@ -46,14 +46,14 @@ const BUSY: u32 = 125;
 
 #[test]
 fn an_empty_datadir() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let error = refused(&common::options(dir.path()), ErrorKind::Damaged);
     says(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
 }
 
 #[test]
 fn a_missing_datadir() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let missing = dir.path().join("bitcoin");
     let error = run(&common::options(&missing)).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
@@ -63,7 +63,7 @@ fn a_missing_datadir() {
 
 #[test]
 fn empty_block_folders() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     std::fs::create_dir_all(dir.path().join("regtest/blocks")).unwrap();
     for scan in [false, true] {
         let options = ReindexOptions { scan, ..common::options(dir.path()) };
@@ -246,7 +246,7 @@ fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
         for number in 0..24 {
             let at = bytes.len() as u64 * number / 24;
             flip_bit(&path, at, number as u32 % 8).unwrap();
-            let output = tempfile::tempdir().unwrap();
+            let output = common::scratch();
             let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
             match run(&options) {
                 Ok(report) => assert_eq!(report.hash_serialized_3, expected, "{} byte {at}", path.display()),
@@ -293,7 +293,7 @@ fn a_flipped_bit_in_the_index_log() {
     for number in 0..24 {
         let at = len * number / 24;
         flip_bit(&path, at, number as u32 % 8).unwrap();
-        let output = tempfile::tempdir().unwrap();
+        let output = common::scratch();
         match run(&ReindexOptions { output: Some(output.path().to_owned()), ..base.clone() }) {
             Ok(report) => assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "byte {at}"),
             Err(error) => {
@@ -445,7 +445,7 @@ fn an_output_that_exists() {
     let options = ReindexOptions { output: Some(case.root().to_owned()), ..case.options() };
     let error = refused(&options, ErrorKind::Usage);
     says(&error, &["has one already", "new directory"]);
-    let output = tempfile::tempdir().unwrap();
+    let output = common::scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
     run(&options).unwrap();
     let made = tree(output.path());

@@ -5,12 +5,22 @@
 
 mod common;
 
-use common::{Case, Template, assert_same_tree, run, stats, tree};
+use common::{Case, Template, assert_same_tree, bounded, leftovers, run, stats, tree};
 use engine::{BlockHash, ErrorKind, Network, ReindexOptions};
-use std::{io, sync::OnceLock, sync::atomic::AtomicBool};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
 use testkit::{
     Chain, ChainSpec,
+    datadir::Layout,
     fault::{Fault, FaultDisk, Operations},
+    rng::Rng,
 };
 
 /// A chain with some spends in it, and little else.
@@ -58,13 +68,29 @@ const ONCE: Trial = Trial {
 };
 const DEAD: Trial = Trial { fault: Fault::Sticky, ..ONCE };
 
+/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it says that it is enough.
+fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
+    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    if trial(next.fetch_add(stride, Ordering::Relaxed)) {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// Fails operation after operation until a run gets through.
 fn fault_loop(trial: Trial) {
     let Trial { fault, operations, stride, scan, in_steps, power_cut } = trial;
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     let old = found(&tiny_case()).unwrap();
-    let mut failures = 0;
-    for at in (0..).map(|turn| turn * stride) {
+    let failures = AtomicU64::new(0);
+    each_operation(stride, |at| {
         let what = format!("operation {at}, {trial:?}");
         let case = tiny_case();
         let disk = FaultDisk::fail_at(at, fault, operations, io::ErrorKind::Other);
@@ -77,10 +103,10 @@ fn fault_loop(trial: Trial) {
         disk.heal();
         if !disk.has_failed() {
             assert_eq!(done.unwrap().hash_serialized_3, new.1, "{what}");
-            break;
+            return true;
         }
         if let Err(error) = &done {
-            failures += 1;
+            failures.fetch_add(1, Ordering::Relaxed);
             assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
         }
         // Three renames can be cut short with no chainstate under its name; the next run puts that right.
@@ -95,7 +121,9 @@ fn fault_loop(trial: Trial) {
         let names: Vec<_> = tree(case.root()).into_keys().collect();
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("peregrine")), "{what}: {names:?}");
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("exchange")), "{what}: {names:?}");
-    }
+        false
+    });
+    let failures = failures.into_inner();
     assert!(failures >= 20, "only {failures} operations failed a run");
 }
 
@@ -129,13 +157,182 @@ fn where_names_cannot_be_swapped_the_next_run_puts_them_right() {
     fault_loop(Trial { in_steps: true, scan: true, ..DEAD });
 }
 
+/// The same chain in many small files: a checkpoint after each.
+fn scattered_case() -> Case {
+    static TEMPLATE: OnceLock<Template> = OnceLock::new();
+    let layout = Layout { file_size: 4 << 10, ..common::layout() };
+    TEMPLATE.get_or_init(|| Template::laid_out(tiny(), &layout)).case()
+}
+
+/// Options with which a rebuild of it spills often enough for merges, and saves its state often.
+fn spilling(case: &Case) -> ReindexOptions {
+    bounded(&case.options())
+}
+
+/// After a failure: the old chainstate opens, or the new one.
+fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::Error>, what: &str) {
+    let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
+    static OLD: OnceLock<(BlockHash, [u8; 32])> = OnceLock::new();
+    let old = OLD.get_or_init(|| found(&scattered_case()).unwrap());
+    let found = found(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
+    assert!(found == *old || found == new, "{what}: a mix of old and new");
+    match done {
+        Ok(report) => assert!(report.hash_serialized_3 == new.1 && found == new, "{what}: it said done"),
+        Err(error) => {
+            let kind = error.kind;
+            assert!(matches!(kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
+        }
+    }
+}
+
+/// Runs on a healthy disk: must end well, and leave nothing. Says how many blocks were done before.
+fn ends_well(case: &Case, what: &str) -> u32 {
+    let report = run(&spilling(case)).unwrap_or_else(|error| panic!("{what}, at last: {error}"));
+    assert_eq!(report.hash_serialized_3, tiny().model.stats().hash_serialized_3, "{what}");
+    assert_eq!(report.counts.blocks, 113, "{what}");
+    assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{what}");
+    report.resumed
+}
+
+/// How an operation fails of a rebuild that spills and saves, and then one of the run that goes on.
+#[derive(Clone, Copy, Debug)]
+struct TwoFaults {
+    fault: Fault,
+    operations: Operations,
+    kind: io::ErrorKind,
+    stride: u64,
+}
+
+const TWICE: TwoFaults =
+    TwoFaults { fault: Fault::Once, operations: Operations::Changes, kind: io::ErrorKind::Other, stride: 1 };
+
+fn fault_loop_of_two(two: TwoFaults) {
+    let TwoFaults { fault, operations, kind, stride } = two;
+    let (resumed, count) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_operation(stride, |at| {
+        let what = format!("operation {at}, {two:?}");
+        let case = scattered_case();
+        let disk = FaultDisk::fail_at(at, fault, operations, kind);
+        let done = rebuild(&disk, &spilling(&case));
+        assert_old_or_new(&case, &done, &what);
+        if !disk.has_failed() {
+            done.unwrap();
+            return true;
+        }
+        let second = Rng::new(at, "second fault").below(disk.count() + 50);
+        let what = format!("{what}, then {second}");
+        let disk = FaultDisk::fail_at(second, fault, operations, kind);
+        let done = rebuild(&disk, &spilling(&case));
+        assert_old_or_new(&case, &done, &what);
+        resumed.fetch_add(u64::from(ends_well(&case, &what) > 0), Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
+        false
+    });
+    let (resumed, count) = (resumed.into_inner(), count.into_inner());
+    eprintln!("{two:?}: {count} operations, {resumed} runs went on");
+    assert!(count >= 50 && resumed >= count / 4, "of {count} runs {resumed} went on");
+}
+
+#[test]
+fn two_faults_cost_a_run_that_spills_time_only() {
+    fault_loop_of_two(TWICE);
+    fault_loop_of_two(TwoFaults { operations: Operations::All, stride: 37, ..TWICE });
+}
+
+#[test]
+fn a_disk_that_dies_twice_costs_a_run_that_spills_time_only() {
+    fault_loop_of_two(TwoFaults { fault: Fault::Sticky, ..TWICE });
+}
+
+/// Room gives out anywhere: what is there already stays, and more room is all that is needed.
+#[test]
+fn a_full_disk_does_not_cost_what_is_done() {
+    let (told, resumed) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_operation(20_000, |bytes| {
+        let what = format!("room for {bytes} bytes");
+        let case = scattered_case();
+        let disk = FaultDisk::full_after(bytes);
+        let done = rebuild(&disk, &spilling(&case));
+        assert_old_or_new(&case, &done, &what);
+        match done {
+            Ok(_) => return true,
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
+                common::says(&error, &["make room and run again"]);
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        resumed.fetch_add(u64::from(ends_well(&case, &what) > 0), Ordering::Relaxed);
+        false
+    });
+    let (told, resumed) = (told.into_inner(), resumed.into_inner());
+    assert!(told >= 50 && resumed >= told / 2, "of {told} runs {resumed} went on");
+}
+
+/// One seed: power fails at some operation, and maybe in the run that goes on as well; what was not synced is
+/// lost, kept, or torn, names too. Says what the last run went on from, or why it was refused.
+fn power_cut(
+    seed: u64,
+    case: &Case,
+    options: &ReindexOptions,
+    operations: u64,
+) -> Result<u32, engine::Error> {
+    let mut rng = Rng::new(seed, "power cuts");
+    for _ in 0..=rng.below(2) {
+        let at = rng.below(operations);
+        let disk = FaultDisk::fail_at(at, Fault::Sticky, Operations::Changes, io::ErrorKind::Other);
+        let disk = disk.with_names_at_risk(case.root().parent().unwrap());
+        let done = rebuild(&disk, options);
+        disk.cut_power(rng.next_u64()).unwrap();
+        // If it said done, what is there must be there to stay.
+        assert_old_or_new(case, &done, &format!("seed {seed}, operation {at}"));
+    }
+    run(options).map(|report| {
+        assert_eq!(report.hash_serialized_3, tiny().model.stats().hash_serialized_3, "seed {seed}");
+        report.resumed
+    })
+}
+
+#[test]
+fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
+    let operations = {
+        let case = scattered_case();
+        let disk = FaultDisk::fail_at(u64::MAX, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        rebuild(&disk, &spilling(&case)).unwrap();
+        disk.count()
+    };
+    let (resumed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_operation(1, |seed| {
+        let case = scattered_case();
+        let options = spilling(&case);
+        match power_cut(seed, &case, &options, operations) {
+            Ok(done) => resumed.fetch_add(u64::from(done > 0), Ordering::Relaxed),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Damaged, "seed {seed}: {error}");
+                common::says(&error, &["--restart"]);
+                common::says(&error, &["--restart"]);
+                run(&ReindexOptions { restart: true, ..options }).unwrap();
+                refused.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+        let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
+        assert_eq!(found(&case).unwrap(), new, "seed {seed}");
+        assert_eq!(leftovers(case.root()), [] as [&Path; 0], "seed {seed}");
+        seed >= 200
+    });
+    let (resumed, refused) = (resumed.into_inner(), refused.into_inner());
+    eprintln!("power cuts: {resumed} went on, {refused} were refused");
+    // All is synced before it is named: nothing that was left is damaged.
+    assert!(resumed >= 50 && refused == 0, "{resumed} went on, {refused} were refused");
+}
+
 /// A disk that refuses changes from operation `at` on: nothing may be left, nothing touched.
 fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
     let mut errors = Vec::new();
     let case = tiny_case();
     let before = tree(case.root());
     for at in 0.. {
-        let output = output.then(|| tempfile::tempdir().unwrap());
+        let output = output.then(common::scratch);
         // Once: the room that a failed run gives back is there for its own clean-up.
         let disk = FaultDisk::fail_at(at, Fault::Once, Operations::Changes, kind);
         let target = output.as_ref().map(|output| output.path().join("new"));
@@ -188,7 +385,7 @@ fn a_read_only_target_is_refused_with_a_way_out() {
         common::says(&error, &["give the permission", "--output"]);
         assert_same_tree(&before, case.root(), "read-only");
         // With another place for the result, a datadir that cannot be written serves as well.
-        let output = tempfile::tempdir().unwrap();
+        let output = common::scratch();
         let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
         assert_eq!(run(&options).unwrap().hash, tiny().tip().hash);
         assert_same_tree(&before, case.root(), "output elsewhere");

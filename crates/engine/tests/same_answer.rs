@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, THREADS, options, run, stats, stats_by_height, tree, with_threads};
+use common::{Case, THREADS, files, options, run, stats, stats_by_height, tree, with_threads};
 use engine::{Engine, Event, Height, Network, ReindexOptions, ReindexReport};
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,13 @@ use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk, model::ModelS
 
 /// A run with its own output, which is given back as names below the chainstate and their bytes.
 fn rebuild(options: &ReindexOptions) -> (ReindexReport, BTreeMap<PathBuf, Option<Vec<u8>>>) {
-    let output = tempfile::tempdir().unwrap();
+    let output = common::scratch();
     let report = run(&ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() })
         .unwrap_or_else(|error| panic!("{error}"));
     let stats = stats(output.path(), options.network).unwrap();
     assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "what is on disk is what is reported");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
-    let files = tree(&output.path().join("regtest/chainstate"));
-    let name = |path: &Path| path.file_name().unwrap().into();
-    (report, files.into_iter().map(|(path, bytes)| (name(&path), bytes)).collect())
+    (report, files(&output.path().join("regtest/chainstate")))
 }
 
 fn assert_is(report: &ReindexReport, model: &ModelStats, what: &str) {
@@ -38,7 +36,7 @@ fn every_way_gives_the_models_coins() {
         let chain = Chain::generate(&ChainSpec { signed, ..ChainSpec::new(seed, 700_000) });
         let model = chain.model.stats();
         for (xor, file_size, shuffle) in [(true, 128 << 10, 16), (false, 128 << 20, 1)] {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = common::scratch();
             let plain = Layout::new(seed);
             let xor_key = plain.xor_key.filter(|_| xor);
             chain.write_datadir(dir.path(), &Layout { xor_key, file_size, shuffle, ..plain }).unwrap();

@@ -5,16 +5,18 @@
 
 mod common;
 
-use common::{Case, THREADS, assert_same_tree, chain, layout, options, run, says, tree, with_threads};
-use disk::undo::{UndoArena, UndoView, write_undo};
-use engine::{Error, ErrorKind, Event, Height, ReindexOptions, Stage};
+use common::{
+    Case, THREADS, assert_same_tree, chain, essence, layout,
+    lies::{LIES, lie},
+    options, run, says, tree, with_threads,
+};
+use engine::{ErrorKind, Event, Height, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
-    Chain, GeneratedBlock,
+    Chain,
     fault::FaultDisk,
     mutation::{Stage as MutationStage, base_chain, mutations},
 };
-use wire::{Coin, Sats, coin::compress_output};
 
 /// Reject strings that mean a body is not the one its header commits to: damage (Core `BLOCK_MUTATED`).
 const MUTATED: &[&str] = &[
@@ -24,11 +26,6 @@ const MUTATED: &[&str] = &[
     "bad-witness-merkle-match",
     "unexpected-witness",
 ];
-
-/// Everything of an error that a user sees, paths of this run left out.
-fn essence(error: &Error, root: &std::path::Path) -> String {
-    format!("{:?} {}", error.kind, error.to_string().replace(&*root.to_string_lossy(), ""))
-}
 
 #[test]
 fn each_mutation_gets_cores_verdict() {
@@ -41,13 +38,13 @@ fn each_mutation_gets_cores_verdict() {
             continue;
         }
         let mutated = mutation.apply(&base);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = common::scratch();
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
         let before = tree(dir.path());
         let mut first = None;
         for (threads, scan) in [(1, false), (8, false), (2, true)] {
             let options = ReindexOptions { scan, ..with_threads(&options(dir.path()), threads) };
-            let output = tempfile::tempdir().unwrap();
+            let output = common::scratch();
             let done = run(&ReindexOptions { output: Some(output.path().to_owned()), ..options });
             let verdict = match &done {
                 Ok(report) if report.hash == mutated.block.hash => Ok(()),
@@ -100,7 +97,7 @@ fn below_a_broken_block_the_chain_can_be_had() {
     for name in ["reward-1-too-much", "double-spend-in-block"] {
         let Some(mutation) = mutations().find(|mutation| mutation.name == name) else { continue };
         let mutated = mutation.apply(&base);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = common::scratch();
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
         assert_eq!(run(&options(dir.path())).unwrap_err().kind, ErrorKind::Consensus);
         let below = Height(mutated.block.height - 1);
@@ -109,56 +106,17 @@ fn below_a_broken_block_the_chain_can_be_had() {
     }
 }
 
-/// A lie in undo data: what the first claim of a transaction becomes, if it can.
-type Lie = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
-
-/// Code and output bytes of a coin.
-type Claim = (u32, Vec<u8>);
-
-/// Writes a block's undo data with a lie about the first claim of the transaction at `tx` (without the
-/// coinbase).
-fn lie(block: &mut GeneratedBlock, tx: usize, lie: Lie) {
-    let undo = block.undo.take().unwrap();
-    let mut arena = UndoArena::default();
-    let view = UndoView::parse(&undo, &mut arena).unwrap();
-    let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
-    let mut txs: Vec<Vec<Claim>> = view.txs().map(|coins| coins.map(owned).collect()).collect();
-    let (code, out) = &mut txs[tx][0];
-    let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
-    let (mut new_code, mut amount, mut script) = (*code, amount.0, Vec::new());
-    compressed.decompress(&mut script).unwrap();
-    lie(&mut new_code, &mut amount, &mut script);
-    let mut new_out = Vec::new();
-    compress_output(&mut new_out, Sats(amount), &script);
-    assert_ne!((*code, &*out), (new_code, &new_out), "a lie that is true");
-    (*code, *out) = (new_code, new_out);
-    let coins: Vec<_> = txs.iter().map(|tx| tx.iter().map(|(code, out)| Coin { code: *code, out })).collect();
-    block.undo = Some(write_undo(coins.into_iter()));
-}
-
 #[test]
 fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
-    let lies: &[(&str, Lie)] = &[
-        ("amount, more", |_, amount, _| *amount += 1),
-        ("amount, less", |_, amount, _| *amount -= 1),
-        ("amount, beyond all money", |_, amount, _| *amount = 21_000_001 * 100_000_000),
-        ("amount, none", |_, amount, _| *amount = 0),
-        ("height, earlier", |code, _, _| *code -= 2),
-        ("height, later than the block", |code, _, _| *code = 1 << 20),
-        ("coinbase flag", |code, _, _| *code ^= 1),
-        ("script, another", |_, _, script| *script = vec![0x51, 0x52]),
-        ("script, longer", |_, _, script| script.push(0x51)),
-        ("script, many sigops", |_, _, script| *script = vec![0xac; 9_000]),
-    ];
     let blocks: Vec<usize> = (0..chain().blocks.len())
         .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
         .collect();
-    for (number, (what, lie_of)) in lies.iter().enumerate() {
+    for (number, (what, lie_of)) in LIES.iter().enumerate() {
         let mut lying: Chain = chain().clone();
-        let at = blocks[number * (blocks.len() - 1) / (lies.len() - 1)];
+        let at = blocks[number * (blocks.len() - 1) / (LIES.len() - 1)];
         let tx = number % (lying.blocks[at].txs as usize - 1);
         lie(&mut lying.blocks[at], tx, *lie_of);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = common::scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();
         let (height, hash) = (lying.blocks[at].height, lying.blocks[at].hash);
         let mut arena = wire::BlockArena::default();
@@ -166,7 +124,7 @@ fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
         let digest::sha256::Message(parts) = block.tx(tx + 1).unwrap().txid_message();
         let txid = wire::Txid(digest::sha256::sha256d(&parts.concat()));
         for threads in THREADS {
-            let output = tempfile::tempdir().unwrap();
+            let output = common::scratch();
             let options = ReindexOptions {
                 output: Some(output.path().to_owned()),
                 ..with_threads(&options(dir.path()), threads)
@@ -193,7 +151,7 @@ fn the_judge_is_announced() {
     let at = lying.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
     lie(&mut lying.blocks[at], 0, |_, amount, _| *amount += 1);
     let case = {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = common::scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();
         dir
     };

@@ -1,16 +1,22 @@
 //! A disk that fails on demand: what every writer is run against, at each operation in turn.
 //!
 //! [`FaultDisk`] hands everything to the real disk, counts operations, and fails the chosen one: once, as a
-//! bad sector does, or from then on, as a dead disk or a killed process looks to the files. A write that
-//! fails has written half, a removal that fails has removed a part. Syncs are not passed on, which makes
-//! tests fast; they are noted instead, so that [`FaultDisk::lose_unsynced`] can do to file contents what a
-//! power cut may do: cut each file to what was synced.
+//! bad sector does, or from then on, as a dead disk or a killed process looks to the files; or it fails when
+//! so many bytes are written, as a full disk does. A write that fails has written half, a removal that fails
+//! has removed a part. Syncs are not passed on, which makes tests fast; they are noted instead, so that a
+//! power cut can be played: [`FaultDisk::lose_unsynced`] cuts each file to what was synced,
+//! [`FaultDisk::cut_power`] loses or tears any part of what was not, names included.
 
+mod names;
+
+use crate::rng::Rng;
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use names::{Names, follow};
 use std::{
     ffi::OsString,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -53,9 +59,18 @@ struct State {
     kind: io::ErrorKind,
     count: AtomicU64,
     healed: AtomicBool,
-    /// Files made through this disk, with how many of their bytes are synced.
+    /// Bytes that still can be written.
+    room: AtomicU64,
+    /// Is set at operation `at`, which does not fail then.
+    signal: Option<Arc<AtomicBool>>,
+    /// Files made through this disk, with how many of their bytes are synced; no name if they are gone.
     synced: Mutex<Vec<(PathBuf, u64)>>,
+    /// What a power cut may do to names, if that is wanted.
+    names: Option<Mutex<Names>>,
 }
+
+/// Bytes that are lost or kept together.
+const SECTOR: u64 = 512;
 
 impl FaultDisk {
     /// A disk without a fault, whose syncs cost nothing.
@@ -74,9 +89,51 @@ impl FaultDisk {
             kind,
             count: AtomicU64::new(0),
             healed: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+            signal: None,
             synced: Mutex::new(Vec::new()),
+            names: None,
         };
         Self { state: Arc::new(state), exchange_in_steps: false }
+    }
+
+    /// A disk with room for so many more bytes; a write beyond them, and all after it, fail with
+    /// `StorageFull`. Room that a removal gives back is not counted.
+    #[must_use]
+    pub fn full_after(bytes: u64) -> Self {
+        let disk = Self::healthy();
+        disk.state.room.store(bytes, Ordering::Relaxed);
+        disk
+    }
+
+    /// A disk without a fault that sets `signal` at operation `at` of those that change something: to do
+    /// things at moments that are the same on each machine.
+    ///
+    /// # Panics
+    /// If the disk is in use.
+    #[must_use]
+    pub fn signal_at(at: u64, signal: &Arc<AtomicBool>) -> Self {
+        let mut disk = Self::fail_at(at, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        Arc::get_mut(&mut disk.state).expect("it is new").signal = Some(Arc::clone(signal));
+        disk
+    }
+
+    /// The same, with names that [`FaultDisk::cut_power`] can take back. What is removed is kept in a folder
+    /// below `place`, which must be on the same file system.
+    ///
+    /// # Panics
+    /// If the disk is in use, or the folder cannot be made.
+    #[must_use]
+    pub fn with_names_at_risk(mut self, place: &Path) -> Self {
+        let names = Names::new(place).expect("a folder can be made");
+        Arc::get_mut(&mut self.state).expect("it is not in use").names = Some(Mutex::new(names));
+        self
+    }
+
+    /// Operations so far, of those that count.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.state.count.load(Ordering::Relaxed)
     }
 
     /// The same on a file system that cannot swap names in one step: each of the three renames counts.
@@ -96,8 +153,7 @@ impl FaultDisk {
         self.state.count.load(Ordering::Relaxed) > self.state.at
     }
 
-    /// Does what a power cut may do to file contents: cuts each file made through this disk to its synced
-    /// length. (Names that are not synced may be lost as well; that is not shown here.)
+    /// Does the least that a power cut may do: cuts each file made through this disk to its synced length.
     ///
     /// # Errors
     /// The first I/O error.
@@ -111,6 +167,44 @@ impl FaultDisk {
         }
         Ok(())
     }
+
+    /// Does what a power cut may do, as `seed` says: of each file made through this disk, bytes beyond the
+    /// synced ones are lost, kept, cut, or turned into zeros sector by sector; with
+    /// [`FaultDisk::with_names_at_risk`], of each directory the last changes since its sync are taken back.
+    ///
+    /// # Errors
+    /// The first I/O error.
+    pub fn cut_power(&self, seed: u64) -> io::Result<()> {
+        let mut rng = Rng::new(seed, "power cut");
+        for (path, synced) in self.state.synced().drain(..) {
+            match OpenOptions::new().write(true).open(path) {
+                Ok(file) => tear(&file, synced, &mut rng)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.state.names().map_or(Ok(()), |mut names| names.lose(&mut rng))
+    }
+}
+
+/// Does to a file of which so many bytes are synced what a power cut may do.
+fn tear(file: &File, synced: u64, rng: &mut Rng) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    let unsynced = len.saturating_sub(synced);
+    match rng.below(4) {
+        0 => file.set_len(len - unsynced),
+        1 => Ok(()),
+        2 => file.set_len(len - rng.below(unsynced + 1)),
+        _ => {
+            let sectors = (len - unsynced).next_multiple_of(SECTOR)..len;
+            let zeros = [0; SECTOR as usize];
+            for at in sectors.step_by(SECTOR as usize).filter(|_| rng.chance(1, 2)) {
+                let until = len.min(at + SECTOR);
+                file.write_all_at(zeros.get(..(until - at) as usize).unwrap_or(&zeros), at)?;
+            }
+            Ok(())
+        }
+    }
 }
 
 impl State {
@@ -121,6 +215,10 @@ impl State {
         }
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let strikes = number == self.at || number > self.at && self.fault == Fault::Sticky;
+        if let Some(signal) = &self.signal {
+            signal.fetch_or(strikes, Ordering::Relaxed);
+            return Ok(());
+        }
         if strikes && !self.healed.load(Ordering::Relaxed) {
             return Err(io::Error::new(self.kind, "the test disk's fault"));
         }
@@ -139,13 +237,44 @@ impl State {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows files below `from` to their new place.
+    fn names(&self) -> Option<MutexGuard<'_, Names>> {
+        self.names.as_ref().map(|names| names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes room for bytes to be written.
+    fn take_room(&self, bytes: u64) -> io::Result<()> {
+        let take = |room: u64| Some(room.saturating_sub(bytes));
+        let room = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        if room < bytes && !self.healed.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the test disk is full"));
+        }
+        Ok(())
+    }
+
+    /// Follows files to their new place.
     fn moved(&self, moves: &[(&Path, &Path)]) {
-        for (path, _) in self.synced().iter_mut() {
-            let target = moves.iter().find_map(|(from, to)| Some((to, path.strip_prefix(from).ok()?)));
-            if let Some((to, below)) = target {
-                // Joining nothing would make a file's name a folder's.
-                *path = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
+        self.synced().iter_mut().for_each(|(path, _)| follow(path, moves));
+    }
+
+    /// Removes a file or a directory.
+    fn remove(&self, path: &Path, really: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+        let kept = match self.names() {
+            Some(mut names) => Some(names.remove(path)?),
+            None => {
+                really(path)?;
+                None
+            }
+        };
+        self.gone(path, kept.as_deref());
+        Ok(())
+    }
+
+    /// What is at or below `path` is not there any more, but maybe kept elsewhere.
+    fn gone(&self, path: &Path, kept: Option<&Path>) {
+        for (file, _) in self.synced().iter_mut().filter(|(file, _)| file.starts_with(path)) {
+            match kept {
+                Some(kept) => follow(file, &[(path, kept)]),
+                None => file.clear(),
             }
         }
     }
@@ -175,7 +304,8 @@ struct FaultWrite {
 
 impl WriteFile for FaultWrite {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.state.change() {
+        let room = || self.state.take_room(bytes.len() as u64);
+        if let Err(error) = self.state.change().and_then(|()| room()) {
             self.file.write_all(&bytes[..bytes.len() / 2])?;
             return Err(error);
         }
@@ -201,6 +331,9 @@ impl Disk for FaultDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         self.state.change()?;
         let file = RealDisk.create(path)?;
+        if let Some(mut names) = self.state.names() {
+            names.made(path);
+        }
         let mut synced = self.state.synced();
         synced.push((path.to_owned(), 0));
         let (number, state) = (synced.len() - 1, Arc::clone(&self.state));
@@ -219,12 +352,20 @@ impl Disk for FaultDisk {
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         self.state.change()?;
+        if let Some(mut names) = self.state.names() {
+            let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
+            missing.into_iter().rev().for_each(|above| names.made(above));
+        }
         RealDisk.create_dir_all(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.state.change()?;
-        RealDisk.rename(from, to)?;
+        let replaced = match self.state.names() {
+            Some(mut names) => names.rename(from, to)?,
+            None => RealDisk.rename(from, to).map(|()| None)?,
+        };
+        self.state.gone(to, replaced.as_deref());
         self.state.moved(&[(from, to)]);
         Ok(())
     }
@@ -234,28 +375,40 @@ impl Disk for FaultDisk {
             return exchange_in_steps(self, a, b);
         }
         self.state.change()?;
-        RealDisk.exchange(a, b)?;
+        match self.state.names() {
+            Some(mut names) => names.exchange(a, b)?,
+            None => RealDisk.exchange(a, b)?,
+        }
         self.state.moved(&[(a, b), (b, a)]);
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.state.change()?;
-        RealDisk.remove_file(path)
+        self.state.remove(path, |path| RealDisk.remove_file(path))
     }
 
     fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
         if let Err(error) = self.state.change() {
-            if let Some(first) = RealDisk.list(dir)?.first() {
-                RealDisk.remove_file(&dir.join(first))?;
+            // The first one, or all but the first.
+            let names = RealDisk.list(dir)?;
+            let (from, to) =
+                if self.state.at.is_multiple_of(2) { (0, 1.min(names.len())) } else { (1, names.len()) };
+            for path in names.iter().take(to).skip(from).map(|name| dir.join(name)) {
+                if path.is_file() {
+                    RealDisk.remove_file(&path)?;
+                }
             }
             return Err(error);
         }
-        RealDisk.remove_dir_all(dir)
+        self.state.remove(dir, |dir| RealDisk.remove_dir_all(dir))
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.state.change()?;
+        if let Some(mut names) = self.state.names() {
+            names.synced(dir);
+        }
         RealDisk.metadata(dir).map(|_| ())
     }
 

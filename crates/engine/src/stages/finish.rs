@@ -1,4 +1,5 @@
-//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and hashed.
+//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and
+//! hashed.
 //!
 //! Shards are grouped to ranges of about a table's size. Threads take ranges in order, and each merges, sorts
 //! and writes its own. Which tables there are depends on the coins and the obfuscation key only.
@@ -52,8 +53,8 @@ pub struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do not
-    /// fit each other.
+    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do
+    /// not fit each other.
     ///
     /// # Errors
     /// What the file system says; [`ErrorKind::Interrupted`].
@@ -141,8 +142,8 @@ impl Finish<'_> {
     }
 }
 
-/// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the blocks
-/// were allowed to make.
+/// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the
+/// blocks were allowed to make.
 #[must_use]
 pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts, burned: u64) -> Option<Sats> {
     let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();

@@ -3,8 +3,8 @@
 //! | method | coins made | coins spent | proof |
 //! | --- | --- | --- | --- |
 //! | join | to the join | to the join | each spend meets its coin |
-//! | hints | those that stay: to the join; others: added to a sum | subtracted from the sum | the sum is zero |
-//! | places | to a join of outpoints, with their place in the block | likewise | as the join, but for what is claimed |
+//! | hints | to the join if they stay, else added to a sum | subtracted from the sum | the sum is zero |
+//! | places | to a join of outpoints, with their place | likewise | as the join, but for claims |
 //!
 //! Beyond the last block that hints speak of, effects go to the join, where the coins that stayed wait.
 
@@ -104,7 +104,8 @@ impl Method {
             }
             Self::Places(run) => {
                 let outputs = |outputs: &AtomicU32| u64::from(outputs.load(Ordering::Relaxed));
-                let pair = |pair: &[AtomicU32]| pair.iter().fold(0, |word, next| word << 32 | outputs(next));
+                // The chain may have more blocks when they are taken back: a lone one has its place in the pair.
+                let pair = |pair: &[AtomicU32]| outputs(&pair[0]) << 32 | pair.get(1).map_or(0, outputs);
                 run.outputs.chunks(2).map(pair).collect()
             }
         }
@@ -124,7 +125,7 @@ impl Method {
             }
             Self::Places(run) => {
                 for (pair, &word) in run.outputs.chunks(2).zip(saved) {
-                    for (outputs, shift) in pair.iter().rev().zip([0, 32]) {
+                    for (outputs, shift) in pair.iter().zip([32, 0]) {
                         outputs.store((word >> shift) as u32, Ordering::Relaxed);
                     }
                 }

@@ -1,5 +1,5 @@
-//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs are
-//! merged.
+//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs
+//! are merged.
 //!
 //! The oldest coins go first, with the spends of coins of that age, since most spends are of young coins. A
 //! run has level 0; [`FAN_IN`] runs of one level are merged to one of the next, so there are never many. All
@@ -29,7 +29,8 @@ use std::{
 };
 use wire::Network;
 
-/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more often.
+/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more
+/// often.
 const SHARE: f64 = 0.5;
 
 /// Runs of one level that may wait for the merger, before those who make them wait.
@@ -102,8 +103,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number `next`.
-    /// `exact` as in [`Merge::new`].
+    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number
+    /// `next`. `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
@@ -202,8 +203,8 @@ impl<'a> Spill<'a> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join goes
-    /// on with it. No worker may be at work.
+    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join
+    /// goes on with it. No worker may be at work.
     ///
     /// # Errors
     /// What the file system says.
@@ -439,5 +440,44 @@ impl Source for Part<'_> {
                 Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::fault::FaultDisk;
+    use wire::{Coin, OutPoint, Txid};
+
+    /// The merger does not wait for a checkpoint that is being written: it was once quicker, and removed runs
+    /// that the new checkpoint then named.
+    #[test]
+    fn runs_that_a_checkpoint_is_about_to_name_stay() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+        let work = WorkDir::new(&disk, dir.path().join("work"));
+        let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
+        let exists = |number| run_path(work.path(), number).exists();
+        let run_of = |byte| {
+            let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
+            let coin = Coin { code: 2, out: &[0, 6] };
+            let entry = Entry { spend: false, outpoint, coin };
+            let run = spill.write_run(0, |writer| writer.add(&to_disk(&entry))).unwrap();
+            spill.runs().list.push(run);
+        };
+        (1..=2).for_each(run_of);
+        let (named, next) = spill.list();
+        assert_eq!((named.len(), next), (2, 2));
+        spill.merge(&named, &AtomicBool::new(false)).unwrap();
+        assert!(exists(0) && exists(1) && exists(2), "the checkpoint may have been written meanwhile");
+        spill.checkpointed(vec![0, 1]).unwrap();
+        assert!(exists(0) && exists(1), "it names them");
+        let (named, _) = spill.list();
+        spill.checkpointed(named.iter().map(|run| run.number).collect()).unwrap();
+        assert!(!exists(0) && !exists(1) && exists(2), "the next one does not");
+        // Runs that no checkpoint has seen go at once.
+        run_of(3);
+        let after: Vec<Run> = spill.runs().list.clone();
+        spill.merge(&after, &AtomicBool::new(false)).unwrap();
+        assert!(exists(2) && !exists(3) && exists(4));
     }
 }

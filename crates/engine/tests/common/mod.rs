@@ -3,12 +3,15 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod lies;
+
 use engine::{Error, ErrorKind, Network, ReindexOptions, ReindexReport, StatsOptions, UtxoStatsReport};
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{OnceLock, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+    time::Duration,
 };
 use tempfile::TempDir;
 use testkit::{
@@ -21,6 +24,11 @@ use testkit::{
 
 /// Numbers of threads whose results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
+
+/// A new folder: in memory, where the machine has a file system there, as these tests make many small files.
+pub fn scratch() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
 
 /// Options for a generated chain.
 pub fn options(root: &Path) -> ReindexOptions {
@@ -35,6 +43,49 @@ pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions 
 /// Runs, on a disk whose syncs cost nothing.
 pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// The same, but what is open goes to runs after each block, and the state is saved after each batch.
+pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
+    ReindexOptions { join_bytes: Some(1), checkpoint_every: Duration::ZERO, ..options.clone() }
+}
+
+/// Runs, and is told to stop at the operation of that number, of those that change something. Says how many
+/// there were.
+pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Error>, u64) {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let disk = FaultDisk::signal_at(at, &interrupt);
+    let done = engine::reindex(&disk, options, &|_| {}, &interrupt);
+    (done, disk.count())
+}
+
+/// Whatever of ours is below `dir` and no result.
+pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if name.contains("peregrine") || name.contains("exchange") || name.contains("manifest") {
+                found.push(path);
+            } else if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The tables and other files of a chainstate, by name.
+pub fn files(chainstate: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let name = |path: PathBuf| path.file_name().unwrap().into();
+    tree(chainstate).into_iter().map(|(path, bytes)| (name(path), bytes)).collect()
+}
+
+/// Everything of an error that a user sees, paths of this run left out.
+pub fn essence(error: &Error, root: &Path) -> String {
+    format!("{:?} {}", error.kind, error.to_string().replace(&*root.to_string_lossy(), ""))
 }
 
 /// What is in the chainstate below `root`.
@@ -119,8 +170,13 @@ pub struct Template(Vec<(PathBuf, Vec<u8>)>);
 impl Template {
     /// Of a chain, with a chainstate that is three blocks behind.
     pub fn of(chain: &Chain) -> Self {
-        let dir = TempDir::new().unwrap();
-        chain.write_datadir(dir.path(), &layout()).unwrap();
+        Self::laid_out(chain, &layout())
+    }
+
+    /// The same, laid out in another way.
+    pub fn laid_out(chain: &Chain, layout: &Layout) -> Self {
+        let dir = scratch();
+        chain.write_datadir(dir.path(), layout).unwrap();
         let behind = engine::Height(chain.tip().height - 3);
         run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
         let relative =
@@ -130,7 +186,7 @@ impl Template {
 
     /// Lays the files out in a new folder.
     pub fn case(&self) -> Case {
-        let dir = TempDir::new().unwrap();
+        let dir = scratch();
         for (name, bytes) in &self.0 {
             let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,0 +1,253 @@
+//! A rebuild whose coins do not fit into memory gives what one gives that has all the memory it wants, also
+//! if it is interrupted again and again: the same coins, the same files, the same verdicts.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{
+    bounded, chain, essence, files, layout, leftovers,
+    lies::{LIES, lie},
+    options, run, run_until, with_threads,
+};
+use disk::{checkpoint::Checkpoint, fs::RealDisk};
+use engine::{ErrorKind, LEAST_MEMORY, ReindexOptions, ReindexReport};
+use std::{
+    path::Path,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    datadir::Layout,
+    fault::FaultDisk,
+    mutation::{Stage, base_chain, mutations},
+    rng::Rng,
+};
+
+/// More blocks than two levels of merges of 32 runs take, in many files.
+fn long() -> &'static (Chain, TempDir) {
+    static LONG: OnceLock<(Chain, TempDir)> = OnceLock::new();
+    LONG.get_or_init(|| {
+        let spec = ChainSpec { blocks: Some(1100), signed: false, ..ChainSpec::new(31, 1_500_000) };
+        let (chain, dir) = (Chain::generate(&spec), common::scratch());
+        let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(31) };
+        chain.write_datadir(dir.path(), &layout).unwrap();
+        (chain, dir)
+    })
+}
+
+/// The levels of the runs that the checkpoint below an output names.
+fn levels(output: &Path) -> Vec<u8> {
+    let work = output.join("regtest/peregrine-work");
+    let checkpoint = Checkpoint::read(&RealDisk, &work).unwrap();
+    checkpoint.map_or(Vec::new(), |checkpoint| checkpoint.runs.iter().map(|run| run.level).collect())
+}
+
+/// Runs, interrupted up to `times`, each time after at most so many operations. Says how often it was.
+fn interrupted(options: &ReindexOptions, times: u32, operations: u64, rng: &mut Rng) -> (ReindexReport, u32) {
+    for stopped in 0..times {
+        match run_until(options, 1 + rng.below(operations)).0 {
+            Ok(report) => return (report, stopped),
+            Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
+        }
+    }
+    (run(options).unwrap_or_else(|error| panic!("{error}")), times)
+}
+
+#[test]
+fn any_budget_and_any_interruptions_give_the_same_files() {
+    let (chain, dir) = long();
+    let model = chain.model.stats();
+    let base = ReindexOptions { obfuscation_key: Some([9; 8]), range_bytes: 20_000, ..options(dir.path()) };
+    let mut expected = None;
+    let mut rng = Rng::new(1, "interruptions");
+    for threads in [1, 2] {
+        for (join_bytes, memory) in
+            [(None, u64::MAX), (None, LEAST_MEMORY), (Some(1), LEAST_MEMORY), (Some(600_000), LEAST_MEMORY)]
+        {
+            let mut operations = 0;
+            for times in [0, 1, 20] {
+                let what = format!("{threads} threads, {join_bytes:?}, {memory}, interrupted {times} times");
+                let output = common::scratch();
+                let options = ReindexOptions {
+                    join_bytes,
+                    memory,
+                    output: Some(output.path().to_owned()),
+                    ..bounded(&with_threads(&base, threads))
+                };
+                let report = match times {
+                    0 => {
+                        let (done, count) = run_until(&options, u64::MAX);
+                        operations = count;
+                        done.unwrap()
+                    }
+                    1 => interrupted(&options, 1, operations / 4 * 3, &mut rng).0,
+                    _ => {
+                        let (report, stopped) = interrupted(&options, times, operations / 6, &mut rng);
+                        assert!(stopped > 5 && report.resumed > 500, "{what}: {stopped}, {}", report.resumed);
+                        report
+                    }
+                };
+                assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
+                let files = files(&output.path().join("regtest/chainstate"));
+                let (counts, expected) = expected.get_or_insert_with(|| (report.counts, files.clone()));
+                assert_eq!(report.counts, *counts, "{what}");
+                assert!(*expected == files, "{what}: the chainstate's files differ");
+                assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");
+            }
+        }
+    }
+}
+
+/// The tests above would show little if there were nothing to merge.
+#[test]
+fn a_long_chain_has_levels_of_runs_and_not_many_of_them() {
+    let (_, dir) = long();
+    let output = common::scratch();
+    let options = ReindexOptions { output: Some(output.path().to_owned()), ..bounded(&options(dir.path())) };
+    let operations = run_until(&options, u64::MAX).1;
+    std::fs::remove_dir_all(output.path().join("regtest")).unwrap();
+    let error = run_until(&options, operations / 20 * 19).0.map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Interrupted);
+    let levels = levels(output.path());
+    assert!(levels.contains(&0) && levels.contains(&2), "{levels:?}");
+    assert!(levels.len() < 4 * 32, "{levels:?}");
+    assert!(run(&options).unwrap().resumed > 900);
+}
+
+/// What a run says in the end, whether or not it does not get there in one go.
+fn verdict(options: &ReindexOptions, root: &Path, interrupted_at: Option<u64>) -> Result<[u8; 32], String> {
+    let output = common::scratch();
+    let options = ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() };
+    if let Some(at) = interrupted_at {
+        match run_until(&options, at).0 {
+            Err(error) if error.kind == ErrorKind::Interrupted => {}
+            // It was at the end before.
+            Err(error) => return Err(essence(&error, root)),
+            Ok(report) => return Ok(report.hash_serialized_3),
+        }
+    }
+    match run(&options) {
+        Ok(report) => Ok(report.hash_serialized_3),
+        Err(error) => {
+            // A verdict is final. Damage can be mended, and the run then goes on.
+            let left = if error.kind == ErrorKind::Consensus { leftovers(output.path()) } else { Vec::new() };
+            assert_eq!(left, [] as [&Path; 0], "{error}");
+            Err(essence(&error, root))
+        }
+    }
+}
+
+/// Holds that spilling, and being interrupted besides, changes nothing in what is said.
+fn same_verdict(root: &Path, what: &str, rng: &mut Rng) -> Result<[u8; 32], String> {
+    let plain = options(root);
+    let expected = verdict(&plain, root, None);
+    for threads in [1, 2] {
+        let spilling = with_threads(&bounded(&plain), threads);
+        assert_eq!(verdict(&spilling, root, None), expected, "{what}, {threads} threads");
+        let at = 20 + rng.below(400);
+        assert_eq!(verdict(&spilling, root, Some(at)), expected, "{what}, {threads} threads, {at}");
+    }
+    expected
+}
+
+#[test]
+fn verdicts_do_not_depend_on_the_memory() {
+    let base = base_chain(5);
+    let mut rng = Rng::new(2, "verdicts");
+    let (mut valid, mut invalid) = (0, 0);
+    for (number, mutation) in mutations().enumerate() {
+        // Nobody runs scripts here. Of what a block shows by itself, some will do.
+        let shows = match mutation.stage {
+            Stage::Script => false,
+            Stage::Spend => true,
+            Stage::Header | Stage::Block => number % 5 == 0,
+        };
+        if !shows {
+            continue;
+        }
+        let mutated = mutation.apply(&base);
+        let dir = common::scratch();
+        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        match (same_verdict(dir.path(), mutation.name, &mut rng), mutation.core) {
+            (Ok(hash), None) => {
+                assert_eq!(hash, mutated.chain.model.stats().hash_serialized_3, "{}", mutation.name);
+                valid += 1;
+            }
+            (Err(_), Some(_)) => invalid += 1,
+            // In the index already, it was in time when it came.
+            (Ok(_), Some("time-too-new")) => {}
+            (done, core) => panic!("{}: {done:?}, Core says {core:?}", mutation.name),
+        }
+    }
+    assert!(valid >= 5 && invalid >= 15, "{valid} valid, {invalid} invalid");
+}
+
+#[test]
+fn a_lie_in_undo_data_is_found_in_runs_as_in_memory() {
+    let mut rng = Rng::new(3, "lies");
+    let blocks: Vec<usize> = (0..chain().blocks.len())
+        .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
+        .collect();
+    for (what, lie_of) in LIES {
+        let mut lying = chain().clone();
+        let at = blocks[rng.below(blocks.len() as u64) as usize];
+        let tx = rng.below(u64::from(lying.blocks[at].txs) - 1) as usize;
+        lie(&mut lying.blocks[at], tx, *lie_of);
+        let dir = common::scratch();
+        lying.write_datadir(dir.path(), &layout()).unwrap();
+        let error = same_verdict(dir.path(), what, &mut rng).expect_err(what);
+        assert!(error.starts_with("Damaged") && error.contains("rev000"), "{what}: {error}");
+    }
+}
+
+/// A rev file that is mended while a run is interrupted: what was settled with the lie does not stay.
+#[test]
+fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
+    let mut lying = chain().clone();
+    let at = lying.blocks.iter().position(|block| !block.stale && block.txs > 2).unwrap();
+    // One that the block itself does not show, and that leaves the records where they are.
+    let (_, earlier) = LIES.iter().find(|(what, _)| *what == "height, earlier").unwrap();
+    lie(&mut lying.blocks[at], 0, *earlier);
+    let dir = common::scratch();
+    lying.write_datadir(dir.path(), &layout()).unwrap();
+    let options = bounded(&options(dir.path()));
+    let height = lying.blocks[at].height;
+    loop {
+        let error = run_until(&options, 100).0.map(|report| report.height).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+        let checkpoint = Checkpoint::read(&RealDisk, &dir.path().join("regtest/peregrine-work")).unwrap();
+        if checkpoint.unwrap().settled[height as usize / 64] >> (height % 64) & 1 == 1 {
+            break;
+        }
+    }
+    std::fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
+    chain().write_datadir(dir.path(), &layout()).unwrap();
+    let report = run(&options).unwrap();
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    assert_eq!(report.engine, "ordered", "the lie was in what was settled");
+    assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
+}
+
+#[test]
+fn verify_needs_no_more_memory_either_and_leaves_nothing() {
+    let case = common::Case::new();
+    let work = common::scratch();
+    let verify = |options: &ReindexOptions| {
+        let options = ReindexOptions { work_dir: Some(work.path().to_owned()), ..options.clone() };
+        let disk = FaultDisk::healthy();
+        let report = engine::verify(&disk, &options, true, &|_| {}, &AtomicBool::new(false)).unwrap();
+        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+        let against = report.against_chainstate.unwrap();
+        let spilled = disk.count() > 200;
+        ((report.height, report.hash, report.counts, report.txouts, against.differences), spilled)
+    };
+    let (expected, _) = verify(&case.options());
+    assert_eq!(expected.4, 0);
+    for threads in [1, 2] {
+        let (found, spilled) = verify(&with_threads(&bounded(&case.options()), threads));
+        assert_eq!(found, expected);
+        assert!(spilled);
+    }
+}

@@ -1,0 +1,46 @@
+//! Undo data that lies.
+
+use disk::undo::{UndoArena, UndoView, write_undo};
+use testkit::GeneratedBlock;
+use wire::{Coin, Sats, coin::compress_output};
+
+/// A lie in undo data: what the first claim of a transaction becomes, if it can.
+pub type Lie = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
+
+/// Code and output bytes of a coin.
+type Claim = (u32, Vec<u8>);
+
+/// Writes a block's undo data with a lie about the first claim of the transaction at `tx` (without the
+/// coinbase).
+pub fn lie(block: &mut GeneratedBlock, tx: usize, lie: Lie) {
+    let undo = block.undo.take().unwrap();
+    let mut arena = UndoArena::default();
+    let view = UndoView::parse(&undo, &mut arena).unwrap();
+    let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
+    let mut txs: Vec<Vec<Claim>> = view.txs().map(|coins| coins.map(owned).collect()).collect();
+    let (code, out) = &mut txs[tx][0];
+    let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
+    let (mut new_code, mut amount, mut script) = (*code, amount.0, Vec::new());
+    compressed.decompress(&mut script).unwrap();
+    lie(&mut new_code, &mut amount, &mut script);
+    let mut new_out = Vec::new();
+    compress_output(&mut new_out, Sats(amount), &script);
+    assert_ne!((*code, &*out), (new_code, &new_out), "a lie that is true");
+    (*code, *out) = (new_code, new_out);
+    let coins: Vec<_> = txs.iter().map(|tx| tx.iter().map(|(code, out)| Coin { code: *code, out })).collect();
+    block.undo = Some(write_undo(coins.into_iter()));
+}
+
+/// What can be lied about.
+pub const LIES: &[(&str, Lie)] = &[
+    ("amount, more", |_, amount, _| *amount += 1),
+    ("amount, less", |_, amount, _| *amount -= 1),
+    ("amount, beyond all money", |_, amount, _| *amount = 21_000_001 * 100_000_000),
+    ("amount, none", |_, amount, _| *amount = 0),
+    ("height, earlier", |code, _, _| *code -= 2),
+    ("height, later than the block", |code, _, _| *code = 1 << 20),
+    ("coinbase flag", |code, _, _| *code ^= 1),
+    ("script, another", |_, _, script| *script = vec![0x51, 0x52]),
+    ("script, longer", |_, _, script| script.push(0x51)),
+    ("script, many sigops", |_, _, script| *script = vec![0xac; 9_000]),
+];

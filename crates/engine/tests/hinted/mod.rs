@@ -1,0 +1,269 @@
+//! What tests of hints share: the truth about a chain's outputs by a naive count, hint files made of it, runs
+//! by hints, and runs that are told to stop.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use disk::{
+    fs::{Disk, Lock, Metadata, ReadAt, WriteFile},
+    hints::{HintFormat, HintWriter, Numbering, renumber},
+    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index},
+};
+use engine::{
+    AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
+};
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+use testkit::{
+    Chain,
+    block::{has_work, mine},
+    fault::FaultDisk,
+};
+use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
+
+/// The sums there are.
+pub const AGGREGATES: [AggregateKind; 3] =
+    [AggregateKind::Sha256, AggregateKind::SipHash128, AggregateKind::MuHash3072];
+
+/// Headers that make the blocks beneath them old enough to be assumed valid.
+pub const BURIAL: usize = 2017;
+
+/// Per block, by height: the indices of unspent outputs, all outputs counted.
+pub type Hints = Vec<Vec<u32>>;
+
+/// A block's hash, outputs and spends.
+pub struct Block {
+    pub hash: BlockHash,
+    /// Each with whether it can be spent.
+    pub outputs: Vec<(OutPoint, bool)>,
+    pub spends: Vec<OutPoint>,
+}
+
+/// A chain's blocks by height, as far as hints go.
+pub struct Truth(pub Vec<Block>);
+
+impl Truth {
+    /// Of a generated chain.
+    pub fn of(chain: &Chain) -> Self {
+        let mut arena = BlockArena::default();
+        let block = |block: &testkit::GeneratedBlock| {
+            let mut told = Block { hash: block.hash, outputs: Vec::new(), spends: Vec::new() };
+            for (index, tx) in arena.parse(&block.bytes).unwrap().txs().enumerate() {
+                let digest::sha256::Message(parts) = tx.txid_message();
+                let txid = Txid(digest::sha256::sha256d(&parts.concat()));
+                if index > 0 {
+                    told.spends.extend(tx.inputs().map(|input| input.prevout()));
+                }
+                let output = |(output, vout): (wire::OutputView<'_>, u32)| {
+                    (OutPoint { txid, vout }, !is_unspendable(output.script_pubkey()))
+                };
+                told.outputs.extend(tx.outputs().zip(0..).map(output));
+            }
+            told
+        };
+        Self(chain.main().map(block).collect())
+    }
+
+    /// The hash of the block at a height.
+    pub fn hash(&self, height: u32) -> BlockHash {
+        self.0[height as usize].hash
+    }
+
+    /// What is unspent after the block of that height.
+    pub fn hints(&self, height: u32) -> Hints {
+        let blocks = &self.0[..=height as usize];
+        let spent: HashSet<OutPoint> = blocks.iter().flat_map(|block| &block.spends).copied().collect();
+        let of = |(at, block): (usize, &Block)| {
+            let unspent = |(_, (outpoint, spendable)): &(u32, &(OutPoint, bool))| {
+                at > 0 && *spendable && !spent.contains(outpoint)
+            };
+            (0..).zip(&block.outputs).filter(unspent).map(|(index, _)| index).collect()
+        };
+        blocks.iter().enumerate().map(of).collect()
+    }
+
+    /// Writes hints; those of the highest block decide the height.
+    pub fn write(&self, path: &Path, format: HintFormat, hints: &Hints) {
+        let height = hints.len() as u32 - 1;
+        self.write_as(path, format, hints, Some(Network::Regtest), Some(self.hash(height)));
+    }
+
+    /// The same, under another name of network or block.
+    pub fn write_as(
+        &self,
+        path: &Path,
+        format: HintFormat,
+        hints: &Hints,
+        network: Option<Network>,
+        hash: Option<BlockHash>,
+    ) {
+        let disk = FaultDisk::healthy();
+        let height = Height(hints.len() as u32 - 1);
+        let mut writer = HintWriter::create(&disk, path, format, network, height, hash).unwrap();
+        for (block, hints) in self.0.iter().zip(hints).skip(1) {
+            let (mut hints, spendable) = (hints.clone(), || block.outputs.iter().map(|output| output.1));
+            renumber(&mut hints, Numbering::AllOutputs, format.numbering(), spendable()).unwrap();
+            let all = format.numbering() == Numbering::AllOutputs;
+            let outputs = spendable().filter(|&is| all || is).count() as u32;
+            writer.push_block(Some(outputs), &hints).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+/// Goes by a hint file.
+pub fn by(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
+    let hints = HintOptions {
+        file: file.to_owned(),
+        format: None,
+        aggregate,
+        without_undo: false,
+        on_failure_join: false,
+    };
+    ReindexOptions { hints: Some(hints), ..options.clone() }
+}
+
+/// The same, without undo data, because a block is assumed valid.
+pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
+    let mut options = options.clone();
+    options.assume_valid = AssumeValid::Block(valid);
+    options.hints.as_mut().unwrap().without_undo = true;
+    options
+}
+
+/// The same, and if the hints are wrong the join does it.
+pub fn or_join(options: &ReindexOptions) -> ReindexOptions {
+    let mut options = options.clone();
+    options.hints.as_mut().unwrap().on_failure_join = true;
+    options
+}
+
+/// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to be
+/// assumed valid.
+pub fn bury(index_dir: &Path) {
+    let mut index: BlockIndex = read_block_index(&disk::fs::RealDisk, index_dir).unwrap();
+    let tip = index.entries.iter().filter(|entry| entry.status.has_undo()).max_by_key(|entry| entry.height);
+    let mut last = *tip.unwrap();
+    for _ in 0..BURIAL {
+        let mut header =
+            Header { prev: last.hash, time: BlockTime(last.header.time.0 + 600), nonce: 0, ..last.header };
+        let hash = mine(&mut header, has_work);
+        last = IndexEntry {
+            hash,
+            header,
+            height: Height(last.height.0 + 1),
+            status: BlockStatus(BlockStatus::VALID_TREE),
+            tx_count: 0,
+            file: None,
+            data_pos: None,
+            undo_pos: None,
+        };
+        index.entries.push(last);
+    }
+    index.entries.sort_unstable_by_key(|entry| entry.hash);
+    std::fs::remove_dir_all(index_dir).unwrap();
+    write_block_index(&FaultDisk::healthy(), index_dir, &index).unwrap();
+}
+
+/// Saves the state as often as can be.
+pub fn often(options: &ReindexOptions) -> ReindexOptions {
+    ReindexOptions { checkpoint_every: Duration::ZERO, ..options.clone() }
+}
+
+/// Runs with all notes of the run.
+pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
+    let notes = std::sync::Mutex::new(Vec::new());
+    let sink = |event| {
+        if let engine::Event::Note(text) = event {
+            notes.lock().unwrap().push(text);
+        }
+    };
+    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
+    (done, notes.into_inner().unwrap())
+}
+
+/// A disk that asks to stop when the n-th file is made on it.
+pub struct Stopping {
+    disk: FaultDisk,
+    at: u64,
+    made: AtomicU64,
+    pub interrupt: AtomicBool,
+}
+
+impl Stopping {
+    pub fn at(at: u64) -> Self {
+        Self { disk: FaultDisk::healthy(), at, made: AtomicU64::new(0), interrupt: AtomicBool::new(false) }
+    }
+
+    fn count(&self) {
+        if self.made.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
+            self.interrupt.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs until the n-th file is made.
+pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
+    let disk = Stopping::at(at);
+    engine::reindex(&disk, options, &|_| {}, &disk.interrupt)
+}
+
+impl Disk for Stopping {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.count();
+        self.disk.create(path)
+    }
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.count();
+        self.disk.create_private(path)
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        self.disk.open(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        self.disk.list(dir)
+    }
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        self.disk.metadata(path)
+    }
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(dir)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        self.disk.exchange(a, b)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_file(path)
+    }
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.disk.remove_dir_all(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        self.disk.free_space(path)
+    }
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        self.disk.same_file_system(a, b)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.disk.lock(path)
+    }
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.disk.lock_shared(path)
+    }
+}
+
+/// A path in a folder that is no datadir.
+pub fn file_in(dir: &tempfile::TempDir, name: &str) -> PathBuf {
+    dir.path().join(name)
+}

@@ -1,0 +1,247 @@
+//! Names that a power cut may take back: what was made, removed or renamed in a directory that was not
+//! synced since.
+//!
+//! What is removed is kept aside, so that it can come back. The model is harsher than a journal: each
+//! directory loses changes for itself, the last ones first, however many; only [`Names::synced`] makes those
+//! of one directory last.
+
+use crate::rng::Rng;
+use disk::fs::{Disk, RealDisk};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+use tempfile::TempDir;
+
+/// A change of names that is not on the medium yet.
+#[derive(Clone, Debug)]
+enum Change {
+    Made(PathBuf),
+    /// The second is where it is kept.
+    Removed(PathBuf, PathBuf),
+    /// From, to, and where a file is kept that had the name.
+    Moved(PathBuf, PathBuf, Option<PathBuf>),
+    Swapped(PathBuf, PathBuf),
+}
+
+/// Changes of names, in their order, each with the directory whose sync makes it last.
+#[derive(Debug)]
+pub struct Names {
+    kept: TempDir,
+    kept_count: u64,
+    /// Paths are those of now: they follow what they name.
+    changes: Vec<(PathBuf, Change)>,
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_owned()
+}
+
+/// Follows `path` if it is at or below the first of one of `moves`.
+pub fn follow(path: &mut PathBuf, moves: &[(&Path, &Path)]) {
+    let target = moves.iter().find_map(|(from, to)| Some((to, path.strip_prefix(from).ok()?)));
+    if let Some((to, below)) = target {
+        // Joining nothing would make a file's name a folder's.
+        *path = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
+    }
+}
+
+/// The same for a name that nothing has any more: it moves with its directory only.
+fn follow_name(path: &mut PathBuf, moves: &[(&Path, &Path)]) {
+    let mut dir = parent(path);
+    follow(&mut dir, moves);
+    *path = dir.join(path.file_name().unwrap_or_default());
+}
+
+/// What is gone already need not go.
+fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+impl Names {
+    /// Nothing has changed. What is removed is kept in a new folder below `place`, which must be on the same
+    /// file system.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn new(place: &Path) -> io::Result<Self> {
+        Ok(Self { kept: TempDir::new_in(place)?, kept_count: 0, changes: Vec::new() })
+    }
+
+    /// A new place to keep what is removed.
+    fn place(&mut self) -> PathBuf {
+        self.kept_count += 1;
+        self.kept.path().join(self.kept_count.to_string())
+    }
+
+    /// A file or a directory was made.
+    pub fn made(&mut self, path: &Path) {
+        self.changes.push((parent(path), Change::Made(path.to_owned())));
+    }
+
+    /// Removes a file or a directory, so that it can come back. Gives the place where it is kept.
+    ///
+    /// # Errors
+    /// What the real disk says.
+    pub fn remove(&mut self, path: &Path) -> io::Result<PathBuf> {
+        let kept = self.place();
+        RealDisk.rename(path, &kept)?;
+        self.moved(&[(path, &kept)]);
+        self.changes.push((parent(path), Change::Removed(path.to_owned(), kept.clone())));
+        Ok(kept)
+    }
+
+    /// Renames, so that it can be taken back. Gives the place where a file is kept that had the name.
+    ///
+    /// # Errors
+    /// What the real disk says.
+    pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
+        let mut replaced = None;
+        if to.is_file() {
+            let kept = self.place();
+            std::fs::hard_link(to, &kept)?;
+            self.moved(&[(to, &kept)]);
+            replaced = Some(kept);
+        }
+        RealDisk.rename(from, to)?;
+        self.moved(&[(from, to)]);
+        self.changes.push((parent(to), Change::Moved(from.to_owned(), to.to_owned(), replaced.clone())));
+        Ok(replaced)
+    }
+
+    /// Swaps two names, so that it can be taken back.
+    ///
+    /// # Errors
+    /// What the real disk says.
+    pub fn exchange(&mut self, a: &Path, b: &Path) -> io::Result<()> {
+        RealDisk.exchange(a, b)?;
+        self.moved(&[(a, b), (b, a)]);
+        self.changes.push((parent(a), Change::Swapped(a.to_owned(), b.to_owned())));
+        Ok(())
+    }
+
+    /// The changes in `dir` so far will last.
+    pub fn synced(&mut self, dir: &Path) {
+        self.changes.retain(|(of, _)| of != dir);
+    }
+
+    /// Follows what changes are about to its new place.
+    fn moved(&mut self, moves: &[(&Path, &Path)]) {
+        for (dir, change) in &mut self.changes {
+            follow(dir, moves);
+            match change {
+                Change::Made(path) => follow(path, moves),
+                Change::Removed(free, _) => follow_name(free, moves),
+                Change::Moved(free, path, _) => {
+                    follow_name(free, moves);
+                    follow(path, moves);
+                }
+                Change::Swapped(a, b) => {
+                    follow(a, moves);
+                    follow(b, moves);
+                }
+            }
+        }
+    }
+
+    /// Takes back the last changes of each directory: as many as `rng` says.
+    ///
+    /// # Errors
+    /// What the real disk says.
+    pub fn lose(&mut self, rng: &mut Rng) -> io::Result<()> {
+        let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
+        for (dir, _) in &self.changes {
+            *counts.entry(dir).or_default() += 1;
+        }
+        let mut stay: BTreeMap<PathBuf, u64> =
+            counts.into_iter().map(|(dir, count)| (dir.to_owned(), rng.below(count + 1))).collect();
+        let mut is_lost = Vec::new();
+        for (dir, _) in &self.changes {
+            let stay = stay.entry(dir.clone()).or_default();
+            is_lost.push(*stay == 0);
+            *stay = stay.saturating_sub(1);
+        }
+        while let (Some((_, change)), Some(is_lost)) = (self.changes.pop(), is_lost.pop()) {
+            if is_lost {
+                self.undo(change, rng)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, change: Change, rng: &mut Rng) -> io::Result<()> {
+        match change {
+            Change::Made(path) if path.is_dir() => RealDisk.remove_dir_all(&path),
+            Change::Made(path) => unless_gone(RealDisk.remove_file(&path)),
+            Change::Removed(path, kept) => {
+                if kept.is_dir() {
+                    // Of a directory, some of what was in it may be gone all the same.
+                    for name in RealDisk.list(&kept)? {
+                        let file = kept.join(name);
+                        if file.is_file() && rng.chance(1, 2) {
+                            RealDisk.remove_file(&file)?;
+                        }
+                    }
+                }
+                self.moved(&[(&kept, &path)]);
+                unless_gone(RealDisk.rename(&kept, &path))
+            }
+            Change::Moved(from, to, replaced) => {
+                self.moved(&[(&to, &from)]);
+                unless_gone(RealDisk.rename(&to, &from))?;
+                let Some(kept) = replaced else { return Ok(()) };
+                self.moved(&[(&kept, &to)]);
+                unless_gone(RealDisk.rename(&kept, &to))
+            }
+            Change::Swapped(a, b) => {
+                self.moved(&[(&a, &b), (&b, &a)]);
+                RealDisk.exchange(&a, &b)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// What a power cut can leave of a file that was replaced, a folder that was removed and one that was
+    /// swapped, each seed once.
+    fn left(is_synced: bool) -> std::collections::BTreeSet<String> {
+        let mut left = std::collections::BTreeSet::new();
+        for seed in 0..40 {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            for (name, text) in [("file", "old"), ("a/in", "a"), ("b/in", "b"), ("c/in", "c")] {
+                fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+                fs::write(at(name), text).unwrap();
+            }
+            let kept = tempfile::tempdir().unwrap();
+            let mut names = Names::new(kept.path()).unwrap();
+            fs::write(at("new"), "new").unwrap();
+            names.made(&at("new"));
+            names.rename(&at("new"), &at("file")).unwrap();
+            names.exchange(&at("a"), &at("b")).unwrap();
+            names.remove(&at("c")).unwrap();
+            if is_synced {
+                names.synced(dir.path());
+            }
+            names.lose(&mut Rng::new(seed, "names")).unwrap();
+            let text = |name: &str| fs::read_to_string(at(name)).unwrap_or("-".to_owned());
+            left.insert([text("new"), text("file"), text("a/in"), at("c").is_dir().to_string()].join(" "));
+        }
+        left
+    }
+
+    #[test]
+    fn the_last_changes_of_a_directory_are_lost_unless_it_was_synced() {
+        let ways = ["- new b false", "- new b true", "- new a true", "new old a true", "- old a true"];
+        assert_eq!(left(false), ways.map(str::to_owned).into());
+        assert_eq!(left(true), ["- new b false".to_owned()].into());
+    }
+}
