@@ -334,8 +334,6 @@ mod tests {
             scripts: None,
             engine: "join",
             hints: None,
-            memory: 128 << 20,
-            spilled: engine::SpillVolume::default(),
             resumed,
             memory: 128 << 20,
             spilled: SpillVolume {
