@@ -77,6 +77,14 @@ impl Error {
         Self::new(ErrorKind::Internal, "a worker thread panicked; please report this")
     }
 
+    /// A chain that does not hold together: `verify` says where.
+    #[must_use]
+    pub fn misfit() -> Self {
+        Self::damaged(
+            "the blocks and undo data are not of one valid chain, or a coinbase occurs twice: run verify",
+        )
+    }
+
     /// Damaged or missing files.
     #[must_use]
     pub fn damaged(detail: impl Into<String>) -> Self {

@@ -7,9 +7,9 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    machine,
     options::{HintOptions, ReindexOptions},
     places::sorted_places,
+    reading::with_run,
     run::{self, Run},
     stages::{
         Stage,
@@ -248,42 +248,22 @@ pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongH
     Ok(check.first)
 }
 
-/// Opens a datadir for reading, and goes through the places of its unspent outputs.
+/// Goes through the places of a datadir's unspent outputs.
 fn with_places<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
     beside: Option<&Path>,
     numbering: Numbering,
-    (sink, interrupt): (&dyn Sink, &AtomicBool),
+    watch: (&dyn Sink, &AtomicBool),
     work: impl FnOnce(
         &Files<'_>,
         &Plan,
         &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
     ) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut clock = Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
-    clock.lap(Stage::Plan);
-    let temporary = &WorkDir::of(disk, options, beside);
-    let method = &Method::Join;
-    // What leaves no file behind does not leave a checkpoint either.
-    let resumable = beside.is_some();
-    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
-    let result = places(&run, numbering, &mut clock, |each_block| work(files, plan, each_block));
-    let goes_on = matches!(
-        result.as_ref().map_err(|error| error.kind),
-        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-    );
-    if !(resumable && goes_on) {
-        temporary.remove()?;
-    }
-    result
+    with_run(disk, options, beside, &Method::Join, watch, |run, clock| {
+        places(run, numbering, clock, |each_block| work(run.files, run.plan, each_block))
+    })
 }
 
 /// Settles a chain for places, and goes through them.

@@ -24,6 +24,7 @@ mod machine;
 mod memory;
 mod options;
 mod places;
+mod reading;
 mod reindex;
 mod report;
 mod run;

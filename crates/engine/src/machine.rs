@@ -1,9 +1,6 @@
 //! What the machine tells of itself, for the report.
 
-use crate::{
-    error::{Error, ErrorKind},
-    memory::LEAST_MEMORY,
-};
+use crate::error::{Error, ErrorKind};
 use digest::kernel::{ENVIRONMENT_VARIABLE, Kernel};
 
 /// The name of the SHA-256 kernel in use.
@@ -25,18 +22,12 @@ pub fn sha256_kernel() -> Result<&'static str, Error> {
     Ok(Kernel::active().name())
 }
 
-/// A quarter of the machine's memory, or of what this process may have of it; 128 MiB at least.
+/// The machine's memory (Linux `MemTotal`), or what this process may have of it.
 #[must_use]
-pub fn default_memory() -> u64 {
+pub fn total_memory_bytes() -> Option<u64> {
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
-    let total = total_memory_bytes().unwrap_or(u64::MAX).min(limit);
-    if total == u64::MAX { LEAST_MEMORY } else { (total / 4).max(LEAST_MEMORY) }
-}
-
-/// The machine's memory (Linux `MemTotal`).
-fn total_memory_bytes() -> Option<u64> {
-    kilobytes("/proc/meminfo", "MemTotal:")
+    let limit = limit.and_then(|text| text.trim().parse().ok());
+    [kilobytes("/proc/meminfo", "MemTotal:"), limit].into_iter().flatten().min()
 }
 
 /// The memory that the process has resident now (Linux `VmRSS`); nothing where the system does not say.

@@ -17,6 +17,12 @@ pub const RUN_BUFFER_BYTES: usize = 128 << 10;
 /// Runs that are merged at once. With their buffers, 4 MiB.
 pub const FAN_IN: usize = 32;
 
+/// A quarter of the machine's memory, or of what this process may have of it; 128 MiB at least.
+#[must_use]
+pub fn default_memory() -> u64 {
+    machine::total_memory_bytes().map_or(LEAST_MEMORY, |total| (total / 4).max(LEAST_MEMORY))
+}
+
 /// The parts, in bytes where not said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {

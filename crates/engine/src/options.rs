@@ -1,6 +1,6 @@
 //! What a caller asks for.
 
-use crate::{machine, stages::finish::RANGE_BYTES};
+use crate::{memory, stages::finish::RANGE_BYTES};
 use coins::aggregate::AggregateKind;
 use disk::hints::HintFormat;
 use rules::ChainParams;
@@ -127,7 +127,7 @@ impl ReindexOptions {
             assume_valid: AssumeValid::Default,
             engine: Engine::Join,
             hints: None,
-            memory: machine::default_memory(),
+            memory: memory::default_memory(),
             join_bytes: None,
             work_dir: None,
             restart: false,

@@ -2,7 +2,7 @@
 //! memory.
 
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     memory::Budget,
     run::Run,
     unspent::{EachError, Unspent},
@@ -32,7 +32,7 @@ enum Source {
 /// Sorts the places of what a join of places has left.
 ///
 /// # Errors
-/// What the file system says; [`ErrorKind::Damaged`] if creations and spends do not fit each other.
+/// What the file system says; [`crate::ErrorKind::Damaged`] if creations and spends do not fit each other.
 pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Error> {
     let budget = Budget::of_now(run.options.memory, 1, false);
     let room = run.options.join_bytes.unwrap_or(budget.join / 2).max(PIECE) / PLACE_LEN;
@@ -54,7 +54,7 @@ pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Er
             })
             .map_err(|error| match error {
                 EachError::Error(error) => error,
-                EachError::Mismatch => misfit(),
+                EachError::Mismatch => Error::misfit(),
             })?;
     }
     places.sort_unstable();
@@ -64,14 +64,6 @@ pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Er
         sorted.pull(source)?;
     }
     Ok(sorted)
-}
-
-/// A chain that does not hold together: `verify` says where.
-#[must_use]
-pub fn misfit() -> Error {
-    let detail =
-        "the blocks and undo data are not of one valid chain, or a coinbase occurs twice: run verify";
-    Error::new(ErrorKind::Damaged, detail)
 }
 
 fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<Source, Error> {

@@ -8,7 +8,6 @@ use crate::{
     event::{Event, Progress, Sink},
     memory::Budget,
     options::{Engine, ReindexOptions},
-    places::misfit,
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -217,7 +216,7 @@ impl Run<'_> {
             (Some((_, Fault::Damaged(error))), _) => Err(error),
             (None, Some(sum)) if !state.outcome.coinbases.repeat() => Ok(sum),
             // The judge tells what is wrong.
-            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(misfit())),
+            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(Error::misfit())),
         }
     }
 
@@ -227,7 +226,7 @@ impl Run<'_> {
     /// As [`Run::settle`], and damage if it would need him.
     pub fn settle_surely(&self, clock: &mut Clock) -> Result<Settlement, Error> {
         let settled = self.settle(clock)?;
-        if settled.engine == Engine::Join { Ok(settled) } else { Err(misfit()) }
+        if settled.engine == Engine::Join { Ok(settled) } else { Err(Error::misfit()) }
     }
 
     /// Hints and files contradict each other. Which of the two is wrong is not known, and that a block is

@@ -2,31 +2,24 @@
 //! blocks, and proving one against them.
 
 use crate::{
-    chain::Files,
-    clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    machine,
     options::ReindexOptions,
-    places::misfit,
+    reading::with_run,
     run::{self, Run, Settlement},
     stages::{
         Stage,
         ledger::{HintRun, Method},
-        plan::Plan,
     },
     unspent::EachError,
-    work_dir::WorkDir,
 };
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
     fs::{Disk, During as _},
     index::stream_block_index,
-    lock::{DatadirLock, LockMode},
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_stats::{StatsPart, UtxoHasher},
-    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::{
@@ -89,7 +82,7 @@ pub fn make_snapshot(
             done => done,
         }
         .map_err(|error| match error {
-            EachError::Mismatch => misfit(),
+            EachError::Mismatch => Error::misfit(),
             EachError::Error(error) => error,
         })
     })
@@ -222,37 +215,4 @@ fn sum_of_blocks(
         }
         run.sum(clock)
     })
-}
-
-/// Opens a datadir for reading, and works on it.
-fn with_run<T>(
-    disk: &dyn Disk,
-    options: &ReindexOptions,
-    beside: Option<&Path>,
-    method: &Method,
-    (sink, interrupt): (&dyn Sink, &AtomicBool),
-    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let clock = &mut Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan: &Plan = &run::plan(files, options, sink, interrupt)?;
-    clock.lap(Stage::Plan);
-    let temporary = &WorkDir::of(disk, options, beside);
-    // What leaves no file behind does not leave a checkpoint either.
-    let resumable = beside.is_some();
-    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
-    let result = work(&run, clock);
-    let goes_on = matches!(
-        result.as_ref().map_err(|error| error.kind),
-        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-    );
-    if !(resumable && goes_on) {
-        temporary.remove()?;
-    }
-    result
 }

@@ -1,0 +1,57 @@
+//! Work on the blocks of a datadir that leaves the datadir as it is.
+
+use crate::{
+    chain::Files,
+    clock::Clock,
+    error::{Error, ErrorKind},
+    event::{Event, Sink},
+    machine,
+    options::ReindexOptions,
+    run::{self, Run},
+    stages::{Stage, ledger::Method},
+    work_dir::WorkDir,
+};
+use disk::{
+    datadir::Datadir,
+    fs::Disk,
+    lock::{DatadirLock, LockMode},
+    xor::read_block_obfuscation,
+};
+use std::{path::Path, sync::atomic::AtomicBool};
+
+/// Opens a datadir for reading, plans, and does `work`. What it makes goes `beside` a file, if there is one; then
+/// an interrupted run can be gone on with.
+///
+/// # Errors
+/// As [`crate::reindex()`], and those of `work`.
+pub fn with_run<T>(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    beside: Option<&Path>,
+    method: &Method,
+    (sink, interrupt): (&dyn Sink, &AtomicBool),
+    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let clock = &mut Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    machine::sha256_kernel()?;
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let plan = &run::plan(files, options, sink, interrupt)?;
+    clock.lap(Stage::Plan);
+    let temporary = &WorkDir::of(disk, options, beside);
+    // What leaves no file behind does not leave a checkpoint either.
+    let resumable = beside.is_some();
+    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
+    let result = work(&run, clock);
+    let goes_on = matches!(
+        result.as_ref().map_err(|error| error.kind),
+        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
+    );
+    if !(resumable && goes_on) {
+        temporary.remove()?;
+    }
+    result
+}
