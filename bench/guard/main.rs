@@ -1,8 +1,9 @@
 //! The regression guard's work: one step of a rebuild on a small generated chain, for `bench/guard/run` to
 //! count its instructions.
 //!
-//! `guard STEP` prepares what the step needs and calls [`measured`] once; callgrind collects only what happens
-//! in there. `guard` alone lists the steps. Each ends with its answer on stdout, so that nothing is left out.
+//! `guard STEP` prepares what the step needs and calls [`measured`] once; callgrind collects only what
+//! happens in there. `guard` alone lists the steps. Each ends with its answer on stdout, so that nothing is
+//! left out.
 #![forbid(unsafe_code)]
 
 use bench::{Block, Inputs, work};

@@ -91,7 +91,8 @@ pub fn uj(k0: u64, k1: u64) -> impl Fn(&OutPoint) -> u64 {
     move |outpoint| keyed.hash_outpoint(&outpoint.txid.0, outpoint.vout)
 }
 
-/// A hash that trusts the txid to be random, to see that the statistic tells: its first word, turned by `vout`.
+/// A hash that trusts the txid to be random, to see that the statistic tells: its first word, turned by
+/// `vout`.
 #[must_use]
 pub fn naive(outpoint: &OutPoint) -> u64 {
     let word = outpoint.txid.0.first_chunk().copied().map_or(0, u64::from_le_bytes);
@@ -119,7 +120,8 @@ const HEIGHT: usize = 230;
 pub fn picture() -> String {
     let (width, height) = (2 * WIDTH, Outpoints::ALL.len() * HEIGHT);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+        font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
     for (row, outpoints) in Outpoints::ALL.into_iter().enumerate() {
@@ -148,7 +150,8 @@ fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads
         let bar = (count as f64 * scale).min(170.0);
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" fill=\"#69c\"><title>{count} buckets hold \
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" \
+            fill=\"#69c\"><title>{count} buckets hold \
              {load}</title></rect>",
             floor - bar
         );

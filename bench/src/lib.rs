@@ -1,5 +1,5 @@
-//! What the micro benchmarks (`benches`) and the regression guard (`guard`) share: the blocks they work on, the
-//! work, and a hash of the results.
+//! What the micro benchmarks (`benches`) and the regression guard (`guard`) share: the blocks they work on,
+//! the work, and a hash of the results.
 //!
 //! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function
 //! tells its result to [`Answers`], whose hash is printed at the end: a change that makes something faster

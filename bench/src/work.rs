@@ -1,4 +1,5 @@
-//! Work that the micro benchmarks time and the guard counts: the same calls in both, as the engine makes them.
+//! Work that the micro benchmarks time and the guard counts: the same calls in both, as the engine makes
+//! them.
 
 use crate::Block;
 use coins::{BlockDelta, Entry, Join, Merge, SurvivorShard, Survivors, merge::ShardSource, merge::Source};

@@ -1,5 +1,5 @@
-//! The join over the whole chain: what blocks create and spend, staged, matched, and sorted at the end; and the
-//! same in parts, through runs in memory (`/dev/shm`, where there is one) and a merge.
+//! The join over the whole chain: what blocks create and spend, staged, matched, and sorted at the end; and
+//! the same in parts, through runs in memory (`/dev/shm`, where there is one) and a merge.
 
 use crate::{Subject, temporary};
 use bench::{Answers, work};

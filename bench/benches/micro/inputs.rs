@@ -1,8 +1,8 @@
 //! Transactions of one, two and many inputs, which must all differ: each number has its own way.
 //!
-//! The check has no function of its own that is public, since it is fused with the others. So whole blocks are
-//! checked that differ in nothing else: the same number of transactions, hence of merkle nodes. Beside it the
-//! sets that would do: Core's is the ordered one.
+//! The check has no function of its own that is public, since it is fused with the others. So whole blocks
+//! are checked that differ in nothing else: the same number of transactions, hence of merkle nodes. Beside it
+//! the sets that would do: Core's is the ordered one.
 
 use crate::Subject;
 use bench::Answers;

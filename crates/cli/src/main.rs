@@ -65,16 +65,14 @@ fn reindex(args: &ReindexArgs) -> Done {
         }
         progress.event(event);
     };
-    let options = args.options();
-    let report = engine::reindex(&RealDisk, &options, &sink, &interrupt);
+    let report = engine::reindex(&RealDisk, &args.options(), &sink, &interrupt);
     progress.close();
     if let Some(log) = &log {
         log.close(report.as_ref().ok());
     }
-    let (report, memory) = (report?, options.memory);
-    let json = args.check.datadir.json;
+    let report = report?;
     let text =
-        if json { report::reindex_json(&report, memory) } else { report::reindex_text(&report, memory) };
+        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
     Ok((text, Exit::Done))
 }
 

@@ -1,8 +1,8 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
 use engine::{
-    Comparison, Error, ErrorKind, Height, HintsReport, ReindexReport, ScriptsReport, UtxoStatsReport,
-    VerifyReport, hex_reversed,
+    Comparison, Error, ErrorKind, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume,
+    UtxoStatsReport, VerifyReport, hex_reversed,
 };
 use serde::Serialize;
 
@@ -28,6 +28,8 @@ struct ReindexJson<'a> {
     block_bytes: u64,
     peak_memory_bytes: Option<u64>,
     memory_budget_bytes: u64,
+    temporary_bytes_written: u64,
+    temporary_bytes_peak: u64,
     bound_by: &'a str,
     sha256: &'a str,
     chainstate: String,
@@ -80,8 +82,7 @@ struct StatsJson {
     muhash: Option<String>,
 }
 
-/// `memory` is the budget of the run, in bytes.
-pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
+pub fn reindex_json(report: &ReindexReport) -> String {
     json(&ReindexJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -108,7 +109,9 @@ pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
         seconds: report.elapsed.as_secs_f64(),
         block_bytes: report.counts.block_bytes,
         peak_memory_bytes: report.peak_memory_bytes,
-        memory_budget_bytes: memory,
+        memory_budget_bytes: report.memory,
+        temporary_bytes_written: report.spilled.bytes_written,
+        temporary_bytes_peak: report.spilled.peak_bytes,
         bound_by: report.bound_by,
         sha256: report.sha256_kernel,
         chainstate: report.chainstate.display().to_string(),
@@ -120,8 +123,7 @@ pub fn reindex_json(report: &ReindexReport, memory: u64) -> String {
     })
 }
 
-/// `memory` is the budget of the run, in bytes.
-pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
+pub fn reindex_text(report: &ReindexReport) -> String {
     let counts = &report.counts;
     let seconds = report.elapsed.as_secs_f64();
     let stages: Vec<String> =
@@ -129,7 +131,15 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
     let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     let resumed = match report.resumed {
         0 => String::new(),
-        blocks => format!("\nresumed            an interrupted run had done {blocks} of the blocks before"),
+        blocks => format!("resumed            an interrupted run had done {blocks} of the blocks before\n"),
+    };
+    let temporary = match report.spilled {
+        SpillVolume { runs: 0, .. } => String::new(),
+        SpillVolume { bytes_written, peak_bytes, .. } => format!(
+            "\ntemporary files    {} MiB written, at most {} MiB at a time",
+            bytes_written.div_ceil(1 << 20),
+            peak_bytes.div_ceil(1 << 20)
+        ),
     };
     let (rules, proof) = match &report.hints {
         None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.engine)),
@@ -144,11 +154,11 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
          coins              {} ({} BTC)\n\
          hash_serialized_3  {}\n\
          checked            {}\n\
-         \x20                  {} blocks, {} transactions, {} inputs{}{resumed}\n\
-         scripts            {}\n\
+         \x20                  {} blocks, {} transactions, {} inputs{}\n\
+         {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and settle run side by side: summed over threads)\n\
-         peak memory        {peak} of {} MiB allowed",
+         peak memory        {peak} of {} MiB allowed{temporary}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -166,7 +176,7 @@ pub fn reindex_text(report: &ReindexReport, memory: u64) -> String {
         report.threads,
         report.bound_by,
         stages.join(", "),
-        memory >> 20,
+        report.memory >> 20,
     )
 }
 
@@ -180,7 +190,8 @@ fn by_hints(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
         if *with_undo { "coin by coin, undo data with it" } else { "by outpoints, without undo data" };
     let mut checked = vec![
         format!(
-            "up to height {height} each output is spent once or is a coin: a sum ({aggregate}) of all is zero,"
+            "up to height {height} each output is spent once or is a coin: a sum ({aggregate}) of \
+            all is zero,"
         ),
         format!("{whole}; above, each spend is matched with its coin"),
     ];
@@ -386,9 +397,14 @@ mod tests {
             scripts: None,
             engine: "join",
             hints: None,
-            memory: 128 << 20,
-            spilled: engine::SpillVolume::default(),
             resumed,
+            memory: 128 << 20,
+            spilled: SpillVolume {
+                runs: resumed.into(),
+                bytes_written: 9 << 20,
+                peak_bytes: 5 << 20,
+                ..SpillVolume::default()
+            },
             threads: 2,
             elapsed: Duration::from_secs(1),
             stages: vec![(Stage::Plan, Duration::from_millis(20))],
@@ -401,12 +417,16 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_an_interrupted_run_had_done_and_how_much_memory_was_allowed() {
-        let text = reindex_text(&reindexed(7), 128 << 20);
+        let text = reindex_text(&reindexed(7));
         assert!(text.contains("\nresumed            an interrupted run had done 7 of the blocks"), "{text}");
-        assert!(text.ends_with("\npeak memory        100 MiB of 128 MiB allowed"), "{text}");
-        assert!(!reindex_text(&reindexed(0), 128 << 20).contains("resumed"));
-        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7), 128 << 20)).unwrap();
+        assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
+        assert!(text.ends_with("temporary files    9 MiB written, at most 5 MiB at a time"), "{text}");
+        let text = reindex_text(&reindexed(0));
+        assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7))).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
+        assert_eq!(json["temporary_bytes_written"], 9 << 20);
+        assert_eq!(json["temporary_bytes_peak"], 5 << 20);
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 
@@ -417,17 +437,16 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_rests_on_the_assumed_valid_block() {
-        let text = reindex_text(&by_hints(true), 1 << 30);
+        let text = reindex_text(&by_hints(true));
         assert!(text.contains("all rules of blocks and spends but scripts"), "{text}");
         assert!(text.contains("a sum (siphash128) of all is zero") && !text.contains("trusted"), "{text}");
-        let text = reindex_text(&by_hints(false), 1 << 30);
+        let text = reindex_text(&by_hints(false));
         assert!(text.contains("all rules of blocks but those of spends"), "{text}");
         assert!(
             text.contains("\ntrusted            up to height 9, as --assumevalid says: scripts"),
             "{text}"
         );
-        let told =
-            |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report, 1 << 30)).unwrap() };
+        let told = |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report)).unwrap() };
         assert!(told(reindexed(0))["hints"].is_null());
         assert!(told(by_hints(true))["hints"]["trusted"].is_null());
         let hints = &told(by_hints(false))["hints"];
@@ -437,7 +456,7 @@ mod tests {
 
     #[test]
     fn columns_of_a_text_begin_below_each_other() {
-        let text = [reindexed(7), by_hints(false)].map(|report| reindex_text(&report, 1 << 30)).join("\n");
+        let text = [reindexed(7), by_hints(false)].map(|report| reindex_text(&report)).join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
         for line in names {
             let (name, value) = line.split_at(19);

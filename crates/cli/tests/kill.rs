@@ -1,5 +1,5 @@
-//! A rebuild that is killed, or interrupted, at any moment goes on where it was and ends with the same coins: a
-//! real process on a real file system.
+//! A rebuild that is killed, or interrupted, at any moment goes on where it was and ends with the same coins:
+//! a real process on a real file system.
 //!
 //! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p cli --test kill` hunts for longer.
 
@@ -217,13 +217,13 @@ fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
 
 #[test]
 fn a_killed_run_goes_on() {
-    let (seed, case) = (from_environment("PEREGRINE_SEED", 1), Case::new(31, 60_000_000));
+    let (seed, case) = (from_environment("PEREGRINE_SEED", 1), Case::new(31, 12_000_000));
     kill_at_random(&case, seed, || case.program());
 }
 
 #[test]
 fn a_killed_run_that_spills_and_merges_goes_on() {
-    let (seed, case) = (from_environment("PEREGRINE_SEED", 2), Case::new(32, 15_000_000));
+    let (seed, case) = (from_environment("PEREGRINE_SEED", 2), Case::new(32, 4_000_000));
     let found = kill_at_random(&case, seed, || case.little_memory());
     assert!(found.last_run > 3 * 32, "runs were hardly ever merged: {found}");
 }
@@ -248,7 +248,7 @@ fn rebuild_with_little_memory() {
 /// The stages that are too short to be met by chance: the last ones move names and remove files.
 #[test]
 fn a_run_killed_in_any_stage_goes_on() {
-    let case = Case::new(33, 6_000_000);
+    let case = Case::new(33, 4_000_000);
     let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 3), "moments");
     let mut found = Found::default();
     let mut kills = 0;
@@ -273,7 +273,7 @@ fn a_run_killed_in_any_stage_goes_on() {
 
 #[test]
 fn an_interrupted_run_saves_its_state_and_goes_on() {
-    let case = Case::new(34, 60_000_000);
+    let case = Case::new(34, 20_000_000);
     let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 4), "moments");
     let started = Instant::now();
     case.assert_done(&case.program().output().unwrap(), "not interrupted");

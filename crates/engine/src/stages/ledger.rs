@@ -104,7 +104,8 @@ impl Method {
             }
             Self::Places(run) => {
                 let outputs = |outputs: &AtomicU32| u64::from(outputs.load(Ordering::Relaxed));
-                // The chain may have more blocks when they are taken back: a lone one has its place in the pair.
+                // The chain may have more blocks when they are taken back: a lone one has its place in the
+                // pair.
                 let pair = |pair: &[AtomicU32]| outputs(&pair[0]) << 32 | pair.get(1).map_or(0, outputs);
                 run.outputs.chunks(2).map(pair).collect()
             }
