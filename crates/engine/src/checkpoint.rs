@@ -100,8 +100,8 @@ pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8
     sha.finalize()
 }
 
-/// The key of the sum that an interrupted run of the same `settings` was making, if there is one: of any other
-/// work, what is saved there is no key, or was not drawn after these hints.
+/// The key of the sum that an interrupted run of the same `settings` was making, if there is one: of any
+/// other work, what is saved there is no key, or was not drawn after these hints.
 ///
 /// # Errors
 /// As [`Identity::resume`].

@@ -1,5 +1,5 @@
-//! Chains that are invalid and undo data that lies, under hints that hide it: the sum shows it, rules show what
-//! they can, and the join's verdict is Core's. No wrong chainstate comes of it.
+//! Chains that are invalid and undo data that lies, under hints that hide it: the sum shows it, rules show
+//! what they can, and the join's verdict is Core's. No wrong chainstate comes of it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -41,7 +41,8 @@ struct Spoiled {
 }
 
 impl Spoiled {
-    /// Some valid blocks, the spoiled one, and some more, as the seed has it; the draft's blocks come between.
+    /// Some valid blocks, the spoiled one, and some more, as the seed has it; the draft's blocks come
+    /// between.
     fn new(rng: &mut Rng, spoil: impl FnOnce(&mut Workbench<'_>, &mut Rng) -> Draft) -> Self {
         let mut chain = BASE.clone();
         let mut bench = Workbench::new(&BASE, rng.next_u64());
@@ -209,8 +210,8 @@ fn a_coin_spent_before_it_is_made_is_seen_with_undo_data_only() {
     }
 }
 
-/// Above the hints' last block it is the join that sees a double spend; the hints are right, and the verdict is
-/// the chain's.
+/// Above the hints' last block it is the join that sees a double spend; the hints are right, and the
+/// verdict is the chain's.
 #[test]
 fn above_right_hints_the_verdict_is_cores() {
     for seed in 0..12 {
@@ -269,8 +270,8 @@ fn lie(block: &mut GeneratedBlock, rng: &mut Rng, lie: Lie) {
     assert_ne!(block.undo.as_ref(), Some(&undo), "a lie that is true");
 }
 
-/// The sum is of whole coins, so a claim that is not true shows, though its record has the right checksum. The
-/// join says of which block it is. Whoever does not read it is not misled.
+/// The sum is of whole coins, so a claim that is not true shows, though its record has the right checksum.
+/// The join says of which block it is. Whoever does not read it is not misled.
 #[test]
 fn undo_data_that_lies_is_caught() {
     let chain = common::chain();

@@ -92,8 +92,8 @@ fn core_datadir(name: &str, network: Network) {
     }
 }
 
-/// Without undo data all blocks must be assumed valid. Of the short chains on the public networks none has the
-/// work for that, and the run is refused; regtest's has, once it is buried.
+/// Without undo data all blocks must be assumed valid. Of the short chains on the public networks none has
+/// the work for that, and the run is refused; regtest's has, once it is buried.
 fn without_undo_in(dir: &Path, base: &ReindexOptions, (hash, coins): (&str, &str), hints: &Path) {
     let valid = hash.parse().unwrap();
     let options = |aggregate| without_undo(&by(base, hints, aggregate), valid);

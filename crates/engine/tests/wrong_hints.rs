@@ -1,5 +1,5 @@
-//! Hints that lie: a run by them says that they, or the files, are wrong, whatever the sum, the threads and the
-//! variant, and the old chainstate stays. With the join at hand it names the first wrong one.
+//! Hints that lie: a run by them says that they, or the files, are wrong, whatever the sum, the threads and
+//! the variant, and the old chainstate stays. With the join at hand it names the first wrong one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -68,8 +68,8 @@ fn two_of_each(hints: &mut Hints, rng: &mut Rng) {
     }
 }
 
-/// Neighbours among outputs, of the same transaction or not, of which `first` tells whether the first is hinted
-/// unspent and the second spent, or the reverse.
+/// Neighbours among outputs, of the same transaction or not, of which `first` tells whether the first is
+/// hinted unspent and the second spent, or the reverse.
 fn neighbours(hints: &Hints, same_tx: bool, first: bool) -> Vec<(usize, u32)> {
     let outputs = |height: usize| &TRUTH.0[height].outputs;
     let is = |height: usize, index: u32| hints[height].contains(&index);

@@ -143,8 +143,8 @@ pub fn or_join(options: &ReindexOptions) -> ReindexOptions {
     options
 }
 
-/// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to be
-/// assumed valid.
+/// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to
+/// be assumed valid.
 pub fn bury(index_dir: &Path) {
     let mut index: BlockIndex = read_block_index(&disk::fs::RealDisk, index_dir).unwrap();
     let tip = index.entries.iter().filter(|entry| entry.status.has_undo()).max_by_key(|entry| entry.height);
