@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_DIR ?= target/demo
 DEMO_SIZE ?= 200MB
 
-.PHONY: demo test check fuzz bench oracle setup
+.PHONY: demo test check fuzz bench guard oracle setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	$(CARGO) build --release -p cli -p testkit
@@ -30,6 +30,9 @@ fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 
 bench: setup ## Micro benchmarks
 	$(CARGO) bench -p bench
+
+guard: setup ## Compare instruction counts of each step with the recorded ones (UPDATE=1 records); needs valgrind
+	./bench/guard/run
 
 setup:
 	@./.ci/setup

@@ -1,9 +1,14 @@
-//! What the micro benchmarks (`benches/micro`) share: the blocks they work on, and a hash of their results.
+//! What the micro benchmarks (`benches`) and the regression guard (`guard`) share: the blocks they work on,
+//! the work, and a hash of the results.
 //!
 //! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function
 //! tells its result to [`Answers`], whose hash is printed at the end: a change that makes something faster
 //! must leave it as it was.
 #![forbid(unsafe_code)]
+
+pub mod buckets;
+pub mod real;
+pub mod work;
 
 use digest::sha256::{Sha256, sha256d_many};
 use disk::undo::{UndoArena, UndoView};

@@ -1,50 +1,71 @@
-//! The join over the whole chain: what blocks create and spend, staged, matched, and sorted at the end.
+//! The join over the whole chain: what blocks create and spend, staged, matched, and sorted at the end; and
+//! the same in parts, through runs in memory (`/dev/shm`, where there is one) and a merge.
 
-use crate::Subject;
-use bench::Answers;
-use coins::{BlockDelta, Join, Survivors};
+use crate::{Subject, temporary};
+use bench::{Answers, work};
 use criterion::{BatchSize, Criterion, Throughput};
-use std::hint::black_box;
+
+/// Runs that are merged.
+const PARTS: usize = 8;
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
-    let mut operations = 0;
-    let survivors = join(subject, &mut operations);
+    join(criterion, subject, answers);
+    runs(criterion, subject, answers);
+}
+
+fn join(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let (survivors, operations) = work::join(subject.blocks);
     let mut hash = Vec::new();
-    let coins = survivors.size().coins;
+    let coins = survivors.size().coins as u64;
     for shard in survivors.into_shards() {
-        for (outpoint, coin) in shard.sort().iter() {
-            hash.extend_from_slice(&outpoint.txid.0);
-            coin.write_chainstate_value(&mut hash);
+        for entry in shard.sort().iter() {
+            hash.extend_from_slice(&entry.outpoint.txid.0);
+            entry.coin.write_chainstate_value(&mut hash);
         }
     }
     answers.add("join", &hash);
 
     let mut group = criterion.benchmark_group("join");
     group.throughput(Throughput::Elements(operations));
-    group.bench_function("creations and spends", |b| b.iter(|| join(subject, &mut 0)));
+    group.bench_function("creations and spends", |b| b.iter(|| work::join(subject.blocks)));
     group.throughput(Throughput::Elements(coins));
     group.bench_function("sort and walk survivors", |b| {
-        b.iter_batched(
-            || join(subject, &mut 0),
-            |survivors| {
-                let sorted = survivors.into_shards().into_iter().map(|shard| shard.sort());
-                sorted
-                    .map(|coins| black_box(coins.iter()).map(|entry| entry.coin.out.len()).sum::<usize>())
-                    .sum::<usize>()
-            },
-            BatchSize::PerIteration,
-        );
+        b.iter_batched(|| work::join(subject.blocks).0, work::sort_and_walk, BatchSize::PerIteration);
     });
 }
 
-/// Counts all creations and spends in `operations`, those inside one block included.
-fn join(subject: &Subject<'_>, operations: &mut u64) -> Survivors {
-    let join = Join::new((1, 2));
-    let (mut effects, mut delta) = (join.effects(), BlockDelta::default());
-    for block in subject.blocks {
-        let tally = delta.apply(&block.view, &block.txids, block.height, &block.claims, &mut effects);
-        *operations += u64::from(tally.created + tally.spent);
+fn runs(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
+    let dir = temporary();
+    let parts = || work::join_parts(subject.blocks, PARTS);
+    let write = |shards| work::write_run(&dir.path().join("written"), shards);
+    let mut entries = Vec::new();
+    for (part, shards) in parts().into_iter().enumerate() {
+        entries.push(work::write_run(&dir.path().join(part.to_string()), shards));
     }
-    drop(effects);
-    join.finish().expect("generated chains are valid")
+    let runs: Vec<_> = (0..PARTS).map(|part| work::open_run(&dir.path().join(part.to_string()))).collect();
+    let (coins, bytes) = work::merge_runs(&runs);
+    assert_eq!(
+        coins,
+        work::join(subject.blocks).0.size().coins as u64,
+        "the merge leaves what the join does"
+    );
+    answers.add("merge", &[coins, bytes as u64].map(u64::to_le_bytes).concat());
+
+    let mut group = criterion.benchmark_group("run");
+    // The last part is the longest: the chain begins with small blocks.
+    group.throughput(Throughput::Elements(entries[PARTS - 1]));
+    group.bench_function("sort and write", |b| {
+        b.iter_batched(
+            || {
+                // The writer makes its file anew.
+                let _ = std::fs::remove_file(dir.path().join("written"));
+                parts().swap_remove(PARTS - 1)
+            },
+            write,
+            BatchSize::PerIteration,
+        );
+    });
+    group.bench_function("read", |b| b.iter(|| work::read_run(&runs[PARTS - 1])));
+    group.throughput(Throughput::Elements(entries.iter().sum()));
+    group.bench_function("read and merge 8", |b| b.iter(|| work::merge_runs(&runs)));
 }

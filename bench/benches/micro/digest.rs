@@ -1,4 +1,5 @@
-//! Hashes and obfuscation; SHA-256 by each kernel that this machine has.
+//! Hashes and obfuscation; SHA-256 by each kernel that this machine has. Beside them the crates `sha2`,
+//! `bitcoin` and `siphasher`.
 
 use crate::Subject;
 use bench::Answers;
@@ -10,12 +11,15 @@ use digest::{
     sha256::{Message, sha256d_many_with, sha256d_pairs_with},
     siphash::{SipHash13Uj, siphash24},
 };
-use std::hint::black_box;
+use sha2::Digest as _;
+use siphasher::sip::{SipHasher13, SipHasher24};
+use std::{hash::Hasher as _, hint::black_box};
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
     siphash(criterion, subject, answers);
     obfuscation(criterion, subject, answers);
     sha256(criterion, subject, answers);
+    sha256_of_250_bytes(criterion, answers);
     muhash(criterion, subject, answers);
 }
 
@@ -36,10 +40,27 @@ fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answe
         .collect();
     let with_24 = || messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphash24(1, 2, message)));
 
+    let siphasher_24 = |message: &[u8; 36]| {
+        let mut hasher = SipHasher24::new_with_keys(1, 2);
+        hasher.write(message);
+        hasher.finish()
+    };
+    let siphasher_13 = |message: &[u8; 36]| {
+        let mut hasher = SipHasher13::new_with_keys(1, 2);
+        hasher.write(message);
+        hasher.finish()
+    };
+    assert!(messages.iter().all(|message| siphasher_24(message) == siphash24(1, 2, message)));
     let mut group = criterion.benchmark_group("siphash of an outpoint");
     group.throughput(Throughput::Elements(outpoints.len() as u64));
     group.bench_function("1-3-uj", |b| b.iter(|| black_box(with_uj())));
     group.bench_function("2-4", |b| b.iter(|| black_box(with_24())));
+    group.bench_function("2-4, siphasher", |b| {
+        b.iter(|| messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphasher_24(message))));
+    });
+    group.bench_function("1-3, siphasher", |b| {
+        b.iter(|| messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphasher_13(message))));
+    });
     answers.add("siphash", [with_uj().to_le_bytes(), with_24().to_le_bytes()].as_flattened());
 }
 
@@ -75,6 +96,9 @@ fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
     answers.add("sha256d_many", digests.as_flattened());
 
     let leaves = digests.repeat(4096 / digests.len() + 1)[..4096].to_vec();
+    let mut at_odd = vec![0];
+    at_odd.extend_from_slice(leaves.as_flattened());
+    let (odd, _) = at_odd[1..].as_chunks::<32>();
     let mut group = criterion.benchmark_group("sha256d of pairs");
     group.throughput(Throughput::Elements(leaves.len() as u64 / 2));
     for kernel in Kernel::available() {
@@ -84,10 +108,57 @@ fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
                 sha256d_pairs_with(kernel, black_box(&leaves), &mut digests);
             });
         });
+        group.bench_function(BenchmarkId::new(kernel.name(), "odd address"), |b| {
+            b.iter(|| {
+                digests.clear();
+                sha256d_pairs_with(kernel, black_box(odd), &mut digests);
+            });
+        });
     }
     digests.clear();
     sha256d_pairs_with(Kernel::active(), &leaves, &mut digests);
     answers.add("sha256d_pairs", digests.as_flattened());
+}
+
+/// A usual transaction's length. Messages lie as in a block: one behind the other, so at any address; or each
+/// at a multiple of 64.
+fn sha256_of_250_bytes(criterion: &mut Criterion, answers: &mut Answers) {
+    const LENGTH: usize = 250;
+    const COUNT: usize = 1_000;
+    let mut bytes = vec![0; (COUNT + 1) * 257];
+    let start = bytes.as_ptr().align_offset(64);
+    bytes[start..].iter_mut().enumerate().for_each(|(number, byte)| *byte = ((number * 31) >> 3) as u8);
+    let mut group = criterion.benchmark_group("sha256d of 250 bytes");
+    group.throughput(Throughput::Elements(COUNT as u64));
+    let mut expected = Vec::new();
+    for (name, step) in [("aligned", 256), ("odd addresses", 257)] {
+        let messages: Vec<Message<'_>> =
+            (0..COUNT).map(|number| Message::from(&bytes[start + number * step..][..LENGTH])).collect();
+        expected = messages.iter().map(|message| sha2_double(message.0[0])).collect();
+        for kernel in Kernel::available() {
+            let mut digests = Vec::new();
+            group.bench_function(BenchmarkId::new(kernel.name(), name), |b| {
+                b.iter(|| {
+                    digests.clear();
+                    sha256d_many_with(kernel, black_box(&messages), &mut digests);
+                });
+            });
+            digests.clear();
+            sha256d_many_with(kernel, &messages, &mut digests);
+            assert_eq!(digests, expected);
+        }
+    }
+    let message = &bytes[start..][..LENGTH];
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("sha2", |b| b.iter(|| sha2_double(black_box(message))));
+    group.bench_function("bitcoin", |b| {
+        b.iter(|| <bitcoin::hashes::sha256d::Hash as bitcoin::hashes::Hash>::hash(black_box(message)));
+    });
+    answers.add("sha256d of 250 bytes", expected.as_flattened());
+}
+
+fn sha2_double(message: &[u8]) -> [u8; 32] {
+    sha2::Sha256::digest(sha2::Sha256::digest(message)).into()
 }
 
 fn muhash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
@@ -100,5 +171,9 @@ fn muhash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
     let mut group = criterion.benchmark_group("muhash");
     group.throughput(Throughput::Elements(elements.len() as u64));
     group.bench_function("insert", |b| b.iter(|| black_box(insert_all())));
+    let (mut product, factor) = (insert_all(), insert_all());
+    // Two products, each a multiplication.
+    group.throughput(Throughput::Elements(2));
+    group.bench_function("multiply", |b| b.iter(|| product.combine(black_box(&factor))));
     answers.add("muhash", &insert_all().finalize());
 }

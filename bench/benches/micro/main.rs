@@ -1,18 +1,22 @@
 //! How fast single functions are, on generated blocks hot in the cache, on one core.
 //!
-//! `cargo bench -p bench` measures in about two minutes; `cargo bench -p bench -- --test` runs everything
+//! `cargo bench -p bench` measures in about five minutes; `cargo bench -p bench -- --test` runs everything
 //! once on a small chain. Both end with a hash of all results, the same on every machine and before and after
-//! an optimisation.
+//! an optimisation. Besides, a picture is drawn of how outpoints fall into the buckets of the join's tables
+//! ([`bench::buckets`]): `outpoint-buckets.svg`, in Cargo's target folder under `tmp`.
 
 mod coins;
 mod digest;
 mod disk;
+mod inputs;
+mod real;
 mod rules;
 mod wire;
 
 use bench::{Answers, Block, Inputs};
 use criterion::Criterion;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
+use tempfile::TempDir;
 
 /// Bytes of the chain: enough for a few full blocks, or for one run of everything.
 const CHAIN_BYTES: u64 = 24_000_000;
@@ -25,6 +29,13 @@ struct Subject<'a> {
     blocks: &'a [Block<'a>],
     /// Its largest block.
     block: &'a Block<'a>,
+}
+
+/// A folder in memory, where there is such.
+fn temporary() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+    dir.expect("temporary folders can be made")
 }
 
 fn main() {
@@ -51,9 +62,20 @@ fn main() {
         .configure_from_args();
     let subject = Subject { inputs: &inputs, blocks: &blocks, block };
     let mut answers = Answers::default();
-    for benches in [digest::benches, wire::benches, rules::benches, disk::benches, coins::benches] {
+    for benches in [
+        digest::benches,
+        wire::benches,
+        rules::benches,
+        inputs::benches,
+        disk::benches,
+        coins::benches,
+        real::benches,
+    ] {
         benches(&mut criterion, &subject, &mut answers);
     }
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outpoint-buckets.svg");
+    std::fs::write(&picture, bench::buckets::picture()).expect("the target folder can be written");
+    println!("drawn: {}", picture.display());
     criterion.final_summary();
     println!("answers: {} ({} chain)", answers.hash(), if small { "small" } else { "large" });
 }

@@ -1,0 +1,163 @@
+//! How evenly a hash spreads outpoints over buckets: a chi-square statistic, and a picture.
+//!
+//! The join's index and the table of a block's own txids stand on SipHash-1-3-UJ, a weak relative of SipHash
+//! under a random key. If it left outpoints that occur, or that an attacker can make, in few buckets, probing
+//! would become slow. `tests/buckets.rs` asserts that it does not; `benches/micro` draws it.
+
+use digest::{sha256::sha256, siphash::SipHash13Uj};
+use std::fmt::Write as _;
+use wire::{OutPoint, Txid};
+
+/// Number of buckets.
+pub const BUCKETS: usize = 4096;
+/// Outpoints in each bucket, on average.
+pub const MEAN: usize = 16;
+/// Bits of the hash that choose the bucket.
+const BITS: u32 = BUCKETS.trailing_zeros();
+
+/// Sets of [`BUCKETS`] * [`MEAN`] outpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outpoints {
+    /// The first outputs of as many transactions.
+    First,
+    /// Outputs of one transaction.
+    OfOne,
+    /// Eight outputs each of transactions whose txids begin with the same 8 bytes, as if someone had searched
+    /// for such.
+    Searched,
+}
+
+impl Outpoints {
+    /// All sets.
+    pub const ALL: [Self; 3] = [Self::First, Self::OfOne, Self::Searched];
+
+    /// What they are.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first outputs of many transactions",
+            Self::OfOne => "all outputs of one transaction",
+            Self::Searched => "8 outputs each of txids that begin alike",
+        }
+    }
+
+    /// The outpoints.
+    pub fn iter(self) -> impl Iterator<Item = OutPoint> {
+        let of = |number: u32| sha256(&number.to_le_bytes());
+        (0..(BUCKETS * MEAN) as u32).map(move |number| match self {
+            Self::First => OutPoint { txid: Txid(of(number)), vout: 0 },
+            Self::OfOne => OutPoint { txid: Txid(of(0)), vout: number },
+            Self::Searched => {
+                let mut txid = of(number / 8);
+                txid[..8].copy_from_slice(&[7; 8]);
+                OutPoint { txid: Txid(txid), vout: number % 8 }
+            }
+        })
+    }
+}
+
+/// How a table makes a bucket of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// By its upper bits, as the join's index.
+    Upper,
+    /// By its lower bits, as the table of a block's own txids.
+    Lower,
+}
+
+impl Place {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Upper, Self::Lower];
+
+    const fn bucket(self, hash: u64) -> usize {
+        match self {
+            Self::Upper => (hash >> (64 - BITS)) as usize,
+            Self::Lower => hash as usize % BUCKETS,
+        }
+    }
+}
+
+/// How many outpoints fall into each bucket.
+#[must_use]
+pub fn loads(outpoints: Outpoints, place: Place, hash: impl Fn(&OutPoint) -> u64) -> Vec<u32> {
+    let mut loads = vec![0; BUCKETS];
+    outpoints.iter().for_each(|outpoint| loads[place.bucket(hash(&outpoint))] += 1);
+    loads
+}
+
+/// The hash of the join's tables.
+pub fn uj(k0: u64, k1: u64) -> impl Fn(&OutPoint) -> u64 {
+    let keyed = SipHash13Uj::new(k0, k1);
+    move |outpoint| keyed.hash_outpoint(&outpoint.txid.0, outpoint.vout)
+}
+
+/// A hash that trusts the txid to be random, to see that the statistic tells: its first word, turned by
+/// `vout`.
+#[must_use]
+pub fn naive(outpoint: &OutPoint) -> u64 {
+    let word = outpoint.txid.0.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    word.rotate_left(outpoint.vout)
+}
+
+/// How far the chi-square statistic of the loads is from what chance gives, in standard deviations: beyond 5
+/// either way is no chance.
+#[must_use]
+pub fn deviation(loads: &[u32]) -> f64 {
+    let mean = f64::from(loads.iter().sum::<u32>()) / loads.len() as f64;
+    let chi_square: f64 = loads.iter().map(|&load| (f64::from(load) - mean).powi(2) / mean).sum();
+    let freedom = loads.len() as f64 - 1.0;
+    (chi_square - freedom) / (2.0 * freedom).sqrt()
+}
+
+/// Highest load that the picture shows on its own; the last bar stands for all above.
+const MOST: usize = 40;
+const WIDTH: usize = 430;
+const HEIGHT: usize = 230;
+
+/// Draws, for both hashes and each set of outpoints, how many buckets have which load (bars), and how many
+/// should (dots).
+#[must_use]
+pub fn picture() -> String {
+    let (width, height) = (2 * WIDTH, Outpoints::ALL.len() * HEIGHT);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+    );
+    for (row, outpoints) in Outpoints::ALL.into_iter().enumerate() {
+        let uj = loads(outpoints, Place::Upper, uj(1, 2));
+        let naive = loads(outpoints, Place::Upper, naive);
+        for (column, (name, loads)) in [("SipHash-1-3-UJ", uj), ("naive", naive)].into_iter().enumerate() {
+            let caption = format!("{name}: {}", outpoints.name());
+            histogram(&mut svg, (column * WIDTH, row * HEIGHT), &caption, &loads);
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads: &[u32]) {
+    let mut buckets = [0usize; MOST + 1];
+    loads.iter().for_each(|&load| buckets[(load as usize).min(MOST)] += 1);
+    // Poisson's distribution, all that a load can be by chance: mean^k * e^-mean / k!.
+    let mut chance = (-(MEAN as f64)).exp();
+    let scale = 150.0 / (0.13 * loads.len() as f64);
+    let floor = (top + HEIGHT - 30) as f64;
+    let caption = format!("{caption} ({:+.1} deviations)", deviation(loads));
+    let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{caption}</text>", left + 10, top + 20);
+    for (load, count) in buckets.into_iter().enumerate() {
+        let x = left + 10 + load * 10;
+        // What is off the chart ends at its top.
+        let bar = (count as f64 * scale).min(170.0);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" fill=\"#69c\">\
+             <title>{count} buckets hold {load}</title></rect>",
+            floor - bar
+        );
+        let dot = floor - chance * loads.len() as f64 * scale;
+        let _ = writeln!(svg, "<circle cx=\"{}\" cy=\"{dot:.1}\" r=\"2\" fill=\"#c30\"/>", x + 4);
+        if load % 10 == 0 {
+            let _ = writeln!(svg, "<text x=\"{x}\" y=\"{}\">{load}</text>", floor + 15.0);
+        }
+        chance *= MEAN as f64 / (load + 1) as f64;
+    }
+}

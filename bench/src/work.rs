@@ -1,0 +1,189 @@
+//! Work that the micro benchmarks time and the guard counts: the same calls in both, as the engine makes
+//! them.
+
+use crate::Block;
+use coins::{BlockDelta, Entry, Join, Merge, SurvivorShard, Survivors, merge::ShardSource, merge::Source};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    DiskError,
+    chainstate::{ChainstateReader, ChainstateWriter},
+    fs::RealDisk,
+    run::{RunCursor, RunEntry, RunReader, RunWriter},
+    utxo_stats::{StatsPart, UtxoHasher},
+};
+use std::path::Path;
+use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order};
+
+/// Key of the join's tables: a real one is random, which would make counts differ.
+const JOIN_KEY: (u64, u64) = (1, 2);
+/// Memory of a run's writer and of each cursor, in bytes.
+const RUN_BUFFER_BYTES: usize = 1 << 20;
+
+/// Puts blocks into a join, and returns it with the number of creations and spends, those inside one block
+/// included.
+fn joined(blocks: &[Block<'_>]) -> (Join, u64) {
+    let join = Join::new(JOIN_KEY);
+    let (mut effects, mut delta, mut operations) = (join.effects(), BlockDelta::default(), 0);
+    for block in blocks {
+        let tally = delta.apply(&block.view, &block.txids, block.height, &block.claims, &mut effects);
+        operations += u64::from(tally.created + tally.spent);
+    }
+    drop(effects);
+    (join, operations)
+}
+
+/// Joins a whole chain: what is left, and the number of creations and spends.
+///
+/// # Panics
+/// If the chain is not valid.
+#[must_use]
+pub fn join(blocks: &[Block<'_>]) -> (Survivors, u64) {
+    let (join, operations) = joined(blocks);
+    (join.finish().expect("generated chains are valid"), operations)
+}
+
+/// Joins each of `parts` spans of a chain on its own: what is left of each, spends of earlier spans' coins
+/// among it.
+///
+/// # Panics
+/// If the chain is not valid.
+#[must_use]
+pub fn join_parts(blocks: &[Block<'_>], parts: usize) -> Vec<Vec<SurvivorShard>> {
+    let spans = blocks.chunks(blocks.len().div_ceil(parts).max(1));
+    let open = spans.map(|span| joined(span).0.finish_spilled().expect("generated chains are valid"));
+    open.map(Survivors::into_shards).collect()
+}
+
+/// Walks over what is left of a join in order, once sorted; returns the bytes of all coins.
+#[must_use]
+pub fn sort_and_walk(survivors: Survivors) -> usize {
+    let sorted = survivors.into_shards().into_iter().map(SurvivorShard::sort);
+    sorted.map(|shard| shard.iter().map(|entry| entry.coin.out.len()).sum::<usize>()).sum()
+}
+
+/// Writes what is open in the shards into a run; returns the number of entries.
+///
+/// # Panics
+/// If the disk fails.
+#[must_use]
+pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
+    let mut run = RunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
+    let mut source = ShardSource::new(shards);
+    while let Ok(Some(Entry { spend, outpoint, coin })) = source.advance() {
+        run.add(&RunEntry { spend, outpoint, coin }).expect(DISK);
+    }
+    run.finish().expect(DISK).entries
+}
+
+const DISK: &str = "the disk works";
+
+/// Opens a run.
+///
+/// # Panics
+/// If the disk fails.
+#[must_use]
+pub fn open_run(path: &Path) -> RunReader {
+    RunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
+}
+
+/// Reads a run from first to last; returns the bytes of all coins.
+///
+/// # Panics
+/// If the disk fails.
+#[must_use]
+pub fn read_run(run: &RunReader) -> usize {
+    let (mut cursor, mut bytes) = (run.cursor(0..coins::SHARDS, RUN_BUFFER_BYTES), 0);
+    while let Some(entry) = cursor.advance().expect(DISK) {
+        bytes += entry.coin.out.len();
+    }
+    bytes
+}
+
+/// A run as a source of a merge.
+pub struct RunSource<'r>(RunCursor<'r>);
+
+impl Source for RunSource<'_> {
+    type Error = DiskError;
+
+    #[inline]
+    fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
+        let entry = self.0.advance()?;
+        Ok(entry.map(|RunEntry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
+    }
+}
+
+/// Merges runs; returns what is left: coins, and the bytes of all.
+///
+/// # Panics
+/// If the disk fails, or the runs do not fit each other.
+#[must_use]
+pub fn merge_runs(runs: &[RunReader]) -> (u64, usize) {
+    let source = |run| RunSource(RunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
+    let mut merge = Merge::new(runs.iter().map(source).collect(), true).expect(DISK);
+    let (mut coins, mut bytes) = (0, 0);
+    while let Some(entry) = merge.advance().expect("the parts of a valid chain fit each other") {
+        coins += 1;
+        bytes += entry.coin.out.len();
+    }
+    (coins, bytes)
+}
+
+/// All coins that the chain spends, one each, in key order: more than are left at its end.
+#[must_use]
+pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
+    let mut coins = Vec::new();
+    for block in blocks {
+        let prevouts = block.view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
+        coins.extend(prevouts.zip(block.claims.iter().copied()));
+    }
+    coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
+    coins
+}
+
+/// Writes coins as a chainstate into an empty folder.
+///
+/// # Panics
+/// If the disk fails, or they are not in order.
+pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
+    let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
+    let writer = ChainstateWriter::create(&RealDisk, dir, key, 1).expect(DISK);
+    let mut rows = writer.range(0);
+    for (outpoint, coin) in coins {
+        rows.add(outpoint, coin).expect(DISK);
+    }
+    let rows = rows.finish().expect(DISK);
+    writer.finish(BlockHash::default(), [rows]).expect(DISK);
+}
+
+/// Opens a chainstate.
+///
+/// # Panics
+/// If the disk fails.
+#[must_use]
+pub fn open_chainstate(dir: &Path) -> ChainstateReader<'static> {
+    ChainstateReader::open(&RealDisk, dir).expect(DISK)
+}
+
+/// Reads all coins and serialises them for the UTXO hash.
+///
+/// # Panics
+/// If the disk fails.
+#[must_use]
+pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
+    let (mut rows, mut part) = (reader.coins().expect(DISK), StatsPart::new(false));
+    while let Some((outpoint, coin)) = rows.advance().expect(DISK) {
+        part.add(&outpoint, &coin).expect("coins are well-formed");
+    }
+    part
+}
+
+/// What is known of coins once they are serialised, their hash included, as text.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn utxo_hash(part: StatsPart) -> String {
+    let mut hasher = UtxoHasher::new(false);
+    hasher.merge(part);
+    format!("{:?}", hasher.finish())
+}

@@ -1,0 +1,42 @@
+//! The hash of the join's tables spreads outpoints as chance would, whatever they are.
+
+use bench::buckets::{BUCKETS, MEAN, Outpoints, Place, deviation, loads, naive, picture, uj};
+
+/// Standard deviations. Seeds are fixed, so this is no game of chance: it failed by a hash only.
+const BOUND: f64 = 4.0;
+
+#[test]
+fn outpoints_fall_into_all_buckets_alike() {
+    for key in 0..8u64 {
+        let (k0, k1) = (key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for outpoints in Outpoints::ALL {
+            for place in Place::ALL {
+                let loads = loads(outpoints, place, uj(k0, k1));
+                assert_eq!(loads.iter().sum::<u32>() as usize, BUCKETS * MEAN);
+                let deviation = deviation(&loads);
+                assert!(
+                    deviation.abs() < BOUND,
+                    "key {key}, {}, {place:?}: {deviation:.1} standard deviations",
+                    outpoints.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hash_that_trusts_the_txid_is_told() {
+    assert!(deviation(&loads(Outpoints::First, Place::Upper, naive)).abs() < BOUND, "txids are random");
+    for outpoints in [Outpoints::OfOne, Outpoints::Searched] {
+        assert!(deviation(&loads(outpoints, Place::Upper, naive)) > 100.0, "{}", outpoints.name());
+    }
+    // Too even is no chance either.
+    assert!(deviation(&vec![MEAN as u32; BUCKETS]) < -40.0);
+}
+
+#[test]
+fn the_picture_has_a_bar_and_a_dot_for_each_load() {
+    let svg = picture();
+    assert_eq!((svg.matches("<title>").count(), svg.matches("<circle").count()), (6 * 41, 6 * 41));
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+}
