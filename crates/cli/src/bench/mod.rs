@@ -1,5 +1,5 @@
-//! `peregrine bench reindex`: our rebuild and another program's on the same blocks, in turns, measured so that
-//! others can repeat it. `docs/benchmarks.md` says what the columns mean.
+//! `peregrine bench reindex`: our rebuild and another program's on the same blocks, in turns, measured so
+//! that others can repeat it. `docs/benchmarks.md` says what the columns mean.
 
 mod measure;
 mod place;
@@ -157,8 +157,8 @@ impl<'a> Bench<'a> {
         Ok(Self { args, interrupt, csv, programs, datadir, copy, rows: Vec::new(), scratch })
     }
 
-    /// One run of one program: everything is put right, the cache is prepared, the program runs, its answer is
-    /// compared.
+    /// One run of one program: everything is put right, the cache is prepared, the program runs, its answer
+    /// is compared.
     fn once(&mut self, run: u32, program: usize) -> Result<(), Error> {
         if let Some(copy) = &mut self.copy {
             copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
@@ -196,7 +196,8 @@ impl<'a> Bench<'a> {
             && first != hash
         {
             let detail = format!(
-                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the same last block",
+                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the same \
+                 last block",
                 row.program
             );
             return Err(Error::new(ErrorKind::Environment, detail));

@@ -1,5 +1,5 @@
-//! A line chart as SVG. Colours come from the page's style sheet, so that one picture does for light and dark;
-//! lines differ in their dashes too, for who cannot tell colours apart.
+//! A line chart as SVG. Colours come from the page's style sheet, so that one picture does for light and
+//! dark; lines differ in their dashes too, for who cannot tell colours apart.
 
 use std::fmt::Write;
 
@@ -62,7 +62,8 @@ impl Chart {
         let y_of = |y: f64| HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{0}-t {0}-d\">\n\
-             <title id=\"{0}-t\">{1}</title>\n<desc id=\"{0}-d\">{2}. The tables below hold the numbers.</desc>\n",
+             <title id=\"{0}-t\">{1}</title>\n<desc id=\"{0}-d\">{2}. The tables below hold the \
+             numbers.</desc>\n",
             self.id,
             escaped(&self.title),
             escaped(&format!("{} by {}", self.y.title, self.x.title)),
@@ -78,7 +79,8 @@ impl Chart {
             for (x, y) in thinned(&curve.points, SPOTS) {
                 let _ = writeln!(
                     svg,
-                    "<circle class=\"s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"><title>{}: {} {} at {} {}</title></circle>",
+                    "<circle class=\"s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"><title>{}: {} {} at \
+                     {} {}</title></circle>",
                     curve.style,
                     x_of(x),
                     y_of(y),
