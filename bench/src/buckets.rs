@@ -121,8 +121,7 @@ pub fn picture() -> String {
     let (width, height) = (2 * WIDTH, Outpoints::ALL.len() * HEIGHT);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-        font-family=\"sans-serif\" \
-         font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
     for (row, outpoints) in Outpoints::ALL.into_iter().enumerate() {
         let uj = loads(outpoints, Place::Upper, uj(1, 2));
@@ -150,9 +149,8 @@ fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads
         let bar = (count as f64 * scale).min(170.0);
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" \
-            fill=\"#69c\"><title>{count} buckets hold \
-             {load}</title></rect>",
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" fill=\"#69c\">\
+             <title>{count} buckets hold {load}</title></rect>",
             floor - bar
         );
         let dot = floor - chance * loads.len() as f64 * scale;

@@ -190,8 +190,7 @@ fn by_hints(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
         if *with_undo { "coin by coin, undo data with it" } else { "by outpoints, without undo data" };
     let mut checked = vec![
         format!(
-            "up to height {height} each output is spent once or is a coin: a sum ({aggregate}) of \
-            all is zero,"
+            "up to height {height} each output is spent once or is a coin: the sum ({aggregate}) is zero,"
         ),
         format!("{whole}; above, each spend is matched with its coin"),
     ];
@@ -439,7 +438,7 @@ mod tests {
     fn a_report_tells_what_rests_on_the_assumed_valid_block() {
         let text = reindex_text(&by_hints(true));
         assert!(text.contains("all rules of blocks and spends but scripts"), "{text}");
-        assert!(text.contains("a sum (siphash128) of all is zero") && !text.contains("trusted"), "{text}");
+        assert!(text.contains("the sum (siphash128) is zero") && !text.contains("trusted"), "{text}");
         let text = reindex_text(&by_hints(false));
         assert!(text.contains("all rules of blocks but those of spends"), "{text}");
         assert!(

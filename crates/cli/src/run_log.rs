@@ -84,8 +84,8 @@ impl RunLog {
         self.write(&line);
     }
 
-    /// Writes the last lines. Of a run that went well, one says when all blocks were checked: the engine
-    /// tells of progress a few times a second, which may be too seldom.
+    /// Writes the last lines. Of a run that went well, one says when all blocks were checked: the
+    /// engine tells of progress a few times a second, which may be too seldom.
     pub fn close(&self, report: Option<&ReindexReport>) {
         if let Some((report, &seconds)) = report.zip(self.checked.get()) {
             let (blocks, bytes) = (report.height.0.saturating_add(1), report.counts.block_bytes);

@@ -19,8 +19,8 @@ use disk::{
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 
-/// Opens a datadir for reading, plans, and does `work`. What it makes goes `beside` a file, if there is one;
-/// then an interrupted run can be gone on with.
+/// Opens a datadir for reading, plans, and does `work`. What it makes goes `beside` a file, if there is
+/// one; then an interrupted run can be gone on with.
 ///
 /// # Errors
 /// As [`crate::reindex()`], and those of `work`.

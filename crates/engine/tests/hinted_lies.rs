@@ -210,8 +210,8 @@ fn a_coin_spent_before_it_is_made_is_seen_with_undo_data_only() {
     }
 }
 
-/// Above the hints' last block it is the join that sees a double spend; the hints are right, and the verdict
-/// is the chain's.
+/// Above the hints' last block it is the join that sees a double spend; the hints are right, and the
+/// verdict is the chain's.
 #[test]
 fn above_right_hints_the_verdict_is_cores() {
     for seed in 0..12 {

@@ -196,8 +196,8 @@ impl<'a> Bench<'a> {
             && first != hash
         {
             let detail = format!(
-                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the \
-                same last block",
+                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the same \
+                 last block",
                 row.program
             );
             return Err(Error::new(ErrorKind::Environment, detail));

@@ -10,9 +10,8 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// The columns of [`csv_row`]: those of the recorded runs, then what this program can tell besides.
-pub const CSV_HEADER: &str = \
-"program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,blocks,bytes,\
-    utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
+pub const CSV_HEADER: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
+    blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
 
 /// Fewer runs than this say little about how others would turn out.
 const FEW: u32 = 5;

@@ -79,8 +79,8 @@ impl Chart {
             for (x, y) in thinned(&curve.points, SPOTS) {
                 let _ = writeln!(
                     svg,
-                    "<circle class=\"s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"><title>{}: {} {} at {} \
-                    {}</title></circle>",
+                    "<circle class=\"s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"><title>{}: {} {} at \
+                     {} {}</title></circle>",
                     curve.style,
                     x_of(x),
                     y_of(y),

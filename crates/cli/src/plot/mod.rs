@@ -83,9 +83,8 @@ fn read(path: &Path) -> Result<Series, Error> {
     })?;
     if series.points.is_empty() {
         let detail = format!(
-            "no progress in it ({} bad lines); it must be a log of reindex --log, or a debug.log of \
-            Bitcoin Core \
-             with time stamps and UpdateTip lines",
+            "no progress in it ({} bad lines); it must be a log of reindex --log, or a debug.log of Bitcoin \
+             Core with time stamps and UpdateTip lines",
             series.bad_lines
         );
         return Err(Error::new(ErrorKind::Damaged, detail).in_file(path, None));

@@ -179,8 +179,8 @@ fn legend(curves: &[Curve]) -> String {
     for curve in curves {
         let _ = write!(
             text,
-            "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\"><path class=\"c{}\" d=\"M0 \
-            4H36\"/></svg>{}</li>",
+            "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\">\
+             <path class=\"c{}\" d=\"M0 4H36\"/></svg>{}</li>",
             curve.style,
             escaped(&curve.name)
         );
