@@ -1,6 +1,6 @@
 //! The command line: one definition per flag, which gives parser and help.
 
-use crate::progress::Style;
+use crate::{bench::BenchCommand, plot::PlotArgs, progress::Style};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
     AggregateKind, AssumeValid, Height, HintFormat, HintOptions, Network, ReindexOptions, ScriptVerifier,
@@ -41,6 +41,13 @@ pub enum Command {
         #[command(subcommand)]
         command: UtxoCommand,
     },
+    /// Measure speed
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+    /// Draw run logs, and Bitcoin Core's, as one HTML page
+    Plot(PlotArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -283,6 +290,10 @@ pub struct ReindexArgs {
     /// Leave the datadir as it is and write into this one (with --scan a new block index too)
     #[arg(long, value_name = "DIR2")]
     pub output: Option<PathBuf>,
+
+    /// Write the run's log to this new file, as JSON lines: for peregrine plot
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -4,17 +4,21 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod exit;
 mod hints;
+mod plot;
 mod progress;
 mod report;
+mod run_log;
 mod snapshot;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
-use engine::{Error, RealDisk};
+use engine::{Error, Event, RealDisk, Sink};
 use exit::Exit;
 use progress::Progress;
+use run_log::RunLog;
 use std::{
     io::{self, Write},
     process::ExitCode,
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
+        Command::Bench { command } => bench::run(&command),
+        Command::Plot(args) => (false, plot::run(&args)),
         Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
     };
     let exit = match done {
@@ -51,9 +57,19 @@ fn main() -> ExitCode {
 
 fn reindex(args: &ReindexArgs) -> Done {
     let interrupt = interrupt()?;
+    let log = args.log.as_deref().map(RunLog::create).transpose()?;
     let progress = Progress::new(args.check.progress);
-    let report = engine::reindex(&RealDisk, &args.options(), &progress, &interrupt);
+    let sink = |event: Event| {
+        if let Some(log) = &log {
+            log.event(&event);
+        }
+        progress.event(event);
+    };
+    let report = engine::reindex(&RealDisk, &args.options(), &sink, &interrupt);
     progress.close();
+    if let Some(log) = &log {
+        log.close(report.as_ref().ok());
+    }
     let report = report?;
     let text =
         if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };

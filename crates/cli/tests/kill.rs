@@ -28,8 +28,8 @@ const CHILD: &str = "PEREGRINE_TEST_DATADIR";
 /// And the block below which its scripts are not run.
 const ASSUME_VALID: &str = "PEREGRINE_TEST_ASSUME_VALID";
 
-/// Bytes of coins and spends that it holds: runs are written, and merged, all the time. Not much more than the
-/// join takes when it is empty; with less, there would be a run for each block.
+/// Bytes of coins and spends that it holds: runs are written, and merged, all the time. Not much more than
+/// the join takes when it is empty; with less, there would be a run for each block.
 const JOIN_BYTES: usize = 150 << 10;
 
 /// An interrupted run has two seconds to save its state; a busy machine gets more here.

@@ -1,0 +1,144 @@
+//! One process from start to end: what it took of time, memory and disk, by the kernel's own account.
+//!
+//! The account includes the process's own children that it waited for, so a command may be run by a shell.
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use wait4::Wait4;
+
+/// Most of a process's report that is read.
+const MOST_OUTPUT: u64 = 1 << 20;
+/// How much of the end of its messages is kept, to be shown if it fails.
+const MESSAGES: u64 = 16 << 10;
+/// How often it is looked whether the user wants to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a process took.
+pub struct Measured {
+    pub wall: Duration,
+    pub user: Duration,
+    pub system: Duration,
+    /// The most memory that it, or one of its children, had resident at once.
+    pub peak_rss_bytes: u64,
+    /// Bytes that really came from disk and went there (Linux `/proc/PID/io`); the page cache does not count.
+    pub io: Option<DiskBytes>,
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub output: String,
+    /// The end of its standard error.
+    pub messages: String,
+}
+
+/// Bytes from and to disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskBytes {
+    pub read: u64,
+    pub written: u64,
+}
+
+/// Runs a process to its end. What it prints goes to files in `scratch`: nobody has to empty a pipe while the
+/// clock runs. When `interrupt` is set, it is interrupted too.
+pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {
+    let (stdout, stderr) = (scratch.join("stdout"), scratch.join("stderr"));
+    command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
+    command.process_group(0);
+    let started = Instant::now();
+    let mut child = command.spawn()?;
+    let wall = watch(&child, interrupt, started);
+    // The process has ended but is not reaped: the kernel still has its account.
+    let io = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok();
+    let used = child.wait4()?;
+    Ok(Measured {
+        wall: wall?,
+        user: used.rusage.utime,
+        system: used.rusage.stime,
+        peak_rss_bytes: used.rusage.maxrss,
+        io: io.and_then(|text| disk_bytes(&text)),
+        status: used.status,
+        output: tail(&stdout, MOST_OUTPUT)?,
+        messages: tail(&stderr, MESSAGES)?,
+    })
+}
+
+/// Waits until the process has ended, and leaves it to be reaped.
+fn watch(child: &Child, interrupt: &AtomicBool, started: Instant) -> io::Result<Duration> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("the system gave a process number that is none"))?;
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut told = false;
+            while !ended.load(Ordering::Acquire) {
+                if interrupt.load(Ordering::Relaxed) && !told {
+                    told = kill_process_group(pid, Signal::INT).is_ok();
+                }
+                thread::park_timeout(LOOK_EVERY);
+            }
+        });
+        let done = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let wall = started.elapsed();
+        ended.store(true, Ordering::Release);
+        done.map(|_| wall).map_err(io::Error::from)
+    })
+}
+
+/// The end of a file, as text.
+fn tail(path: &Path, most: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn disk_bytes(text: &str) -> Option<DiskBytes> {
+    let field =
+        |name| text.lines().find_map(|line: &str| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+    Some(DiskBytes { read: field("read_bytes:")?, written: field("write_bytes:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn shell(line: &str) -> Measured {
+        let scratch = TempDir::new().unwrap();
+        let mut command = Command::new("sh");
+        measure(command.args(["-c", line]), scratch.path(), &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn a_process_is_accounted_for() {
+        let done = shell("sleep 0.2; echo said; echo wrong >&2; exit 3");
+        assert_eq!((done.status.code(), &*done.output, &*done.messages), (Some(3), "said\n", "wrong\n"));
+        assert!(done.wall >= Duration::from_millis(200), "{:?}", done.wall);
+        assert!(done.user + done.system < done.wall, "sleeping takes no processor");
+        assert!(done.peak_rss_bytes > 100 << 10, "{}", done.peak_rss_bytes);
+    }
+
+    #[test]
+    fn a_process_ends_when_the_user_wants_to_stop() {
+        let (scratch, interrupt) = (TempDir::new().unwrap(), AtomicBool::new(true));
+        let mut command = Command::new("sleep");
+        let done = measure(command.arg("60"), scratch.path(), &interrupt).unwrap();
+        assert!(!done.status.success() && done.wall < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_kernels_words_are_read() {
+        let text = "rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 7\n";
+        assert_eq!(disk_bytes(text), Some(DiskBytes { read: 4096, written: 8192 }));
+        assert_eq!(disk_bytes("read_bytes: x\nwrite_bytes: 1"), None);
+    }
+}

@@ -1,0 +1,316 @@
+//! `peregrine bench reindex`: our rebuild and another program's on the same blocks, in turns, measured so that
+//! others can repeat it. `docs/benchmarks.md` says what the columns mean.
+
+mod measure;
+mod place;
+mod report;
+mod statistics;
+
+use crate::{Done, exit::Exit, interrupt, report::json, run_log::create_new};
+use clap::{Args as ClapArgs, Subcommand};
+use engine::{Error, ErrorKind, Network};
+use measure::{Measured, measure};
+use place::{Copy, Scratch};
+use report::{Report, Row, csv_row};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Measure rebuilds of a datadir's chainstate; the datadir is only read
+    Reindex(BenchArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct BenchArgs {
+    /// Bitcoin Core's data directory
+    #[arg(long, value_name = "DIR")]
+    pub datadir: PathBuf,
+
+    /// Network, by Core's names
+    #[arg(long, default_value_t = Network::Main)]
+    pub chain: Network,
+
+    /// Runs of each program, in turns
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub runs: NonZeroU32,
+
+    /// Measure this shell command too; {datadir} becomes a copy of the datadir that it may write to
+    #[arg(long, value_name = "COMMAND")]
+    pub against: Option<String>,
+
+    /// More arguments for our own reindex, separated by blanks
+    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub args: String,
+
+    /// Drop the block files from the page cache before each run
+    #[arg(long, conflicts_with = "warm")]
+    pub cold: bool,
+
+    /// Read the block files once before each run (the default)
+    #[arg(long)]
+    pub warm: bool,
+
+    /// Where copies and results go while it runs; should be on the disk that is to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub work_dir: PathBuf,
+
+    /// Write a line per run to this new file
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BenchArgs {
+    fn cache(&self) -> &'static str {
+        if self.cold { "cold" } else { "warm" }
+    }
+}
+
+/// Runs a command and tells whether its answer is JSON.
+pub fn run(command: &BenchCommand) -> (bool, Done) {
+    let BenchCommand::Reindex(args) = command;
+    (args.json, reindex(args))
+}
+
+fn reindex(args: &BenchArgs) -> Done {
+    if args.against.as_ref().is_some_and(|command| !command.contains("{datadir}")) {
+        let detail = "--against must say {datadir} where the command takes its data directory";
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    let interrupt = interrupt()?;
+    let csv = args.csv.as_deref().map(create_new).transpose()?;
+    let mut bench = Bench::new(args, csv, &interrupt)?;
+    for run in 1..=args.runs.get() {
+        for program in 0..bench.programs.len() {
+            bench.once(run, program)?;
+        }
+    }
+    let report = Report::new(args, bench.programs, bench.rows);
+    Ok((if args.json { json(&report) } else { report.text() }, Exit::Done))
+}
+
+/// One of the programs that are compared.
+struct Program {
+    name: String,
+    /// The shell command, with `{datadir}` for its data directory; nothing for our own reindex.
+    command: Option<String>,
+}
+
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    interrupt: &'a AtomicBool,
+    csv: Option<File>,
+    programs: Vec<Program>,
+    /// What all programs rebuild from.
+    datadir: PathBuf,
+    copy: Option<Copy>,
+    rows: Vec<Row>,
+    // Dropped last: everything above may lie in it.
+    scratch: Scratch,
+}
+
+impl<'a> Bench<'a> {
+    /// Checks that there are blocks and room, and makes a scratch folder.
+    fn new(args: &'a BenchArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
+        let folder = Path::new(args.chain.folder().unwrap_or("")).join("blocks");
+        let blocks = args.datadir.join(&folder);
+        let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
+        let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
+        // A chainstate is at most an eighth of the blocks it comes from, on any network that has seen use.
+        let results = (bytes / 8).max(64 << 20);
+        let needed = if args.against.is_some() { bytes + 2 * results } else { results };
+        let free = place::free_bytes(&args.work_dir)
+            .map_err(|error| environment("look at the disk of", &args.work_dir, error))?;
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        say(&format!(
+            "needs about {} MiB of the {} MiB free in {}",
+            mib(needed),
+            mib(free),
+            args.work_dir.display()
+        ));
+        if free < needed {
+            let detail = "too little free disk; name another place with --work-dir";
+            return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.work_dir, None));
+        }
+        let work_dir = fs::canonicalize(&args.work_dir);
+        let scratch = work_dir.and_then(|folder| Scratch::new(&folder));
+        let scratch = scratch.map_err(|error| environment("make a folder in", &args.work_dir, error))?;
+        let mut programs = vec![Program { name: "peregrine".to_owned(), command: None }];
+        let (mut datadir, mut copy) = (args.datadir.clone(), None);
+        if let Some(command) = &args.against {
+            programs.push(Program { name: program_name(command), command: Some(command.clone()) });
+            datadir = scratch.0.join("datadir");
+            copy = Some(make_copy(args, &blocks, &datadir, &folder)?);
+        }
+        Ok(Self { args, interrupt, csv, programs, datadir, copy, rows: Vec::new(), scratch })
+    }
+
+    /// One run of one program: everything is put right, the cache is prepared, the program runs, its answer is
+    /// compared.
+    fn once(&mut self, run: u32, program: usize) -> Result<(), Error> {
+        if let Some(copy) = &mut self.copy {
+            copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
+        }
+        let output = self.scratch.0.join("output");
+        if output.exists() {
+            fs::remove_dir_all(&output).map_err(|error| environment("empty", &output, error))?;
+        }
+        let cached = self.prepare_cache()?;
+        let measured = self.measure(program, &output)?;
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let answer: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
+        let ok = measured.status.success();
+        let hash = match (&self.programs[program].command, answer["hash_serialized_3"].as_str()) {
+            (_, Some(hash)) => Some(hash.to_owned()),
+            (Some(_), None) if ok => self.utxo_hash(&self.datadir)?,
+            _ => None,
+        };
+        let name = self.programs[program].name.clone();
+        let row = Row::new(name, self.args.cache(), run, cached, &measured, &answer, hash);
+        if let Some(csv) = &mut self.csv {
+            let header = if self.rows.is_empty() { report::CSV_HEADER } else { "" };
+            write!(csv, "{header}{}", csv_row(&row)).map_err(|error| {
+                environment("write", self.args.csv.as_deref().unwrap_or(Path::new("")), error)
+            })?;
+        }
+        say(&format!("run {run} of {}: {}", self.args.runs, row.text()));
+        if !ok {
+            return Err(failed(&row, &measured));
+        }
+        let first = self.rows.iter().find_map(|row| Some((&row.program, row.utxo_hash.as_ref()?)));
+        if let (Some((program, first)), Some(hash)) = (first, &row.utxo_hash)
+            && first != hash
+        {
+            let detail = format!(
+                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the same last block",
+                row.program
+            );
+            return Err(Error::new(ErrorKind::Environment, detail));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Brings the page cache into its state; which share of the pages is in it then, in percent.
+    fn prepare_cache(&self) -> Result<Option<f64>, Error> {
+        let blocks = self.datadir.join(self.args.chain.folder().unwrap_or("")).join("blocks");
+        let prepare =
+            |files: &[PathBuf]| if self.args.cold { place::evict(files) } else { place::warm(files) };
+        let files = place::files(&blocks).and_then(|files| prepare(&files).map(|()| files));
+        let files = files.map_err(|error| environment("prepare the page cache for", &blocks, error))?;
+        let cached = place::cached_percent(&files);
+        let state = cached.map_or("an unknown share".to_owned(), |percent| format!("{percent:.0} %"));
+        if self.args.cold && cached.is_none_or(|percent| percent >= 1.0) {
+            say(&format!("note: not surely cold: {state} of the pages is still in the page cache"));
+        } else if !self.args.cold && cached.is_none_or(|percent| percent <= 99.0) {
+            say(&format!("note: not surely warm: {state} of the pages is in the page cache"));
+        }
+        Ok(cached)
+    }
+
+    fn measure(&self, program: usize, output: &Path) -> Result<Measured, Error> {
+        let mut command = match &self.programs[program].command {
+            None => {
+                let mut command = self.ourselves(&["reindex", "--progress", "none"], &self.datadir)?;
+                command.arg("--output").arg(output).args(self.args.args.split_whitespace());
+                command
+            }
+            Some(line) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
+                command
+            }
+        };
+        measure(&mut command, &self.scratch.0, self.interrupt)
+            .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))
+    }
+
+    /// The UTXO set's hash in a datadir, if it holds a chainstate that can be read. A process of its own, as
+    /// the memory of this one would be counted in the peak of those it starts.
+    fn utxo_hash(&self, datadir: &Path) -> Result<Option<String>, Error> {
+        let output = self.ourselves(&["utxo", "stats"], datadir)?.output();
+        let output = output.map_err(|error| environment("look at", datadir, error))?;
+        let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
+    }
+
+    fn ourselves(&self, words: &[&str], datadir: &Path) -> Result<Command, Error> {
+        let program = std::env::current_exe().map_err(|error| {
+            Error::new(ErrorKind::Environment, format!("cannot find this program itself: {error}"))
+        })?;
+        let mut command = Command::new(program);
+        command.args(words).args(["--json", "--chain", self.args.chain.name()]);
+        command.arg("--datadir").arg(datadir);
+        Ok(command)
+    }
+}
+
+/// Copies the blocks while no node can change them.
+fn make_copy(args: &BenchArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
+    let network = args.datadir.join(args.chain.folder().unwrap_or(""));
+    let _lock = place::lock(&network)
+        .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
+    say("copying the blocks");
+    let copy = Copy::new(blocks, datadir, folder).and_then(|mut copy| copy.restore().map(|()| copy));
+    copy.map_err(|error| environment("copy", blocks, error))
+}
+
+/// What a shell command is called in reports: its first word's file name; not the same as ours.
+fn program_name(command: &str) -> String {
+    let word = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("command");
+    let name = word.trim_matches(['\'', '"']).rsplit('/').next().unwrap_or(word);
+    if name == "peregrine" { "against".to_owned() } else { name.to_owned() }
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+fn failed(row: &Row, measured: &Measured) -> Error {
+    let detail = format!(
+        "run {} of {} failed ({}); it said:\n{}{}",
+        row.run, row.program, measured.status, measured.messages, measured.output
+    );
+    Error::new(ErrorKind::Environment, detail.trim_end())
+}
+
+fn environment(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Environment, format!("cannot {what} this: {error}")).in_file(path, None)
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_names() {
+        assert_eq!(program_name("A=1 bin/bitcoind -datadir={datadir}"), "bitcoind");
+        assert_eq!(program_name("'other/peregrine' reindex"), "against");
+        assert_eq!(program_name(""), "command");
+    }
+
+    #[test]
+    fn a_shell_takes_a_quoted_path_for_one_word() {
+        let line = format!("printf %s {}", quoted(Path::new("it's $HOME")));
+        assert_eq!(Command::new("sh").arg("-c").arg(line).output().unwrap().stdout, b"it's $HOME");
+    }
+}

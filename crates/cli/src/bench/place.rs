@@ -1,0 +1,208 @@
+//! Where measurements happen: a scratch folder, a copy of the blocks that is put right before each run, and
+//! the page cache in a known state.
+
+use rustix::{
+    fs::{Advice, FlockOperation, fadvise, fcntl_lock, statvfs},
+    io::{Errno, ReadWriteFlags, preadv2},
+};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, IoSliceMut},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// Pages of each file that are asked for whether they are in the page cache.
+const SAMPLES: u64 = 64;
+
+/// A folder of our own, gone when the benchmark is.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// Makes the folder in `parent`.
+    pub fn new(parent: &Path) -> io::Result<Self> {
+        let path = parent.join(format!("peregrine-bench-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// All files below a folder, in order of their names. Lock files are left out: they hold nothing, and a copy
+/// must not look locked.
+pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if fs::metadata(&path)?.is_dir() {
+                open.push(path);
+            } else if !path.ends_with("LOCK") && !path.ends_with(".lock") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The bytes of these files.
+pub fn bytes(files: &[PathBuf]) -> io::Result<u64> {
+    files.iter().map(|path| Ok(fs::metadata(path)?.len())).sum()
+}
+
+/// The bytes that this user may still write to the disk that holds `folder`.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// A copy of a folder that programs may write to.
+pub struct Copy {
+    from: PathBuf,
+    /// Its root; the copied folder is below.
+    root: PathBuf,
+    folder: PathBuf,
+    /// What was copied, relative to `folder`, with length and time when it was.
+    files: BTreeMap<PathBuf, Option<(u64, SystemTime)>>,
+}
+
+impl Copy {
+    /// Plans a copy of `from` as `folder` below `root`; [`Self::restore`] makes it.
+    pub fn new(from: &Path, root: &Path, folder: &Path) -> io::Result<Self> {
+        let relative = |path: PathBuf| path.strip_prefix(from).map(Path::to_owned).map_err(io::Error::other);
+        let files = files(from)?.into_iter().map(|path| Ok((relative(path)?, None)));
+        let files = files.collect::<io::Result<_>>()?;
+        Ok(Self { from: from.to_owned(), root: root.to_owned(), folder: root.join(folder), files })
+    }
+
+    /// Makes the copy what it was at first: what was added goes, what was changed is copied again. All is on
+    /// disk when this returns, so that no run pays for it.
+    pub fn restore(&mut self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        for path in files(&self.root)? {
+            let known = path.strip_prefix(&self.folder).is_ok_and(|name| self.files.contains_key(name));
+            if !known {
+                fs::remove_file(path)?;
+            }
+        }
+        for (name, state) in &mut self.files {
+            let (from, to) = (self.from.join(name), self.folder.join(name));
+            if state.is_some() && *state == self::state(&to) {
+                continue;
+            }
+            if let Some(folder) = to.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::copy(&from, &to)?;
+            File::open(&to)?.sync_all()?;
+            *state = self::state(&to);
+        }
+        Ok(())
+    }
+}
+
+fn state(path: &Path) -> Option<(u64, SystemTime)> {
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.len(), metadata.modified().ok()?))
+}
+
+/// Bitcoin Core's lock, shared: a node that runs must not change files while they are copied.
+pub fn lock(network_folder: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(network_folder.join(".lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    fcntl_lock(&file, FlockOperation::NonBlockingLockShared)?;
+    Ok(Some(file))
+}
+
+/// Reads files once, so that they are in the page cache as far as they fit.
+pub fn warm(files: &[PathBuf]) -> io::Result<()> {
+    files.iter().try_for_each(|path| io::copy(&mut File::open(path)?, &mut io::sink()).map(drop))
+}
+
+/// Asks the system to drop files from its page cache. It may keep what others use.
+pub fn evict(files: &[PathBuf]) -> io::Result<()> {
+    files.iter().try_for_each(|path| {
+        let file = File::open(path)?;
+        // Pages that are not written yet cannot be dropped.
+        file.sync_all()?;
+        Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+    })
+}
+
+/// Which share of some pages, spread over the files, is in the page cache, in percent; nothing if the system
+/// does not say.
+pub fn cached_percent(files: &[PathBuf]) -> Option<f64> {
+    let (mut asked, mut there) = (0_u64, 0_u64);
+    for path in files {
+        let file = File::open(path).ok()?;
+        let length = file.metadata().ok()?.len();
+        // So that a look does not bring in what comes after.
+        fadvise(&file, 0, None, Advice::Random).ok()?;
+        for offset in (0..length).step_by((length / SAMPLES).max(4096) as usize) {
+            let mut byte = [0];
+            let mut into = [IoSliceMut::new(&mut byte)];
+            asked += 1;
+            there += match preadv2(&file, &mut into, offset, ReadWriteFlags::NOWAIT) {
+                Ok(_) => 1,
+                Err(Errno::AGAIN) => 0,
+                Err(_) => return None,
+            };
+        }
+    }
+    (asked > 0).then(|| there as f64 * 100.0 / asked as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    #[test]
+    fn a_copy_is_put_right_again() {
+        let (from, to) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        fs::create_dir(from.path().join("index")).unwrap();
+        for (name, text) in [("a", "first"), ("index/b", "second"), ("LOCK", "")] {
+            fs::write(from.path().join(name), text).unwrap();
+        }
+        let mut copy = Copy::new(from.path(), to.path(), Path::new("regtest/blocks")).unwrap();
+        copy.restore().unwrap();
+        let below = to.path().join("regtest/blocks");
+        let texts = || {
+            let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+            files(to.path()).unwrap().into_iter().map(read).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(), ["first", "second"]);
+        fs::write(below.join("a"), "changed").unwrap();
+        fs::remove_file(below.join("index/b")).unwrap();
+        fs::create_dir(to.path().join("regtest/chainstate")).unwrap();
+        fs::write(to.path().join("regtest/chainstate/new"), "new").unwrap();
+        copy.restore().unwrap();
+        assert_eq!(texts(), ["first", "second"]);
+    }
+
+    #[test]
+    fn files_that_were_read_are_in_the_page_cache() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let files = [path];
+        warm(&files).unwrap();
+        match cached_percent(&files) {
+            Some(percent) => assert_eq!(percent, 100.0),
+            None => println!("skipped: this system does not say what it caches"),
+        }
+        // Whether pages go is the system's affair (a file system in memory keeps them); asking must work.
+        evict(&files).unwrap();
+        assert!(cached_percent(&files).is_none_or(|percent| percent <= 100.0));
+    }
+}

@@ -1,0 +1,240 @@
+//! What was measured, as a line per run (CSV), as JSON and for people.
+
+use super::{
+    BenchArgs, Program,
+    measure::Measured,
+    statistics::{Ratio, Spread},
+};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// The columns of [`csv_row`]: those of the recorded runs, then what this program can tell besides.
+pub const CSV_HEADER: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,blocks,bytes,\
+    utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
+
+/// Fewer runs than this say little about how others would turn out.
+const FEW: u32 = 5;
+
+/// One run. Fields and order of CSV and JSON are promised.
+#[derive(Serialize, Clone, Debug)]
+pub struct Row {
+    pub program: String,
+    /// Our version, for our own runs.
+    pub commit: Option<&'static str>,
+    pub threads: Option<u64>,
+    pub cache: &'static str,
+    pub run: u32,
+    pub wall_s: f64,
+    pub user_s: f64,
+    pub system_s: f64,
+    pub peak_rss_kib: u64,
+    pub blocks: Option<u64>,
+    pub bytes: Option<u64>,
+    pub utxo_hash: Option<String>,
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
+    /// The exit code; nothing if a signal ended it.
+    pub exit: Option<i32>,
+    pub cached_percent: Option<f64>,
+}
+
+impl Row {
+    /// `answer` is what the program printed, if it prints a report as ours does.
+    pub fn new(
+        program: String,
+        cache: &'static str,
+        run: u32,
+        cached_percent: Option<f64>,
+        measured: &Measured,
+        answer: &Value,
+        utxo_hash: Option<String>,
+    ) -> Self {
+        Self {
+            commit: (program == "peregrine").then_some(env!("CARGO_PKG_VERSION")),
+            program,
+            threads: answer["threads"].as_u64(),
+            cache,
+            run,
+            wall_s: measured.wall.as_secs_f64(),
+            user_s: measured.user.as_secs_f64(),
+            system_s: measured.system.as_secs_f64(),
+            peak_rss_kib: measured.peak_rss_bytes >> 10,
+            blocks: answer["blocks"].as_u64(),
+            bytes: answer["block_bytes"].as_u64(),
+            utxo_hash,
+            read_bytes: measured.io.map(|io| io.read),
+            written_bytes: measured.io.map(|io| io.written),
+            exit: measured.status.code(),
+            cached_percent,
+        }
+    }
+
+    /// The run in a few words.
+    pub fn text(&self) -> String {
+        format!(
+            "{} {:.2} s, {:.2} s of CPU, {} MiB",
+            self.program,
+            self.wall_s,
+            self.user_s + self.system_s,
+            self.peak_rss_kib >> 10
+        )
+    }
+}
+
+/// A run as a line of [`CSV_HEADER`]'s columns; what is not known is left empty.
+pub fn csv_row(row: &Row) -> String {
+    fn or_empty<T: ToString>(value: Option<T>) -> String {
+        value.map_or(String::new(), |value| value.to_string())
+    }
+    let program = row.program.replace([',', '"', '\n'], "_");
+    let fields = [
+        program,
+        or_empty(row.commit),
+        or_empty(row.threads),
+        row.cache.to_owned(),
+        row.run.to_string(),
+        format!("{:.3}", row.wall_s),
+        format!("{:.3}", row.user_s),
+        format!("{:.3}", row.system_s),
+        row.peak_rss_kib.to_string(),
+        or_empty(row.blocks),
+        or_empty(row.bytes),
+        or_empty(row.utxo_hash.as_ref()),
+        or_empty(row.read_bytes),
+        or_empty(row.written_bytes),
+        or_empty(row.exit),
+        or_empty(row.cached_percent.map(|percent| format!("{percent:.1}"))),
+    ];
+    fields.join(",") + "\n"
+}
+
+/// A number of a run, if it is known.
+type Read = fn(&Row) -> Option<f64>;
+
+/// What is said of each program, and how it is read from a run.
+const QUANTITIES: &[(&str, &str, Read)] = &[
+    ("wall_s", "time, s", |row| Some(row.wall_s)),
+    ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
+    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.peak_rss_kib as f64 / 1024.0)),
+    ("read_mb", "read from disk, MB", |row| Some(row.read_bytes? as f64 / 1e6)),
+    ("written_mb", "written to disk, MB", |row| Some(row.written_bytes? as f64 / 1e6)),
+];
+
+#[derive(Serialize)]
+struct Summary {
+    program: String,
+    /// As typed, for the one that is compared.
+    command: Option<String>,
+    quantities: Vec<Quantity>,
+    /// Of blocks, at the median time.
+    mb_per_second: Option<f64>,
+    utxo_hash: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Quantity {
+    name: &'static str,
+    #[serde(skip)]
+    title: &'static str,
+    #[serde(flatten)]
+    spread: Spread,
+}
+
+/// The whole benchmark.
+#[derive(Serialize)]
+pub struct Report {
+    datadir: String,
+    chain: &'static str,
+    cache: &'static str,
+    runs: u32,
+    args: String,
+    programs: Vec<Summary>,
+    /// Time of the other program / time of ours, and its 95 % interval.
+    ratio: Option<Ratio>,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn new(args: &BenchArgs, programs: Vec<Program>, rows: Vec<Row>) -> Self {
+        let times = |name: &str| {
+            rows.iter().filter(|row| row.program == name).map(|row| row.wall_s).collect::<Vec<_>>()
+        };
+        let ratio = match &programs[..] {
+            [ours, other] => Ratio::of(&times(&other.name), &times(&ours.name)),
+            _ => None,
+        };
+        Self {
+            datadir: args.datadir.display().to_string(),
+            chain: args.chain.name(),
+            cache: args.cache(),
+            runs: args.runs.get(),
+            args: args.args.clone(),
+            programs: programs.into_iter().map(|program| summary(program, &rows)).collect(),
+            ratio,
+            rows,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "rebuilds of {} ({}), {} cache, {} runs{}\n",
+            self.datadir,
+            self.chain,
+            self.cache,
+            self.runs,
+            if self.ratio.is_some() { " of each, in turns" } else { "" }
+        );
+        for program in &self.programs {
+            let _ = writeln!(
+                text,
+                "\n{:<22}{:>10}  {:>21}  {:>21}",
+                program.program, "median", "middle half", "all"
+            );
+            for Quantity { title, spread, .. } in &program.quantities {
+                let middle = format!("{:.2} to {:.2}", spread.lower_quartile, spread.upper_quartile);
+                let all = format!("{:.2} to {:.2}", spread.lowest, spread.highest);
+                let _ = writeln!(text, "  {title:<20}{:>10.2}  {middle:>21}  {all:>21}", spread.median);
+            }
+            if let Some(rate) = program.mb_per_second {
+                let _ = writeln!(text, "  {:<20}{rate:>10.0}", "blocks, MB/s");
+            }
+            let hash = program.utxo_hash.as_deref().unwrap_or("not told");
+            let _ = writeln!(text, "  UTXO set            {hash}");
+        }
+        if let (Some(ratio), [ours, other]) = (self.ratio, &self.programs[..]) {
+            let _ = writeln!(
+                text,
+                "\n{} takes {:.2} times as long as {} (95 % interval {:.2} to {:.2})",
+                other.program, ratio.ratio, ours.program, ratio.low, ratio.high
+            );
+        }
+        if self.runs < FEW {
+            let _ = writeln!(text, "\nfewer than {FEW} runs: spread and interval say little");
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+fn summary(program: Program, rows: &[Row]) -> Summary {
+    let own: Vec<&Row> = rows.iter().filter(|row| row.program == program.name).collect();
+    let spread =
+        |of: fn(&Row) -> Option<f64>| Spread::of(&own.iter().filter_map(|row| of(row)).collect::<Vec<_>>());
+    let quantities = QUANTITIES
+        .iter()
+        .filter_map(|&(name, title, of)| Some(Quantity { name, title, spread: spread(of)? }))
+        .collect();
+    let utxo_hash = own.iter().find_map(|row| row.utxo_hash.clone());
+    // Equal answers come from equal blocks, of which the other program may not tell the bytes.
+    let bytes = rows.iter().find(|row| row.utxo_hash == utxo_hash && row.bytes.is_some());
+    let bytes = bytes.and_then(|row| row.bytes).filter(|_| utxo_hash.is_some());
+    let seconds = spread(|row| Some(row.wall_s)).map(|spread| spread.median);
+    Summary {
+        mb_per_second: bytes.zip(seconds).map(|(bytes, seconds)| bytes as f64 / 1e6 / seconds.max(1e-9)),
+        program: program.name,
+        command: program.command,
+        quantities,
+        utxo_hash,
+    }
+}

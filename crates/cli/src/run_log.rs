@@ -1,0 +1,130 @@
+//! A run's log: one JSON object a line, so that a rebuild can be drawn afterwards (`peregrine plot`) by this
+//! program or any other. One type is both written and read.
+
+use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+    sync::{Mutex, OnceLock},
+    time::Instant,
+};
+
+/// One line. `seconds` count from the start of the run. Fields and names are promised; readers skip events
+/// and fields they do not know.
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Line {
+    /// The first line.
+    Start { version: String },
+    /// A stage begins.
+    Stage { seconds: f64, stage: String },
+    /// The plan is made: the chain that will be rebuilt.
+    Plan { seconds: f64, height: u32, hash: String, block_bytes: u64 },
+    /// Work goes on: blocks and their bytes done, and what is to be done.
+    Progress {
+        seconds: f64,
+        blocks: u32,
+        blocks_total: u32,
+        bytes: u64,
+        bytes_total: u64,
+        /// Resident memory of the process; nothing where the system does not say.
+        memory_bytes: Option<u64>,
+    },
+    /// Something the user should know.
+    Note { seconds: f64, text: String },
+    /// The last line, of a run that came to its end, well or not.
+    End { seconds: f64 },
+}
+
+/// Writes a run's events to a file. A log that cannot be written any more does not end the run.
+pub struct RunLog {
+    file: Mutex<BufWriter<File>>,
+    started: Instant,
+    /// When all blocks were checked.
+    checked: OnceLock<f64>,
+}
+
+impl RunLog {
+    /// Begins a new log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if the file exists already or cannot be made.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let file = create_new(path)?;
+        let file = Mutex::new(BufWriter::new(file));
+        let log = Self { file, started: Instant::now(), checked: OnceLock::new() };
+        log.write(&Line::Start { version: env!("CARGO_PKG_VERSION").to_owned() });
+        Ok(log)
+    }
+
+    /// Writes an event that concerns the log.
+    pub fn event(&self, event: &Event) {
+        let seconds = self.seconds();
+        if matches!(event, Event::Started(Stage::Finish)) {
+            let _ = self.checked.set(seconds);
+        }
+        let line = match event {
+            Event::Started(stage) => Line::Stage { seconds, stage: stage.name().to_owned() },
+            Event::Planned { height, hash, block_bytes, .. } => {
+                Line::Plan { seconds, height: height.0, hash: hash.to_string(), block_bytes: *block_bytes }
+            }
+            Event::Progress(progress) => Line::Progress {
+                seconds,
+                blocks: progress.blocks,
+                blocks_total: progress.blocks_total,
+                bytes: progress.bytes,
+                bytes_total: progress.bytes_total,
+                memory_bytes: resident_bytes(),
+            },
+            Event::Note(text) => Line::Note { seconds, text: text.clone() },
+            _ => return,
+        };
+        self.write(&line);
+    }
+
+    /// Writes the last lines. Of a run that went well, one says when all blocks were checked: the engine tells of
+    /// progress a few times a second, which may be too seldom.
+    pub fn close(&self, report: Option<&ReindexReport>) {
+        if let Some((report, &seconds)) = report.zip(self.checked.get()) {
+            let (blocks, bytes) = (report.height.0.saturating_add(1), report.counts.block_bytes);
+            self.write(&Line::Progress {
+                seconds,
+                blocks,
+                blocks_total: blocks,
+                bytes,
+                bytes_total: bytes,
+                memory_bytes: None,
+            });
+        }
+        self.write(&Line::End { seconds: self.seconds() });
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    fn write(&self, line: &Line) {
+        let (Ok(mut file), Ok(text)) = (self.file.lock(), serde_json::to_string(line)) else { return };
+        let _ = writeln!(file, "{text}").and_then(|()| file.flush());
+    }
+}
+
+/// A file that did not exist before: measurements are not overwritten.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if it exists already or cannot be made.
+pub fn create_new(path: &Path) -> Result<File, Error> {
+    File::create_new(path).map_err(|error| {
+        let what = format!("cannot be made: {error}; remove it or name another file");
+        Error::new(ErrorKind::Environment, what).in_file(path, None)
+    })
+}
+
+/// The process's resident memory (Linux `VmRSS`).
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
