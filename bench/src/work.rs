@@ -69,8 +69,8 @@ pub fn sort_and_walk(survivors: Survivors) -> usize {
 pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
     let mut run = RunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
     let mut source = ShardSource::new(shards);
-    while let Ok(Some(Entry { spend, outpoint, coin })) = source.advance() {
-        run.add(&Entry { spend, outpoint, coin }).expect(DISK);
+    while let Ok(Some(entry)) = source.advance() {
+        run.add(&entry).expect(DISK);
     }
     run.finish().expect(DISK).entries
 }
@@ -107,8 +107,7 @@ impl Source for RunSource<'_> {
 
     #[inline]
     fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
-        let entry = self.0.advance()?;
-        Ok(entry.map(|Entry { spend, outpoint, coin }| Entry { spend, outpoint, coin }))
+        self.0.advance()
     }
 }
 
