@@ -4,9 +4,9 @@
 //! are at hand, so this is where that is judged; the join then needs heights only. It also saves the join
 //! work, as many spends are of coins a few transactions old.
 
-use crate::finding::{Finding, Position};
+use crate::finding::Finding;
 use digest::siphash::SipHash13Uj;
-use wire::{BlockView, Coin, Height, OutPoint, TxIndex, Txid, coin::compress_output, script::is_unspendable};
+use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
 /// What a block did to the UTXO set, and to how much of it only in passing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,8 +41,8 @@ pub trait Sink {
     /// no bytes.
     fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate);
 
-    /// A coin of an earlier block is spent, of which undo data claim `claim`.
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position);
+    /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height);
 
     /// Something is wrong that shows without other blocks.
     fn push_finding(&mut self, finding: Finding);
@@ -135,13 +135,13 @@ impl BlockDelta {
         let mut claims = claims.iter();
         let mut inside = 0;
         for (tx_index, tx) in (0..).zip(block.txs()).skip(1) {
-            for ((input, spent), &claim) in (0..).zip(tx.inputs()).zip(&mut claims) {
-                let outpoint = spent.prevout();
-                let spender = Position { height, tx_index: TxIndex(tx_index), input };
+            for (input, &claim) in tx.inputs().zip(&mut claims) {
+                let outpoint = input.prevout();
                 match self.find_tx(&hasher, txids, &outpoint.txid) {
-                    None => effects.push_spend(&outpoint, claim, spender),
+                    None => effects.push_spend(&outpoint, claim, height),
                     Some(creator) => {
                         inside += 1;
+                        let spender = (height, tx_index);
                         if let Some(finding) = self.spend_inside(outpoint, creator, claim, spender) {
                             effects.push_finding(finding);
                         }
@@ -157,19 +157,19 @@ impl BlockDelta {
         outpoint: OutPoint,
         creator: u32,
         claim: Coin<'_>,
-        spender: Position,
+        (height, tx_index): (Height, u32),
     ) -> Option<Finding> {
-        if creator >= spender.tx_index.0 {
-            return Some(Finding::SpentBeforeCreated { outpoint, spender });
+        if creator >= tx_index {
+            return Some(Finding::SpentBeforeCreated(outpoint));
         }
         let outputs = self.outputs_of(creator);
         let output = outputs.start.saturating_add(outpoint.vout as usize);
         if output >= outputs.end || self.fates[output] != Fate::Open {
-            return Some(Finding::MissingCoin { outpoint, spender });
+            return Some(Finding::MissingCoin(outpoint));
         }
         self.fates[output] = Fate::SpentInside;
-        let created = self.coin(creator, output, spender.height);
-        (created != claim).then_some(Finding::ClaimDiffers { outpoint, spender })
+        let created = self.coin(creator, output, height);
+        (created != claim).then_some(Finding::ClaimDiffers(outpoint))
     }
 
     fn create(&self, txids: &[Txid], height: Height, effects: &mut impl Sink) {

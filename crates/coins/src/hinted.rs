@@ -8,7 +8,7 @@
 use crate::{
     aggregate::Sum,
     delta::{Fate, Sink},
-    finding::{Finding, Position},
+    finding::Finding,
     join::Effects,
 };
 use digest::siphash::SipHash13Uj;
@@ -118,10 +118,10 @@ impl Sink for Hinted<'_, '_, '_> {
     }
 
     #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
-        if claim.height() >= spender.height {
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        if claim.height() >= height {
             // Spends of coins of the same block have been met before: see `BlockDelta`.
-            self.effects.push_finding(Finding::SpentBeforeCreated { outpoint: *outpoint, spender });
+            self.effects.push_finding(Finding::SpentBeforeCreated(*outpoint));
         }
         self.sum.subtract(outpoint, Some(claim));
     }

@@ -8,7 +8,7 @@
 //! nor threads of its own.
 //!
 //! ```
-//! use coins::{Entry, Join, Position};
+//! use coins::{Entry, Join};
 //! use wire::{Coin, Height, OutPoint, Txid};
 //!
 //! let join = Join::new((1, 2)); // a real one takes a random key
@@ -16,7 +16,7 @@
 //! let spent = OutPoint { txid: Txid([7; 32]), vout: 0 };
 //! let kept = OutPoint { txid: Txid([7; 32]), vout: 1 };
 //! let coin = Coin { code: Coin::code_of(Height(1), true), out: &[50, 6] };
-//! effects.push_spend(&spent, coin, Position { height: Height(101), ..Position::default() });
+//! effects.push_spend(&spent, coin, Height(101));
 //! effects.push_creation(&kept, coin);
 //! effects.push_creation(&spent, coin);
 //! drop(effects);
@@ -44,7 +44,7 @@ mod survivors;
 
 pub use coinbase::CoinbaseTxids;
 pub use delta::{BlockDelta, BlockTally, Fate, Sink};
-pub use finding::{Finding, Position};
+pub use finding::Finding;
 pub use join::{Effects, Join};
 pub use merge::Merge;
 pub use ordered::{AlreadyThere, OrderedCoins, OwnedCoin};

@@ -6,11 +6,11 @@
 
 use crate::{
     delta::{Fate, Sink},
-    finding::{Finding, Position},
+    finding::Finding,
     join::Effects,
 };
 use digest::siphash::SipHash13Uj;
-use wire::{Coin, OutPoint, Reader, read::write_var_int};
+use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
 
 /// An empty script, compressed: VARINT(0 + 6).
 const EMPTY_SCRIPT: u8 = 6;
@@ -63,10 +63,10 @@ impl Sink for Places<'_, '_> {
     }
 
     #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         self.out.clear();
         self.out.extend([0, EMPTY_SCRIPT]);
-        self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, spender);
+        self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, height);
     }
 
     fn push_finding(&mut self, finding: Finding) {

@@ -1,6 +1,6 @@
 //! How a memory budget is divided. `docs/adr/0005-bounded-memory.md` has the arithmetic.
 
-use crate::machine;
+use crate::{machine, stages::read::MAX_BLOCK_BYTES};
 
 /// The least budget, in bytes: what `--memory` may be at least.
 pub const LEAST_MEMORY: u64 = 128 << 20;
@@ -9,8 +9,6 @@ pub const LEAST_MEMORY: u64 = 128 << 20;
 const WORKER_BYTES: u64 = 6 << 20;
 /// What scripts that wait take besides.
 const SCRIPTS_BYTES: u64 = 12 << 20;
-/// Staging an operation in each shard.
-const BATCH_OP_BYTES: u64 = (88 * coins::SHARDS) as u64;
 
 /// Buffer of each run that is read, and of each that is written.
 pub const RUN_BUFFER_BYTES: usize = 128 << 10;
@@ -26,12 +24,8 @@ pub fn default_memory() -> u64 {
 /// The parts, in bytes where not said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Blocks and undo data between reader and workers.
-    pub in_flight: usize,
-    /// Read at once from a block file.
+    /// Read at once from a block file by each worker.
     pub window: usize,
-    /// Operations that each worker stages for each shard: a number.
-    pub batch_ops: usize,
     /// Open coins and spends. Above it they go to runs.
     pub join: usize,
 }
@@ -45,15 +39,13 @@ impl Budget {
         let share = |of: u64, least: u64, most: u64| (of / 6).clamp(least, most.max(least));
         // What the allocator cannot give back, and stacks.
         let free = memory.saturating_sub(resident) / 5 * 4;
-        let in_flight = share(free, 6 << 20, (8 << 20) * (threads + 1));
-        let staging = share(free / 2, BATCH_OP_BYTES * 16 * threads, BATCH_OP_BYTES * 256 * threads);
+        let window: u64 = std::env::var("WINDOW").ok().and_then(|w| w.parse().ok()).unwrap_or(1 << 20);
+        let in_flight = threads * (window / 2 * 3 + MAX_BLOCK_BYTES as u64);
         let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
         let scripts = if scripts { SCRIPTS_BYTES } else { 0 };
-        let rest = free.saturating_sub(in_flight + staging + merging + scripts + threads * WORKER_BYTES);
+        let rest = free.saturating_sub(in_flight + merging + scripts + threads * WORKER_BYTES);
         Self {
-            in_flight: in_flight as usize,
-            window: (in_flight / (4 * (threads + 1))).clamp(1 << 20, 2 << 20) as usize,
-            batch_ops: (staging / (BATCH_OP_BYTES * threads)) as usize,
+            window: window as usize,
             join: rest.max(8 << 20) as usize,
         }
     }

@@ -1,6 +1,6 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
-//! A worker takes a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids
+//! A worker reads a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids
 //! and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
 //! join. Spent coins come from undo data, whose claims nobody vouches for yet: a rule that fails on them is a
 //! suspicion, not a verdict.
@@ -13,13 +13,12 @@ use crate::{
         faults::{Fault, Faults},
         hashes::Hashes,
         ledger::{Ledger, Method},
-        read::{Batch, Job, Pool},
+        read::{Batch, Job, Reader},
         scripts::ScriptQueue,
         spill::Spill,
     },
 };
 use coins::{CoinbaseTxids, Join, aggregate::Sum};
-use crossbeam::channel::Receiver;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
     BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, Violation, check_block,
@@ -47,8 +46,6 @@ pub struct Shared<'a> {
     pub join: &'a Join,
     /// Where they go when the memory is full.
     pub spill: &'a Spill<'a>,
-    /// Operations that a worker stages for each shard.
-    pub batch_ops: usize,
     /// Where scripts go, if they are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Faults found.
@@ -75,14 +72,14 @@ pub struct Outcome {
     pub sum: Option<Sum>,
     /// What unspendable outputs destroyed, in satoshi, in blocks without undo data.
     pub burned: u64,
+    /// Time in which it read.
+    pub reading: Duration,
     /// Time in which it checked.
     pub checking: Duration,
     /// Time in which it ran scripts.
     pub scripting: Duration,
     /// Time in which it settled effects.
     pub settling: Duration,
-    /// Time in which it had to wait for the reader.
-    pub waiting: Duration,
 }
 
 impl Outcome {
@@ -95,10 +92,10 @@ impl Outcome {
             coinbases: CoinbaseTxids::new(key),
             sum: None,
             burned: 0,
+            reading: Duration::ZERO,
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
             settling: Duration::ZERO,
-            waiting: Duration::ZERO,
         }
     }
 
@@ -112,21 +109,22 @@ impl Outcome {
             (Some(sum), Some(other)) => sum.merge(other),
             (sum, other) => *sum = sum.take().or(other),
         }
+        self.reading += other.reading;
         self.checking += other.checking;
         self.scripting += other.scripting;
         self.settling += other.settling;
-        self.waiting += other.waiting;
     }
 }
 
-/// Works until the reader has no more batches. `key` is the same for all workers.
+/// Works until there are no more blocks, or it is time to `stop`, which is told whether any were read. `key`
+/// is the same for all workers.
 ///
 /// # Errors
-/// What the file system says when coins are spilled.
+/// What the file system says.
 pub fn work(
     shared: &Shared<'_>,
-    batches: &Receiver<Batch<'_>>,
-    pool: &Pool,
+    reader: &Reader<'_>,
+    stop: &impl Fn(bool) -> bool,
     key: (u64, u64),
 ) -> Result<Outcome, Error> {
     let mut worker = Worker {
@@ -134,29 +132,10 @@ pub fn work(
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
         hashes: Hashes::default(),
-        ledger: Ledger::new(shared.method, shared.join.effects_of(shared.batch_ops)),
+        ledger: Ledger::new(shared.method, shared.join.effects()),
         outcome: Outcome::new(key),
     };
-    loop {
-        let waiting = Instant::now();
-        let Ok(mut batch) = batches.recv() else { break };
-        if shared.failed.load(Ordering::Relaxed) {
-            break;
-        }
-        let _busy = shared.scripts.map(ScriptQueue::enter);
-        let started = Instant::now();
-        worker.outcome.waiting += started - waiting;
-        for job in std::mem::take(&mut batch.jobs) {
-            if shared.interrupt.load(Ordering::Relaxed) {
-                break;
-            }
-            worker
-                .check_and_settle(&mut batch, &job)
-                .inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
-        }
-        worker.outcome.checking += started.elapsed();
-        pool.recycle(batch);
-    }
+    worker.work(reader, stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
     if let Some(scripts) = shared.scripts {
         let scripting = Instant::now();
@@ -176,6 +155,28 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    fn work(&mut self, reader: &Reader<'_>, stop: &impl Fn(bool) -> bool) -> Result<(), Error> {
+        let shared = self.shared;
+        let mut batch = Batch::default();
+        loop {
+            let reading = Instant::now();
+            let stop = |begun| shared.failed.load(Ordering::Relaxed) || stop(begun);
+            if !reader.read(&mut batch, stop)? {
+                return Ok(());
+            }
+            let _busy = shared.scripts.map(ScriptQueue::enter);
+            let started = Instant::now();
+            self.outcome.reading += started - reading;
+            for job in std::mem::take(&mut batch.jobs) {
+                if shared.interrupt.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                self.check_and_settle(&mut batch, &job)?;
+            }
+            self.outcome.checking += started.elapsed();
+        }
+    }
+
     fn finish(mut self) -> Outcome {
         let settling = Instant::now();
         self.ledger.close(&mut self.outcome);
@@ -183,7 +184,7 @@ impl Worker<'_> {
         self.outcome
     }
 
-    fn check_and_settle(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Error> {
+    fn check_and_settle(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Error> {
         let shared = self.shared;
         if shared.faults.matters(job.height) {
             match self.check(batch, job) {
@@ -204,7 +205,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn check(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Fault> {
+    fn check(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Fault> {
         let Shared { chain, files, params, .. } = *self.shared;
         let height = job.height;
         let hash = &chain.block(height).hash;
@@ -325,7 +326,7 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 /// Takes the XOR off a block and its undo data (with checksum).
 fn uncover<'b>(
     files: &Files<'_>,
-    batch: &'b mut Batch<'_>,
+    batch: &'b mut Batch,
     job: &Job,
     (blk_offset, rev_offset): (u64, u64),
 ) -> (&'b [u8], &'b [u8]) {
@@ -360,7 +361,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(shared: &Shared<'a>, batch: &Batch<'_>, job: &Job) -> Self {
+    fn of(shared: &Shared<'a>, batch: &Batch, job: &Job) -> Self {
         let start = |window: &Window, range: &Range<usize>| window.start + range.start as u64;
         let undo =
             job.undo.as_ref().and_then(|(window, range)| Some(start(batch.undos.get(*window)?, range)));

@@ -1,21 +1,29 @@
-//! Stage read: blocks and their undo data, in file order, in large sequential reads.
+//! Stage read: blocks and their undo data, file by file, in large sequential reads.
+//!
+//! Each worker reads what it checks: where the next blocks lie is known, so it takes a piece of the files
+//! under a lock and reads it outside of the lock, into buffers of its own. The bytes are then in the cache of
+//! the core that works on them, and what is in memory is bounded by a piece for each worker. So that the disk
+//! has work while all workers compute, the system is told to read ahead.
 //!
 //! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is
 //! taken from its own frame (`magic 4 | length 4`, before the position the index gives) and checked against
-//! the window that was read, the file's end and the largest block. Bytes stay obfuscated: taking the XOR off
-//! is left to the workers, who then have them in cache. Buffers come from a pool, so that the kernel does not
-//! hand out fresh zeroed pages for each.
+//! the file's end and the largest block. Bytes stay obfuscated: the XOR is taken off block by block.
 
 use crate::{
     chain::{Chain, Files, Window},
-    error::Error,
+    checkpoint::Settled,
+    error::{Error, ErrorKind},
+    stages::faults::{Fault, Faults},
 };
 use disk::{fs::ReadAt, undo::CHECKSUM_LEN};
 use rules::Violation;
 use std::{
     ops::Range,
     path::PathBuf,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
 
@@ -25,17 +33,21 @@ pub const MAX_BLOCK_BYTES: usize = 4_000_000;
 /// Undo records farther apart than this, in bytes, are read separately.
 const UNDO_GAP_MAX: u64 = 256 << 10;
 
-/// What is read beyond the start of a run's last undo record before its length is known, in bytes.
+/// What is read beyond the start of the last of several undo records before its length is known, in bytes.
 const UNDO_TAIL_GUESS: u64 = 64 << 10;
 
 /// Length of a record's frame, before its data: magic and length.
 const FRAME_LEN: usize = 8;
 
-/// Blocks that lie together in one file, with their undo data.
-#[derive(Debug)]
-pub struct Batch<'p> {
-    /// What it takes of the memory.
-    room: Room<'p>,
+/// How far the system is told to read ahead, in bytes.
+const AHEAD: u64 = 16 << 20;
+
+/// A buffer that a huge record has made larger than this, in bytes, is not kept.
+const BUFFER_MAX: usize = 8 << 20;
+
+/// Blocks that lie together in one file, with their undo data, in buffers that are used again.
+#[derive(Debug, Default)]
+pub struct Batch {
     /// The file pair.
     pub file: FileNo,
     /// The blocks' bytes.
@@ -57,272 +69,294 @@ pub struct Job {
     pub undo: Option<(usize, Range<usize>)>,
 }
 
-/// The memory for what is between reader and workers: how much may be in flight, and buffers that come back.
-#[derive(Debug)]
-pub struct Pool {
-    limit: usize,
-    window: usize,
-    state: Mutex<PoolState>,
-    returned: Condvar,
+/// A file of records.
+struct RecordFile {
+    path: PathBuf,
+    file: Box<dyn ReadAt>,
+    len: u64,
+    /// What follows each record's data and is not counted in its length.
+    tail_len: usize,
+    /// No record's data is longer.
+    data_max: usize,
+    remedy: &'static str,
+    /// How far the system was told to read ahead.
+    ahead: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct PoolState {
-    in_flight: usize,
-    free: Vec<Vec<u8>>,
-    free_bytes: usize,
-}
-
-/// A batch's part of the memory, given back when dropped.
-#[derive(Debug)]
-struct Room<'p> {
-    pool: &'p Pool,
-    bytes: usize,
-}
-
-impl Pool {
-    /// A pool for at most `limit` bytes (one batch can always be read, however large), and reads of about
-    /// `window` bytes: large enough for sequential speed on a spinning disk, small enough for several in
-    /// flight.
-    #[must_use]
-    pub fn new(limit: usize, window: usize) -> Self {
-        Self { limit, window, state: Mutex::default(), returned: Condvar::new() }
+impl RecordFile {
+    fn open_blk(files: &Files<'_>, file: FileNo) -> Result<Self, Error> {
+        let remedy = "restore the file, or let bitcoind -reindex fetch the blocks again";
+        Self::open(files.blk_path(file), files.open_blk(file)?, 0, MAX_BLOCK_BYTES, remedy)
     }
 
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open_rev(files: &Files<'_>, file: FileNo) -> Result<Self, Error> {
+        let remedy = "restore the file, or run bitcoind -reindex, which writes undo data anew";
+        Self::open(files.rev_path(file), files.open_rev(file)?, CHECKSUM_LEN, u32::MAX as usize, remedy)
     }
 
-    /// Waits until there is room for a usual batch: a window of blocks and half as much of undo data.
-    fn room(&self) -> Room<'_> {
-        let bytes = self.window / 2 * 3;
-        let wait = |state: &mut PoolState| state.in_flight > 0 && state.in_flight + bytes > self.limit;
-        let mut state = self.returned.wait_while(self.state(), wait).unwrap_or_else(PoisonError::into_inner);
-        state.in_flight += bytes;
-        Room { pool: self, bytes }
+    fn open(
+        path: PathBuf,
+        (file, len): (Box<dyn ReadAt>, u64),
+        tail_len: usize,
+        data_max: usize,
+        remedy: &'static str,
+    ) -> Result<Self, Error> {
+        Ok(Self { path, file, len, tail_len, data_max, remedy, ahead: AtomicU64::new(0) })
     }
 
-    /// The smallest free buffer that will do, or a new one.
-    fn buffer(&self, len: usize) -> Vec<u8> {
-        let mut state = self.state();
-        let fitting = state.free.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
-        let best = fitting.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index);
-        let mut buffer = match best {
-            Some(index) => state.free.swap_remove(index),
-            None => {
-                // Free ones that are too small make way.
-                while state.in_flight + state.free_bytes > self.limit
-                    && let Some(small) = state.free.pop()
-                {
-                    state.free_bytes -= small.capacity();
-                }
-                drop(state);
-                return vec![0; len];
-            }
+    /// Where the data of the record at `pos` (and its checksum) lies in a window that starts before it. Reads
+    /// on as far as needed.
+    fn record(&self, files: &Files<'_>, window: &mut Window, pos: u64) -> Result<Range<usize>, Error> {
+        let frame_pos = pos - FRAME_LEN as u64;
+        let damaged = |detail: String| {
+            Error::damaged(format!("{detail}; {}", self.remedy)).in_file(&self.path, Some(frame_pos))
         };
-        state.free_bytes -= buffer.capacity();
-        drop(state);
-        // Growing zeroes only what was never used; shrinking costs nothing.
-        buffer.resize(len, 0);
-        buffer
-    }
-
-    /// Takes a batch's buffers back; when the pool is full they are freed.
-    pub fn recycle(&self, batch: Batch<'_>) {
-        let mut state = self.state();
-        for window in std::iter::once(batch.blocks).chain(batch.undos) {
-            let bytes = window.bytes.capacity();
-            if state.free_bytes + bytes <= self.limit {
-                state.free_bytes += bytes;
-                state.free.push(window.bytes);
-            }
+        let beyond = |what: String| {
+            format!(
+                "{what} beyond the end of the file ({} bytes): the file is truncated or damaged, or the block \
+                 index is of other files (rerun with --scan to do without the index)",
+                self.len
+            )
+        };
+        if pos > self.len {
+            return Err(damaged(beyond("the record lies".to_owned())));
         }
-        drop(state);
-        drop(batch.room);
+        self.fill(window, pos)?;
+        let len = files.frame_len(window, pos).map_err(damaged)?;
+        if len > self.data_max {
+            return Err(damaged(format!(
+                "the record claims {len} bytes, none has more than {}; the file is damaged, or xor.dat is \
+                 not its own",
+                self.data_max
+            )));
+        }
+        let end = pos + (len + self.tail_len) as u64;
+        if end > self.len {
+            return Err(damaged(beyond(format!("the record of {len} bytes runs"))));
+        }
+        self.fill(window, end)?;
+        Ok((pos - window.start) as usize..(end - window.start) as usize)
+    }
+
+    /// Reads until the window reaches `end`.
+    fn fill(&self, window: &mut Window, end: u64) -> Result<(), Error> {
+        let (have, want) = (window.filled, end.saturating_sub(window.start) as usize);
+        if want <= have {
+            return Ok(());
+        }
+        if want > window.bytes.len() {
+            window.bytes.resize(want, 0);
+        }
+        let at = window.start + have as u64;
+        let rest = window.bytes.get_mut(have..want).unwrap_or_default();
+        self.file
+            .read_exact_at(rest, at)
+            .map_err(|source| Files::io(self.path.clone(), at, &source))?;
+        window.filled = want;
+        Ok(())
+    }
+
+    /// Tells the system that what follows `pos` will be read.
+    fn read_ahead(&self, pos: u64) {
+        let told = self.ahead.load(Ordering::Relaxed).max(pos);
+        let end = self.len.min(pos + AHEAD);
+        // In large steps; who comes second may tell it again.
+        if end > told && (end - told >= AHEAD / 4 || end == self.len) {
+            self.ahead.store(end, Ordering::Relaxed);
+            self.file.read_ahead(told, end - told);
+        }
     }
 }
 
-impl Room<'_> {
-    /// The batch has turned out to be larger or smaller.
-    fn resize(&mut self, bytes: usize) {
-        let mut state = self.pool.state();
-        state.in_flight = state.in_flight - self.bytes + bytes;
-        self.bytes = bytes;
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        self.resize(0);
-        self.pool.returned.notify_all();
-    }
-}
-
-/// Reads the blocks of one file pair, batch by batch.
-pub struct FileReader<'a, 'p> {
+/// Hands out the blocks of the chain, in the order of the files, to workers that read them.
+pub struct Reader<'a> {
     chain: &'a Chain,
     files: &'a Files<'a>,
-    pool: &'p Pool,
-    file: FileNo,
-    blk: Box<dyn ReadAt>,
-    blk_len: u64,
-    rev: Option<(Box<dyn ReadAt>, u64)>,
+    faults: &'a Faults,
+    settled: &'a Settled,
     undo_from: Height,
-    /// Heights still to read, by position in the file.
-    pending: &'a [Height],
+    window: usize,
+    next: Mutex<Next<'a>>,
 }
 
-impl<'a, 'p> FileReader<'a, 'p> {
-    /// Opens `file`; `heights` are its blocks of the chain, by position. Undo data is read of those from
-    /// `undo_from` on.
-    ///
-    /// # Errors
-    /// Missing or unreadable files.
-    pub fn open(
+/// What comes next.
+struct Next<'a> {
+    files: Box<dyn Iterator<Item = (FileNo, &'a [Height])> + Send + 'a>,
+    pair: Option<Arc<FilePair>>,
+    /// How many blocks of the pair were handed out.
+    taken: usize,
+    /// Whether any was.
+    begun: bool,
+}
+
+/// A `blk` file and its `rev` file.
+struct FilePair {
+    file: FileNo,
+    blk: RecordFile,
+    rev: Option<RecordFile>,
+    /// The blocks that are wanted, by position.
+    heights: Vec<Height>,
+}
+
+impl<'a> Reader<'a> {
+    /// Of all blocks but the `settled` ones, about `window` bytes at a time. Undo data is read of those from
+    /// `undo_from` on. Damage goes to `faults`.
+    #[must_use]
+    pub fn new(
         chain: &'a Chain,
         files: &'a Files<'a>,
-        pool: &'p Pool,
-        file: FileNo,
-        heights: &'a [Height],
+        faults: &'a Faults,
+        settled: &'a Settled,
         undo_from: Height,
-    ) -> Result<Self, Error> {
-        let (blk, blk_len) = files.open_blk(file)?;
-        let needs_undo =
-            heights.iter().any(|&height| height >= undo_from && chain.block(height).undo_pos.is_some());
-        let rev = if needs_undo { Some(files.open_rev(file)?) } else { None };
-        Ok(Self { chain, files, pool, file, blk, blk_len, rev, undo_from, pending: heights })
+        window: usize,
+    ) -> Self {
+        let next = Next { files: Box::new(chain.by_file()), pair: None, taken: 0, begun: false };
+        Self { chain, files, faults, settled, undo_from, window, next: Mutex::new(next) }
     }
 
-    /// Reads the next batch; nothing when all blocks of the file have been read.
+    /// Reads the next blocks into `batch`. False if there are none left, or `stop`, which is told whether
+    /// there were any so far, says so.
     ///
     /// # Errors
-    /// I/O errors, and records whose frame does not fit the file.
-    pub fn next_batch(&mut self) -> Result<Option<Batch<'p>>, Error> {
-        let Some(&first) = self.pending.first() else { return Ok(None) };
-        let start = self.chain.block(first).data_pos.0 - FRAME_LEN as u64;
-        // The file's end, or a little beyond the start of its last block: files are allocated in 16 MiB steps
-        // of zeros.
-        let last = self.pending.last().map_or(start, |&last| self.chain.block(last).data_pos.0);
-        let end = self.blk_len.min(last + MAX_BLOCK_BYTES as u64).min(start + self.pool.window as u64);
-        let room = self.pool.room();
-        let mut bytes = self.pool.buffer(end.saturating_sub(start) as usize);
-        let path = || self.files.blk_path(self.file);
-        self.blk.read_exact_at(&mut bytes, start).map_err(|source| Files::io(path(), start, &source))?;
-        let (undos, jobs) = Default::default();
-        let mut batch = Batch { room, file: self.file, blocks: Window { start, bytes }, undos, jobs };
-        while let Some((&height, rest)) = self.pending.split_first() {
-            let pos = self.chain.block(height).data_pos.0;
-            let place = |detail: String| self.place(height, path(), pos - FRAME_LEN as u64, detail);
-            let Some(len) = self.files.frame_len(&batch.blocks, pos).map_err(place)? else { break };
-            if len > MAX_BLOCK_BYTES {
-                return Err(place(format!(
-                    "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
-                     damaged, or xor.dat is not its own: restore it, or let bitcoind -reindex fetch the \
-                     blocks again"
-                )));
-            }
-            if pos + len as u64 > self.blk_len {
-                return Err(place(format!(
-                    "the block of {len} bytes runs beyond the end of the file ({} bytes); the file is \
-                     truncated or damaged, restore it, or let bitcoind -reindex fetch the blocks again",
-                    self.blk_len
-                )));
-            }
-            let from = (pos - start) as usize;
-            let have = batch.blocks.bytes.len();
-            if from + len > have {
-                if !batch.jobs.is_empty() {
-                    break;
-                }
-                // A block larger than the window.
-                batch.blocks.bytes.resize(from + len, 0);
-                let at = start + have as u64;
-                let rest = batch.blocks.bytes.get_mut(have..).unwrap_or_default();
-                self.blk.read_exact_at(rest, at).map_err(|source| Files::io(path(), at, &source))?;
-            }
-            batch.jobs.push(Job { height, block: from..from + len, undo: None });
-            self.pending = rest;
-        }
-        if batch.jobs.is_empty() {
-            let detail = "the block lies beyond the end of the file: the file is truncated, or the block \
-                          index is of other files (rerun with --scan to do without the index; if that \
-                          fails too, let bitcoind -reindex fetch the blocks again)";
-            return Err(self.place(first, path(), start, detail.to_owned()));
-        }
-        self.read_undo(&mut batch)?;
-        let windows = std::iter::once(&batch.blocks).chain(&batch.undos);
-        let bytes = windows.map(|window| window.bytes.capacity()).sum();
-        batch.room.resize(bytes);
-        Ok(Some(batch))
+    /// I/O errors, and missing files.
+    pub fn read(&self, batch: &mut Batch, stop: impl Fn(bool) -> bool) -> Result<bool, Error> {
+        let Some((pair, taken)) = self.take(stop)? else { return Ok(false) };
+        let heights = pair.heights.get(taken.clone()).unwrap_or_default();
+        batch.file = pair.file;
+        batch.jobs.clear();
+        self.read_blocks(&pair, heights, taken.end, batch)?;
+        self.read_undo(&pair, batch)?;
+        Ok(true)
     }
 
-    /// Reads the undo records of a batch: those that lie together in one read.
-    fn read_undo(&self, batch: &mut Batch<'_>) -> Result<(), Error> {
-        let Some((rev, rev_len)) = &self.rev else { return Ok(()) };
-        let mut wanted: Vec<(u64, usize)> = batch
-            .jobs
-            .iter()
-            .enumerate()
-            .filter(|(_, job)| job.height >= self.undo_from)
-            .filter_map(|(index, job)| Some((self.chain.block(job.height).undo_pos?.0, index)))
-            .collect();
-        wanted.sort_unstable();
-        let apart = |a: &(u64, usize), b: &(u64, usize)| b.0 - a.0 <= UNDO_GAP_MAX;
-        for run in wanted.chunk_by(apart) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let start = first.0 - FRAME_LEN as u64;
-            let end = (last.0 + UNDO_TAIL_GUESS).min(*rev_len);
-            let mut window = Window { start, bytes: self.pool.buffer(end.saturating_sub(start) as usize) };
-            self.fill_undo(rev.as_ref(), &mut window, 0)?;
-            let number = batch.undos.len();
-            for &(pos, index) in run {
-                let Some(job) = batch.jobs.get_mut(index) else { continue };
-                let range = self.undo_range(rev.as_ref(), *rev_len, &mut window, pos, job.height)?;
-                job.undo = Some((number, range));
+    /// Takes the next blocks, so that nobody else does.
+    fn take(&self, stop: impl Fn(bool) -> bool) -> Result<Option<(Arc<FilePair>, Range<usize>)>, Error> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if stop(next.begun) {
+            return Ok(None);
+        }
+        loop {
+            if let Some(pair) = next.pair.clone()
+                && next.taken < pair.heights.len()
+            {
+                let taken = next.taken..self.fitting(&pair, next.taken);
+                (next.taken, next.begun) = (taken.end, true);
+                return Ok(Some((pair, taken)));
             }
-            batch.undos.push(window);
+            let Some((file, heights)) = next.files.next() else { return Ok(None) };
+            let heights: Vec<Height> =
+                heights.iter().copied().filter(|&height| !self.settled.has(height)).collect();
+            if heights.iter().any(|&height| self.faults.matters(height)) {
+                (next.pair, next.taken) = (Some(Arc::new(self.open(file, heights)?)), 0);
+            }
+        }
+    }
+
+    fn open(&self, file: FileNo, heights: Vec<Height>) -> Result<FilePair, Error> {
+        let has_undo =
+            |&height: &Height| height >= self.undo_from && self.chain.block(height).undo_pos.is_some();
+        let rev = heights.iter().any(has_undo).then(|| RecordFile::open_rev(self.files, file)).transpose()?;
+        Ok(FilePair { file, blk: RecordFile::open_blk(self.files, file)?, rev, heights })
+    }
+
+    /// The number after the last of the blocks from `first` on that fit the window; one does in any case.
+    fn fitting(&self, pair: &FilePair, first: usize) -> usize {
+        let limit = self.start(pair, first) + self.window as u64;
+        let more = (first + 1..pair.heights.len()).take_while(|&index| self.end(pair, index) <= limit);
+        first + 1 + more.count()
+    }
+
+    /// Where the record of a block starts; at the end of the file after the last one.
+    fn start(&self, pair: &FilePair, index: usize) -> u64 {
+        let height = pair.heights.get(index);
+        height.map_or(pair.blk.len, |&height| self.chain.block(height).data_pos.0 - FRAME_LEN as u64)
+    }
+
+    /// Where the record of a block ends at the latest. The next one may be far: stale blocks may lie between,
+    /// and files are allocated in 16 MiB steps of zeros.
+    fn end(&self, pair: &FilePair, index: usize) -> u64 {
+        self.start(pair, index + 1).min(self.start(pair, index) + (FRAME_LEN + MAX_BLOCK_BYTES) as u64)
+    }
+
+    fn read_blocks(
+        &self,
+        pair: &FilePair,
+        heights: &[Height],
+        taken_to: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let Some(&first) = heights.first() else { return Ok(()) };
+        let start = self.chain.block(first).data_pos.0 - FRAME_LEN as u64;
+        batch.blocks.restart(start);
+        let end = self.end(pair, taken_to - 1).min(start + self.window as u64).min(pair.blk.len);
+        pair.blk.read_ahead(end);
+        pair.blk.fill(&mut batch.blocks, end)?;
+        for &height in heights {
+            let pos = self.chain.block(height).data_pos.0;
+            match pair.blk.record(self.files, &mut batch.blocks, pos) {
+                Ok(block) => batch.jobs.push(Job { height, block, undo: None }),
+                Err(error) => self.tell(height, error)?,
+            }
         }
         Ok(())
     }
 
-    fn undo_range(
-        &self,
-        rev: &dyn ReadAt,
-        rev_len: u64,
-        window: &mut Window,
-        pos: u64,
-        height: Height,
-    ) -> Result<Range<usize>, Error> {
-        let path = self.files.rev_path(self.file);
-        let place = |detail: String| self.place(height, path, pos - FRAME_LEN as u64, detail);
-        let end = match self.files.frame_len(window, pos) {
-            Ok(Some(len)) => pos + (len + CHECKSUM_LEN) as u64,
-            Ok(None) => rev_len + 1,
-            Err(detail) => return Err(place(detail)),
+    /// Reads the undo records of a batch: those that lie together in one read.
+    fn read_undo(&self, pair: &FilePair, batch: &mut Batch) -> Result<(), Error> {
+        let Some(rev) = &pair.rev else { return Ok(()) };
+        let undo_pos = |job: &Job| self.chain.block(job.height).undo_pos.map(|pos| pos.0);
+        let wanted = |(index, job): (usize, &Job)| {
+            (job.height >= self.undo_from).then(|| Some((undo_pos(job)?, index))).flatten()
         };
-        if end > rev_len {
-            return Err(place(format!(
-                "the undo record runs beyond the end of the file ({rev_len} bytes); the file is damaged, \
-                 run bitcoind -reindex or restore the file"
-            )));
+        let mut wanted: Vec<(u64, usize)> = batch.jobs.iter().enumerate().filter_map(wanted).collect();
+        wanted.sort_unstable();
+        let mut flawed = Vec::new();
+        for (number, run) in wanted.chunk_by(|a, b| b.0 - a.0 <= UNDO_GAP_MAX).enumerate() {
+            if number == batch.undos.len() {
+                batch.undos.push(Window::default());
+            }
+            let (Some(first), Some(last), Some(window)) = (run.first(), run.last(), batch.undos.get_mut(number))
+            else {
+                continue;
+            };
+            window.restart(first.0 - FRAME_LEN as u64);
+            let end = (last.0 + UNDO_TAIL_GUESS).min(rev.len);
+            rev.read_ahead(end);
+            rev.fill(window, end)?;
+            for &(pos, index) in run {
+                let Some(job) = batch.jobs.get_mut(index) else { continue };
+                match rev.record(self.files, window, pos) {
+                    Ok(range) => job.undo = Some((number, range)),
+                    Err(error) => {
+                        self.tell(job.height, error)?;
+                        flawed.push(index);
+                    }
+                }
+            }
         }
-        let have = window.bytes.len();
-        let (from, to) = ((pos - window.start) as usize, (end - window.start) as usize);
-        if to > have {
-            window.bytes.resize(to, 0);
-            self.fill_undo(rev, window, have)?;
-        }
-        Ok(from..to)
+        flawed.sort_unstable();
+        flawed.into_iter().rev().for_each(|index| drop(batch.jobs.remove(index)));
+        Ok(())
     }
 
-    fn fill_undo(&self, rev: &dyn ReadAt, window: &mut Window, from: usize) -> Result<(), Error> {
-        let at = window.start + from as u64;
-        let bytes = window.bytes.get_mut(from..).unwrap_or_default();
-        rev.read_exact_at(bytes, at).map_err(|source| Files::io(self.files.rev_path(self.file), at, &source))
+    /// Damage is a fault of its block: another one's, below it, comes first.
+    fn tell(&self, height: Height, error: Error) -> Result<(), Error> {
+        if error.kind != ErrorKind::Damaged {
+            return Err(error);
+        }
+        let error = error.at_block(height, self.chain.block(height).hash);
+        self.faults.record(height, Fault::Damaged(error));
+        Ok(())
     }
+}
 
-    fn place(&self, height: Height, file: PathBuf, offset: u64, detail: String) -> Error {
-        Error::damaged(detail).at_block(height, self.chain.block(height).hash).in_file(file, Some(offset))
+impl Window {
+    /// Empties it, to start elsewhere.
+    fn restart(&mut self, start: u64) {
+        (self.start, self.filled) = (start, 0);
+        if self.bytes.len() > BUFFER_MAX {
+            self.bytes = Vec::new();
+        }
     }
 }
 
@@ -391,38 +425,21 @@ impl RawBlock {
 /// I/O errors, and records that do not fit their files.
 pub fn read_block(chain: &Chain, files: &Files<'_>, height: Height) -> Result<RawBlock, Error> {
     let place = chain.block(height);
-    let name = |error: Error| error.at_block(height, place.hash);
+    let read = |file: RecordFile, pos: u64| -> Result<Vec<u8>, Error> {
+        let mut window = Window { start: pos - FRAME_LEN as u64, ..Window::default() };
+        let range = file.record(files, &mut window, pos)?;
+        window.bytes.truncate(range.end);
+        window.bytes.drain(..range.start);
+        files.obfuscation.apply(&mut window.bytes, pos);
+        Ok(window.bytes)
+    };
+    let both = || {
+        let block = read(RecordFile::open_blk(files, place.file)?, place.data_pos.0)?;
+        let undo_pos = place.undo_pos.map(|pos| read(RecordFile::open_rev(files, place.file)?, pos.0));
+        Ok((block, undo_pos.transpose()?.unwrap_or_default()))
+    };
+    let (block, undo) = both().map_err(|error: Error| error.at_block(height, place.hash))?;
     let blk = (files.blk_path(place.file), place.data_pos.0);
     let rev = (files.rev_path(place.file), place.undo_pos.map_or(0, |pos| pos.0));
-    let block = read_record(files, files.open_blk(place.file)?, &blk, 0).map_err(name)?;
-    let undo = match place.undo_pos {
-        Some(_) => read_record(files, files.open_rev(place.file)?, &rev, CHECKSUM_LEN).map_err(name)?,
-        None => Vec::new(),
-    };
     Ok(RawBlock { height, hash: place.hash, blk, rev, block, undo })
-}
-
-/// Reads one record's data, and `tail` bytes after it, without obfuscation.
-fn read_record(
-    files: &Files<'_>,
-    (file, file_len): (Box<dyn ReadAt>, u64),
-    (path, pos): &(PathBuf, u64),
-    tail: usize,
-) -> Result<Vec<u8>, Error> {
-    let start = pos - FRAME_LEN as u64;
-    let io = |source: std::io::Error| Files::io(path.clone(), start, &source);
-    let mut frame = Window { start, bytes: vec![0; FRAME_LEN] };
-    file.read_exact_at(&mut frame.bytes, start).map_err(io)?;
-    let damaged = |detail: String| Error::damaged(detail).in_file(path, Some(start));
-    let len = files.frame_len(&frame, *pos).map_err(damaged)?.unwrap_or(0) + tail;
-    if pos + len as u64 > file_len {
-        return Err(damaged(format!(
-            "the record of {len} bytes runs beyond the end of the file ({file_len} bytes); restore the file, \
-             or run bitcoind -reindex"
-        )));
-    }
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, *pos).map_err(io)?;
-    files.obfuscation.apply(&mut bytes, *pos);
-    Ok(bytes)
 }
