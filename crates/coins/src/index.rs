@@ -27,6 +27,17 @@ impl Index {
         Self { slots: vec![0; FIRST_CAPACITY], used: 0 }
     }
 
+    /// Number of entries.
+    pub(crate) const fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Forgets all entries, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill(0);
+        self.used = 0;
+    }
+
     /// Bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
@@ -45,8 +56,8 @@ impl Index {
 
     /// Reads the home slot of `hash`, only to bring it into the cache.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.slots[self.home(hash)]
+    pub(crate) fn touch(&self, hash: u64) {
+        digest::prefetch(&self.slots[self.home(hash)]);
     }
 
     /// Returns where an entry with the tag of `hash` lies that `is_it` (given the cell number) accepts.

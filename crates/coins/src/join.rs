@@ -49,11 +49,8 @@ use std::sync::{
 };
 use wire::{Coin, Entry, Height, OutPoint};
 
-/// Operations that a worker stages before they are applied: few enough to stay in its core's cache, many
-/// enough for a window ([`crate::shard`]) of each shard.
-const STAGED_OPS: usize = 16 << 10;
-/// Bytes of long outputs that a worker stages: a hostile chain can fill blocks with them.
-const STAGED_LONG_BYTES: usize = 1 << 20;
+/// Bytes of long outputs that a worker keeps: a hostile chain can fill blocks with them.
+const YOUNG_LONG_BYTES: usize = 1 << 20;
 
 /// All open creations and spends, in [`SHARDS`] shards by the first byte of the txid.
 ///
@@ -102,14 +99,25 @@ impl Join {
     /// A worker's entrance. Each worker has its own.
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
-        let (ops, hashes, order) = Default::default();
-        Effects { join: self, ops, hashes, order, attic: Attic::new(), findings: Findings::default() }
+        Effects {
+            join: self,
+            young: Shard::new(),
+            attic: Attic::new(),
+            order: Vec::new(),
+            findings: Findings::default(),
+            limit: std::env::var("YOUNG").ok().and_then(|w| w.parse().ok()).unwrap_or(16384),
+        }
     }
 
     /// Bytes of memory that the shards take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn hash(&self, cell: &Cell) -> u64 {
+        self.hasher.hash_outpoint(cell.txid(), cell.vout())
     }
 
     /// Works on a shard and keeps count of its memory.
@@ -209,18 +217,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where one worker puts creations and spends, of any blocks in any order.
 ///
-/// They are staged one after the other, then applied shard by shard. What is staged is applied at the latest
-/// when this is dropped, so [`Join::finish`], which the borrow keeps from running before, sees all of it.
+/// They first come to a small shard of the worker's own, which its core's cache holds. Coins that are soon
+/// spent, by blocks in the same hands, go no further; what else there is goes to the join's shards when there
+/// is too much of it. What is here is applied at the latest when this is dropped, so [`Join::finish`], which
+/// the borrow keeps from running before, sees all of it.
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
-    ops: Vec<Cell>,
-    /// Of the outpoints.
-    hashes: Vec<u64>,
-    /// Numbers of the operations, by shard.
-    order: Vec<u32>,
+    young: Shard,
+    /// Long outputs on their way.
     attic: Attic,
+    /// Hashes and places in `young`, by shard.
+    order: Vec<(u64, u32)>,
     findings: Findings,
+    limit: usize,
 }
 
 impl Sink for Effects<'_> {
@@ -272,9 +282,8 @@ impl Effects<'_> {
 
     #[inline]
     fn push(&mut self, cell: Cell) {
-        self.hashes.push(self.join.hasher.hash_outpoint(cell.txid(), cell.vout()));
-        self.ops.push(cell);
-        if self.ops.len() >= STAGED_OPS || self.attic.long_bytes() >= STAGED_LONG_BYTES {
+        self.young.apply_one(self.join.hash(&cell), self.join.exact, &cell, &mut self.attic);
+        if self.young.open() >= self.limit || self.young.attic.long_bytes() >= YOUNG_LONG_BYTES {
             self.flush();
         }
     }
@@ -282,39 +291,43 @@ impl Effects<'_> {
     /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_findings`] and
     /// [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, ops, hashes, order, attic, findings } = self;
-        // Where in the order each shard's operations end: a counting sort.
+        let Self { join, young, order, findings, .. } = self;
+        // Where in the order each shard's part ends: a counting sort.
         let mut ends = [0; SHARDS];
-        ops.iter().for_each(|op| ends[op.shard()] += 1);
+        young.live().for_each(|(_, cell)| ends[cell.shard()] += 1);
         let mut sum = 0;
         ends.iter_mut().for_each(|end| sum += std::mem::replace(end, sum));
         order.clear();
-        order.resize(ops.len(), 0);
-        for (number, op) in (0..).zip(&*ops) {
-            let end = &mut ends[op.shard()];
-            order[*end] = number;
+        order.resize(sum, (0, 0));
+        for (at, cell) in young.live() {
+            let end = &mut ends[cell.shard()];
+            order[*end] = (join.hash(cell), at);
             *end += 1;
         }
+        FL.fetch_add(sum as u64, Ordering::Relaxed);
+        let Shard { cells, attic, .. } = young;
         let mut start = 0;
         for (shard, end) in ends.into_iter().enumerate() {
-            let batch = order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
+            let batch = order[start..end].iter().map(|&(hash, at)| (hash, &cells[at]));
             if start < end {
                 join.with_shard(shard, |shard| shard.apply(join.exact, batch, attic));
             }
             start = end;
         }
-        ops.clear();
-        hashes.clear();
+        findings.append(&mut young.findings);
+        young.clear();
         lock(&join.findings).append(findings);
     }
 }
 
+static FL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 impl Drop for Effects<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.join.incomplete.store(true, Ordering::Relaxed);
         } else {
             self.flush();
+            if std::env::var("FL").is_ok() { eprintln!("flushed {}", FL.load(Ordering::Relaxed)); }
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::{
     survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
-use std::hint::black_box;
 use wire::{Coin, NetSize};
 
 /// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
@@ -65,12 +64,14 @@ impl Shard {
         loop {
             let window = rest.clone().take(WINDOW);
             let hashes = window.clone().map(|(hash, _)| hash);
-            black_box(hashes.clone().fold(0, |sum, hash| sum ^ self.index.touch(hash)));
-            black_box(hashes.fold(0, |sum, hash| {
-                self.index.find(hash, |_| true).map_or(sum, |(_, cell)| sum ^ self.cells[cell].touch())
-            }));
+            hashes.clone().for_each(|hash| self.index.touch(hash));
+            hashes.for_each(|hash| {
+                if let Some((_, cell)) = self.index.find(hash, |_| true) {
+                    digest::prefetch(&self.cells[cell]);
+                }
+            });
             let creations = window.clone().filter(|(_, op)| !op.is_spend()).count();
-            black_box(self.cells.next_places(creations).fold(0, |sum, cell| sum ^ cell.touch()));
+            self.cells.next_places(creations).for_each(digest::prefetch);
             let mut done = 0;
             for (hash, op) in window {
                 self.apply_one(hash, exact, op, attic);
@@ -83,8 +84,9 @@ impl Shard {
         }
     }
 
+    /// Takes in one operation.
     #[inline]
-    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
+    pub(crate) fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, attic);
             self.index.insert(hash, at);
@@ -118,6 +120,23 @@ impl Shard {
         self.size = if comes != cell.is_spend() { self.size + row } else { self.size - row };
     }
 
+    /// Open creations and open spends, and where they are.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &Cell)> {
+        self.cells.iter().filter(|(_, cell)| !cell.is_free())
+    }
+
+    /// Number of open creations and open spends.
+    pub(crate) const fn open(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Forgets all but its room.
+    pub(crate) fn clear(&mut self) {
+        self.index.clear();
+        self.cells.clear();
+        (self.size, self.open_spends) = (NetSize::default(), 0);
+    }
+
     /// Open coins.
     pub(crate) const fn open_coins(&self) -> u64 {
         (self.size.coins + self.open_spends as i64) as u64
@@ -128,13 +147,13 @@ impl Shard {
     /// A spend is as old as the coin it claims: the coin it waits for is of that age too, so the two stay
     /// together or meet when runs are merged.
     pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
-        let old = std::mem::replace(self, Self::new());
-        self.findings = old.findings;
-        let live = || old.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
+        let Self { cells, attic: mut from, findings, .. } = std::mem::replace(self, Self::new());
+        self.findings = findings;
+        let live = || cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());
         let youngest_to_go = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
-        let (mut from, mut taken) = (old.attic, Self::new());
+        let mut taken = Self::new();
         for cell in live() {
             if youngest_to_go.is_some_and(|code| cell.code <= code) {
                 taken.add(cell, &mut from);

@@ -12,3 +12,22 @@ pub mod muhash;
 pub mod obfuscation;
 pub mod sha256;
 pub mod siphash;
+
+/// Asks the processor to bring a value into the cache.
+#[inline(always)]
+pub fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and cannot fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start = std::ptr::from_ref(value).cast::<i8>();
+        let mut at = 0;
+        while at < size_of::<T>() {
+            _mm_prefetch::<_MM_HINT_T0>(start.add(at));
+            at += 64;
+        }
+        if size_of::<T>() > 64 {
+            _mm_prefetch::<_MM_HINT_T0>(start.add(size_of::<T>() - 1));
+        }
+    }
+}

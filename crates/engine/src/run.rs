@@ -36,6 +36,9 @@ use wire::{BlockTime, Height};
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// So many blocks are read at least between checkpoints.
+const READ_LEAST: u32 = 16;
+
 /// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
 /// took.
 const CHECKPOINT_RARITY: u32 = 20;
@@ -462,9 +465,10 @@ impl Run<'_> {
             bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
         };
         let undo_from = self.method.undo_from();
-        let reader = Reader::new(shared.chain, self.files, &faults, &state.settled, undo_from, budget.window);
-        let stop = |begun| {
-            begun && Instant::now() >= pause
+        let reader =
+            Reader::new(shared.chain, self.files, &faults, &state.settled, undo_from, self.threads());
+        let stop = |read| {
+            read >= READ_LEAST && Instant::now() >= pause
                 || spill.has_mismatch()
                 || self.interrupt.load(Ordering::Relaxed)
         };

@@ -1,19 +1,18 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
-//! A worker reads a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids
-//! and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
+//! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
 //! join. Spent coins come from undo data, whose claims nobody vouches for yet: a rule that fails on them is a
 //! suspicion, not a verdict.
 
 use crate::{
-    chain::{Chain, Files, Window},
+    chain::{Chain, Files},
     error::Error,
     report::Counts,
     stages::{
         faults::{Fault, Faults},
         hashes::Hashes,
         ledger::{Ledger, Method},
-        read::{Batch, Job, Reader},
+        read::{Block, Reader},
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -25,12 +24,11 @@ use rules::{
     check_block_spends,
 };
 use std::{
-    ops::Range,
     path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
-use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height, Txid};
+use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
 /// What all workers share.
 pub struct Shared<'a> {
@@ -116,15 +114,15 @@ impl Outcome {
     }
 }
 
-/// Works until there are no more blocks, or it is time to `stop`, which is told whether any were read. `key`
-/// is the same for all workers.
+/// Works until there are no more blocks, or it is time to `stop`, which is told how many were read. `key` is
+/// the same for all workers.
 ///
 /// # Errors
 /// What the file system says.
 pub fn work(
     shared: &Shared<'_>,
     reader: &Reader<'_>,
-    stop: &impl Fn(bool) -> bool,
+    stop: &impl Fn(u32) -> bool,
     key: (u64, u64),
 ) -> Result<Outcome, Error> {
     let mut worker = Worker {
@@ -155,24 +153,19 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn work(&mut self, reader: &Reader<'_>, stop: &impl Fn(bool) -> bool) -> Result<(), Error> {
+    fn work(&mut self, reader: &Reader<'_>, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
         let shared = self.shared;
-        let mut batch = Batch::default();
+        let mut block = Block::default();
         loop {
             let reading = Instant::now();
-            let stop = |begun| shared.failed.load(Ordering::Relaxed) || stop(begun);
-            if !reader.read(&mut batch, stop)? {
+            let stop = |read| shared.failed.load(Ordering::Relaxed) || stop(read);
+            if !reader.read(&mut block, stop)? {
                 return Ok(());
             }
             let _busy = shared.scripts.map(ScriptQueue::enter);
             let started = Instant::now();
             self.outcome.reading += started - reading;
-            for job in std::mem::take(&mut batch.jobs) {
-                if shared.interrupt.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                self.check_and_settle(&mut batch, &job)?;
-            }
+            self.check_and_settle(&block)?;
             self.outcome.checking += started.elapsed();
         }
     }
@@ -184,13 +177,11 @@ impl Worker<'_> {
         self.outcome
     }
 
-    fn check_and_settle(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Error> {
+    fn check_and_settle(&mut self, block: &Block) -> Result<(), Error> {
         let shared = self.shared;
-        if shared.faults.matters(job.height) {
-            match self.check(batch, job) {
-                Ok(()) => self.outcome.settled.push(job.height),
-                Err(fault) => shared.faults.record(job.height, fault),
-            }
+        match self.check(block) {
+            Ok(()) => self.outcome.settled.push(block.height),
+            Err(fault) => shared.faults.record(block.height, fault),
         }
         if let Some(scripts) = shared.scripts {
             let scripting = Instant::now();
@@ -198,19 +189,19 @@ impl Worker<'_> {
             self.outcome.scripting += scripting.elapsed();
         }
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
-        shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
+        shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
         let settling = Instant::now();
         shared.spill.relieve(shared.join)?;
         self.outcome.settling += settling.elapsed();
         Ok(())
     }
 
-    fn check(&mut self, batch: &mut Batch, job: &Job) -> Result<(), Fault> {
-        let Shared { chain, files, params, .. } = *self.shared;
-        let height = job.height;
+    fn check(&mut self, read: &Block) -> Result<(), Fault> {
+        let Shared { chain, params, .. } = *self.shared;
+        let height = read.height;
         let hash = &chain.block(height).hash;
-        let place = Place::of(self.shared, batch, job);
-        let (block_bytes, undo_bytes) = uncover(files, batch, job, (place.blk_offset, place.rev_offset));
+        let place = Place { shared: self.shared, height };
+        let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block =
             self.arena.parse(block_bytes).map_err(|error| place.block(format!("malformed: {error}")))?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
@@ -323,24 +314,6 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
 }
 
-/// Takes the XOR off a block and its undo data (with checksum).
-fn uncover<'b>(
-    files: &Files<'_>,
-    batch: &'b mut Batch,
-    job: &Job,
-    (blk_offset, rev_offset): (u64, u64),
-) -> (&'b [u8], &'b [u8]) {
-    let block = batch.blocks.bytes.get_mut(job.block.clone()).unwrap_or_default();
-    files.obfuscation.apply(block, blk_offset);
-    let undo = job
-        .undo
-        .as_ref()
-        .and_then(|(window, range)| batch.undos.get_mut(*window)?.bytes.get_mut(range.clone()));
-    let undo = undo.unwrap_or_default();
-    files.obfuscation.apply(undo, rev_offset);
-    (block, undo)
-}
-
 /// Whether undo data has a coin for each input.
 fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
     let txs = block.txs().skip(1);
@@ -352,39 +325,24 @@ fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
 
 /// Where a block and its undo data lie, for messages.
 struct Place<'a> {
-    files: &'a Files<'a>,
-    file: FileNo,
+    shared: &'a Shared<'a>,
     height: Height,
-    hash: BlockHash,
-    blk_offset: u64,
-    rev_offset: u64,
 }
 
-impl<'a> Place<'a> {
-    fn of(shared: &Shared<'a>, batch: &Batch, job: &Job) -> Self {
-        let start = |window: &Window, range: &Range<usize>| window.start + range.start as u64;
-        let undo =
-            job.undo.as_ref().and_then(|(window, range)| Some(start(batch.undos.get(*window)?, range)));
-        Self {
-            files: shared.files,
-            file: batch.file,
-            height: job.height,
-            hash: shared.chain.block(job.height).hash,
-            blk_offset: start(&batch.blocks, &job.block),
-            rev_offset: undo.unwrap_or(0),
-        }
-    }
-
+impl Place<'_> {
     fn block(&self, flaw: String) -> Fault {
         let detail = format!(
             "{flaw}; the block file is damaged: restore it, or let bitcoind -reindex fetch the block"
         );
-        self.damaged(self.files.blk_path(self.file), self.blk_offset, detail)
+        let block = self.shared.chain.block(self.height);
+        self.damaged(self.shared.files.blk_path(block.file), block.data_pos.0, detail)
     }
 
     fn undo(&self, flaw: String) -> Fault {
         let detail = format!("{flaw}; the undo data is damaged: restore the file, or run bitcoind -reindex");
-        self.damaged(self.files.rev_path(self.file), self.rev_offset, detail)
+        let block = self.shared.chain.block(self.height);
+        let offset = block.undo_pos.map_or(0, |pos| pos.0);
+        self.damaged(self.shared.files.rev_path(block.file), offset, detail)
     }
 
     fn violation(&self, violation: &Violation) -> Fault {
@@ -398,7 +356,8 @@ impl<'a> Place<'a> {
     }
 
     fn damaged(&self, path: PathBuf, offset: u64, detail: String) -> Fault {
-        Fault::Damaged(Error::damaged(detail).at_block(self.height, self.hash).in_file(path, Some(offset)))
+        let hash = self.shared.chain.block(self.height).hash;
+        Fault::Damaged(Error::damaged(detail).at_block(self.height, hash).in_file(path, Some(offset)))
     }
 }
 
