@@ -27,17 +27,6 @@ impl Index {
         Self { slots: vec![0; FIRST_CAPACITY], used: 0 }
     }
 
-    /// Number of entries.
-    pub(crate) const fn len(&self) -> usize {
-        self.used
-    }
-
-    /// Forgets all entries, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        self.slots.fill(0);
-        self.used = 0;
-    }
-
     /// Bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()

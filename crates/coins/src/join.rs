@@ -14,8 +14,7 @@
 //! to each other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that
 //! occurs twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and
 //! spent at most once, by an input whose claim equals the coin. Its height, which is part of the claim, is
-//! below the spender's, or the two are in one block, where [`crate::BlockDelta`] has seen the creation
-//! first. So the coin existed when it was spent.
+//! below the spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
 //!
 //! *Valid, so no finding.* Each outpoint has one creation and at most one spend, which claims the truth;
 //! they cancel whichever comes first.
@@ -49,8 +48,11 @@ use std::sync::{
 };
 use wire::{Coin, Entry, Height, OutPoint};
 
-/// Bytes of long outputs that a worker keeps: a hostile chain can fill blocks with them.
-const YOUNG_LONG_BYTES: usize = 1 << 20;
+/// Operations that a worker stages before they are applied: few enough to stay in its core's cache, many
+/// enough for a window ([`crate::shard`]) of each shard.
+const STAGED_OPS: usize = 16 << 10;
+/// Bytes of long outputs that a worker stages: a hostile chain can fill blocks with them.
+const STAGED_LONG_BYTES: usize = 1 << 20;
 
 /// All open creations and spends, in [`SHARDS`] shards by the first byte of the txid.
 ///
@@ -99,25 +101,14 @@ impl Join {
     /// A worker's entrance. Each worker has its own.
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
-        Effects {
-            join: self,
-            young: Shard::new(),
-            attic: Attic::new(),
-            order: Vec::new(),
-            findings: Findings::default(),
-            limit: std::env::var("YOUNG").ok().and_then(|w| w.parse().ok()).unwrap_or(16384),
-        }
+        let (ops, hashes, order) = Default::default();
+        Effects { join: self, ops, hashes, order, attic: Attic::new(), findings: Findings::default() }
     }
 
     /// Bytes of memory that the shards take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn hash(&self, cell: &Cell) -> u64 {
-        self.hasher.hash_outpoint(cell.txid(), cell.vout())
     }
 
     /// Works on a shard and keeps count of its memory.
@@ -217,20 +208,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where one worker puts creations and spends, of any blocks in any order.
 ///
-/// They first come to a small shard of the worker's own, which its core's cache holds. Coins that are soon
-/// spent, by blocks in the same hands, go no further; what else there is goes to the join's shards when there
-/// is too much of it. What is here is applied at the latest when this is dropped, so [`Join::finish`], which
-/// the borrow keeps from running before, sees all of it.
+/// They are staged one after the other, then applied shard by shard. What is staged is applied at the latest
+/// when this is dropped, so [`Join::finish`], which the borrow keeps from running before, sees all of it.
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
-    young: Shard,
-    /// Long outputs on their way.
+    ops: Vec<Cell>,
+    /// Of the outpoints.
+    hashes: Vec<u64>,
+    /// Numbers of the operations, by shard.
+    order: Vec<u32>,
     attic: Attic,
-    /// Hashes and places in `young`, by shard.
-    order: Vec<(u64, u32)>,
     findings: Findings,
-    limit: usize,
 }
 
 impl Sink for Effects<'_> {
@@ -257,7 +246,7 @@ impl Sink for Effects<'_> {
 }
 
 impl Effects<'_> {
-    /// A coin is made. Spends of its own block must be cancelled first: [`crate::BlockDelta`] does.
+    /// A coin is made. Spends of its own block must be cancelled first: [`crate::Delta`] does.
     #[inline]
     pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         let cell = Cell::creation(outpoint, coin, &mut self.attic);
@@ -282,8 +271,9 @@ impl Effects<'_> {
 
     #[inline]
     fn push(&mut self, cell: Cell) {
-        self.young.apply_one(self.join.hash(&cell), self.join.exact, &cell, &mut self.attic);
-        if self.young.open() >= self.limit || self.young.attic.long_bytes() >= YOUNG_LONG_BYTES {
+        self.hashes.push(self.join.hasher.hash_outpoint(cell.txid(), cell.vout()));
+        self.ops.push(cell);
+        if self.ops.len() >= STAGED_OPS || self.attic.long_bytes() >= STAGED_LONG_BYTES {
             self.flush();
         }
     }
@@ -291,43 +281,39 @@ impl Effects<'_> {
     /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_findings`] and
     /// [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, young, order, findings, .. } = self;
-        // Where in the order each shard's part ends: a counting sort.
+        let Self { join, ops, hashes, order, attic, findings } = self;
+        // Where in the order each shard's operations end: a counting sort.
         let mut ends = [0; SHARDS];
-        young.live().for_each(|(_, cell)| ends[cell.shard()] += 1);
+        ops.iter().for_each(|op| ends[op.shard()] += 1);
         let mut sum = 0;
         ends.iter_mut().for_each(|end| sum += std::mem::replace(end, sum));
         order.clear();
-        order.resize(sum, (0, 0));
-        for (at, cell) in young.live() {
-            let end = &mut ends[cell.shard()];
-            order[*end] = (join.hash(cell), at);
+        order.resize(ops.len(), 0);
+        for (number, op) in (0..).zip(&*ops) {
+            let end = &mut ends[op.shard()];
+            order[*end] = number;
             *end += 1;
         }
-        FL.fetch_add(sum as u64, Ordering::Relaxed);
-        let Shard { cells, attic, .. } = young;
         let mut start = 0;
         for (shard, end) in ends.into_iter().enumerate() {
-            let batch = order[start..end].iter().map(|&(hash, at)| (hash, &cells[at]));
+            let batch = order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
                 join.with_shard(shard, |shard| shard.apply(join.exact, batch, attic));
             }
             start = end;
         }
-        findings.append(&mut young.findings);
-        young.clear();
+        ops.clear();
+        hashes.clear();
         lock(&join.findings).append(findings);
     }
 }
 
-static FL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 impl Drop for Effects<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.join.incomplete.store(true, Ordering::Relaxed);
         } else {
             self.flush();
-            if std::env::var("FL").is_ok() { eprintln!("flushed {}", FL.load(Ordering::Relaxed)); }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends
 //! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
-//! is not. A block's own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the
+//! is not. A block's own coming and going is taken off first ([`Delta`]). Both leave [`Survivors`]: the
 //! UTXO set, sorted shard by shard as the chainstate sorts its keys. What the memory does not hold is taken
 //! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules
 //! nor threads of its own.
@@ -43,7 +43,7 @@ mod slab;
 mod survivors;
 
 pub use coinbase::CoinbaseTxids;
-pub use delta::{BlockDelta, BlockTally, Fate, Sink};
+pub use delta::{Delta, Fate, Sink};
 pub use finding::Finding;
 pub use join::{Effects, Join};
 pub use merge::Merge;

@@ -21,7 +21,7 @@ pub fn index_of(coin: &Coin<'_>) -> Option<u32> {
     u32::try_from(Reader::new(coin.out).var_int().ok()?).ok()
 }
 
-/// Where [`crate::BlockDelta`] puts the effects of one block.
+/// Where [`crate::Delta`] puts the effects of one block.
 pub struct Places<'a, 'j> {
     effects: &'a mut Effects<'j>,
     counts_unspendable: bool,

@@ -84,9 +84,8 @@ impl Shard {
         }
     }
 
-    /// Takes in one operation.
     #[inline]
-    pub(crate) fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
+    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, attic);
             self.index.insert(hash, at);
@@ -118,23 +117,6 @@ impl Shard {
             self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
         }
         self.size = if comes != cell.is_spend() { self.size + row } else { self.size - row };
-    }
-
-    /// Open creations and open spends, and where they are.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &Cell)> {
-        self.cells.iter().filter(|(_, cell)| !cell.is_free())
-    }
-
-    /// Number of open creations and open spends.
-    pub(crate) const fn open(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Forgets all but its room.
-    pub(crate) fn clear(&mut self) {
-        self.index.clear();
-        self.cells.clear();
-        (self.size, self.open_spends) = (NetSize::default(), 0);
     }
 
     /// Open coins.

@@ -15,13 +15,6 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         Self { chunks: Vec::new(), len: 0, free: Vec::new() }
     }
 
-    /// Forgets all values, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        self.chunks.iter_mut().for_each(Vec::clear);
-        self.len = 0;
-        self.free.clear();
-    }
-
     /// Bytes of memory it takes, without what the values own.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunks.len() * CHUNK * size_of::<T>()
@@ -41,7 +34,7 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         }
         let at = self.len;
         assert!(at < u32::MAX - 1, "a slab numbers its places with 32 bits");
-        if at as usize == self.chunks.len() * CHUNK {
+        if (at as usize).is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         self.chunks[at as usize / CHUNK].push(value);
