@@ -38,7 +38,6 @@ pub trait Sink {
 
 /// Outputs above which there is no room for another block.
 const OUTPUTS_MAX: usize = 32 << 10;
-fn omax() -> usize { static M: std::sync::OnceLock<usize> = std::sync::OnceLock::new(); *M.get_or_init(|| std::env::var("YOUNG").ok().and_then(|w| w.parse().ok()).unwrap_or(OUTPUTS_MAX)) }
 /// Bytes of compressed outputs, likewise: a hostile chain can fill blocks with long ones.
 const BYTES_MAX: usize = 2 << 20;
 
@@ -61,8 +60,8 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Takes in a block that is above those before. Spends of what they have not made go to `sink` now; what
-    /// they make goes there by [`Delta::flush`].
+    /// Takes in a block. Spends of what the blocks in hand have not made go to `sink` now; what they make
+    /// goes there by [`Delta::flush`], which is done first if they are too many or not all below this one.
     ///
     /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of
     /// each transaction but the first, in block order. All defects become findings of `sink`. Not for the
@@ -86,6 +85,10 @@ impl Delta {
             sink.push_finding(Finding::ClaimCount { height, inputs, claims });
             return;
         }
+        let is_above = self.codes.last().is_none_or(|&code| code < Coin::code_of(height, false));
+        if !is_above || self.fates.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
+            self.flush(sink);
+        }
         let first = self.txids.len();
         self.load(block, txids, height);
         self.index(sink.hasher(), first);
@@ -106,17 +109,12 @@ impl Delta {
         }
     }
 
-    /// Whether it is time for [`Delta::flush`].
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.fates.len() >= omax() || self.bytes.len() >= BYTES_MAX
-    }
-
     /// Sends to `sink` what the blocks have made, and what has become of it; then there are none.
     pub fn flush(&mut self, sink: &mut impl Sink) {
         let mut start = 0;
         let mut ends = self.ends.iter().zip(&self.fates);
-        for ((&txid, &code), outputs) in self.txids.iter().zip(&self.codes).zip(self.first_output.windows(2)) {
+        for ((&txid, &code), outputs) in self.txids.iter().zip(&self.codes).zip(self.first_output.windows(2))
+        {
             for ((&end, &fate), vout) in ends.by_ref().take((outputs[1] - outputs[0]) as usize).zip(0..) {
                 let coin = Coin { code, out: &self.bytes[start as usize..end as usize] };
                 sink.push_output(&OutPoint { txid, vout }, coin, fate);

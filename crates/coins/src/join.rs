@@ -9,12 +9,12 @@
 //! *No finding, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and
 //! bytes; at the end no spend is open, none met a second one, and no creation met an open one. So for each
 //! outpoint there are as many spends as creations, or one less. Suppose a txid occurred twice. It is no
-//! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its
-//! outpoint was created twice, so its transaction occurs twice too. Follow first inputs: transactions refer
-//! to each other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that
-//! occurs twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and
-//! spent at most once, by an input whose claim equals the coin. Its height, which is part of the claim, is
-//! below the spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
+//! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its outpoint
+//! was created twice, so its transaction occurs twice too. Follow first inputs: transactions refer to each
+//! other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that occurs
+//! twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and spent at
+//! most once, by an input whose claim equals the coin. Its height, which is part of the claim, is below the
+//! spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
 //!
 //! *Valid, so no finding.* Each outpoint has one creation and at most one spend, which claims the truth;
 //! they cancel whichever comes first.
@@ -296,7 +296,8 @@ impl Effects<'_> {
         }
         let mut start = 0;
         for (shard, end) in ends.into_iter().enumerate() {
-            let batch = order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
+            let batch =
+                order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
                 join.with_shard(shard, |shard| shard.apply(join.exact, batch, attic));
             }

@@ -1,10 +1,9 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
 //! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
-//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point
-//! at, then each operation runs on warm lines. Within a step nothing depends on the one before, so the
-//! processor has many misses in flight at once, without a prefetch instruction. With two million open coins
-//! windows of 64 save a fifth of the whole time against one operation after the other
+//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point at,
+//! then each operation runs on warm lines. So the processor has many misses in flight at once. With two
+//! million open coins windows of 64 save a fifth of the whole time against one operation after the other
 //! (`examples/join_speed.rs`); the more coins are open, the more.
 
 use crate::{
@@ -67,11 +66,11 @@ impl Shard {
             hashes.clone().for_each(|hash| self.index.touch(hash));
             hashes.for_each(|hash| {
                 if let Some((_, cell)) = self.index.find(hash, |_| true) {
-                    digest::prefetch(&self.cells[cell]);
+                    digest::cache::prefetch(&self.cells[cell]);
                 }
             });
             let creations = window.clone().filter(|(_, op)| !op.is_spend()).count();
-            self.cells.next_places(creations).for_each(digest::prefetch);
+            self.cells.next_places(creations).for_each(digest::cache::prefetch);
             let mut done = 0;
             for (hash, op) in window {
                 self.apply_one(hash, exact, op, attic);

@@ -6,7 +6,7 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
-    memory::Budget,
+    memory,
     options::{Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
@@ -187,15 +187,15 @@ impl Run<'_> {
         let identity = self.identity();
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
-        let budget = Budget::of_now(self.options.memory, threads, scripts.is_some());
+        let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
         let join = self.method.join(random_pair()?);
-        let join_bytes = self.options.join_bytes.unwrap_or(budget.join);
+        let join_bytes = self.options.join_bytes.unwrap_or(join_bytes);
         let spill =
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
             let _merger = scope.spawn(|| spill.tend(self.interrupt));
-            let fault = self.check_all(&identity, &budget, &join, &spill, queue.as_ref(), &mut state);
+            let fault = self.check_all(&identity, &join, &spill, queue.as_ref(), &mut state);
             spill.close();
             fault
         })?;
@@ -356,7 +356,6 @@ impl Run<'_> {
     fn check_all(
         &self,
         identity: &Identity<'_>,
-        budget: &Budget,
         join: &Join,
         spill: &Spill<'_>,
         queue: Option<&ScriptQueue<'_>>,
@@ -366,12 +365,12 @@ impl Run<'_> {
         let total = self.plan.chain.block_count() as u32;
         loop {
             let pause = match self.resumable {
-                // After each batch, whatever it costs.
+                // After each few blocks, whatever it costs.
                 true if self.options.checkpoint_every.is_zero() => state.saved,
                 true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
-            let (mut outcome, fault) = self.check_until(pause, budget, join, spill, queue, state)?;
+            let (mut outcome, fault) = self.check_until(pause, join, spill, queue, state)?;
             std::mem::take(&mut outcome.settled).into_iter().for_each(|height| state.settled.add(height));
             state.outcome.merge(outcome);
             let interrupted = self.interrupt.load(Ordering::Relaxed);
@@ -442,7 +441,6 @@ impl Run<'_> {
     fn check_until(
         &self,
         pause: Instant,
-        budget: &Budget,
         join: &Join,
         spill: &Spill<'_>,
         scripts: Option<&ScriptQueue<'_>>,
@@ -459,7 +457,6 @@ impl Run<'_> {
             join,
             spill,
             faults: &faults,
-            interrupt: self.interrupt,
             failed: &AtomicBool::new(false),
             blocks_done: AtomicU32::new(state.settled.count()),
             bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),

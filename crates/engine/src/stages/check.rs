@@ -1,8 +1,8 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
-//! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
-//! join. Spent coins come from undo data, whose claims nobody vouches for yet: a rule that fails on them is a
-//! suspicion, not a verdict.
+//! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes,
+//! asks the rules, and hands what the block creates and spends to the join. Spent coins come from undo data,
+//! whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
 
 use crate::{
     chain::{Chain, Files},
@@ -48,8 +48,6 @@ pub struct Shared<'a> {
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Faults found.
     pub faults: &'a Faults,
-    /// The caller's wish to stop, after the block at hand.
-    pub interrupt: &'a AtomicBool,
     /// A worker has failed: nothing counts any more.
     pub failed: &'a AtomicBool,
     /// Blocks done, for progress.

@@ -224,9 +224,6 @@ impl<'a> Ledger<'a> {
             }
             _ => {
                 self.delta.add(block, txids, height, claims, &mut self.effects);
-                if self.delta.is_full() {
-                    self.delta.flush(&mut self.effects);
-                }
                 Ok(())
             }
         }

@@ -5,8 +5,8 @@
 //! each worker; and most spends of young coins come to the worker who has the coins.
 //!
 //! Core writes blocks as they arrive, in up to 1,024 blocks' disorder ([ADR 7]). So that a disk reads large
-//! pieces one after the other nevertheless, and has work while all workers compute, the system is told what to
-//! read ahead.
+//! pieces one after the other nevertheless, and has work while all workers compute, the system is told what
+//! to read ahead.
 //!
 //! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is
 //! taken from its own frame (`magic 4 | length 4`, before the position the index gives) and checked against
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
 
     /// The next block of a stretch, or of a new one: a short one if there are few left for all workers.
     fn take(&self, stretch: &mut Range<u32>) -> Option<Height> {
-        if stretch.is_empty() {
+        if stretch.start == stretch.end {
             let end = self.chain.block_count() as u32;
             let len = |next: u32| (end.saturating_sub(next) / (4 * self.threads)).clamp(1, STRETCH);
             let take = |next: u32| (next < end).then(|| next + len(next).min(end - next));
