@@ -49,7 +49,7 @@ mod tests {
         for (memory, threads) in [(128, 1), (128, 2), (256, 4), (512, 2), (4096, 8), (1 << 20, 64)] {
             let whole = memory << 20;
             let join = join_bytes(whole, 14 << 20, threads, false) as u64;
-            assert!(join + WORKER_BYTES * threads as u64 < whole - (14 << 20), "{memory} MiB: {join}");
+            assert!(whole - (14 << 20) > join + WORKER_BYTES * threads as u64, "{memory} MiB: {join}");
             assert!(join > whole / 3, "{memory} MiB: {join}");
         }
     }

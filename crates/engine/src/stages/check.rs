@@ -363,7 +363,7 @@ impl Place<'_> {
 mod tests {
     use super::*;
     use crate::chain::ChainBlock;
-    use wire::{BlockTime, Network};
+    use wire::{BlockHash, BlockTime, FileNo, Network};
 
     /// A chain of mainnet's length up to `tip`, of which only the hashes of the overwritten blocks are right.
     fn chain(tip: u32) -> Chain {
