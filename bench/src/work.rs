@@ -2,7 +2,7 @@
 //! them.
 
 use crate::Block;
-use coins::{BlockDelta, Entry, Join, Merge, SurvivorShard, Survivors, merge::ShardSource, merge::Source};
+use coins::{Delta, Entry, Join, Merge, SurvivorShard, Survivors, merge::ShardSource, merge::Source};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -12,7 +12,7 @@ use disk::{
     utxo_stats::{StatsPart, UtxoHasher},
 };
 use std::path::Path;
-use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order};
+use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order, script::is_unspendable};
 
 /// Key of the join's tables: a real one is random, which would make counts differ.
 const JOIN_KEY: (u64, u64) = (1, 2);
@@ -23,11 +23,14 @@ const RUN_BUFFER_BYTES: usize = 1 << 20;
 /// included.
 fn joined(blocks: &[Block<'_>]) -> (Join, u64) {
     let join = Join::new(JOIN_KEY);
-    let (mut effects, mut delta, mut operations) = (join.effects(), BlockDelta::default(), 0);
+    let (mut effects, mut delta, mut operations) = (join.effects(), Delta::default(), 0);
     for block in blocks {
-        let tally = delta.apply(&block.view, &block.txids, block.height, &block.claims, &mut effects);
-        operations += u64::from(tally.created + tally.spent);
+        delta.add(&block.view, &block.txids, block.height, &block.claims, &mut effects);
+        let outputs = block.view.txs().flat_map(|tx| tx.outputs());
+        let made = outputs.filter(|output| !is_unspendable(output.script_pubkey())).count();
+        operations += (made + block.claims.len()) as u64;
     }
+    delta.flush(&mut effects);
     drop(effects);
     (join, operations)
 }

@@ -6,12 +6,12 @@
 //! of it all, which must not change when the code gets faster.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
-use coins::{Join, Position};
+use coins::Join;
 use std::{
     hint::black_box,
     time::{Duration, Instant},
 };
-use wire::{Coin, Height, OutPoint, TxIndex, Txid};
+use wire::{Coin, Height, OutPoint, Txid};
 
 /// 9 of 11 coins are spent.
 const SPENT: (u64, u64) = (9, 11);
@@ -118,8 +118,7 @@ fn main() {
             newest = coin.height();
             effects.push_creation(&outpoint, coin);
         } else {
-            let spender = Position { height: newest, tx_index: TxIndex(1), input: 0 };
-            effects.push_spend(&outpoint, coin, spender);
+            effects.push_spend(&outpoint, coin, newest);
         }
     }
     drop(effects);

@@ -3,7 +3,7 @@
 //! ```text
 //! txid 32 | vout 4 | code 4 | shape 1 | body 47
 //! shape    80 spend (else creation) | 40 out lies in the attic | 3f length of out; ff: free place
-//! body     creation: out           spend: number of the spender in the attic 4, then out
+//! body     out, or its number in the attic 4
 //! ```
 //!
 //! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH,
@@ -11,7 +11,7 @@
 //! multisig and other long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open
 //! at a time.
 
-use crate::{finding::Position, slab::Slab};
+use crate::slab::Slab;
 use wire::{Coin, Entry, OutPoint, Txid};
 
 const SPEND: u8 = 0x80;
@@ -19,7 +19,6 @@ const LONG: u8 = 0x40;
 const LENGTH: u8 = 0x3f;
 const FREE: u8 = 0xff;
 const BODY: usize = 47;
-const NUMBER: usize = size_of::<u32>();
 
 /// A creation or a spend; numbers in it refer to the attic of the place that holds it.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +45,8 @@ impl Cell {
     }
 
     #[inline]
-    pub(crate) fn spend(outpoint: &OutPoint, claim: Coin<'_>, spender: Position, attic: &mut Attic) -> Self {
+    pub(crate) fn spend(outpoint: &OutPoint, claim: Coin<'_>, attic: &mut Attic) -> Self {
         let mut cell = Self::with(outpoint, claim.code, SPEND);
-        cell.set_number(0, attic.spenders.insert(spender));
         cell.set_out(claim.out, attic);
         cell
     }
@@ -60,15 +58,12 @@ impl Cell {
 
     #[inline]
     fn set_out(&mut self, out: &[u8], attic: &mut Attic) {
-        let start = self.out_start();
-        if let Some(inline) = self.body[start..].get_mut(..out.len()) {
+        if let Some(inline) = self.body.get_mut(..out.len()) {
             inline.copy_from_slice(out);
             self.shape |= out.len() as u8;
         } else {
-            attic.long_bytes += out.len();
             self.shape |= LONG;
-            let number = attic.long.insert(out.into());
-            self.set_number(start, number);
+            self.set_number(attic.insert(out.into()));
         }
     }
 
@@ -85,6 +80,12 @@ impl Cell {
     #[inline]
     pub(crate) const fn outpoint(&self) -> OutPoint {
         OutPoint { txid: Txid(self.txid), vout: self.vout }
+    }
+
+    /// Number of the shard it belongs to.
+    #[inline]
+    pub(crate) const fn shard(&self) -> usize {
+        self.txid[0] as usize
     }
 
     #[inline]
@@ -105,11 +106,10 @@ impl Cell {
     /// The compressed output.
     #[inline]
     pub(crate) fn out<'a>(&'a self, attic: &'a Attic) -> &'a [u8] {
-        let start = self.out_start();
         if self.shape & LONG != 0 {
-            &attic.long[self.number(start)]
+            &attic.long[self.number()]
         } else {
-            &self.body[start..start + (self.shape & LENGTH) as usize]
+            &self.body[..(self.shape & LENGTH) as usize]
         }
     }
 
@@ -117,12 +117,6 @@ impl Cell {
     pub(crate) fn entry<'a>(&'a self, attic: &'a Attic) -> Entry<'a> {
         let coin = Coin { code: self.code, out: self.out(attic) };
         Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
-    }
-
-    /// Position of the input that spends.
-    pub(crate) fn spender(&self, attic: &Attic) -> Position {
-        debug_assert!(self.is_spend());
-        attic.spenders[self.number(0)]
     }
 
     /// Reads a byte of the cell's last cache line, only to bring it there.
@@ -134,75 +128,61 @@ impl Cell {
     /// Gives back what it holds in the attic.
     #[inline]
     pub(crate) fn release(&self, attic: &mut Attic) {
-        if self.shape & (SPEND | LONG) == 0 {
-            return;
-        }
-        if self.is_spend() {
-            attic.spenders.remove(self.number(0), Position::default());
-        }
         if self.shape & LONG != 0 {
-            let out = attic.long.remove(self.number(self.out_start()), Box::default());
-            attic.long_bytes -= out.len();
+            drop(attic.remove(self.number()));
         }
     }
 
     /// Moves what it holds in one attic to another.
     #[inline]
     pub(crate) fn moved(mut self, from: &mut Attic, to: &mut Attic) -> Self {
-        if self.is_spend() {
-            let spender = attic_take(&mut from.spenders, self.number(0));
-            self.set_number(0, to.spenders.insert(spender));
-        }
         if self.shape & LONG != 0 {
-            let start = self.out_start();
-            let out = attic_take(&mut from.long, self.number(start));
-            from.long_bytes -= out.len();
-            to.long_bytes += out.len();
-            self.set_number(start, to.long.insert(out));
+            self.set_number(to.insert(from.remove(self.number())));
         }
         self
     }
 
     #[inline]
-    const fn out_start(&self) -> usize {
-        if self.is_spend() { NUMBER } else { 0 }
+    fn number(&self) -> u32 {
+        self.body.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     #[inline]
-    fn number(&self, at: usize) -> u32 {
-        self.body[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    }
-
-    #[inline]
-    fn set_number(&mut self, at: usize, number: u32) {
-        self.body[at..at + NUMBER].copy_from_slice(&number.to_le_bytes());
+    fn set_number(&mut self, number: u32) {
+        self.body[..size_of::<u32>()].copy_from_slice(&number.to_le_bytes());
     }
 }
 
-fn attic_take<T: Default, const CHUNK: usize>(slab: &mut Slab<T, CHUNK>, at: u32) -> T {
-    slab.remove(at, T::default())
-}
-
-/// What does not fit into cells.
+/// Outputs that do not fit into cells.
 #[derive(Debug)]
 pub(crate) struct Attic {
-    spenders: Slab<Position, 64>,
     long: Slab<Box<[u8]>, 64>,
     long_bytes: usize,
 }
 
 impl Attic {
     pub(crate) const fn new() -> Self {
-        Self { spenders: Slab::new(), long: Slab::new(), long_bytes: 0 }
+        Self { long: Slab::new(), long_bytes: 0 }
     }
 
-    /// Bytes of the long outputs.
+    fn insert(&mut self, out: Box<[u8]>) -> u32 {
+        self.long_bytes += out.len();
+        self.long.insert(out)
+    }
+
+    fn remove(&mut self, number: u32) -> Box<[u8]> {
+        let out = self.long.remove(number, Box::default());
+        self.long_bytes -= out.len();
+        out
+    }
+
+    /// Bytes of the outputs.
     pub(crate) const fn long_bytes(&self) -> usize {
         self.long_bytes
     }
 
     /// Bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.spenders.memory_bytes() + self.long.memory_bytes() + self.long_bytes
+        self.long.memory_bytes() + self.long_bytes
     }
 }

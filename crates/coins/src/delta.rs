@@ -1,32 +1,20 @@
-//! A block's own delta: coins that a block makes and spends itself never reach the join.
+//! The delta of blocks in a row: coins that they make and spend themselves never reach the join.
 //!
 //! Inside a block the order counts: an output can be spent by later transactions only. Here both positions
 //! are at hand, so this is where that is judged; the join then needs heights only. It also saves the join
-//! work, as many spends are of coins a few transactions old.
+//! most of its work: of the coins that are ever spent, most are spent within some blocks, and here, where
+//! transactions are found and not coins, all is small enough for the caches of one core.
 
-use crate::finding::{Finding, Position};
+use crate::finding::Finding;
 use digest::siphash::SipHash13Uj;
-use wire::{BlockView, Coin, Height, OutPoint, TxIndex, Txid, coin::compress_output, script::is_unspendable};
+use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
-/// What a block did to the UTXO set, and to how much of it only in passing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BlockTally {
-    /// Outputs that can be spent.
-    pub created: u32,
-    /// Outputs that cannot ([`is_unspendable`]): never coins.
-    pub unspendable: u32,
-    /// Inputs but the coinbase's.
-    pub spent: u32,
-    /// Of `spent`, those of coins that the block itself made.
-    pub spent_inside: u32,
-}
-
-/// What has become of an output at the end of its block.
+/// What has become of an output at the end of its block, or of those after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It is a coin.
     Open,
-    /// It was a coin that the block itself spends.
+    /// It was a coin that the blocks themselves spend.
     SpentInside,
     /// It never was one ([`is_unspendable`]).
     Unspendable,
@@ -34,25 +22,34 @@ pub enum Fate {
 
 /// Where the effects of blocks go.
 pub trait Sink {
-    /// For the block's own table.
+    /// For the delta's own table.
     fn hasher(&self) -> &SipHash13Uj;
 
     /// An output; those of a block come in block order, after its spends. The coin of an unspendable one has
     /// no bytes.
     fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate);
 
-    /// A coin of an earlier block is spent, of which undo data claim `claim`.
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position);
+    /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height);
 
     /// Something is wrong that shows without other blocks.
     fn push_finding(&mut self, finding: Finding);
 }
 
-/// Reusable room for the delta of one block at a time.
+/// Outputs above which there is no room for another block.
+const OUTPUTS_MAX: usize = 32 << 10;
+/// Bytes of compressed outputs, likewise: a hostile chain can fill blocks with long ones.
+const BYTES_MAX: usize = 2 << 20;
+
+/// What blocks of rising heights have made and not spent.
 #[derive(Clone, Debug, Default)]
-pub struct BlockDelta {
-    /// Open addressing over the block's txids: transaction index + 1, or 0. At most half full.
+pub struct Delta {
+    /// Open addressing over the transactions: number + 1, or 0. At most half full.
     table: Vec<u32>,
+    /// Of each transaction.
+    txids: Vec<Txid>,
+    /// Of the coins of each transaction ([`Coin::code`]).
+    codes: Vec<u32>,
     /// Where each transaction's outputs begin in `ends`, and one more for the end.
     first_output: Vec<u32>,
     /// Where each output's compressed bytes end in `bytes`; they begin where the ones before end.
@@ -62,45 +59,80 @@ pub struct BlockDelta {
     fates: Vec<Fate>,
 }
 
-impl BlockDelta {
-    /// Sends to `effects` what a block makes and spends, but what it makes and spends itself.
+impl Delta {
+    /// Takes in a block. Spends of what the blocks in hand have not made go to `sink` now; what they make
+    /// goes there by [`Delta::flush`], which is done first if they are too many or not all below this one.
     ///
     /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of
-    /// each transaction but the first, in block order. All defects become findings of `effects`. Not for the
+    /// each transaction but the first, in block order. All defects become findings of `sink`. Not for the
     /// genesis block, whose coinbase is no coin, nor for coinbases that a later one overwrites (BIP-0030's
     /// exceptions).
     ///
     /// # Panics
     /// If there are not as many txids as transactions.
-    pub fn apply(
+    pub fn add(
         &mut self,
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
         claims: &[Coin<'_>],
-        effects: &mut impl Sink,
-    ) -> BlockTally {
+        sink: &mut impl Sink,
+    ) {
         assert_eq!(txids.len(), block.tx_count());
-        let coinbase_inputs = block.tx(0).map_or(0, |tx| tx.input_count());
-        let inputs = block.input_count() - coinbase_inputs;
+        let inputs = block.input_count() - block.tx(0).map_or(0, |tx| tx.input_count());
         if claims.len() != inputs {
             let (inputs, claims) = (inputs as u32, claims.len() as u32);
-            effects.push_finding(Finding::ClaimCount { height, inputs, claims });
-            return BlockTally::default();
+            sink.push_finding(Finding::ClaimCount { height, inputs, claims });
+            return;
         }
-        let mut tally = self.load_outputs(block);
-        tally.spent = inputs as u32;
-        tally.spent_inside = self.spend(block, txids, height, claims, effects);
-        self.create(txids, height, effects);
-        tally
+        let is_above = self.codes.last().is_none_or(|&code| code < Coin::code_of(height, false));
+        if !is_above || self.fates.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
+            self.flush(sink);
+        }
+        let first = self.txids.len();
+        self.load(block, txids, height);
+        self.index(sink.hasher(), first);
+        let hasher = *sink.hasher();
+        let mut claims = claims.iter();
+        for (spender, tx) in (first as u32..).zip(block.txs()).skip(1) {
+            for (input, &claim) in tx.inputs().zip(&mut claims) {
+                let outpoint = input.prevout();
+                match self.find_tx(&hasher, &outpoint.txid) {
+                    None => sink.push_spend(&outpoint, claim, height),
+                    Some(creator) => {
+                        if let Some(finding) = self.spend(outpoint, creator, claim, spender) {
+                            sink.push_finding(finding);
+                        }
+                    }
+                }
+            }
+        }
     }
 
-    fn load_outputs(&mut self, block: &BlockView<'_>) -> BlockTally {
-        let Self { first_output, ends, bytes, fates, .. } = self;
-        first_output.clear();
-        ends.clear();
-        bytes.clear();
-        fates.clear();
+    /// Sends to `sink` what the blocks have made, and what has become of it; then there are none.
+    pub fn flush(&mut self, sink: &mut impl Sink) {
+        let mut start = 0;
+        let mut ends = self.ends.iter().zip(&self.fates);
+        for ((&txid, &code), outputs) in self.txids.iter().zip(&self.codes).zip(self.first_output.windows(2))
+        {
+            for ((&end, &fate), vout) in ends.by_ref().take((outputs[1] - outputs[0]) as usize).zip(0..) {
+                let coin = Coin { code, out: &self.bytes[start as usize..end as usize] };
+                sink.push_output(&OutPoint { txid, vout }, coin, fate);
+                start = end;
+            }
+        }
+        self.table.fill(0);
+        self.txids.clear();
+        self.codes.clear();
+        self.first_output.clear();
+        self.ends.clear();
+        self.bytes.clear();
+        self.fates.clear();
+    }
+
+    fn load(&mut self, block: &BlockView<'_>, txids: &[Txid], height: Height) {
+        let Self { codes, first_output, ends, bytes, fates, .. } = self;
+        first_output.pop();
         for tx in block.txs() {
             first_output.push(ends.len() as u32);
             for output in tx.outputs() {
@@ -114,112 +146,62 @@ impl BlockDelta {
             }
         }
         first_output.push(ends.len() as u32);
-        let created = fates.iter().filter(|&&fate| fate == Fate::Open).count() as u32;
-        BlockTally { created, unspendable: fates.len() as u32 - created, ..BlockTally::default() }
+        self.txids.extend_from_slice(txids);
+        codes.push(Coin::code_of(height, true));
+        codes.resize(self.txids.len(), Coin::code_of(height, false));
     }
 
-    /// Returns how many inputs spent coins of the block itself.
-    fn spend(
-        &mut self,
-        block: &BlockView<'_>,
-        txids: &[Txid],
-        height: Height,
-        claims: &[Coin<'_>],
-        effects: &mut impl Sink,
-    ) -> u32 {
-        if claims.is_empty() {
-            return 0;
+    /// Spends what the blocks have made.
+    fn spend(&mut self, outpoint: OutPoint, creator: u32, claim: Coin<'_>, spender: u32) -> Option<Finding> {
+        if creator >= spender {
+            return Some(Finding::SpentBeforeCreated(outpoint));
         }
-        let hasher = *effects.hasher();
-        self.load_txids(&hasher, txids);
-        let mut claims = claims.iter();
-        let mut inside = 0;
-        for (tx_index, tx) in (0..).zip(block.txs()).skip(1) {
-            for ((input, spent), &claim) in (0..).zip(tx.inputs()).zip(&mut claims) {
-                let outpoint = spent.prevout();
-                let spender = Position { height, tx_index: TxIndex(tx_index), input };
-                match self.find_tx(&hasher, txids, &outpoint.txid) {
-                    None => effects.push_spend(&outpoint, claim, spender),
-                    Some(creator) => {
-                        inside += 1;
-                        if let Some(finding) = self.spend_inside(outpoint, creator, claim, spender) {
-                            effects.push_finding(finding);
-                        }
-                    }
-                }
-            }
-        }
-        inside
-    }
-
-    fn spend_inside(
-        &mut self,
-        outpoint: OutPoint,
-        creator: u32,
-        claim: Coin<'_>,
-        spender: Position,
-    ) -> Option<Finding> {
-        if creator >= spender.tx_index.0 {
-            return Some(Finding::SpentBeforeCreated { outpoint, spender });
-        }
-        let outputs = self.outputs_of(creator);
+        let tx = creator as usize;
+        let outputs = self.first_output[tx] as usize..self.first_output[tx + 1] as usize;
         let output = outputs.start.saturating_add(outpoint.vout as usize);
         if output >= outputs.end || self.fates[output] != Fate::Open {
-            return Some(Finding::MissingCoin { outpoint, spender });
+            return Some(Finding::MissingCoin(outpoint));
         }
         self.fates[output] = Fate::SpentInside;
-        let created = self.coin(creator, output, spender.height);
-        (created != claim).then_some(Finding::ClaimDiffers { outpoint, spender })
-    }
-
-    fn create(&self, txids: &[Txid], height: Height, effects: &mut impl Sink) {
-        for (tx_index, &txid) in (0..).zip(txids) {
-            for (vout, output) in (0..).zip(self.outputs_of(tx_index)) {
-                let coin = self.coin(tx_index, output, height);
-                effects.push_output(&OutPoint { txid, vout }, coin, self.fates[output]);
-            }
-        }
-    }
-
-    fn outputs_of(&self, tx_index: u32) -> std::ops::Range<usize> {
-        let tx = tx_index as usize;
-        self.first_output[tx] as usize..self.first_output[tx + 1] as usize
-    }
-
-    fn coin(&self, tx_index: u32, output: usize, height: Height) -> Coin<'_> {
         let start = output.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        let out = &self.bytes[start..self.ends[output] as usize];
-        Coin { code: Coin::code_of(height, tx_index == 0), out }
+        let created = Coin { code: self.codes[tx], out: &self.bytes[start..self.ends[output] as usize] };
+        (created != claim).then_some(Finding::ClaimDiffers(outpoint))
     }
 
-    fn load_txids(&mut self, hasher: &SipHash13Uj, txids: &[Txid]) {
-        let slots = (txids.len() * 2).next_power_of_two();
-        self.table.clear();
-        self.table.resize(slots, 0);
-        for (number, txid) in (1..).zip(txids) {
-            let mut at = home(hasher, txid, slots);
+    /// Enters the transactions from `first` on into the table.
+    fn index(&mut self, hasher: &SipHash13Uj, first: usize) {
+        let mut first = first;
+        let slots = (self.txids.len() * 2).next_power_of_two();
+        if slots > self.table.len() {
+            self.table.clear();
+            self.table.resize(slots, 0);
+            first = 0;
+        }
+        let mask = self.table.len() - 1;
+        for (number, txid) in (first as u32 + 1..).zip(&self.txids[first..]) {
+            let mut at = home(hasher, txid) & mask;
             while self.table[at] != 0 {
-                at = (at + 1) & (slots - 1);
+                at = (at + 1) & mask;
             }
             self.table[at] = number;
         }
     }
 
     #[inline]
-    fn find_tx(&self, hasher: &SipHash13Uj, txids: &[Txid], txid: &Txid) -> Option<u32> {
-        let slots = self.table.len();
-        let mut at = home(hasher, txid, slots);
+    fn find_tx(&self, hasher: &SipHash13Uj, txid: &Txid) -> Option<u32> {
+        let mask = self.table.len() - 1;
+        let mut at = home(hasher, txid) & mask;
         loop {
-            let tx_index = self.table[at].checked_sub(1)?;
-            if txids[tx_index as usize] == *txid {
-                return Some(tx_index);
+            let tx = self.table[at].checked_sub(1)?;
+            if self.txids[tx as usize] == *txid {
+                return Some(tx);
             }
-            at = (at + 1) & (slots - 1);
+            at = (at + 1) & mask;
         }
     }
 }
 
 #[inline]
-fn home(hasher: &SipHash13Uj, txid: &Txid, slots: usize) -> usize {
-    hasher.with_jumbo(&txid.0).finish() as usize & (slots - 1)
+fn home(hasher: &SipHash13Uj, txid: &Txid) -> usize {
+    hasher.with_jumbo(&txid.0).finish() as usize
 }

@@ -8,7 +8,7 @@
 use crate::{
     aggregate::Sum,
     delta::{Fate, Sink},
-    finding::{Finding, Position},
+    finding::Finding,
     join::Effects,
 };
 use digest::siphash::SipHash13Uj;
@@ -76,7 +76,7 @@ impl<'h> Walk<'h> {
     }
 }
 
-/// Where [`crate::BlockDelta`] puts the effects of a block with undo data: elements of the sum are whole
+/// Where [`crate::Delta`] puts the effects of a block with undo data: elements of the sum are whole
 /// coins.
 pub struct Hinted<'a, 'j, 'h> {
     effects: &'a mut Effects<'j>,
@@ -118,10 +118,10 @@ impl Sink for Hinted<'_, '_, '_> {
     }
 
     #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
-        if claim.height() >= spender.height {
-            // Spends of coins of the same block have been met before: see `BlockDelta`.
-            self.effects.push_finding(Finding::SpentBeforeCreated { outpoint: *outpoint, spender });
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        if claim.height() >= height {
+            // Spends of coins of the same block have been met before: see `Delta`.
+            self.effects.push_finding(Finding::SpentBeforeCreated(*outpoint));
         }
         self.sum.subtract(outpoint, Some(claim));
     }

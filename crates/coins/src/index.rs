@@ -43,10 +43,10 @@ impl Index {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }
 
-    /// Reads the home slot of `hash`, only to bring it into the cache.
+    /// Has the home slot of `hash` brought into the cache.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.slots[self.home(hash)]
+    pub(crate) fn touch(&self, hash: u64) {
+        digest::cache::prefetch(&self.slots[self.home(hash)]);
     }
 
     /// Returns where an entry with the tag of `hash` lies that `is_it` (given the cell number) accepts.

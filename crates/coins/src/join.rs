@@ -9,13 +9,12 @@
 //! *No finding, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and
 //! bytes; at the end no spend is open, none met a second one, and no creation met an open one. So for each
 //! outpoint there are as many spends as creations, or one less. Suppose a txid occurred twice. It is no
-//! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its
-//! outpoint was created twice, so its transaction occurs twice too. Follow first inputs: transactions refer
-//! to each other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that
-//! occurs twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and
-//! spent at most once, by an input whose claim equals the coin. Its height, which is part of the claim, is
-//! below the spender's, or the two are in one block, where [`crate::BlockDelta`] has seen the creation
-//! first. So the coin existed when it was spent.
+//! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its outpoint
+//! was created twice, so its transaction occurs twice too. Follow first inputs: transactions refer to each
+//! other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that occurs
+//! twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and spent at
+//! most once, by an input whose claim equals the coin. Its height, which is part of the claim, is below the
+//! spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
 //!
 //! *Valid, so no finding.* Each outpoint has one creation and at most one spend, which claims the truth;
 //! they cancel whichever comes first.
@@ -38,7 +37,7 @@ use crate::{
     SHARDS,
     cell::{Attic, Cell},
     delta::{Fate, Sink},
-    finding::{Finding, Findings, Position},
+    finding::{Finding, Findings},
     shard::Shard,
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -47,13 +46,13 @@ use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
-use wire::{Coin, Entry, OutPoint};
+use wire::{Coin, Entry, Height, OutPoint};
 
-/// Operations staged per worker and shard before they are applied. Measured on a busy
-/// machine: 64 and 512 are about a tenth slower.
-pub const BATCH_OPS: usize = 256;
-/// Bytes of long outputs staged per worker and shard: a hostile chain can fill blocks with them.
-const BATCH_LONG_BYTES: usize = 64 << 10;
+/// Operations that a worker stages before they are applied: few enough to stay in its core's cache, many
+/// enough for a window ([`crate::shard`]) of each shard.
+const STAGED_OPS: usize = 16 << 10;
+/// Bytes of long outputs that a worker stages: a hostile chain can fill blocks with them.
+const STAGED_LONG_BYTES: usize = 1 << 20;
 
 /// All open creations and spends, in [`SHARDS`] shards by the first byte of the txid.
 ///
@@ -102,18 +101,8 @@ impl Join {
     /// A worker's entrance. Each worker has its own.
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
-        self.effects_of(BATCH_OPS)
-    }
-
-    /// [`Join::effects`] that stages `batch_ops` operations a shard: 22.5 KB for each of them.
-    #[must_use]
-    pub fn effects_of(&self, batch_ops: usize) -> Effects<'_> {
-        Effects {
-            batch_ops,
-            join: self,
-            staged: (0..SHARDS).map(|_| Staged { ops: Vec::new(), attic: Attic::new() }).collect(),
-            findings: Findings::default(),
-        }
+        let (ops, hashes, order) = Default::default();
+        Effects { join: self, ops, hashes, order, attic: Attic::new(), findings: Findings::default() }
     }
 
     /// Bytes of memory that the shards take.
@@ -219,20 +208,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where one worker puts creations and spends, of any blocks in any order.
 ///
-/// They are staged per shard and applied in batches. What is staged is applied at the latest when this is
-/// dropped, so [`Join::finish`], which the borrow keeps from running before, sees all of it.
+/// They are staged one after the other, then applied shard by shard. What is staged is applied at the latest
+/// when this is dropped, so [`Join::finish`], which the borrow keeps from running before, sees all of it.
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
-    batch_ops: usize,
-    staged: Vec<Staged>,
-    findings: Findings,
-}
-
-#[derive(Debug)]
-struct Staged {
     ops: Vec<Cell>,
+    /// Of the outpoints.
+    hashes: Vec<u64>,
+    /// Numbers of the operations, by shard.
+    order: Vec<u32>,
     attic: Attic,
+    findings: Findings,
 }
 
 impl Sink for Effects<'_> {
@@ -249,8 +236,8 @@ impl Sink for Effects<'_> {
     }
 
     #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
-        Self::push_spend(self, outpoint, claim, spender);
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        Self::push_spend(self, outpoint, claim, height);
     }
 
     fn push_finding(&mut self, finding: Finding) {
@@ -259,26 +246,22 @@ impl Sink for Effects<'_> {
 }
 
 impl Effects<'_> {
-    /// A coin is made. Spends of its own block must be cancelled first: [`crate::BlockDelta`] does.
+    /// A coin is made. Spends of its own block must be cancelled first: [`crate::Delta`] does.
     #[inline]
     pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
-        let shard = shard_of(outpoint);
-        let staged = &mut self.staged[shard];
-        let cell = Cell::creation(outpoint, coin, &mut staged.attic);
-        self.push(shard, cell);
+        let cell = Cell::creation(outpoint, coin, &mut self.attic);
+        self.push(cell);
     }
 
-    /// A coin of an earlier block is spent, of which undo data claim `claim`.
+    /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
     #[inline]
-    pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
-        if claim.height() >= spender.height {
+    pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        if claim.height() >= height {
             // Also when it is true: then the spend is in the wrong place.
-            self.push_finding(Finding::SpentBeforeCreated { outpoint: *outpoint, spender });
+            self.push_finding(Finding::SpentBeforeCreated(*outpoint));
         }
-        let shard = shard_of(outpoint);
-        let staged = &mut self.staged[shard];
-        let cell = Cell::spend(outpoint, claim, spender, &mut staged.attic);
-        self.push(shard, cell);
+        let cell = Cell::spend(outpoint, claim, &mut self.attic);
+        self.push(cell);
     }
 
     /// Something is wrong that shows without the join.
@@ -287,32 +270,42 @@ impl Effects<'_> {
     }
 
     #[inline]
-    fn push(&mut self, shard: usize, cell: Cell) {
-        let staged = &mut self.staged[shard];
-        if staged.ops.is_empty() {
-            staged.ops.reserve_exact(self.batch_ops);
+    fn push(&mut self, cell: Cell) {
+        self.hashes.push(self.join.hasher.hash_outpoint(cell.txid(), cell.vout()));
+        self.ops.push(cell);
+        if self.ops.len() >= STAGED_OPS || self.attic.long_bytes() >= STAGED_LONG_BYTES {
+            self.flush();
         }
-        staged.ops.push(cell);
-        if staged.ops.len() >= self.batch_ops || staged.attic.long_bytes() >= BATCH_LONG_BYTES {
-            self.apply(shard);
-        }
-    }
-
-    fn apply(&mut self, shard: usize) {
-        let Staged { ops, attic } = &mut self.staged[shard];
-        self.join.with_shard(shard, |shard| shard.apply(&self.join.hasher, self.join.exact, ops, attic));
-        ops.clear();
     }
 
     /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_findings`] and
     /// [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        for shard in 0..SHARDS {
-            if !self.staged[shard].ops.is_empty() {
-                self.apply(shard);
-            }
+        let Self { join, ops, hashes, order, attic, findings } = self;
+        // Where in the order each shard's operations end: a counting sort.
+        let mut ends = [0; SHARDS];
+        ops.iter().for_each(|op| ends[op.shard()] += 1);
+        let mut sum = 0;
+        ends.iter_mut().for_each(|end| sum += std::mem::replace(end, sum));
+        order.clear();
+        order.resize(ops.len(), 0);
+        for (number, op) in (0..).zip(&*ops) {
+            let end = &mut ends[op.shard()];
+            order[*end] = number;
+            *end += 1;
         }
-        lock(&self.join.findings).append(&mut self.findings);
+        let mut start = 0;
+        for (shard, end) in ends.into_iter().enumerate() {
+            let batch =
+                order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
+            if start < end {
+                join.with_shard(shard, |shard| shard.apply(join.exact, batch, attic));
+            }
+            start = end;
+        }
+        ops.clear();
+        hashes.clear();
+        lock(&join.findings).append(findings);
     }
 }
 
@@ -324,9 +317,4 @@ impl Drop for Effects<'_> {
             self.flush();
         }
     }
-}
-
-#[inline]
-const fn shard_of(outpoint: &OutPoint) -> usize {
-    outpoint.txid.0[0] as usize
 }

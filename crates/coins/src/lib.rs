@@ -2,13 +2,13 @@
 //!
 //! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends
 //! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
-//! is not. A block's own coming and going is taken off first ([`BlockDelta`]). Both leave [`Survivors`]: the
+//! is not. A block's own coming and going is taken off first ([`Delta`]). Both leave [`Survivors`]: the
 //! UTXO set, sorted shard by shard as the chainstate sorts its keys. What the memory does not hold is taken
 //! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules
 //! nor threads of its own.
 //!
 //! ```
-//! use coins::{Entry, Join, Position};
+//! use coins::{Entry, Join};
 //! use wire::{Coin, Height, OutPoint, Txid};
 //!
 //! let join = Join::new((1, 2)); // a real one takes a random key
@@ -16,7 +16,7 @@
 //! let spent = OutPoint { txid: Txid([7; 32]), vout: 0 };
 //! let kept = OutPoint { txid: Txid([7; 32]), vout: 1 };
 //! let coin = Coin { code: Coin::code_of(Height(1), true), out: &[50, 6] };
-//! effects.push_spend(&spent, coin, Position { height: Height(101), ..Position::default() });
+//! effects.push_spend(&spent, coin, Height(101));
 //! effects.push_creation(&kept, coin);
 //! effects.push_creation(&spent, coin);
 //! drop(effects);
@@ -43,8 +43,8 @@ mod slab;
 mod survivors;
 
 pub use coinbase::CoinbaseTxids;
-pub use delta::{BlockDelta, BlockTally, Fate, Sink};
-pub use finding::{Finding, Position};
+pub use delta::{Delta, Fate, Sink};
+pub use finding::Finding;
 pub use join::{Effects, Join};
 pub use merge::Merge;
 pub use ordered::{AlreadyThere, OrderedCoins, OwnedCoin};

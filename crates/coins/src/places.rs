@@ -6,11 +6,11 @@
 
 use crate::{
     delta::{Fate, Sink},
-    finding::{Finding, Position},
+    finding::Finding,
     join::Effects,
 };
 use digest::siphash::SipHash13Uj;
-use wire::{Coin, OutPoint, Reader, read::write_var_int};
+use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
 
 /// An empty script, compressed: VARINT(0 + 6).
 const EMPTY_SCRIPT: u8 = 6;
@@ -21,7 +21,7 @@ pub fn index_of(coin: &Coin<'_>) -> Option<u32> {
     u32::try_from(Reader::new(coin.out).var_int().ok()?).ok()
 }
 
-/// Where [`crate::BlockDelta`] puts the effects of one block.
+/// Where [`crate::Delta`] puts the effects of one block.
 pub struct Places<'a, 'j> {
     effects: &'a mut Effects<'j>,
     counts_unspendable: bool,
@@ -63,10 +63,10 @@ impl Sink for Places<'_, '_> {
     }
 
     #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, spender: Position) {
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         self.out.clear();
         self.out.extend([0, EMPTY_SCRIPT]);
-        self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, spender);
+        self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, height);
     }
 
     fn push_finding(&mut self, finding: Finding) {

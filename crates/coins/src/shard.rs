@@ -1,10 +1,9 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
 //! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
-//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point
-//! at, then each operation runs on warm lines. Within a step nothing depends on the one before, so the
-//! processor has many misses in flight at once, without a prefetch instruction. With two million open coins
-//! windows of 64 save a fifth of the whole time against one operation after the other
+//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point at,
+//! then each operation runs on warm lines. So the processor has many misses in flight at once. With two
+//! million open coins windows of 64 save a fifth of the whole time against one operation after the other
 //! (`examples/join_speed.rs`); the more coins are open, the more.
 
 use crate::{
@@ -15,7 +14,6 @@ use crate::{
     survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
-use std::hint::black_box;
 use wire::{Coin, NetSize};
 
 /// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
@@ -53,21 +51,35 @@ impl Shard {
         self.index.memory_bytes() + self.cells.memory_bytes() + self.attic.memory_bytes()
     }
 
-    /// Takes in a batch of creations and spends whose long parts lie in `attic`, which it empties of them.
-    pub(crate) fn apply(&mut self, hasher: &SipHash13Uj, exact: bool, ops: &[Cell], attic: &mut Attic) {
-        let mut hashes = [0; WINDOW];
-        for window in ops.chunks(WINDOW) {
-            let hashes = &mut hashes[..window.len()];
-            for (hash, op) in hashes.iter_mut().zip(window) {
-                *hash = hasher.hash_outpoint(op.txid(), op.vout());
-            }
-            black_box(hashes.iter().fold(0, |sum, &hash| sum ^ self.index.touch(hash)));
-            black_box(hashes.iter().fold(0, |sum, &hash| {
-                self.index.find(hash, |_| true).map_or(sum, |(_, cell)| sum ^ self.cells[cell].touch())
-            }));
-            for (op, &hash) in window.iter().zip(hashes.iter()) {
+    /// Takes in a batch of creations and spends, with their hashes, whose long parts lie in `attic`, which it
+    /// empties of them.
+    pub(crate) fn apply<'o>(
+        &mut self,
+        exact: bool,
+        batch: impl Iterator<Item = (u64, &'o Cell)> + Clone,
+        attic: &mut Attic,
+    ) {
+        let mut rest = batch;
+        loop {
+            let window = rest.clone().take(WINDOW);
+            let hashes = window.clone().map(|(hash, _)| hash);
+            hashes.clone().for_each(|hash| self.index.touch(hash));
+            hashes.for_each(|hash| {
+                if let Some((_, cell)) = self.index.find(hash, |_| true) {
+                    digest::cache::prefetch(&self.cells[cell]);
+                }
+            });
+            let creations = window.clone().filter(|(_, op)| !op.is_spend()).count();
+            self.cells.next_places(creations).for_each(digest::cache::prefetch);
+            let mut done = 0;
+            for (hash, op) in window {
                 self.apply_one(hash, exact, op, attic);
+                done += 1;
             }
+            if done < WINDOW {
+                return;
+            }
+            rest.nth(WINDOW - 1);
         }
     }
 
@@ -81,17 +93,11 @@ impl Shard {
         let open = &self.cells[at];
         let outpoint = op.outpoint();
         match (op.is_spend(), open.is_spend()) {
-            (true, true) => {
-                self.findings.push(Finding::DoubleSpend { outpoint, spender: op.spender(attic) });
-            }
-            (false, false) => {
-                let height = Coin { code: op.code, out: &[] }.height();
-                self.findings.push(Finding::DuplicateCreation { outpoint, height });
-            }
-            (is_spend, _) => {
+            (true, true) => self.findings.push(Finding::DoubleSpend(outpoint)),
+            (false, false) => self.findings.push(Finding::DuplicateCreation(outpoint)),
+            _ => {
                 if exact && (op.code != open.code || op.out(attic) != open.out(&self.attic)) {
-                    let spender = if is_spend { op.spender(attic) } else { open.spender(&self.attic) };
-                    self.findings.push(Finding::ClaimDiffers { outpoint, spender });
+                    self.findings.push(Finding::ClaimDiffers(outpoint));
                 }
                 self.index.remove(slot);
                 let matched = self.cells.remove(at, Cell::BLANK);
@@ -122,13 +128,13 @@ impl Shard {
     /// A spend is as old as the coin it claims: the coin it waits for is of that age too, so the two stay
     /// together or meet when runs are merged.
     pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
-        let old = std::mem::replace(self, Self::new());
-        self.findings = old.findings;
-        let live = || old.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
+        let Self { cells, attic: mut from, findings, .. } = std::mem::replace(self, Self::new());
+        self.findings = findings;
+        let live = || cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());
         let youngest_to_go = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
-        let (mut from, mut taken) = (old.attic, Self::new());
+        let mut taken = Self::new();
         for cell in live() {
             if youngest_to_go.is_some_and(|code| cell.code <= code) {
                 taken.add(cell, &mut from);
@@ -154,8 +160,7 @@ impl Shard {
             return;
         }
         for (_, cell) in self.cells.iter().filter(|(_, cell)| !cell.is_free() && cell.is_spend()) {
-            let spender = cell.spender(&self.attic);
-            self.findings.push(Finding::MissingCoin { outpoint: cell.outpoint(), spender });
+            self.findings.push(Finding::MissingCoin(cell.outpoint()));
         }
     }
 }

@@ -42,6 +42,11 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         at
     }
 
+    /// The places that the next `count` values get, as far as they have been used before.
+    pub(crate) fn next_places(&self, count: usize) -> impl Iterator<Item = &T> {
+        self.free.iter().rev().take(count).map(|&at| &self[at])
+    }
+
     /// Takes the value at `at` out, leaves `blank` there and gives the place to later values.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32, blank: T) -> T {

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -56,6 +57,9 @@ pub trait ReadAt: Send + Sync {
     /// # Errors
     /// What the medium says.
     fn len(&self) -> io::Result<u64>;
+
+    /// Tells the system that a range will be read soon, so that it may begin. Nothing depends on it.
+    fn read_ahead(&self, _offset: u64, _len: u64) {}
 
     /// Whether the file has no bytes now.
     ///
@@ -277,6 +281,12 @@ impl ReadAt for File {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_ahead(&self, offset: u64, len: u64) {
+        // A hint: whether it is followed, or cannot be, makes no difference but in time.
+        let _ = rustix::fs::fadvise(self, offset, NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
     }
 }
 

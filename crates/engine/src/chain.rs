@@ -133,15 +133,6 @@ impl Chain {
     }
 }
 
-/// A piece of a file.
-#[derive(Debug, Default)]
-pub struct Window {
-    /// Where it starts in its file.
-    pub start: u64,
-    /// Its bytes, as they are on disk.
-    pub bytes: Vec<u8>,
-}
-
 /// The block files of a datadir, opened for reading.
 pub struct Files<'a> {
     /// The file system.
@@ -201,31 +192,6 @@ impl Files<'_> {
             _ => ErrorKind::Environment,
         };
         Error::new(kind, format!("cannot read: {source}")).in_file(path, Some(offset))
-    }
-
-    /// The length in the frame of the record whose data starts at `pos`; nothing if the frame is not in the
-    /// window.
-    ///
-    /// # Errors
-    /// A text if the frame does not start with the network's magic.
-    pub fn frame_len(&self, window: &Window, pos: u64) -> Result<Option<usize>, String> {
-        let frame_pos = pos - 8;
-        let from = usize::try_from(frame_pos - window.start).unwrap_or(usize::MAX);
-        let Some(mut frame) = window.bytes.get(from..).and_then(|rest| rest.first_chunk::<8>()).copied()
-        else {
-            return Ok(None);
-        };
-        self.obfuscation.apply(&mut frame, frame_pos);
-        let [m0, m1, m2, m3, len @ ..] = frame;
-        let (magic, expected) = ([m0, m1, m2, m3], self.network.magic());
-        if magic != expected {
-            return Err(format!(
-                "no record starts here: found {magic:02x?}, expected the magic {expected:02x?}; the file, \
-                 xor.dat or the block index is damaged (rerun with --scan to do without the index; if that \
-                 fails too, restore the file, or let bitcoind -reindex fetch the blocks again)"
-            ));
-        }
-        Ok(Some(u32::from_le_bytes(len) as usize))
     }
 }
 

@@ -10,8 +10,7 @@ pub struct Clock {
     lap: Instant,
     /// Time by stage.
     pub stages: Vec<(Stage, Duration)>,
-    /// Time in which workers waited for the reader, and in which read, check and settle ran side by side.
-    waited: Duration,
+    /// Time in which read, check and settle ran side by side.
     parallel: Duration,
 }
 
@@ -20,7 +19,7 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let now = Instant::now();
-        Self { started: now, lap: now, stages: Vec::new(), waited: Duration::ZERO, parallel: Duration::ZERO }
+        Self { started: now, lap: now, stages: Vec::new(), parallel: Duration::ZERO }
     }
 
     /// Ends a stage that ran by itself.
@@ -30,29 +29,28 @@ impl Clock {
     }
 
     /// Ends the stages that ran side by side; their times are summed over threads.
-    pub fn side_by_side(&mut self, reading: Duration, workers: &Outcome) {
-        self.stages.push((Stage::Read, reading));
+    pub fn side_by_side(&mut self, workers: &Outcome) {
+        self.stages.push((Stage::Read, workers.reading));
         self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.settling)));
         self.stages.push((Stage::Scripts, workers.scripting));
         self.stages.push((Stage::Settle, workers.settling));
-        self.waited = workers.waiting;
         self.parallel = self.lap.elapsed();
         self.lap = Instant::now();
     }
 
-    /// What held the run up: the reader, if workers waited for it a quarter of their time or more.
+    /// What held the run up: reading, if workers spent half of their time with it.
     pub fn bound_by(&self, threads: usize) -> &'static str {
         let time =
             |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
-        let [finish, prove, judge, scripts]: [Duration; 4] =
-            [Stage::Finish, Stage::Prove, Stage::Judge, Stage::Scripts].map(time);
+        let [read, finish, prove, judge, scripts]: [Duration; 5] =
+            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Judge, Stage::Scripts].map(time);
         if judge > self.parallel {
             "going through the blocks in order"
         } else if finish + prove > self.parallel {
             "writing and reading back the chainstate"
         } else if scripts * 2 > self.parallel * threads as u32 {
             "running scripts"
-        } else if self.waited * 4 > self.parallel * threads as u32 {
+        } else if read * 2 > self.parallel * threads as u32 {
             "reading the block files"
         } else {
             "hashing and checking blocks"

@@ -1,10 +1,7 @@
 //! What a rebuild will need on disk, before it starts. An estimate, on the safe side:
 //! `docs/adr/0005-bounded-memory.md` says where the numbers come from.
 
-use crate::{
-    error::{Error, ErrorKind},
-    memory::Budget,
-};
+use crate::error::{Error, ErrorKind};
 use disk::fs::{Disk, During as _};
 use std::{fmt, path::Path};
 
@@ -40,13 +37,13 @@ impl DiskNeed {
     /// For so many bytes of blocks; `old` are the bytes of the chainstate that is there, if it is a whole
     /// one.
     #[must_use]
-    pub fn estimate(block_bytes: u64, old: Option<u64>, budget: &Budget) -> Self {
+    pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
         let rows = block_bytes / ROWS_PART;
         // One that was being written when it broke says nothing.
         let old = old.filter(|&old| old > rows / 8);
         let chainstate = old.map_or(rows, |old| old + old / 8).min(rows);
         let in_memory = chainstate / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0;
-        let temporary = if in_memory <= budget.join as u64 { 0 } else { block_bytes / RUNS_PART };
+        let temporary = if in_memory <= join_bytes as u64 { 0 } else { block_bytes / RUNS_PART };
         Self { chainstate, temporary }
     }
 
@@ -102,12 +99,12 @@ mod tests {
     #[test]
     fn an_estimate_knows_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
-        let budget = |memory| Budget::divide(memory, 1 << 20, 2, false);
-        let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), &budget(1 << 30));
+        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, 2, false);
+        let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), join(1 << 30));
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7 });
-        let large = DiskNeed::estimate(860 * GB, Some(12 * GB), &budget(40 << 30));
+        let large = DiskNeed::estimate(860 * GB, Some(12 * GB), join(40 << 30));
         assert_eq!(large.temporary, 0);
-        let broken = DiskNeed::estimate(15 * GB, None, &budget(1 << 30));
+        let broken = DiskNeed::estimate(15 * GB, None, join(1 << 30));
         assert_eq!(broken.chainstate, GB);
     }
 

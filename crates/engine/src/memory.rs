@@ -5,12 +5,11 @@ use crate::machine;
 /// The least budget, in bytes: what `--memory` may be at least.
 pub const LEAST_MEMORY: u64 = 128 << 20;
 
-/// What a worker takes besides: the views, hashes, coins and effects of the block in its hands.
-const WORKER_BYTES: u64 = 6 << 20;
+/// What a worker takes besides: the block in its hands with its undo data, views, hashes and coins of it, and
+/// the effects that have not come to the join yet.
+const WORKER_BYTES: u64 = 12 << 20;
 /// What scripts that wait take besides.
 const SCRIPTS_BYTES: u64 = 12 << 20;
-/// Staging an operation in each shard.
-const BATCH_OP_BYTES: u64 = (88 * coins::SHARDS) as u64;
 
 /// Buffer of each run that is read, and of each that is written.
 pub const RUN_BUFFER_BYTES: usize = 128 << 10;
@@ -23,46 +22,22 @@ pub fn default_memory() -> u64 {
     machine::total_memory_bytes().map_or(LEAST_MEMORY, |total| (total / 4).max(LEAST_MEMORY))
 }
 
-/// The parts, in bytes where not said otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
-    /// Blocks and undo data between reader and workers.
-    pub in_flight: usize,
-    /// Read at once from a block file.
-    pub window: usize,
-    /// Operations that each worker stages for each shard: a number.
-    pub batch_ops: usize,
-    /// Open coins and spends. Above it they go to runs.
-    pub join: usize,
+/// What open coins and spends may take of `memory`, of which `resident` is taken already, in bytes. Above it
+/// they go to runs.
+#[must_use]
+pub fn join_bytes(memory: u64, resident: u64, threads: usize, scripts: bool) -> usize {
+    // What the allocator cannot give back, and stacks.
+    let free = memory.saturating_sub(resident) / 5 * 4;
+    let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
+    let scripts = if scripts { SCRIPTS_BYTES } else { 0 };
+    let rest = free.saturating_sub(merging + scripts + threads as u64 * WORKER_BYTES);
+    rest.max(8 << 20) as usize
 }
 
-impl Budget {
-    /// Divides `memory`, of which `resident` is taken already.
-    #[must_use]
-    pub fn divide(memory: u64, resident: u64, threads: usize, scripts: bool) -> Self {
-        let threads = threads as u64;
-        // At most that share goes to what grows with the machine and not with the chain.
-        let share = |of: u64, least: u64, most: u64| (of / 6).clamp(least, most.max(least));
-        // What the allocator cannot give back, and stacks.
-        let free = memory.saturating_sub(resident) / 5 * 4;
-        let in_flight = share(free, 6 << 20, (8 << 20) * (threads + 1));
-        let staging = share(free / 2, BATCH_OP_BYTES * 16 * threads, BATCH_OP_BYTES * 256 * threads);
-        let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
-        let scripts = if scripts { SCRIPTS_BYTES } else { 0 };
-        let rest = free.saturating_sub(in_flight + staging + merging + scripts + threads * WORKER_BYTES);
-        Self {
-            in_flight: in_flight as usize,
-            window: (in_flight / (4 * (threads + 1))).clamp(1 << 20, 2 << 20) as usize,
-            batch_ops: (staging / (BATCH_OP_BYTES * threads)) as usize,
-            join: rest.max(8 << 20) as usize,
-        }
-    }
-
-    /// Divides `memory`, of which the process has taken a part already.
-    #[must_use]
-    pub fn of_now(memory: u64, threads: usize, scripts: bool) -> Self {
-        Self::divide(memory, machine::resident_bytes().unwrap_or(memory / 4), threads, scripts)
-    }
+/// [`join_bytes`] with what the process has taken already.
+#[must_use]
+pub fn join_bytes_now(memory: u64, threads: usize, scripts: bool) -> usize {
+    join_bytes(memory, machine::resident_bytes().unwrap_or(memory / 4), threads, scripts)
 }
 
 #[cfg(test)]
@@ -73,18 +48,14 @@ mod tests {
     fn parts_fit_the_whole_and_small_budgets_are_mostly_for_coins() {
         for (memory, threads) in [(128, 1), (128, 2), (256, 4), (512, 2), (4096, 8), (1 << 20, 64)] {
             let whole = memory << 20;
-            let budget = Budget::divide(whole, 14 << 20, threads, false);
-            let staging = budget.batch_ops as u64 * BATCH_OP_BYTES * threads as u64;
-            let parts = budget.in_flight as u64 + budget.join as u64 + staging;
-            assert!(parts < whole - (14 << 20), "{memory} MiB: {budget:?}");
-            assert!(budget.join as u64 > whole / 3, "{memory} MiB: {budget:?}");
-            assert!(budget.window * 2 <= budget.in_flight && budget.batch_ops >= 16, "{budget:?}");
+            let join = join_bytes(whole, 14 << 20, threads, false) as u64;
+            assert!(whole - (14 << 20) > join + WORKER_BYTES * threads as u64, "{memory} MiB: {join}");
+            assert!(join > whole / 3, "{memory} MiB: {join}");
         }
     }
 
     #[test]
     fn whatever_is_taken_something_is_left() {
-        let budget = Budget::divide(LEAST_MEMORY, LEAST_MEMORY, 64, true);
-        assert_eq!((budget.join, budget.window, budget.batch_ops), (8 << 20, 1 << 20, 16));
+        assert_eq!(join_bytes(LEAST_MEMORY, LEAST_MEMORY, 64, true), 8 << 20);
     }
 }

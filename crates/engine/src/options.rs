@@ -104,7 +104,7 @@ pub struct ReindexOptions {
     /// Forget what an interrupted run has left.
     pub restart: bool,
     /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
-    /// that it takes little of the time, unless this is zero: then after each batch of blocks.
+    /// that it takes little of the time, unless this is zero: then after each few blocks.
     pub checkpoint_every: Duration,
     /// About how many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,

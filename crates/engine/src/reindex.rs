@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Sink},
     hints, machine,
-    memory::Budget,
+    memory::join_bytes_now,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -113,9 +113,9 @@ fn build(
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
-    let budget = Budget::of_now(options.memory, threads, options.scripts.is_some());
+    let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
     let old = disk_need::folder_bytes(disk, target.chainstate_dir());
-    let need = DiskNeed::estimate(plan.block_bytes, old, &budget);
+    let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
     need.check(disk, target.chainstate_dir(), work.path())?;
     sink.event(Event::Note(need.to_string()));
     if options.restart {

@@ -6,7 +6,7 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
-    memory::Budget,
+    memory,
     options::{Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
@@ -16,7 +16,7 @@ use crate::{
         judge::{self, JudgeScripts},
         ledger::Method,
         plan::{self, Plan},
-        read::{Batch, FileReader, Pool},
+        read::Reader,
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
@@ -24,7 +24,7 @@ use crate::{
     work_dir::WorkDir,
 };
 use coins::{Join, aggregate::Sum};
-use crossbeam::channel::{RecvTimeoutError, Sender, bounded};
+use crossbeam::channel::{RecvTimeoutError, bounded};
 use rules::ChainParams;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -36,9 +36,8 @@ use wire::{BlockTime, Height};
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// Batches that may wait between reader and workers, per worker: one is being read while one is being
-/// checked. The memory may bound them further.
-const BATCHES_PER_WORKER: usize = 2;
+/// So many blocks are read at least between checkpoints.
+const READ_LEAST: u32 = 16;
 
 /// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
 /// took.
@@ -66,8 +65,8 @@ pub struct Settlement {
     pub spilled: SpillVolume,
 }
 
-/// The time spent reading, what the workers bring, and the lowest fault.
-type Checked = (Duration, Outcome, Option<(Height, Fault)>);
+/// What the workers bring, and the lowest fault.
+type Checked = (Outcome, Option<(Height, Fault)>);
 
 /// The chain that is to be rebuilt.
 ///
@@ -101,7 +100,6 @@ pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) ->
 struct State {
     settled: Settled,
     outcome: Outcome,
-    reading: Duration,
     /// Blocks that an interrupted run had settled before.
     resumed: u32,
     saved: Instant,
@@ -189,20 +187,20 @@ impl Run<'_> {
         let identity = self.identity();
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
-        let budget = Budget::of_now(self.options.memory, threads, scripts.is_some());
+        let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
         let join = self.method.join(random_pair()?);
-        let join_bytes = self.options.join_bytes.unwrap_or(budget.join);
+        let join_bytes = self.options.join_bytes.unwrap_or(join_bytes);
         let spill =
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
             let _merger = scope.spawn(|| spill.tend(self.interrupt));
-            let fault = self.check_all(&identity, &budget, &join, &spill, queue.as_ref(), &mut state);
+            let fault = self.check_all(&identity, &join, &spill, queue.as_ref(), &mut state);
             spill.close();
             fault
         })?;
         state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
-        clock.side_by_side(state.reading, &state.outcome);
+        clock.side_by_side(&state.outcome);
         Ok(Driven { state, join, spill, fault })
     }
 
@@ -267,7 +265,6 @@ impl Run<'_> {
         let mut state = State {
             settled: Settled::none(self.plan.chain.block_count()),
             outcome: Outcome::new(random_pair()?),
-            reading: Duration::ZERO,
             resumed: 0,
             saved: Instant::now(),
             save_took: Duration::ZERO,
@@ -359,25 +356,21 @@ impl Run<'_> {
     fn check_all(
         &self,
         identity: &Identity<'_>,
-        budget: &Budget,
         join: &Join,
         spill: &Spill<'_>,
         queue: Option<&ScriptQueue<'_>>,
         state: &mut State,
     ) -> Result<Option<(Height, Fault)>, Error> {
         self.sink.event(Event::Started(Stage::Check));
-        let pool = Pool::new(budget.in_flight, budget.window);
         let total = self.plan.chain.block_count() as u32;
         loop {
             let pause = match self.resumable {
-                // After each batch, whatever it costs.
+                // After each few blocks, whatever it costs.
                 true if self.options.checkpoint_every.is_zero() => state.saved,
                 true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
-            let (reading, mut outcome, fault) =
-                self.check_until(pause, budget, join, spill, queue, &pool, state)?;
-            state.reading += reading;
+            let (mut outcome, fault) = self.check_until(pause, join, spill, queue, state)?;
             std::mem::take(&mut outcome.settled).into_iter().for_each(|height| state.settled.add(height));
             state.outcome.merge(outcome);
             let interrupted = self.interrupt.load(Ordering::Relaxed);
@@ -448,11 +441,9 @@ impl Run<'_> {
     fn check_until(
         &self,
         pause: Instant,
-        budget: &Budget,
         join: &Join,
         spill: &Spill<'_>,
         scripts: Option<&ScriptQueue<'_>>,
-        pool: &Pool,
         state: &State,
     ) -> Result<Checked, Error> {
         let key = state.outcome.coinbases.key();
@@ -465,97 +456,45 @@ impl Run<'_> {
             method: self.method,
             join,
             spill,
-            batch_ops: budget.batch_ops,
             faults: &faults,
-            interrupt: self.interrupt,
             failed: &AtomicBool::new(false),
             blocks_done: AtomicU32::new(state.settled.count()),
             bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
         };
-        let threads = self.threads();
-        let (send, batches) = bounded(BATCHES_PER_WORKER * threads);
+        let undo_from = self.method.undo_from();
+        let reader =
+            Reader::new(shared.chain, self.files, &faults, &state.settled, undo_from, self.threads());
+        let stop = |read| {
+            read >= READ_LEAST && Instant::now() >= pause
+                || spill.has_mismatch()
+                || self.interrupt.load(Ordering::Relaxed)
+        };
         let (done, all_done) = bounded::<()>(0);
         let started = Instant::now();
-        let (reading, outcomes) = thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let send = send;
-                self.read_all(&send, pool, &faults, &state.settled, &|has_read| {
-                    has_read && Instant::now() >= pause
-                        || spill.has_mismatch()
-                        || self.interrupt.load(Ordering::Relaxed)
-                })
-            });
-            let workers: Vec<_> = (0..threads)
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads())
                 .map(|_| {
-                    let (batches, done) = (batches.clone(), done.clone());
-                    let shared = &shared;
+                    let (done, shared, reader, stop) = (done.clone(), &shared, &reader, &stop);
                     scope.spawn(move || {
                         let _done = done;
-                        check::work(shared, &batches, pool, key)
+                        check::work(shared, reader, stop, key)
                     })
                 })
                 .collect();
-            // The workers hold the only ends: the channels close when all have ended, or one has panicked.
-            drop((batches, done));
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(done);
             while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_EVERY) {
                 let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
                 self.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), started);
             }
-            let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            (reader.join(), outcomes)
+            workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        let reading = reading.map_err(|_| Error::panicked())??;
         let mut all = Outcome::new(key);
         for outcome in outcomes {
             all.merge(outcome.map_err(|_| Error::panicked())??);
         }
-        Ok((reading, all, faults.into_lowest()))
-    }
-
-    /// The reader: the blocks that are not settled, file by file, until `stop`, which is told whether there
-    /// was a batch, says so. Gives the time it spent reading.
-    fn read_all<'p>(
-        &'p self,
-        batches: &Sender<Batch<'p>>,
-        pool: &'p Pool,
-        faults: &Faults,
-        settled: &Settled,
-        stop: &dyn Fn(bool) -> bool,
-    ) -> Result<Duration, Error> {
-        let mut reading = Duration::ZERO;
-        let mut has_read = false;
-        let chain = &self.plan.chain;
-        for (file, heights) in chain.by_file() {
-            let heights: Vec<Height> =
-                heights.iter().copied().filter(|&height| !settled.has(height)).collect();
-            if !heights.iter().any(|&height| faults.matters(height)) {
-                continue;
-            }
-            let mut reader =
-                FileReader::open(chain, self.files, pool, file, &heights, self.method.undo_from())?;
-            loop {
-                if stop(has_read) {
-                    return Ok(reading);
-                }
-                let started = Instant::now();
-                let batch = match reader.next_batch() {
-                    Ok(Some(batch)) => batch,
-                    Ok(None) => break,
-                    // Damage at a place: what lies below it may be at fault as well, and is then told first.
-                    Err(error) if let (ErrorKind::Damaged, Some(height)) = (error.kind, error.height) => {
-                        faults.record(height, Fault::Damaged(error));
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                };
-                reading += started.elapsed();
-                has_read = true;
-                if batches.send(batch).is_err() {
-                    return Ok(reading);
-                }
-            }
-        }
-        Ok(reading)
+        drop(reader);
+        Ok((all, faults.into_lowest()))
     }
 }
 

@@ -172,7 +172,7 @@ fn the_last_block_is_cut() {
     truncate(&path, last.data_pos.unwrap().0 + 85).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file.as_ref(), Some(&path));
-    says(&error, &["beyond the end of the file", "restore it"]);
+    says(&error, &["beyond the end of the file", "restore the file"]);
 }
 
 #[test]

@@ -5,14 +5,14 @@
 use std::arch::x86_64::*;
 
 use super::keyed::{WordSums, add_digest};
-use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
+use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered};
 use super::portable::{self, INITIAL, K};
 use super::{Block, Message, sha256d_one};
 use crate::kernel::Kernel;
 
 const LANES: usize = 8;
-/// The time of 8 compressions here over that of one of the portable form, measured (310 ns / 180 ns).
-const VECTOR_COST: f32 = 1.7;
+/// Of 8 compressions here, and of those of the portable form, measured, in ns.
+const COSTS: Costs = Costs { vector: 310.0, single: 180.0, paired: 180.0 };
 
 /// The proof that the processor has AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +30,11 @@ impl Avx2 {
 
     /// Writes the SHA-256d of each message to the digest of the same index.
     pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        let mut plan = Plan::<LANES>::new(messages, VECTOR_COST);
-        while let Some(step) = plan.next_step() {
-            match step {
-                Step::Alone(index) => {
-                    let index = index as usize;
-                    digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
-                }
-                // SAFETY: `self` proves the features.
-                Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
-            }
+        let shares = Shares::new::<LANES>(messages, COSTS);
+        sha256d_ordered(&self, messages, shares.lanes(), digests);
+        for &index in shares.streams() {
+            let index = index as usize;
+            digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
         }
     }
 
@@ -67,36 +62,35 @@ impl Avx2 {
 type State = [__m256i; 8];
 type Words = [__m256i; 16];
 
-/// Hashes up to 8 messages, longest first.
+impl Machine<LANES> for Avx2 {
+    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
+        // SAFETY: `self` proves the features.
+        unsafe { add_blocks(states, lanes, steps) }
+    }
+
+    fn hash_digests(&self, states: &States<LANES>, _: usize) -> [[u8; 32]; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { second_hash(&states.0.map(|words| load_words(&words))) }
+    }
+}
+
+/// Adds the next blocks of all lanes.
 #[target_feature(enable = "avx2")]
-fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
-    debug_assert!((1..=LANES).contains(&group.len()));
-    let lanes: [Lane<'_>; LANES] = lanes_of(messages, group);
-    let mut live = group.len();
-    let mut state = initial();
+fn add_blocks(states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
+    let mut state: State = states.0.each_ref().map(|words| load_words(words));
     let mut scratch = [[0; 64]; LANES];
-    for number in 0..lanes[0].blocks {
-        while lanes[live - 1].blocks <= number {
-            live -= 1; // stops at the longest, which is still running
+    for step in 0..steps {
+        let mut blocks = [const { &[0; 64] }; LANES];
+        for ((block, lane), scratch) in blocks.iter_mut().zip(lanes).zip(&mut scratch) {
+            *block = lane.block(lane.number + step, scratch);
         }
         let mut words = [_mm256_setzero_si256(); 16];
-        let mut blocks = [const { &[0; 64] }; LANES];
-        for ((block, lane), scratch) in blocks.iter_mut().zip(&lanes[..live]).zip(&mut scratch) {
-            *block = lane.block(number, scratch);
-        }
         transpose(&mut words, &blocks);
-        let before = state;
         compress(&mut state, &words);
-        if live < LANES {
-            let lane_numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            let running = _mm256_cmpgt_epi32(_mm256_set1_epi32(live as i32), lane_numbers);
-            for (state, before) in state.iter_mut().zip(before) {
-                *state = _mm256_blendv_epi8(before, *state, running);
-            }
-        }
     }
-    for (digest, &index) in second_hash(&state).iter().zip(group) {
-        digests[index as usize] = *digest;
+    for (words, vector) in states.0.iter_mut().zip(state) {
+        // SAFETY: `words` is 32 writable bytes; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) }
     }
 }
 
@@ -164,6 +158,13 @@ fn digests(mut state: State) -> [[u8; 32]; LANES] {
 #[target_feature(enable = "avx2")]
 fn initial() -> State {
     std::array::from_fn(|i| _mm256_set1_epi32(INITIAL[i] as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_words(words: &[u32; LANES]) -> __m256i {
+    // SAFETY: `words` is 32 readable bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]

@@ -7,18 +7,17 @@
 use std::arch::x86_64::*;
 
 use super::keyed::{WordSums, add_streams};
-use super::lanes::{Lane, PADDING_SUMS, Plan, Step, lanes_of};
+use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered};
 use super::portable::{self, INITIAL, K};
 use super::shani::ShaNi;
 use super::{Block, Message, sha256d_one};
 use crate::kernel::Kernel;
 
 const LANES: usize = 16;
-/// The time of 16 compressions here over that of one by [`ShaNi`], two side by side, measured (250 ns / 28
-/// ns).
-const VECTOR_COST: f32 = 9.0;
-/// The same where the processor has no SHA extensions (250 ns / 180 ns).
-const VECTOR_COST_PORTABLE: f32 = 1.4;
+/// Of 16 compressions here, and of those by [`ShaNi`], measured, in ns.
+const COSTS: Costs = Costs { vector: 250.0, single: 32.0, paired: 27.0 };
+/// The same where the processor has no SHA extensions.
+const COSTS_PORTABLE: Costs = Costs { vector: 250.0, single: 180.0, paired: 180.0 };
 /// From how many pairs, or keyed messages, on 16 lanes are faster than [`ShaNi`] (605 ns / 85 ns).
 const PAIRS_MIN: usize = 7;
 
@@ -44,20 +43,13 @@ impl Avx512 {
 
     /// Writes the SHA-256d of each message to the digest of the same index.
     pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        let cost = if self.stream.is_some() { VECTOR_COST } else { VECTOR_COST_PORTABLE };
-        let mut plan = Plan::<LANES>::new(messages, cost);
-        let mut alone = Vec::new();
-        while let Some(step) = plan.next_step() {
-            match step {
-                Step::Alone(index) => alone.push(index),
-                // SAFETY: `self` proves the features.
-                Step::Together(group) => unsafe { sha256d_group(messages, group, digests) },
-            }
-        }
+        let costs = if self.stream.is_some() { COSTS } else { COSTS_PORTABLE };
+        let shares = Shares::new::<LANES>(messages, costs);
+        sha256d_ordered(&self, messages, shares.lanes(), digests);
         if let Some(shani) = self.stream {
-            shani.sha256d_ordered(messages, &alone, digests);
+            sha256d_ordered(&shani, messages, shares.streams(), digests);
         } else {
-            for index in alone {
+            for &index in shares.streams() {
                 let index = index as usize;
                 digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
             }
@@ -139,26 +131,32 @@ fn pieced_block(lane: &Lane<'_>, number: usize) -> __m512i {
     block
 }
 
-/// Hashes up to 16 messages, longest first.
-#[target_feature(enable = "avx512f,avx512bw")]
-fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
-    debug_assert!((1..=LANES).contains(&group.len()));
-    let lanes: [Lane<'_>; LANES] = lanes_of(messages, group);
-    let mut live = group.len();
-    let mut state = initial();
-    for number in 0..lanes[0].blocks {
-        while lanes[live - 1].blocks <= number {
-            live -= 1; // stops at the longest, which is still running
-        }
-        let mut rows = [_mm512_setzero_si512(); 16];
-        for (row, lane) in rows.iter_mut().zip(&lanes[..live]) {
-            *row = block(lane, number);
-        }
-        compress(&mut state, &transpose(&rows), u16::MAX >> (LANES - live));
+impl Machine<LANES> for Avx512 {
+    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
+        // SAFETY: `self` proves the features.
+        unsafe { add_blocks(states, lanes, steps) }
     }
-    let rows = second_hash(&state);
-    for (row, &index) in rows.iter().zip(group) {
-        digests[index as usize] = *row;
+
+    fn hash_digests(&self, states: &States<LANES>, _: usize) -> [[u8; 32]; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { second_hash(&states.0.map(|words| load_words(&words))) }
+    }
+}
+
+/// Adds the next blocks of all lanes.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_blocks(states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
+    let mut state: State = states.0.each_ref().map(|words| load_words(words));
+    for step in 0..steps {
+        let mut rows = [_mm512_setzero_si512(); 16];
+        for (row, lane) in rows.iter_mut().zip(lanes) {
+            *row = block(lane, lane.number + step);
+        }
+        compress(&mut state, &transpose(&rows));
+    }
+    for (words, vector) in states.0.iter_mut().zip(state) {
+        // SAFETY: `words` is 64 writable bytes; the store needs no alignment.
+        unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), vector) }
     }
 }
 
@@ -170,7 +168,7 @@ fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
         *row = load(pair);
     }
     let mut state = initial();
-    compress(&mut state, &transpose(&rows), u16::MAX);
+    compress(&mut state, &transpose(&rows));
     compress_known(&mut state, &PADDING_SUMS);
     for (row, digest) in second_hash(&state).iter().zip(digests) {
         *digest = *row;
@@ -185,7 +183,7 @@ fn second_hash(state: &State) -> [[u8; 32]; LANES] {
     words[8] = _mm512_set1_epi32(i32::MIN); // the one bit
     words[15] = _mm512_set1_epi32(256);
     let mut state = initial();
-    compress(&mut state, &words, u16::MAX);
+    compress(&mut state, &words);
     digests(&state)
 }
 
@@ -201,7 +199,7 @@ fn keyed_sums(midstate: &super::State, blocks: &[Block], per_message: usize, sum
             for (row, block) in rows.iter_mut().zip(group[number..].iter().step_by(per_message)) {
                 *row = load(block);
             }
-            compress(&mut state, &transpose(&rows), u16::MAX);
+            compress(&mut state, &transpose(&rows));
         }
         let live = u16::MAX >> (LANES - group.len() / per_message);
         for (total, words) in totals.iter_mut().zip(state) {
@@ -226,6 +224,13 @@ fn initial() -> State {
 fn load(block: &Block) -> __m512i {
     // SAFETY: `block` is 64 readable bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_words(words: &[u32; LANES]) -> __m512i {
+    // SAFETY: `words` is 64 readable bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 /// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus
@@ -266,10 +271,10 @@ macro_rules! sixteen_rounds {
     };
 }
 
-/// Adds one block to the states of the lanes in `live`; the others stay.
+/// Adds one block to the states of all lanes.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn compress(state: &mut State, words: &Words, live: __mmask16) {
+fn compress(state: &mut State, words: &Words) {
     let k = K.as_chunks::<16>().0;
     let mut w = *words;
     let mut v = *state;
@@ -292,7 +297,7 @@ fn compress(state: &mut State, words: &Words, live: __mmask16) {
         });
     }
     for (s, v) in state.iter_mut().zip(v) {
-        *s = _mm512_mask_add_epi32(*s, live, *s, v);
+        *s = _mm512_add_epi32(*s, v);
     }
 }
 

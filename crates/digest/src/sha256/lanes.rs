@@ -1,8 +1,9 @@
-//! Who shares a vector with whom: lanes that run side by side cost the time of the longest, so neighbours
-//! in length are put together, and a message that would make the others wait is hashed alone.
+//! Which message runs in which lane. Lanes cost the same whether they have work or not, so each takes the
+//! next message as soon as it has done with one, the longest first; only messages so long that the others
+//! would end before them are hashed as streams.
 
-use super::portable::{K, schedule};
-use super::{Block, Message};
+use super::portable::{INITIAL, K, schedule};
+use super::{Block, Message, State};
 
 /// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus
 /// its round constant: a pair of nodes needs no schedule for its second block.
@@ -27,52 +28,71 @@ fn block_count(message: &Message<'_>) -> usize {
     (message.len() + 9).div_ceil(64)
 }
 
-/// What to hash next; the numbers are indices of messages.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step<'a> {
-    /// One message, by the stream form.
-    Alone(u32),
-    /// As many messages as there are lanes or fewer, longest first.
-    Together(&'a [u32]),
+/// The times of compressions, in any one unit: by them a batch is shared out.
+#[derive(Clone, Copy)]
+pub(super) struct Costs {
+    /// One in all lanes.
+    pub(super) vector: f32,
+    /// One of a lone stream.
+    pub(super) single: f32,
+    /// One of two streams side by side: half the time of both.
+    pub(super) paired: f32,
 }
 
-/// Shares messages out, each in exactly one step.
-pub(super) struct Plan<const LANES: usize> {
-    /// The block count of each message.
-    counts: Vec<u32>,
-    /// The indices of the messages, longest first, of which `next` had their turn.
+/// What of a batch goes where: indices of messages, longest first.
+pub(super) struct Shares {
     order: Vec<u32>,
-    next: usize,
-    /// The time of one compression of all lanes, in compressions of the stream form.
-    vector_cost: f32,
+    streams: usize,
 }
 
-impl<const LANES: usize> Plan<LANES> {
-    /// Sorts the messages. `vector_cost` is the time of one compression in all lanes over that of one in
-    /// the stream form.
+impl Shares {
+    /// Shares a batch out so that it takes the least time.
     ///
     /// # Panics
     /// If there are 2^32 messages or more.
-    pub(super) fn new(messages: &[Message<'_>], vector_cost: f32) -> Self {
+    pub(super) fn new<const LANES: usize>(messages: &[Message<'_>], costs: Costs) -> Self {
         let counts = block_counts(messages);
-        Self { order: longest_first(&counts), counts, next: 0, vector_cost }
+        let order = longest_first(&counts);
+        let streams = stream_count::<LANES>(&counts, &order, costs);
+        Self { order, streams }
     }
 
-    /// Returns the next step, or none when every message had its turn.
-    pub(super) fn next_step(&mut self) -> Option<Step<'_>> {
-        let rest = &self.order[self.next..];
-        let group = &rest[..rest.len().min(LANES)];
-        let (&first, _) = group.split_first()?;
-        // Each message is hashed twice, and the second hash is one block.
-        let blocks = |index: u32| self.counts[index as usize] as f32 + 1.0;
-        let alone: f32 = group.iter().map(|&index| blocks(index)).sum();
-        if alone < blocks(first) * self.vector_cost {
-            self.next += 1;
-            return Some(Step::Alone(first));
-        }
-        self.next += group.len();
-        Some(Step::Together(group))
+    /// Messages for the stream form: so long that at the end some lanes would wait for them, or so few that
+    /// most lanes would have none.
+    pub(super) fn streams(&self) -> &[u32] {
+        &self.order[..self.streams]
     }
+
+    /// Messages for the lanes.
+    pub(super) fn lanes(&self) -> &[u32] {
+        &self.order[self.streams..]
+    }
+}
+
+/// Returns how many of the longest messages the stream form should take.
+fn stream_count<const LANES: usize>(counts: &[u32], order: &[u32], costs: Costs) -> usize {
+    /// More are never worth it: so many fill the lanes by themselves.
+    const MOST: usize = 256;
+    let blocks = |place: usize| order.get(place).map_or(0.0, |&index| counts[index as usize] as f32);
+    let lanes = LANES as f32;
+    let mut in_lanes: f32 = counts.iter().map(|&count| count as f32).sum();
+    let mut in_streams = 0.0;
+    let mut best = (0, f32::MAX);
+    for taken in 0..=order.len().min(MOST) {
+        let messages = (order.len() - taken) as f32;
+        // Bounds of what the lanes need: the longest, all, two of one lane, and the second hashes.
+        let even = (in_lanes / lanes).ceil();
+        let steps = blocks(taken).max(even).max(2.0 * blocks(taken + LANES)) + (messages / lanes).ceil();
+        let unpaired = (2.0 * blocks(0) - in_streams).clamp(0.0, in_streams);
+        let streams = unpaired * costs.single + (in_streams - unpaired) * costs.paired;
+        let time = steps * costs.vector + streams;
+        if time < best.1 {
+            best = (taken, time);
+        }
+        in_lanes -= blocks(taken);
+        in_streams += blocks(taken) + 1.0; // and the second hash
+    }
+    best.0
 }
 
 /// Returns the indices of the messages, longest first.
@@ -110,31 +130,118 @@ fn longest_first(counts: &[u32]) -> Vec<u32> {
     order
 }
 
+/// The states of all lanes as vectors hold them: word `w` of lane `i` is `[w][i]`.
+#[repr(C, align(64))]
+#[derive(Clone)]
+pub(super) struct States<const LANES: usize>(pub(super) [[u32; LANES]; 8]);
+
+impl<const LANES: usize> States<LANES> {
+    /// Puts a state into a lane.
+    #[inline]
+    pub(super) fn set(&mut self, lane: usize, state: &State) {
+        self.0.iter_mut().zip(state).for_each(|(words, word)| words[lane] = *word);
+    }
+
+    /// Returns the state of a lane.
+    #[inline]
+    pub(super) fn lane(&self, lane: usize) -> State {
+        self.0.each_ref().map(|words| words[lane])
+    }
+}
+
+/// What hashes `LANES` messages side by side.
+pub(super) trait Machine<const LANES: usize> {
+    /// Adds the next `steps` blocks of each lane's message. What becomes of idle lanes does not matter.
+    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize);
+
+    /// Returns the SHA-256 of the digest that each state is; only the first `live` matter.
+    fn hash_digests(&self, states: &States<LANES>, live: usize) -> [[u8; 32]; LANES];
+}
+
+/// Writes the SHA-256d of the messages that `order` lists to the digests of the same indices.
+///
+/// As soon as a lane has done with its message it begins the next. Second hashes are collected until there
+/// is one for each lane.
+pub(super) fn sha256d_ordered<const LANES: usize>(
+    machine: &impl Machine<LANES>,
+    messages: &[Message<'_>],
+    order: &[u32],
+    digests: &mut [[u8; 32]],
+) {
+    let mut states = States([[0; LANES]; 8]);
+    let mut firsts = (states.clone(), [0; LANES], 0);
+    let mut second_hash = |(states, indices, count): &mut (States<LANES>, [u32; LANES], usize)| {
+        let hashes = machine.hash_digests(states, *count);
+        for (&index, hash) in indices[..*count].iter().zip(hashes) {
+            digests[index as usize] = hash;
+        }
+        *count = 0;
+    };
+    let mut queue = order.iter();
+    let mut lanes = [Lane::IDLE; LANES];
+    let mut steps = 0;
+    loop {
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            lane.number += steps;
+            if lane.left() > 0 {
+                continue;
+            }
+            if lane.blocks > 0 {
+                let (states_of_firsts, indices, count) = &mut firsts;
+                states_of_firsts.set(*count, &states.lane(number));
+                indices[*count] = lane.index;
+                *count += 1;
+                if *count == LANES {
+                    second_hash(&mut firsts);
+                }
+            }
+            *lane = match queue.next() {
+                Some(&index) => Lane::new(messages, index),
+                None => Lane::IDLE,
+            };
+            states.set(number, &INITIAL);
+        }
+        let running = lanes.iter().map(Lane::left).filter(|&left| left > 0);
+        let Some(shortest) = running.min() else { break };
+        machine.add(&mut states, &lanes, shortest);
+        steps = shortest;
+    }
+    if firsts.2 > 0 {
+        second_hash(&mut firsts);
+    }
+}
+
 /// A message on its way through a lane, cut to blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Lane<'a> {
     pub(super) message: Message<'a>,
     /// The message's length in bytes.
     pub(super) length: usize,
-    /// How many blocks the padded message fills.
+    /// How many blocks the padded message fills; none if the lane is idle.
     pub(super) blocks: usize,
+    /// How many of them are done.
+    pub(super) number: usize,
+    /// The index of the message.
+    index: u32,
     /// The blocks that lie within the longest part, and the number of the first of them.
     whole: &'a [Block],
     first_whole: usize,
 }
 
-/// Returns the lanes of a group's messages; those left over hold an empty message.
-pub(super) fn lanes_of<'a, const LANES: usize>(messages: &[Message<'a>], group: &[u32]) -> [Lane<'a>; LANES] {
-    let mut lanes = [Lane::new(Message([&[]; 3])); LANES];
-    for (lane, &index) in lanes.iter_mut().zip(group) {
-        *lane = Lane::new(messages[index as usize]);
-    }
-    lanes
-}
-
 impl<'a> Lane<'a> {
+    const IDLE: Lane<'static> = Lane {
+        message: Message([&[]; 3]),
+        length: 0,
+        blocks: 0,
+        number: 0,
+        index: 0,
+        whole: &[],
+        first_whole: 0,
+    };
+
     #[inline]
-    fn new(message: Message<'a>) -> Self {
+    fn new(messages: &[Message<'a>], index: u32) -> Self {
+        let message = messages[index as usize];
         let mut start: usize = 0;
         let (mut whole, mut first_whole): (&[Block], usize) = (&[], 0);
         for part in message.0 {
@@ -146,7 +253,14 @@ impl<'a> Lane<'a> {
             }
             start += part.len();
         }
-        Self { message, length: start, blocks: block_count(&message), whole, first_whole }
+        let blocks = block_count(&message);
+        Self { message, length: start, blocks, number: 0, index, whole, first_whole }
+    }
+
+    /// Returns how many blocks are to come.
+    #[inline]
+    pub(super) fn left(&self) -> usize {
+        self.blocks.saturating_sub(self.number)
     }
 
     /// Returns block `number` where it lies, if it lies within one part.
@@ -196,44 +310,36 @@ impl<'a> Lane<'a> {
 mod tests {
     use super::*;
 
-    fn check(lengths: &[usize], vector_cost: f32) -> (usize, usize) {
+    const COSTS: Costs = Costs { vector: 250.0, single: 32.0, paired: 27.0 };
+
+    /// Shares out messages of these lengths and returns how many go each way.
+    fn check(lengths: &[usize]) -> (usize, usize) {
         let bytes = vec![0; lengths.iter().copied().max().unwrap_or(0)];
         let messages: Vec<_> = lengths.iter().map(|&length| Message::from(&bytes[..length])).collect();
-        let (mut alone, mut groups, mut seen) = (0, 0, vec![0; lengths.len()]);
-        let mut plan = Plan::<16>::new(&messages, vector_cost);
+        let shares = Shares::new::<16>(&messages, COSTS);
+        let mut seen = vec![0; lengths.len()];
         let mut last = usize::MAX;
-        while let Some(step) = plan.next_step() {
-            let indices = match step {
-                Step::Alone(index) => {
-                    alone += 1;
-                    vec![index as usize]
-                }
-                Step::Together(group) => {
-                    groups += 1;
-                    group.iter().map(|&index| index as usize).collect()
-                }
-            };
-            for index in indices {
-                seen[index] += 1;
-                let blocks = block_count(&messages[index]);
-                assert!(blocks <= last, "message {index} of {blocks} blocks comes after one of {last}");
-                last = blocks;
-            }
+        for &index in shares.streams().iter().chain(shares.lanes()) {
+            seen[index as usize] += 1;
+            let blocks = block_count(&messages[index as usize]);
+            assert!(blocks <= last, "message {index} of {blocks} blocks comes after one of {last}");
+            last = blocks;
         }
         assert!(seen.iter().all(|&times| times == 1), "each message must have one turn: {seen:?}");
-        (alone, groups)
+        (shares.streams().len(), shares.lanes().len())
     }
 
     #[test]
-    fn each_message_has_one_turn_and_neighbours_share() {
-        assert_eq!(check(&[], 6.0), (0, 0));
-        assert_eq!(check(&[100; 5], 6.0), (5, 0), "five lanes cost more than five streams");
-        assert_eq!(check(&[100; 6], 6.0), (0, 1));
-        assert_eq!(check(&[100; 38], 6.0), (0, 3));
-        let mut mixed = vec![250; 32];
-        mixed.extend([400_000, 20_000, 16_384, 17_000]);
-        assert_eq!(check(&mixed, 6.0), (4, 2), "the long ones go alone");
-        assert_eq!(check(&[20_000; 16], 6.0), (0, 1), "long ones of one length share");
-        assert_eq!(check(&(0..400).map(|i| i * 97 % 40_000).collect::<Vec<_>>(), 6.0).1, 25);
+    fn only_what_others_would_wait_for_goes_to_streams() {
+        assert_eq!(check(&[]), (0, 0));
+        assert_eq!(check(&[100; 5]), (5, 0), "five lanes cost more than five streams");
+        assert_eq!(check(&[100; 12]), (0, 12));
+        assert_eq!(check(&[100; 17]), (1, 16), "one alone would make all lanes run twice");
+        assert_eq!(check(&[100; 48]), (0, 48));
+        let mut mixed = vec![250; 320];
+        mixed.extend([400_000, 2_000, 4_000]);
+        assert_eq!(check(&mixed), (1, 322), "the long one goes alone, and the others take lanes");
+        assert_eq!(check(&[20_000; 16]), (0, 16), "long ones of one length share");
+        assert_eq!(check(&(0..400).map(|i| i * 97 % 40_000).collect::<Vec<_>>()), (0, 400));
     }
 }

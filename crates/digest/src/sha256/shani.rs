@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::keyed::{WordSums, add_digest};
-use super::lanes::{Lane, by_length, lanes_of};
+use super::lanes::{Lane, Machine, States, by_length, sha256d_ordered};
 use super::portable::{self, K};
 use super::{Block, Message, State, digest_block, to_bytes};
 
@@ -31,15 +31,7 @@ impl ShaNi {
 
     /// Writes the SHA-256d of each message to the digest of the same index.
     pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        self.sha256d_ordered(messages, &by_length(messages), digests);
-    }
-
-    /// The same for the messages that `order` lists, longest first.
-    pub(super) fn sha256d_ordered(self, messages: &[Message<'_>], order: &[u32], digests: &mut [[u8; 32]]) {
-        for group in order.chunks(LANES) {
-            // SAFETY: `self` proves the features.
-            unsafe { sha256d_group(messages, group, digests) };
-        }
+        sha256d_ordered(&self, messages, &by_length(messages), digests);
     }
 
     /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
@@ -117,24 +109,49 @@ fn compress(state: &mut State, blocks: &[Block]) {
     *state = vectors[0].words();
 }
 
-/// Hashes two messages, or one, longest first.
+impl Machine<LANES> for ShaNi {
+    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
+        // SAFETY: `self` proves the features.
+        unsafe {
+            match lanes.each_ref().map(|lane| lane.left() > 0) {
+                [true, true] => add_steps(states, lanes.each_ref(), [0, 1], steps),
+                [true, false] => add_steps(states, [&lanes[0]], [0], steps),
+                _ => add_steps(states, [&lanes[1]], [1], steps),
+            }
+        }
+    }
+
+    fn hash_digests(&self, states: &States<LANES>, live: usize) -> [[u8; 32]; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe {
+            if live == LANES {
+                return second_hash([0, 1].map(|lane| Vectors::new(&states.lane(lane))));
+            }
+            let [digest] = second_hash([Vectors::new(&states.lane(0))]);
+            [digest, [0; 32]]
+        }
+    }
+}
+
+/// Adds the next blocks of some lanes, whose numbers are `numbers`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-fn sha256d_group(messages: &[Message<'_>], group: &[u32], digests: &mut [[u8; 32]]) {
-    let [long, short]: [Lane<'_>; LANES] = lanes_of(messages, group);
-    let both = if group.len() < LANES { 0 } else { short.blocks };
-    let mut states = [Vectors::new(&portable::INITIAL); LANES];
-    let mut scratch = [[0; 64]; LANES];
-    for number in 0..both {
-        let [one, two] = &mut scratch;
-        add_blocks(&mut states, [long.block(number, one), short.block(number, two)]);
+fn add_steps<const N: usize>(
+    states: &mut States<LANES>,
+    lanes: [&Lane<'_>; N],
+    numbers: [usize; N],
+    steps: usize,
+) {
+    let mut vectors = numbers.map(|number| Vectors::new(&states.lane(number)));
+    let mut scratch = [[0; 64]; N];
+    for step in 0..steps {
+        let mut blocks = [const { &[0; 64] }; N];
+        for ((block, lane), scratch) in blocks.iter_mut().zip(lanes).zip(&mut scratch) {
+            *block = lane.block(lane.number + step, scratch);
+        }
+        add_blocks(&mut vectors, blocks);
     }
-    for number in both..long.blocks {
-        let mut state = [states[0]];
-        add_blocks(&mut state, [long.block(number, &mut scratch[0])]);
-        states[0] = state[0];
-    }
-    for (digest, &index) in second_hash(states).iter().zip(group) {
-        digests[index as usize] = *digest;
+    for (number, vectors) in numbers.into_iter().zip(vectors) {
+        states.set(number, &vectors.words());
     }
 }
 

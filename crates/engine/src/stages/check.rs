@@ -1,37 +1,34 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
-//! A worker takes a batch, takes the XOR off one block at a time, parses it, hashes header, undo data, txids
-//! and wtxids in one batch of SIMD lanes, asks the rules, and hands what the block creates and spends to the
-//! join. Spent coins come from undo data, whose claims nobody vouches for yet: a rule that fails on them is a
-//! suspicion, not a verdict.
+//! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes,
+//! asks the rules, and hands what the block creates and spends to the join. Spent coins come from undo data,
+//! whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
 
 use crate::{
-    chain::{Chain, Files, Window},
+    chain::{Chain, Files},
     error::Error,
     report::Counts,
     stages::{
         faults::{Fault, Faults},
         hashes::Hashes,
         ledger::{Ledger, Method},
-        read::{Batch, Job, Pool},
+        read::{Block, Reader},
         scripts::ScriptQueue,
         spill::Spill,
     },
 };
 use coins::{CoinbaseTxids, Join, aggregate::Sum};
-use crossbeam::channel::Receiver;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
     BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, Violation, check_block,
     check_block_spends,
 };
 use std::{
-    ops::Range,
     path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
-use wire::{BlockArena, BlockHash, BlockView, Coin, FileNo, Height, Txid};
+use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
 /// What all workers share.
 pub struct Shared<'a> {
@@ -47,14 +44,10 @@ pub struct Shared<'a> {
     pub join: &'a Join,
     /// Where they go when the memory is full.
     pub spill: &'a Spill<'a>,
-    /// Operations that a worker stages for each shard.
-    pub batch_ops: usize,
     /// Where scripts go, if they are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Faults found.
     pub faults: &'a Faults,
-    /// The caller's wish to stop, after the block at hand.
-    pub interrupt: &'a AtomicBool,
     /// A worker has failed: nothing counts any more.
     pub failed: &'a AtomicBool,
     /// Blocks done, for progress.
@@ -75,14 +68,14 @@ pub struct Outcome {
     pub sum: Option<Sum>,
     /// What unspendable outputs destroyed, in satoshi, in blocks without undo data.
     pub burned: u64,
+    /// Time in which it read.
+    pub reading: Duration,
     /// Time in which it checked.
     pub checking: Duration,
     /// Time in which it ran scripts.
     pub scripting: Duration,
     /// Time in which it settled effects.
     pub settling: Duration,
-    /// Time in which it had to wait for the reader.
-    pub waiting: Duration,
 }
 
 impl Outcome {
@@ -95,10 +88,10 @@ impl Outcome {
             coinbases: CoinbaseTxids::new(key),
             sum: None,
             burned: 0,
+            reading: Duration::ZERO,
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
             settling: Duration::ZERO,
-            waiting: Duration::ZERO,
         }
     }
 
@@ -112,21 +105,22 @@ impl Outcome {
             (Some(sum), Some(other)) => sum.merge(other),
             (sum, other) => *sum = sum.take().or(other),
         }
+        self.reading += other.reading;
         self.checking += other.checking;
         self.scripting += other.scripting;
         self.settling += other.settling;
-        self.waiting += other.waiting;
     }
 }
 
-/// Works until the reader has no more batches. `key` is the same for all workers.
+/// Works until there are no more blocks, or it is time to `stop`, which is told how many were read. `key` is
+/// the same for all workers.
 ///
 /// # Errors
-/// What the file system says when coins are spilled.
+/// What the file system says.
 pub fn work(
     shared: &Shared<'_>,
-    batches: &Receiver<Batch<'_>>,
-    pool: &Pool,
+    reader: &Reader<'_>,
+    stop: &impl Fn(u32) -> bool,
     key: (u64, u64),
 ) -> Result<Outcome, Error> {
     let mut worker = Worker {
@@ -134,29 +128,10 @@ pub fn work(
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
         hashes: Hashes::default(),
-        ledger: Ledger::new(shared.method, shared.join.effects_of(shared.batch_ops)),
+        ledger: Ledger::new(shared.method, shared.join.effects()),
         outcome: Outcome::new(key),
     };
-    loop {
-        let waiting = Instant::now();
-        let Ok(mut batch) = batches.recv() else { break };
-        if shared.failed.load(Ordering::Relaxed) {
-            break;
-        }
-        let _busy = shared.scripts.map(ScriptQueue::enter);
-        let started = Instant::now();
-        worker.outcome.waiting += started - waiting;
-        for job in std::mem::take(&mut batch.jobs) {
-            if shared.interrupt.load(Ordering::Relaxed) {
-                break;
-            }
-            worker
-                .check_and_settle(&mut batch, &job)
-                .inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
-        }
-        worker.outcome.checking += started.elapsed();
-        pool.recycle(batch);
-    }
+    worker.work(reader, stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
     if let Some(scripts) = shared.scripts {
         let scripting = Instant::now();
@@ -176,6 +151,23 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    fn work(&mut self, reader: &Reader<'_>, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
+        let shared = self.shared;
+        let mut block = Block::default();
+        loop {
+            let reading = Instant::now();
+            let stop = |read| shared.failed.load(Ordering::Relaxed) || stop(read);
+            if !reader.read(&mut block, stop)? {
+                return Ok(());
+            }
+            let _busy = shared.scripts.map(ScriptQueue::enter);
+            let started = Instant::now();
+            self.outcome.reading += started - reading;
+            self.check_and_settle(&block)?;
+            self.outcome.checking += started.elapsed();
+        }
+    }
+
     fn finish(mut self) -> Outcome {
         let settling = Instant::now();
         self.ledger.close(&mut self.outcome);
@@ -183,13 +175,11 @@ impl Worker<'_> {
         self.outcome
     }
 
-    fn check_and_settle(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Error> {
+    fn check_and_settle(&mut self, block: &Block) -> Result<(), Error> {
         let shared = self.shared;
-        if shared.faults.matters(job.height) {
-            match self.check(batch, job) {
-                Ok(()) => self.outcome.settled.push(job.height),
-                Err(fault) => shared.faults.record(job.height, fault),
-            }
+        match self.check(block) {
+            Ok(()) => self.outcome.settled.push(block.height),
+            Err(fault) => shared.faults.record(block.height, fault),
         }
         if let Some(scripts) = shared.scripts {
             let scripting = Instant::now();
@@ -197,19 +187,19 @@ impl Worker<'_> {
             self.outcome.scripting += scripting.elapsed();
         }
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
-        shared.bytes_done.fetch_add(job.block.len() as u64, Ordering::Relaxed);
+        shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
         let settling = Instant::now();
         shared.spill.relieve(shared.join)?;
         self.outcome.settling += settling.elapsed();
         Ok(())
     }
 
-    fn check(&mut self, batch: &mut Batch<'_>, job: &Job) -> Result<(), Fault> {
-        let Shared { chain, files, params, .. } = *self.shared;
-        let height = job.height;
+    fn check(&mut self, read: &Block) -> Result<(), Fault> {
+        let Shared { chain, params, .. } = *self.shared;
+        let height = read.height;
         let hash = &chain.block(height).hash;
-        let place = Place::of(self.shared, batch, job);
-        let (block_bytes, undo_bytes) = uncover(files, batch, job, (place.blk_offset, place.rev_offset));
+        let place = Place { shared: self.shared, height };
+        let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block =
             self.arena.parse(block_bytes).map_err(|error| place.block(format!("malformed: {error}")))?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
@@ -322,24 +312,6 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
 }
 
-/// Takes the XOR off a block and its undo data (with checksum).
-fn uncover<'b>(
-    files: &Files<'_>,
-    batch: &'b mut Batch<'_>,
-    job: &Job,
-    (blk_offset, rev_offset): (u64, u64),
-) -> (&'b [u8], &'b [u8]) {
-    let block = batch.blocks.bytes.get_mut(job.block.clone()).unwrap_or_default();
-    files.obfuscation.apply(block, blk_offset);
-    let undo = job
-        .undo
-        .as_ref()
-        .and_then(|(window, range)| batch.undos.get_mut(*window)?.bytes.get_mut(range.clone()));
-    let undo = undo.unwrap_or_default();
-    files.obfuscation.apply(undo, rev_offset);
-    (block, undo)
-}
-
 /// Whether undo data has a coin for each input.
 fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
     let txs = block.txs().skip(1);
@@ -351,39 +323,24 @@ fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
 
 /// Where a block and its undo data lie, for messages.
 struct Place<'a> {
-    files: &'a Files<'a>,
-    file: FileNo,
+    shared: &'a Shared<'a>,
     height: Height,
-    hash: BlockHash,
-    blk_offset: u64,
-    rev_offset: u64,
 }
 
-impl<'a> Place<'a> {
-    fn of(shared: &Shared<'a>, batch: &Batch<'_>, job: &Job) -> Self {
-        let start = |window: &Window, range: &Range<usize>| window.start + range.start as u64;
-        let undo =
-            job.undo.as_ref().and_then(|(window, range)| Some(start(batch.undos.get(*window)?, range)));
-        Self {
-            files: shared.files,
-            file: batch.file,
-            height: job.height,
-            hash: shared.chain.block(job.height).hash,
-            blk_offset: start(&batch.blocks, &job.block),
-            rev_offset: undo.unwrap_or(0),
-        }
-    }
-
+impl Place<'_> {
     fn block(&self, flaw: String) -> Fault {
         let detail = format!(
             "{flaw}; the block file is damaged: restore it, or let bitcoind -reindex fetch the block"
         );
-        self.damaged(self.files.blk_path(self.file), self.blk_offset, detail)
+        let block = self.shared.chain.block(self.height);
+        self.damaged(self.shared.files.blk_path(block.file), block.data_pos.0, detail)
     }
 
     fn undo(&self, flaw: String) -> Fault {
         let detail = format!("{flaw}; the undo data is damaged: restore the file, or run bitcoind -reindex");
-        self.damaged(self.files.rev_path(self.file), self.rev_offset, detail)
+        let block = self.shared.chain.block(self.height);
+        let offset = block.undo_pos.map_or(0, |pos| pos.0);
+        self.damaged(self.shared.files.rev_path(block.file), offset, detail)
     }
 
     fn violation(&self, violation: &Violation) -> Fault {
@@ -397,7 +354,8 @@ impl<'a> Place<'a> {
     }
 
     fn damaged(&self, path: PathBuf, offset: u64, detail: String) -> Fault {
-        Fault::Damaged(Error::damaged(detail).at_block(self.height, self.hash).in_file(path, Some(offset)))
+        let hash = self.shared.chain.block(self.height).hash;
+        Fault::Damaged(Error::damaged(detail).at_block(self.height, hash).in_file(path, Some(offset)))
     }
 }
 
@@ -405,7 +363,7 @@ impl<'a> Place<'a> {
 mod tests {
     use super::*;
     use crate::chain::ChainBlock;
-    use wire::{BlockTime, Network};
+    use wire::{BlockHash, BlockTime, FileNo, Network};
 
     /// A chain of mainnet's length up to `tip`, of which only the hashes of the overwritten blocks are right.
     fn chain(tip: u32) -> Chain {

@@ -14,7 +14,7 @@ use crate::{
     stages::{check::Outcome, faults::Fault},
 };
 use coins::{
-    BlockDelta, Effects, Join,
+    Delta, Effects, Join,
     aggregate::{Aggregate, AggregateKey, Sum},
     hinted::{Hinted, Hints, apply_without_undo},
     places::Places,
@@ -160,7 +160,7 @@ pub fn key_of(saved: &[u64]) -> Option<AggregateKey> {
 /// A worker's book.
 pub struct Ledger<'a> {
     method: &'a Method,
-    delta: BlockDelta,
+    delta: Delta,
     effects: Effects<'a>,
     hints: Option<HintReader>,
     unspent: Vec<u32>,
@@ -204,7 +204,8 @@ impl<'a> Ledger<'a> {
                 let hints = Hints { unspent: &self.unspent, counts_unspendable };
                 let booked = if run.with_undo {
                     let mut hinted = Hinted::new(&mut self.effects, sum, hints);
-                    self.delta.apply(block, txids, height, claims, &mut hinted);
+                    self.delta.add(block, txids, height, claims, &mut hinted);
+                    self.delta.flush(&mut hinted);
                     hinted.finish()
                 } else {
                     apply_without_undo(block, txids, height, hints, &mut self.effects, sum)
@@ -214,14 +215,15 @@ impl<'a> Ledger<'a> {
             }
             (Method::Places(run), _) => {
                 let mut places = Places::new(&mut self.effects, run.numbering == Numbering::AllOutputs);
-                self.delta.apply(block, txids, height, claims, &mut places);
+                self.delta.add(block, txids, height, claims, &mut places);
+                self.delta.flush(&mut places);
                 if let Some(outputs) = run.outputs.get(height.0 as usize) {
                     outputs.store(places.outputs(), Ordering::Relaxed);
                 }
                 Ok(())
             }
             _ => {
-                self.delta.apply(block, txids, height, claims, &mut self.effects);
+                self.delta.add(block, txids, height, claims, &mut self.effects);
                 Ok(())
             }
         }
@@ -247,6 +249,7 @@ impl<'a> Ledger<'a> {
 
     /// Puts into the join what is staged, and hands over what was summed up.
     pub fn close(mut self, outcome: &mut Outcome) {
+        self.delta.flush(&mut self.effects);
         self.effects.flush();
         outcome.sum = self.sum;
         outcome.burned = self.burned;

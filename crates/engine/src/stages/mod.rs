@@ -3,8 +3,8 @@
 //! | stage | takes | gives |
 //! | --- | --- | --- |
 //! | plan | the datadir | the chain: where each block and its undo data lie, headers judged |
-//! | read | the chain | batches of raw blocks with their undo data |
-//! | check | batches | effects: coins made and coins claimed as spent |
+//! | read | the chain | raw blocks with their undo data, each to the worker who checks it |
+//! | check | blocks | effects: coins made and coins claimed as spent |
 //! | settle | effects, in any order | each claim matched with its coin (in [`coins::Join`]) |
 //! | finish | coins left open | the new chainstate's tables, `hash_serialized_3` |
 //! | prove | the new chainstate on disk | the same hash, from the bytes read back |

@@ -45,7 +45,7 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
 }
 
-/// The same, but what is open goes to runs after each block, and the state is saved after each batch.
+/// The same, but what is open goes to runs after each block, and the state is saved after each few blocks.
 pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { join_bytes: Some(1), checkpoint_every: Duration::ZERO, ..options.clone() }
 }
