@@ -215,13 +215,16 @@ fn an_output_below_a_file_ends_with_5() {
     assert!(error["detail"].as_str().unwrap().contains("--output"), "{error}");
 }
 
-/// Ctrl-C at the first sign of life, and again while blocks are checked.
+/// Ctrl-C at the first sign of life, and again while blocks are checked. What a run saves to go on with goes
+/// to a folder of its own here.
 #[test]
 fn ctrl_c_ends_with_130_and_leaves_all_as_it_was() {
     let (dir, _) = long_work();
     let before = files(dir.path());
     for line in ["plan", "check"] {
-        let mut running = start(dir.path(), &["--threads", "1"]);
+        let work = TempDir::new().unwrap();
+        let work_dir = work.path().to_str().unwrap();
+        let mut running = start(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
         assert!(running.says(line), "no line {line}");
         running.signal(Signal::INT);
         let (output, said) = running.wait();

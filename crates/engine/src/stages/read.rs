@@ -129,8 +129,8 @@ impl RecordFile {
         };
         let beyond = |what: String| {
             damaged(format!(
-                "{what} beyond the end of the file ({} bytes): the file is truncated, or the block index is of \
-                 other files (rerun with --scan to do without the index)",
+                "{what} beyond the end of the file ({} bytes): the file is truncated, or the block index is \
+                 of other files (rerun with --scan to do without the index)",
                 self.len
             ))
         };
@@ -151,8 +151,8 @@ impl RecordFile {
         let len = u32::from_le_bytes(len) as usize;
         if self.kind == Kind::Blk && len > MAX_BLOCK_BYTES {
             return Err(damaged(format!(
-                "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is damaged, \
-                 or xor.dat is not its own"
+                "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
+                 damaged, or xor.dat is not its own"
             )));
         }
         let whole = len + self.kind.tail_len();
