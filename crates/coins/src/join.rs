@@ -27,7 +27,7 @@
 //! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes,
 //! and the unfilled rest of a 45 KB chunk per shard. A compressed output above 47 bytes (bare multisig,
 //! mostly) lies outside its cell and costs its length, 16 bytes, and what the allocator adds.
-//! `tests/memory.rs` measures it. Each [`Effects`] stages up to [`STAGED_OPS`] operations of 88 bytes and a
+//! `tests/memory.rs` measures it. Each [`Effects`] stages up to 16,384 operations of 88 bytes and a
 //! MiB of long outputs: 2 MB for usual chains.
 //!
 //! What does not fit is taken out ([`Join::take_oldest`]), kept elsewhere in sorted runs, and met again by a
