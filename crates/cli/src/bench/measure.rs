@@ -46,7 +46,7 @@ pub struct DiskBytes {
 }
 
 /// Runs a process to its end. What it prints goes to files in `scratch`: nobody has to empty a pipe while the
-/// clock runs. When `interrupt` is set, it is interrupted too.
+/// clock runs. When `interrupt` is set, it is asked to end too.
 pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {
     let (stdout, stderr) = (scratch.join("stdout"), scratch.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
@@ -79,7 +79,8 @@ fn watch(child: &Child, interrupt: &AtomicBool, started: Instant) -> io::Result<
             let mut told = false;
             while !ended.load(Ordering::Acquire) {
                 if interrupt.load(Ordering::Relaxed) && !told {
-                    told = kill_process_group(pid, Signal::INT).is_ok();
+                    // Not SIGINT: shells start what runs in the background with that one ignored.
+                    told = kill_process_group(pid, Signal::TERM).is_ok();
                 }
                 thread::park_timeout(LOOK_EVERY);
             }
