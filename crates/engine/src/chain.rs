@@ -6,6 +6,7 @@ use disk::{
     datadir::Datadir,
     fs::{Disk, ReadAt},
 };
+use rules::Violation;
 use std::{io, num::NonZeroU32, path::PathBuf};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
 
@@ -133,6 +134,26 @@ impl Chain {
     }
 }
 
+/// Which file of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// `blk`: blocks.
+    Blk,
+    /// `rev`: undo data.
+    Rev,
+}
+
+impl FileKind {
+    /// What to do, besides restoring it, if such a file is missing or damaged.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Blk => "or let bitcoind -reindex fetch its blocks again",
+            Self::Rev => "or run bitcoind -reindex, which writes undo data anew",
+        }
+    }
+}
+
 /// The block files of a datadir, opened for reading.
 pub struct Files<'a> {
     /// The file system.
@@ -146,39 +167,26 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Path of a `blk` file.
+    /// Path of a file.
     #[must_use]
-    pub fn blk_path(&self, file: FileNo) -> PathBuf {
-        self.datadir.blk_path(file)
+    pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
+        match kind {
+            FileKind::Blk => self.datadir.blk_path(file),
+            FileKind::Rev => self.datadir.rev_path(file),
+        }
     }
 
-    /// Path of a `rev` file.
-    #[must_use]
-    pub fn rev_path(&self, file: FileNo) -> PathBuf {
-        self.datadir.rev_path(file)
-    }
-
-    /// Opens a `blk` file and tells its length.
+    /// Opens a file and tells its length.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if it is missing, [`ErrorKind::Environment`] if it cannot be read.
-    pub fn open_blk(&self, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
-        self.open(self.blk_path(file), "restore it, or fetch its blocks again with bitcoind -reindex")
-    }
-
-    /// Opens a `rev` file and tells its length.
-    ///
-    /// # Errors
-    /// As [`Files::open_blk`].
-    pub fn open_rev(&self, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
-        self.open(self.rev_path(file), "restore it, or run bitcoind -reindex, which writes undo data anew")
-    }
-
-    fn open(&self, path: PathBuf, remedy: &str) -> Result<(Box<dyn ReadAt>, u64), Error> {
+    pub fn open(&self, kind: FileKind, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
+        let path = self.path(kind, file);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
         opened.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
-                Error::damaged(format!("the file is missing; {remedy}")).in_file(path, None)
+                Error::damaged(format!("the file is missing; restore it, {}", kind.remedy()))
+                    .in_file(path, None)
             }
             _ => Self::io(path, 0, &source),
         })
@@ -192,6 +200,50 @@ impl Files<'_> {
             _ => ErrorKind::Environment,
         };
         Error::new(kind, format!("cannot read: {source}")).in_file(path, Some(offset))
+    }
+}
+
+/// A block of the chain in its files, for messages about it.
+#[derive(Clone, Copy)]
+pub struct Located<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Its files.
+    pub files: &'a Files<'a>,
+    /// The block's height.
+    pub height: Height,
+}
+
+impl Located<'_> {
+    /// Where the block, or its undo data, begins.
+    #[must_use]
+    pub fn place(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
+        let block = self.chain.block(self.height);
+        let pos = match kind {
+            FileKind::Blk => Some(block.data_pos),
+            FileKind::Rev => block.undo_pos,
+        };
+        (self.files.path(kind, block.file), pos.map(|pos| pos.0))
+    }
+
+    /// Damage: what is wrong is `flaw`.
+    #[must_use]
+    pub fn damaged(&self, kind: FileKind, flaw: &str) -> Error {
+        let (path, offset) = self.place(kind);
+        let what = match kind {
+            FileKind::Blk => "the block is damaged",
+            FileKind::Rev => "the undo data is damaged",
+        };
+        Error::damaged(format!("{what}: {flaw}; restore the file, {}", kind.remedy()))
+            .at_block(self.height, self.chain.block(self.height).hash)
+            .in_file(path, offset)
+    }
+
+    /// A body that is not the one its header commits to.
+    #[must_use]
+    pub fn mutated(&self, violation: &Violation) -> Error {
+        let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
+        self.damaged(FileKind::Blk, &flaw)
     }
 }
 

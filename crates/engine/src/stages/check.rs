@@ -5,7 +5,7 @@
 //! whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, FileKind, Files, Located},
     error::Error,
     report::Counts,
     stages::{
@@ -20,11 +20,9 @@ use crate::{
 use coins::{CoinbaseTxids, Join, aggregate::Sum};
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
-    BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, Violation, check_block,
-    check_block_spends,
+    BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, check_block, check_block_spends,
 };
 use std::{
-    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -198,17 +196,17 @@ impl Worker<'_> {
         let Shared { chain, params, .. } = *self.shared;
         let height = read.height;
         let hash = &chain.block(height).hash;
-        let place = Place { shared: self.shared, height };
+        let located = Located { chain, files: self.shared.files, height };
+        let damaged = |kind, flaw: &str| Fault::Damaged(located.damaged(kind, flaw));
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block =
-            self.arena.parse(block_bytes).map_err(|error| place.block(format!("malformed: {error}")))?;
+            self.arena.parse(block_bytes).map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
 
         self.hashes.of_block(&block, undo_data);
         if self.hashes.block != *hash {
-            let other =
-                format!("another block, {}, is there: the index may be of other files", self.hashes.block);
-            return Err(place.block(other));
+            let flaw = format!("it is another one, {}: the index may be of other files", self.hashes.block);
+            return Err(damaged(FileKind::Blk, &flaw));
         }
         let sums = check_block(&BlockContext {
             params,
@@ -218,7 +216,10 @@ impl Worker<'_> {
             wtxids: &self.hashes.wtxids,
             median_time_past_prev: chain.median_time_before(height),
         })
-        .map_err(|violation| place.violation(&violation))?;
+        .map_err(|violation| match violation.rule.class {
+            Class::Mutated => Fault::Damaged(located.mutated(&violation)),
+            _ => Fault::Suspect,
+        })?;
         if let Some(queue) = self.shared.scripts {
             queue.scripts().check_solution(&block, height, &self.hashes.txids).map_err(|_| Fault::Suspect)?;
         }
@@ -240,18 +241,17 @@ impl Worker<'_> {
         }
 
         if self.hashes.undo_checksum != *checksum {
-            return Err(place.undo("checksum differs".to_owned()));
+            return Err(damaged(FileKind::Rev, "its checksum differs"));
         }
         let undo = UndoView::parse(undo_data, &mut self.undo_arena)
-            .map_err(|error| place.undo(error.to_string()))?;
+            .map_err(|error| damaged(FileKind::Rev, &error.to_string()))?;
         if !fits(&block, &undo) {
-            return Err(
-                place.undo("it has other numbers of transactions or inputs than the block".to_owned())
-            );
+            let flaw = "it has other numbers of transactions or inputs than the block";
+            return Err(damaged(FileKind::Rev, flaw));
         }
         let claims: Vec<Coin<'_>> = undo.coins().collect();
         let coins: Result<Vec<SpentCoin<'_>>, _> = claims.iter().map(SpentCoin::from_coin).collect();
-        let coins = coins.map_err(|error| place.undo(error.to_string()))?;
+        let coins = coins.map_err(|error| damaged(FileKind::Rev, &error.to_string()))?;
         check_block_spends(&BlockSpendContext {
             params,
             height,
@@ -319,44 +319,6 @@ fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
         && txs
             .zip(0..)
             .all(|(tx, index)| undo.tx_coins(index).is_some_and(|coins| coins.len() == tx.input_count()))
-}
-
-/// Where a block and its undo data lie, for messages.
-struct Place<'a> {
-    shared: &'a Shared<'a>,
-    height: Height,
-}
-
-impl Place<'_> {
-    fn block(&self, flaw: String) -> Fault {
-        let detail = format!(
-            "{flaw}; the block file is damaged: restore it, or let bitcoind -reindex fetch the block"
-        );
-        let block = self.shared.chain.block(self.height);
-        self.damaged(self.shared.files.blk_path(block.file), block.data_pos.0, detail)
-    }
-
-    fn undo(&self, flaw: String) -> Fault {
-        let detail = format!("{flaw}; the undo data is damaged: restore the file, or run bitcoind -reindex");
-        let block = self.shared.chain.block(self.height);
-        let offset = block.undo_pos.map_or(0, |pos| pos.0);
-        self.damaged(self.shared.files.rev_path(block.file), offset, detail)
-    }
-
-    fn violation(&self, violation: &Violation) -> Fault {
-        match violation.rule.class {
-            Class::Mutated => {
-                let flaw = "the block does not match its header";
-                self.block(format!("{flaw} ({}: {})", violation.core, violation.detail))
-            }
-            _ => Fault::Suspect,
-        }
-    }
-
-    fn damaged(&self, path: PathBuf, offset: u64, detail: String) -> Fault {
-        let hash = self.shared.chain.block(self.height).hash;
-        Fault::Damaged(Error::damaged(detail).at_block(self.height, hash).in_file(path, Some(offset)))
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! nothing is wrong, and then its coins are the UTXO set.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, FileKind, Files},
     error::Error,
     report::Counts,
     stages::{
@@ -73,17 +73,17 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn connect(&mut self, raw: &RawBlock, arena: &mut BlockArena, height: Height) -> Result<(), Error> {
+    fn connect(&mut self, raw: &RawBlock<'_>, arena: &mut BlockArena, height: Height) -> Result<(), Error> {
         let hash = self.chain.block(height).hash;
         let block = raw.parse(arena)?;
         self.hashes.of_block(&block, &[]);
         if self.hashes.block != hash {
-            return Err(raw.block_error("the block there is another one; the file is damaged".to_owned()));
+            return Err(raw.located.damaged(FileKind::Blk, "it is another one"));
         }
         let verdict = |violation: &Violation| {
             let txid = violation.tx.and_then(|tx| self.hashes.txids.get(tx.0 as usize)).copied();
-            let (path, offset) = raw.place();
-            Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, Some(offset))
+            let (path, offset) = raw.located.place(FileKind::Blk);
+            Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, offset)
         };
         if let Some(JudgeScripts { scripts, .. }) = &self.scripts {
             scripts
@@ -99,7 +99,7 @@ impl Judge<'_> {
             median_time_past_prev: self.chain.median_time_before(height),
         };
         check_block(&context).map_err(|violation| match violation.rule.class {
-            Class::Mutated => raw.mutated(&violation),
+            Class::Mutated => raw.located.mutated(&violation),
             _ => verdict(&violation),
         })?;
         if height.0 > 0 {
@@ -234,24 +234,25 @@ fn take_coins(
 }
 
 /// The block is valid: does its undo data say so too?
-fn compare_undo(raw: &RawBlock, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Result<(), Error> {
+fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Result<(), Error> {
     let (data, _) =
         raw.undo.split_at_checked(raw.undo.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
     let mut arena = UndoArena::default();
-    let undo = UndoView::parse(data, &mut arena).map_err(|error| raw.undo_error(error.to_string()))?;
+    let damaged = |flaw: String| raw.located.damaged(FileKind::Rev, &flaw);
+    let undo = UndoView::parse(data, &mut arena).map_err(|error| damaged(error.to_string()))?;
     if undo.tx_count() != spent.len() {
-        let detail = format!("undo data of {} transactions, the block has {}", undo.tx_count(), spent.len());
-        return Err(raw.undo_error(detail));
+        let flaw = format!("it is of {} transactions, the block has {}", undo.tx_count(), spent.len());
+        return Err(damaged(flaw));
     }
     for (index, coins) in spent.iter().enumerate() {
         let claims = undo.tx_coins(index).into_iter().flatten();
         let coins = coins.iter().map(OwnedCoin::as_coin);
         if !claims.eq(coins) {
-            let detail = format!(
+            let flaw = format!(
                 "the coins claimed as spent by transaction {} of the block are not those that were made",
                 index + 1
             );
-            return Err(raw.undo_error(detail).in_tx(txids.get(index + 1).copied()));
+            return Err(damaged(flaw).in_tx(txids.get(index + 1).copied()));
         }
     }
     Ok(())

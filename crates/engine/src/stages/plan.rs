@@ -5,7 +5,7 @@
 //! says.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
     tree::{Choice, Node, Tree},
 };
@@ -88,7 +88,7 @@ fn tree_of_scan<'a>(
         let data = Some((block.file, block.data_pos));
         Node::new(&block.header, data, block.undo_pos, false).ok_or_else(|| {
             let detail = "a block or its undo data lies above 4 GiB, which no file of Bitcoin Core reaches";
-            Error::damaged(detail).in_file(files.blk_path(block.file), Some(block.data_pos.0))
+            Error::damaged(detail).in_file(files.path(FileKind::Blk, block.file), Some(block.data_pos.0))
         })
     });
     let nodes = nodes.collect::<Result<_, Error>>()?;
@@ -173,7 +173,7 @@ fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) ->
 fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
     let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
-        let (_, blk_len) = files.open_blk(file)?;
+        let (_, blk_len) = files.open(FileKind::Blk, file)?;
         let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
@@ -185,21 +185,21 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
         };
         let last_pos = chain.block(last).data_pos.0;
         if last_pos >= blk_len {
-            return Err(beyond("a block", last, last_pos, files.blk_path(file), blk_len));
+            return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
         }
         if let Some(small) = heights.iter().find(|&&height| chain.block(height).data_pos.0 < 8) {
-            return Err(frameless(chain, *small, files.blk_path(file)));
+            return Err(frameless(chain, *small, files.path(FileKind::Blk, file)));
         }
         block_bytes += last_pos - chain.block(first).data_pos.0;
         let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
         if let Some((undo_pos, height)) = undo.clone().max() {
-            let (_, rev_len) = files.open_rev(file)?;
+            let (_, rev_len) = files.open(FileKind::Rev, file)?;
             if undo_pos >= rev_len {
-                return Err(beyond("undo data", height, undo_pos, files.rev_path(file), rev_len));
+                return Err(beyond("undo data", height, undo_pos, files.path(FileKind::Rev, file), rev_len));
             }
         }
         if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < 8) {
-            return Err(frameless(chain, height, files.rev_path(file)));
+            return Err(frameless(chain, height, files.path(FileKind::Rev, file)));
         }
     }
     Ok(block_bytes)

@@ -15,13 +15,12 @@
 //! [ADR 7]: ../../../../docs/adr/0007-workers-read.md
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{Chain, FileKind, Files, Located},
     checkpoint::Settled,
     error::{Error, ErrorKind},
     stages::faults::{Fault, Faults},
 };
 use disk::{fs::ReadAt, undo::CHECKSUM_LEN};
-use rules::Violation;
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -31,7 +30,7 @@ use std::{
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
-use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
+use wire::{BlockArena, BlockView, FileNo, Height};
 
 /// No block's serialisation is longer (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
 pub const MAX_BLOCK_BYTES: usize = 4_000_000;
@@ -77,33 +76,9 @@ impl Buffer {
     }
 }
 
-/// Which file of a pair.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Blk,
-    Rev,
-}
-
-impl Kind {
-    const fn remedy(self) -> &'static str {
-        match self {
-            Self::Blk => "restore the file, or let bitcoind -reindex fetch the blocks again",
-            Self::Rev => "restore the file, or run bitcoind -reindex, which writes undo data anew",
-        }
-    }
-
-    /// What follows a record's data and is not counted in its length.
-    const fn tail_len(self) -> usize {
-        match self {
-            Self::Blk => 0,
-            Self::Rev => CHECKSUM_LEN,
-        }
-    }
-}
-
 /// A file of records.
 struct RecordFile {
-    kind: Kind,
+    kind: FileKind,
     number: FileNo,
     path: PathBuf,
     file: Box<dyn ReadAt>,
@@ -113,11 +88,8 @@ struct RecordFile {
 }
 
 impl RecordFile {
-    fn open(files: &Files<'_>, kind: Kind, number: FileNo) -> Result<Self, Error> {
-        let (path, (file, len)) = match kind {
-            Kind::Blk => (files.blk_path(number), files.open_blk(number)?),
-            Kind::Rev => (files.rev_path(number), files.open_rev(number)?),
-        };
+    fn open(files: &Files<'_>, kind: FileKind, number: FileNo) -> Result<Self, Error> {
+        let (path, (file, len)) = (files.path(kind, number), files.open(kind, number)?);
         Ok(Self { kind, number, path, file, len, ahead: AtomicU64::new(0) })
     }
 
@@ -125,7 +97,8 @@ impl RecordFile {
     fn read(&self, files: &Files<'_>, pos: u64, buffer: &mut Buffer) -> Result<(), Error> {
         let start = pos - FRAME_LEN;
         let damaged = |detail: String| {
-            Error::damaged(format!("{detail}; {}", self.kind.remedy())).in_file(&self.path, Some(start))
+            Error::damaged(format!("{detail}; restore the file, {}", self.kind.remedy()))
+                .in_file(&self.path, Some(start))
         };
         let beyond = |what: String| {
             damaged(format!(
@@ -149,13 +122,14 @@ impl RecordFile {
             )));
         }
         let len = u32::from_le_bytes(len) as usize;
-        if self.kind == Kind::Blk && len > MAX_BLOCK_BYTES {
+        if self.kind == FileKind::Blk && len > MAX_BLOCK_BYTES {
             return Err(damaged(format!(
                 "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
                  damaged, or xor.dat is not its own"
             )));
         }
-        let whole = len + self.kind.tail_len();
+        // Undo data are followed by a checksum that is not counted in.
+        let whole = if self.kind == FileKind::Rev { len + CHECKSUM_LEN } else { len };
         if pos + whole as u64 > self.len {
             return Err(beyond(format!("the record of {len} bytes runs")));
         }
@@ -269,10 +243,10 @@ impl<'a> Reader<'a> {
     fn read_block(&self, height: Height, into: &mut Block) -> Result<(), Error> {
         let block = self.chain.block(height);
         into.height = height;
-        self.file(Kind::Blk, block.file)?.read(self.files, block.data_pos.0, &mut into.block)?;
+        self.file(FileKind::Blk, block.file)?.read(self.files, block.data_pos.0, &mut into.block)?;
         match block.undo_pos {
             Some(pos) if height >= self.undo_from => {
-                self.file(Kind::Rev, block.file)?.read(self.files, pos.0, &mut into.undo)
+                self.file(FileKind::Rev, block.file)?.read(self.files, pos.0, &mut into.undo)
             }
             _ => {
                 into.undo.len = 0;
@@ -281,7 +255,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn file(&self, kind: Kind, number: FileNo) -> Result<Arc<RecordFile>, Error> {
+    fn file(&self, kind: FileKind, number: FileNo) -> Result<Arc<RecordFile>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.iter().rev().find(|file| (file.kind, file.number) == (kind, number)) {
             return Ok(Arc::clone(file));
@@ -296,61 +270,22 @@ impl<'a> Reader<'a> {
 }
 
 /// One block by itself, without obfuscation: for the judge, who goes by height.
-#[derive(Debug)]
-pub struct RawBlock {
-    height: Height,
-    hash: BlockHash,
-    blk: (PathBuf, u64),
-    rev: (PathBuf, u64),
+pub struct RawBlock<'a> {
+    /// Which one it is.
+    pub located: Located<'a>,
     /// The serialised block.
     pub block: Vec<u8>,
     /// Undo data and checksum; empty for the genesis block.
     pub undo: Vec<u8>,
 }
 
-impl RawBlock {
+impl RawBlock<'_> {
     /// Parses the block.
     ///
     /// # Errors
-    /// [`RawBlock::block_error`] if it is malformed.
-    pub fn parse<'a>(&'a self, arena: &'a mut BlockArena) -> Result<BlockView<'a>, Error> {
-        arena.parse(&self.block).map_err(|error| self.block_error(format!("the block is malformed: {error}")))
-    }
-
-    /// Where the block lies.
-    #[must_use]
-    pub fn place(&self) -> (PathBuf, u64) {
-        self.blk.clone()
-    }
-
-    /// Damage in the block file.
-    #[must_use]
-    pub fn block_error(&self, detail: String) -> Error {
-        self.error(
-            &self.blk,
-            format!("{detail}; restore the file, or let bitcoind -reindex fetch the block again"),
-        )
-    }
-
-    /// Damage in the undo file.
-    #[must_use]
-    pub fn undo_error(&self, detail: String) -> Error {
-        self.error(
-            &self.rev,
-            format!("{detail}; restore the file, or let bitcoind -reindex write undo data anew"),
-        )
-    }
-
-    /// A body that is not the one its header commits to.
-    #[must_use]
-    pub fn mutated(&self, violation: &Violation) -> Error {
-        let detail =
-            format!("the block does not match its header ({}: {})", violation.core, violation.detail);
-        self.block_error(detail)
-    }
-
-    fn error(&self, (path, offset): &(PathBuf, u64), detail: String) -> Error {
-        Error::damaged(detail).at_block(self.height, self.hash).in_file(path, Some(*offset))
+    /// Damage if it is malformed.
+    pub fn parse<'b>(&'b self, arena: &'b mut BlockArena) -> Result<BlockView<'b>, Error> {
+        arena.parse(&self.block).map_err(|error| self.located.damaged(FileKind::Blk, &error.to_string()))
     }
 }
 
@@ -358,20 +293,18 @@ impl RawBlock {
 ///
 /// # Errors
 /// I/O errors, and records that do not fit their files.
-pub fn read_block(chain: &Chain, files: &Files<'_>, height: Height) -> Result<RawBlock, Error> {
+pub fn read_block<'a>(chain: &'a Chain, files: &'a Files<'a>, height: Height) -> Result<RawBlock<'a>, Error> {
     let place = chain.block(height);
-    let read = |kind: Kind, pos: u64| -> Result<Vec<u8>, Error> {
+    let read = |kind: FileKind, pos: u64| -> Result<Vec<u8>, Error> {
         let mut buffer = Buffer::default();
         RecordFile::open(files, kind, place.file)?.read(files, pos, &mut buffer)?;
         Ok(buffer.bytes)
     };
     let both = || {
-        let block = read(Kind::Blk, place.data_pos.0)?;
-        let undo = place.undo_pos.map(|pos| read(Kind::Rev, pos.0)).transpose()?;
+        let block = read(FileKind::Blk, place.data_pos.0)?;
+        let undo = place.undo_pos.map(|pos| read(FileKind::Rev, pos.0)).transpose()?;
         Ok((block, undo.unwrap_or_default()))
     };
     let (block, undo) = both().map_err(|error: Error| error.at_block(height, place.hash))?;
-    let blk = (files.blk_path(place.file), place.data_pos.0);
-    let rev = (files.rev_path(place.file), place.undo_pos.map_or(0, |pos| pos.0));
-    Ok(RawBlock { height, hash: place.hash, blk, rev, block, undo })
+    Ok(RawBlock { located: Located { chain, files, height }, block, undo })
 }
