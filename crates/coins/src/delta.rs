@@ -6,7 +6,7 @@
 //! transactions are found and not coins, all is small enough for the caches of one core.
 
 use crate::finding::Finding;
-use digest::siphash::SipHash13Uj;
+use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
 /// What has become of an output at the end of its block, or of those after it.
@@ -40,6 +40,21 @@ pub trait Sink {
 const OUTPUTS_MAX: usize = 32 << 10;
 /// Bytes of compressed outputs, likewise: a hostile chain can fill blocks with long ones.
 const BYTES_MAX: usize = 2 << 20;
+
+/// Spends that are looked up at once: as many misses of the nearest cache as a core has in flight, and more.
+const WINDOW: usize = 64;
+
+/// A spend that is looked up.
+struct Spend<'a> {
+    /// Number of the transaction that spends.
+    spender: u32,
+    outpoint: OutPoint,
+    claim: Coin<'a>,
+    /// Home slot of its creator.
+    home: usize,
+    /// Its creator, and the number of the output, if the blocks in hand have made it.
+    output: Option<(u32, u32)>,
+}
 
 /// What blocks of rising heights have made and not spent.
 #[derive(Clone, Debug, Default)]
@@ -92,17 +107,61 @@ impl Delta {
         let first = self.txids.len();
         self.load(block, txids, height);
         self.index(sink.hasher(), first);
-        let hasher = *sink.hasher();
-        let mut claims = claims.iter();
-        for (spender, tx) in (first as u32..).zip(block.txs()).skip(1) {
-            for (input, &claim) in tx.inputs().zip(&mut claims) {
-                let outpoint = input.prevout();
-                match self.find_tx(&hasher, &outpoint.txid) {
-                    None => sink.push_spend(&outpoint, claim, height),
-                    Some(creator) => {
-                        if let Some(finding) = self.spend(outpoint, creator, claim, spender) {
-                            sink.push_finding(finding);
-                        }
+        let mut spends = (first as u32..)
+            .zip(block.txs())
+            .skip(1)
+            .flat_map(|(spender, tx)| tx.inputs().map(move |input| (spender, input.prevout())))
+            .zip(claims);
+        let mut window = Vec::with_capacity(WINDOW);
+        loop {
+            window.clear();
+            let next = spends.by_ref().take(WINDOW);
+            window.extend(next.map(|((spender, outpoint), &claim)| {
+                let home = self.home(sink.hasher(), &outpoint.txid);
+                Spend { spender, outpoint, claim, home, output: None }
+            }));
+            if window.is_empty() {
+                return;
+            }
+            self.spend(&mut window, height, sink);
+        }
+    }
+
+    /// Spends coins, of the blocks in hand or of earlier ones. Each step brings into the cache what the next
+    /// one needs for all of them.
+    fn spend(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl Sink) {
+        for spend in &*window {
+            prefetch(&self.table[spend.home]);
+        }
+        for spend in &*window {
+            if let Some(tx) = self.table[spend.home].checked_sub(1) {
+                prefetch(&self.txids[tx as usize]);
+                prefetch(&self.first_output[tx as usize]);
+            }
+        }
+        for spend in &mut *window {
+            if let Some(tx) = self.find_tx(spend.home, &spend.outpoint.txid) {
+                let output = self.first_output[tx as usize].saturating_add(spend.outpoint.vout);
+                spend.output = Some((tx, output));
+                if let Some(end) = self.ends.get(output as usize) {
+                    prefetch(end);
+                }
+            }
+        }
+        for spend in &*window {
+            if let Some((_, output)) = spend.output
+                && let Some(&end) = self.ends.get(output as usize)
+                && let Some(last) = self.bytes.get(end.saturating_sub(1) as usize)
+            {
+                prefetch(last);
+            }
+        }
+        for spend in &*window {
+            match spend.output {
+                None => sink.push_spend(&spend.outpoint, spend.claim, height),
+                Some((tx, output)) => {
+                    if let Some(finding) = self.spend_inside(spend, tx, output) {
+                        sink.push_finding(finding);
                     }
                 }
             }
@@ -152,20 +211,18 @@ impl Delta {
     }
 
     /// Spends what the blocks have made.
-    fn spend(&mut self, outpoint: OutPoint, creator: u32, claim: Coin<'_>, spender: u32) -> Option<Finding> {
-        if creator >= spender {
-            return Some(Finding::SpentBeforeCreated(outpoint));
+    fn spend_inside(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Option<Finding> {
+        if creator >= spend.spender {
+            return Some(Finding::SpentBeforeCreated(spend.outpoint));
         }
-        let tx = creator as usize;
-        let outputs = self.first_output[tx] as usize..self.first_output[tx + 1] as usize;
-        let output = outputs.start.saturating_add(outpoint.vout as usize);
-        if output >= outputs.end || self.fates[output] != Fate::Open {
-            return Some(Finding::MissingCoin(outpoint));
+        let (tx, output) = (creator as usize, output as usize);
+        if output >= self.first_output[tx + 1] as usize || self.fates[output] != Fate::Open {
+            return Some(Finding::MissingCoin(spend.outpoint));
         }
         self.fates[output] = Fate::SpentInside;
         let start = output.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         let created = Coin { code: self.codes[tx], out: &self.bytes[start..self.ends[output] as usize] };
-        (created != claim).then_some(Finding::ClaimDiffers(outpoint))
+        (created != spend.claim).then_some(Finding::ClaimDiffers(spend.outpoint))
     }
 
     /// Enters the transactions from `first` on into the table.
@@ -177,31 +234,36 @@ impl Delta {
             self.table.resize(slots, 0);
             first = 0;
         }
-        let mask = self.table.len() - 1;
-        for (number, txid) in (first as u32 + 1..).zip(&self.txids[first..]) {
-            let mut at = home(hasher, txid) & mask;
-            while self.table[at] != 0 {
-                at = (at + 1) & mask;
+        for tx in first..self.txids.len() {
+            let mut slot = self.home(hasher, &self.txids[tx]);
+            while self.table[slot] != 0 {
+                slot = self.after(slot);
             }
-            self.table[at] = number;
+            self.table[slot] = tx as u32 + 1;
         }
     }
 
+    /// Finds a transaction, from its home slot on.
     #[inline]
-    fn find_tx(&self, hasher: &SipHash13Uj, txid: &Txid) -> Option<u32> {
-        let mask = self.table.len() - 1;
-        let mut at = home(hasher, txid) & mask;
+    fn find_tx(&self, home: usize, txid: &Txid) -> Option<u32> {
+        let mut slot = home;
         loop {
-            let tx = self.table[at].checked_sub(1)?;
+            let tx = self.table[slot].checked_sub(1)?;
             if self.txids[tx as usize] == *txid {
                 return Some(tx);
             }
-            at = (at + 1) & mask;
+            slot = self.after(slot);
         }
     }
-}
 
-#[inline]
-fn home(hasher: &SipHash13Uj, txid: &Txid) -> usize {
-    hasher.with_jumbo(&txid.0).finish() as usize
+    /// The slot in which a transaction is, or the first one after it that was free.
+    #[inline]
+    fn home(&self, hasher: &SipHash13Uj, txid: &Txid) -> usize {
+        hasher.with_jumbo(&txid.0).finish() as usize & (self.table.len() - 1)
+    }
+
+    #[inline]
+    fn after(&self, slot: usize) -> usize {
+        (slot + 1) & (self.table.len() - 1)
+    }
 }
