@@ -229,54 +229,38 @@ impl Worker<'_> {
             return Ok(());
         }
 
-        if height < self.shared.method.undo_from() {
-            return settle(
-                self.shared,
-                &mut self.ledger,
-                &mut self.outcome,
-                &block,
-                (height, &self.hashes.txids),
-                &[],
-            );
-        }
-
-        if self.hashes.undo_checksum != *checksum {
-            return Err(damaged(FileKind::Rev, "its checksum differs"));
-        }
-        let undo = UndoView::parse(undo_data, &mut self.undo_arena)
-            .map_err(|error| damaged(FileKind::Rev, &error.to_string()))?;
-        if !fits(&block, &undo) {
-            let flaw = "it has other numbers of transactions or inputs than the block";
-            return Err(damaged(FileKind::Rev, flaw));
-        }
-        let claims: Vec<Coin<'_>> = undo.coins().collect();
-        let coins: Result<Vec<SpentCoin<'_>>, _> = claims.iter().map(SpentCoin::from_coin).collect();
-        let coins = coins.map_err(|error| damaged(FileKind::Rev, &error.to_string()))?;
-        check_block_spends(&BlockSpendContext {
-            params,
-            height,
-            hash,
-            block: &block,
-            coins: &coins,
-            mtp_by_height: chain.median_times(),
-            legacy_sigops: sums.legacy_sigops,
-        })
-        .map_err(|_| Fault::Suspect)?;
-        if let Some(queue) = self.shared.scripts {
-            // Making transactions ready for their scripts is the verifier's work too.
-            let scripting = Instant::now();
-            let queued = queue.push_block(&block, height, hash, &coins, self.shared.faults);
-            self.outcome.scripting += scripting.elapsed();
-            queued?;
-        }
-        settle(
-            self.shared,
-            &mut self.ledger,
-            &mut self.outcome,
-            &block,
-            (height, &self.hashes.txids),
-            &claims,
-        )
+        let claims = if height < self.shared.method.undo_from() {
+            Vec::new()
+        } else {
+            let undo = (undo_data, checksum, &mut self.undo_arena);
+            let claims = claims(&block, undo, &self.hashes.undo_checksum)
+                .map_err(|flaw| damaged(FileKind::Rev, &flaw))?;
+            let mut coins = Vec::with_capacity(claims.len());
+            for claim in &claims {
+                let coin = SpentCoin::from_coin(claim);
+                coins.push(coin.map_err(|error| damaged(FileKind::Rev, &error.to_string()))?);
+            }
+            check_block_spends(&BlockSpendContext {
+                params,
+                height,
+                hash,
+                block: &block,
+                coins: &coins,
+                mtp_by_height: chain.median_times(),
+                legacy_sigops: sums.legacy_sigops,
+            })
+            .map_err(|_| Fault::Suspect)?;
+            if let Some(queue) = self.shared.scripts {
+                // Making transactions ready for their scripts is the verifier's work too.
+                let scripting = Instant::now();
+                let queued = queue.push_block(&block, height, hash, &coins, self.shared.faults);
+                self.outcome.scripting += scripting.elapsed();
+                queued?;
+            }
+            claims
+        };
+        let txids = &self.hashes.txids;
+        settle(self.shared, &mut self.ledger, &mut self.outcome, &block, (height, txids), &claims)
     }
 }
 
@@ -310,6 +294,22 @@ fn settle(
 fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
     params.is_overwritten_coinbase(height, &chain.block(height).hash)
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
+}
+
+/// What undo data say of the coins that a block spends: one for each input; else what is wrong with them.
+fn claims<'u>(
+    block: &BlockView<'_>,
+    (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
+    expected: &[u8; CHECKSUM_LEN],
+) -> Result<Vec<Coin<'u>>, String> {
+    if checksum != expected {
+        return Err("its checksum differs".to_owned());
+    }
+    let undo = UndoView::parse(data, arena).map_err(|error| error.to_string())?;
+    if !fits(block, &undo) {
+        return Err("it has other numbers of transactions or inputs than the block".to_owned());
+    }
+    Ok(undo.coins().collect())
 }
 
 /// Whether undo data has a coin for each input.
