@@ -32,6 +32,7 @@ struct ReindexJson<'a> {
     temporary_bytes_peak: u64,
     bound_by: &'a str,
     sha256: &'a str,
+    sha256_limit: Sha256LimitJson,
     chainstate: String,
     stages: Vec<StageJson>,
 }
@@ -43,6 +44,14 @@ struct HintsJson {
     with_undo: bool,
     checked: String,
     trusted: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Sha256LimitJson {
+    bytes: u64,
+    bytes_per_second_and_core: f64,
+    seconds: f64,
+    share: f64,
 }
 
 #[derive(Serialize)]
@@ -83,6 +92,8 @@ struct StatsJson {
 }
 
 pub fn reindex_json(report: &ReindexReport) -> String {
+    let limit = report.sha256_limit;
+    let least = limit.time(report.threads).as_secs_f64();
     json(&ReindexJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -114,6 +125,12 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         temporary_bytes_peak: report.spilled.peak_bytes,
         bound_by: report.bound_by,
         sha256: report.sha256_kernel,
+        sha256_limit: Sha256LimitJson {
+            bytes: limit.bytes,
+            bytes_per_second_and_core: limit.bytes_per_second.round(),
+            seconds: least,
+            share: least / report.elapsed.as_secs_f64().max(1e-9),
+        },
         chainstate: report.chainstate.display().to_string(),
         stages: report
             .stages
@@ -381,7 +398,7 @@ fn btc(sats: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{BlockHash, Counts, Network, Sats, Stage};
+    use engine::{BlockHash, Counts, Network, Sats, Sha256Limit, Stage};
     use std::time::Duration;
 
     fn reindexed(resumed: u32) -> ReindexReport {
@@ -409,6 +426,7 @@ mod tests {
             stages: vec![(Stage::Plan, Duration::from_millis(20))],
             bound_by: "disk",
             sha256_kernel: "portable",
+            sha256_limit: Sha256Limit { bytes: 3_000_000, bytes_per_second: 15e6 },
             peak_memory_bytes: Some(100 << 20),
             chainstate: "there".into(),
         }
@@ -426,6 +444,9 @@ mod tests {
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
+        let limit = &json["sha256_limit"];
+        assert_eq!((&limit["bytes"], &limit["seconds"]), (&3_000_000.into(), &0.1.into()));
+        assert_eq!(limit["share"], 0.1);
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 

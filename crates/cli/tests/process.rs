@@ -119,6 +119,8 @@ fn every_sha256_kernel_gives_the_same_chainstate() {
         match output.status.code() {
             Some(0) => {
                 assert_eq!(report["sha256"], kernel);
+                let share = report["sha256_limit"]["share"].as_f64().unwrap();
+                assert!(0.0 < share && share < 1.0, "{share}");
                 assert_eq!(report["hash_serialized_3"], chain().model.stats().hash_hex(), "{kernel}");
                 ran += 1;
             }

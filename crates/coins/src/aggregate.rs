@@ -25,7 +25,10 @@
 use digest::{
     kernel::Kernel,
     muhash::MuHash3072,
-    sha256::keyed::{block_count, midstate, one_block, push_blocks, sum_with},
+    sha256::{
+        block_count,
+        keyed::{midstate, one_block, push_blocks, sum_with},
+    },
     siphash::{push_words, siphash24_128_sum_with, word_count},
 };
 use std::{fmt, str::FromStr, sync::Arc};

@@ -17,6 +17,7 @@ mod portable;
 pub(crate) mod shani;
 
 use crate::kernel::{Isa, Kernel};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The eight words between two blocks.
 type State = [u32; 8];
@@ -48,6 +49,27 @@ impl<'a> From<&'a [u8]> for Message<'a> {
     }
 }
 
+/// Blocks that batches have compressed.
+static BATCHED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts blocks of a batch.
+fn count(blocks: usize) {
+    BATCHED.fetch_add(blocks as u64, Ordering::Relaxed);
+}
+
+/// Returns how many bytes this process has compressed so far in batches and keyed sums, padding and second
+/// hashes included; not those of single messages and streams. For reports: a run's share of what a kernel
+/// can do.
+pub fn batched_bytes() -> u64 {
+    BATCHED.load(Ordering::Relaxed) * size_of::<Block>() as u64
+}
+
+/// Returns how many blocks a message of `length` bytes fills when padded.
+#[inline]
+pub const fn block_count(length: usize) -> usize {
+    (length + 9).div_ceil(64)
+}
+
 /// Returns the SHA-256 of `data`.
 pub fn sha256(data: &[u8]) -> [u8; 32] {
     let mut hasher = Sha256::new();
@@ -72,6 +94,7 @@ pub fn sha256d_many(messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
 /// [`sha256d_many`] by a chosen kernel.
 pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
     let digests = grow(out, messages.len());
+    count(messages.iter().map(|message| block_count(message.len()) + 1).sum());
     match kernel.0 {
         Isa::Portable => portable::sha256d_many(messages, digests),
         #[cfg(target_arch = "x86_64")]
@@ -100,6 +123,7 @@ pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8;
     let (pairs, lone) = nodes.as_flattened().as_chunks::<64>();
     assert!(lone.is_empty(), "sha256d_pairs: {} nodes do not pair", nodes.len());
     let digests = grow(out, pairs.len());
+    count(3 * pairs.len());
     match kernel.0 {
         Isa::Portable => portable::sha256d_pairs(pairs, digests),
         #[cfg(target_arch = "x86_64")]

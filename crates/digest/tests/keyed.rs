@@ -3,7 +3,8 @@
 
 use bitcoin_hashes::sha256 as reference;
 use digest::kernel::Kernel;
-use digest::sha256::keyed::{MAX_ONE_BLOCK, block_count, midstate, one_block, push_blocks, sum, sum_with};
+use digest::sha256::block_count;
+use digest::sha256::keyed::{MAX_ONE_BLOCK, midstate, one_block, push_blocks, sum, sum_with};
 
 const KEY: [u8; 64] = {
     let mut key = [0; 64];

@@ -43,6 +43,7 @@ pub use disk::snapshot::SnapshotMetadata;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, Progress, Sink};
 pub use hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
+pub use machine::Sha256Limit;
 pub use memory::LEAST_MEMORY;
 pub use options::{AssumeValid, Engine, HintOptions, ReindexOptions};
 pub use reindex::reindex;

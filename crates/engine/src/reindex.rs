@@ -7,7 +7,8 @@ use crate::{
     disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
     event::{Event, Sink},
-    hints, machine,
+    hints,
+    machine::{self, Sha256Limit},
     memory::join_bytes_now,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
@@ -20,6 +21,7 @@ use crate::{
     },
     work_dir::WorkDir,
 };
+use digest::sha256::batched_bytes;
 use disk::{
     datadir::Datadir,
     fs::Disk,
@@ -107,6 +109,7 @@ fn build(
     interrupt: &AtomicBool,
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
+    let hashed_before = batched_bytes();
     let disk = work.disk();
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
@@ -168,6 +171,8 @@ fn build(
     }
     clock.lap(Stage::Commit);
 
+    let elapsed = clock.started.elapsed();
+    let sha256_limit = Sha256Limit::since(hashed_before);
     Ok(ReindexReport {
         hints: options.hints.as_ref().filter(|_| by_hints).map(|hints| HintsReport::new(hints, &method)),
         network: options.network,
@@ -183,10 +188,11 @@ fn build(
         memory: options.memory,
         spilled: settled.spilled,
         threads,
-        elapsed: clock.started.elapsed(),
+        elapsed,
         bound_by: clock.bound_by(threads),
         stages: std::mem::take(&mut clock.stages),
         sha256_kernel: machine::sha256_kernel()?,
+        sha256_limit,
         peak_memory_bytes: machine::peak_memory_bytes(),
         chainstate,
     })

@@ -1,6 +1,7 @@
 //! What a run ends with.
 
 use crate::{
+    machine::Sha256Limit,
     options::HintOptions,
     stages::{Stage, ledger::Method, spill::SpillVolume},
 };
@@ -46,6 +47,8 @@ pub struct ReindexReport {
     pub bound_by: &'static str,
     /// The SHA-256 kernel that was used.
     pub sha256_kernel: &'static str,
+    /// What it has hashed, and what this machine could.
+    pub sha256_limit: Sha256Limit,
     /// The most memory that was resident, in bytes, where known.
     pub peak_memory_bytes: Option<u64>,
     /// Where the chainstate is.

@@ -5,7 +5,7 @@
 //! [`MAX_ONE_BLOCK`] bytes. Digests are taken as little-endian numbers and added modulo 2^256; they never
 //! leave the vector registers but as a sum. What such sums prove is said where they are used.
 
-use super::{Block, State, compress, portable, to_bytes};
+use super::{Block, State, block_count, compress, count, portable, to_bytes};
 use crate::kernel::{Isa, Kernel};
 
 /// The longest message that is one block when padded, in bytes.
@@ -30,12 +30,6 @@ pub fn one_block<const LENGTH: usize>(message: &[u8; LENGTH]) -> [u8; 64] {
     block[LENGTH] = 0x80;
     block[62..].copy_from_slice(&(8 * (64 + LENGTH as u16)).to_be_bytes());
     block
-}
-
-/// Returns how many blocks a message of `length` bytes fills when padded.
-#[inline]
-pub const fn block_count(length: usize) -> usize {
-    (length + 9).div_ceil(64)
 }
 
 /// Appends the [`block_count`] blocks of a message that follows the key's block and comes in two parts.
@@ -73,6 +67,7 @@ pub fn sum_with(kernel: Kernel, midstate: &[u32; 8], blocks: &[[u8; 64]], per_me
         "keyed sum: {} blocks are not messages of {per_message}",
         blocks.len()
     );
+    count(blocks.len());
     let mut sums = [0; 8];
     match kernel.0 {
         Isa::Portable => add_streams(kernel, midstate, blocks, per_message, &mut sums),

@@ -3,7 +3,7 @@
 //! would end before them are hashed as streams.
 
 use super::portable::{INITIAL, K, schedule};
-use super::{Block, Message, State};
+use super::{Block, Message, State, block_count};
 
 /// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus
 /// its round constant: a pair of nodes needs no schedule for its second block.
@@ -22,11 +22,6 @@ pub(super) const PADDING_SUMS: [u32; 64] = {
 
 /// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
 const LONG: usize = 256;
-
-/// Returns how many blocks the padded message fills.
-fn block_count(message: &Message<'_>) -> usize {
-    (message.len() + 9).div_ceil(64)
-}
 
 /// The times of compressions, in any one unit: by them a batch is shared out.
 #[derive(Clone, Copy)]
@@ -105,7 +100,7 @@ pub(super) fn by_length(messages: &[Message<'_>]) -> Vec<u32> {
 
 fn block_counts(messages: &[Message<'_>]) -> Vec<u32> {
     assert!(u32::try_from(messages.len()).is_ok(), "more than 2^32 messages in one batch");
-    messages.iter().map(|message| block_count(message).min(u32::MAX as usize) as u32).collect()
+    messages.iter().map(|message| block_count(message.len()).min(u32::MAX as usize) as u32).collect()
 }
 
 /// Returns the indices of `counts`, greatest count first.
@@ -253,7 +248,7 @@ impl<'a> Lane<'a> {
             }
             start += part.len();
         }
-        let blocks = block_count(&message);
+        let blocks = block_count(message.len());
         Self { message, length: start, blocks, number: 0, index, whole, first_whole }
     }
 
@@ -321,7 +316,7 @@ mod tests {
         let mut last = usize::MAX;
         for &index in shares.streams().iter().chain(shares.lanes()) {
             seen[index as usize] += 1;
-            let blocks = block_count(&messages[index as usize]);
+            let blocks = block_count(messages[index as usize].len());
             assert!(blocks <= last, "message {index} of {blocks} blocks comes after one of {last}");
             last = blocks;
         }
