@@ -66,10 +66,8 @@ pub fn reindex(
         .map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard(disk);
-        // What can be mended, or was only interrupted, goes on from the checkpoint.
-        let resumable =
-            matches!(error.kind, ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted);
-        if !resumable && (error.rule.is_some() || error.kind == ErrorKind::Hints) {
+        // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
+        if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
             let _ = work.remove();
         }

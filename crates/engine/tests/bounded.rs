@@ -194,7 +194,7 @@ fn a_lie_in_undo_data_is_found_in_runs_as_in_memory() {
         let mut lying = chain().clone();
         let at = blocks[rng.below(blocks.len() as u64) as usize];
         let tx = rng.below(u64::from(lying.blocks[at].txs) - 1) as usize;
-        lie(&mut lying.blocks[at], tx, *lie_of);
+        lie(&mut lying.blocks[at], |_| (tx, 0), *lie_of);
         let dir = common::scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();
         let error = same_verdict(dir.path(), what, &mut rng).expect_err(what);
@@ -209,7 +209,7 @@ fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
     let at = lying.blocks.iter().position(|block| !block.stale && block.txs > 2).unwrap();
     // One that the block itself does not show, and that leaves the records where they are.
     let (_, earlier) = LIES.iter().find(|(what, _)| *what == "height, earlier").unwrap();
-    lie(&mut lying.blocks[at], 0, *earlier);
+    lie(&mut lying.blocks[at], |_| (0, 0), *earlier);
     let dir = common::scratch();
     lying.write_datadir(dir.path(), &layout()).unwrap();
     let options = bounded(&options(dir.path()));

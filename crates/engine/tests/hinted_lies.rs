@@ -6,11 +6,12 @@
 mod common;
 mod hinted;
 
-use common::{THREADS, layout, options, refused, run, says, with_threads};
-use disk::{
-    hints::HintFormat,
-    undo::{UndoArena, UndoView, write_undo},
+use common::{
+    THREADS, layout,
+    lies::{Claim, lie},
+    options, refused, run, says, with_threads,
 };
+use disk::hints::HintFormat;
 use engine::{Error, ErrorKind, Height, ReindexOptions};
 use hinted::{AGGREGATES, Hints, Truth, bury, by, file_in, or_join, without_undo};
 use std::{path::PathBuf, sync::LazyLock};
@@ -20,7 +21,6 @@ use testkit::{
     mutation::{Draft, Workbench},
     rng::Rng,
 };
-use wire::{Coin, Sats, coin::compress_output};
 
 /// How many of a kind are tried.
 const SEEDS: u64 = 100;
@@ -249,27 +249,6 @@ const LIES: [Lie; 6] = [
     |_, code, _, _| *code ^= 1,
 ];
 
-/// Writes undo data with a lie about any claim; the record is sealed anew when it is laid out.
-fn lie(block: &mut GeneratedBlock, rng: &mut Rng, lie: Lie) {
-    let undo = block.undo.take().unwrap();
-    let mut arena = UndoArena::default();
-    let view = UndoView::parse(&undo, &mut arena).unwrap();
-    let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
-    let mut txs: Vec<Vec<(u32, Vec<u8>)>> = view.txs().map(|coins| coins.map(owned).collect()).collect();
-    let at = rng.below(txs.len() as u64) as usize;
-    let claim = rng.below(txs[at].len() as u64) as usize;
-    let (code, out) = &mut txs[at][claim];
-    let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
-    let (mut amount, mut script) = (amount.0, Vec::new());
-    compressed.decompress(&mut script).unwrap();
-    lie(rng, code, &mut amount, &mut script);
-    out.clear();
-    compress_output(out, Sats(amount), &script);
-    let coins: Vec<_> = txs.iter().map(|tx| tx.iter().map(|(code, out)| Coin { code: *code, out })).collect();
-    block.undo = Some(write_undo(coins.into_iter()));
-    assert_ne!(block.undo.as_ref(), Some(&undo), "a lie that is true");
-}
-
 /// The sum is of whole coins, so a claim that is not true shows, though its record has the right checksum.
 /// The join says of which block it is. Whoever does not read it is not misled.
 #[test]
@@ -286,7 +265,12 @@ fn undo_data_that_lies_is_caught() {
         let mut rng = Rng::new(seed, "undo lie");
         let mut lying = chain.clone();
         let at = spending[rng.below(spending.len() as u64) as usize];
-        lie(&mut lying.blocks[at], &mut rng, LIES[seed as usize % LIES.len()]);
+        let any = |txs: &[Vec<Claim>]| {
+            let tx = rng.below(txs.len() as u64) as usize;
+            (tx, rng.below(txs[tx].len() as u64) as usize)
+        };
+        let (of_any, about) = (LIES[seed as usize % LIES.len()], &mut Rng::new(seed, "what the lie is"));
+        lie(&mut lying.blocks[at], any, |code, amount, script| of_any(about, code, amount, script));
         let dir = TempDir::new().unwrap();
         lying.write_datadir(dir.path(), &layout()).unwrap();
         bury(&dir.path().join("regtest/blocks/index"));

@@ -115,7 +115,7 @@ fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
         let mut lying: Chain = chain().clone();
         let at = blocks[number * (blocks.len() - 1) / (LIES.len() - 1)];
         let tx = number % (lying.blocks[at].txs as usize - 1);
-        lie(&mut lying.blocks[at], tx, *lie_of);
+        lie(&mut lying.blocks[at], |_| (tx, 0), *lie_of);
         let dir = common::scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();
         let (height, hash) = (lying.blocks[at].height, lying.blocks[at].hash);
@@ -149,7 +149,7 @@ fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
 fn the_judge_is_announced() {
     let mut lying = chain().clone();
     let at = lying.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
-    lie(&mut lying.blocks[at], 0, |_, amount, _| *amount += 1);
+    lie(&mut lying.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
     let case = {
         let dir = common::scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();

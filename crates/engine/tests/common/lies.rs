@@ -8,17 +8,22 @@ use wire::{Coin, Sats, coin::compress_output};
 pub type Lie = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
 
 /// Code and output bytes of a coin.
-type Claim = (u32, Vec<u8>);
+pub type Claim = (u32, Vec<u8>);
 
-/// Writes a block's undo data with a lie about the first claim of the transaction at `tx` (without the
-/// coinbase).
-pub fn lie(block: &mut GeneratedBlock, tx: usize, lie: Lie) {
+/// Writes a block's undo data with a lie about one claim; the record is sealed anew when it is laid out.
+/// `pick` says which: of the transaction (without the coinbase), and of its input, given the claims of all.
+pub fn lie(
+    block: &mut GeneratedBlock,
+    pick: impl FnOnce(&[Vec<Claim>]) -> (usize, usize),
+    lie: impl FnOnce(&mut u32, &mut i64, &mut Vec<u8>),
+) {
     let undo = block.undo.take().unwrap();
     let mut arena = UndoArena::default();
     let view = UndoView::parse(&undo, &mut arena).unwrap();
     let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
     let mut txs: Vec<Vec<Claim>> = view.txs().map(|coins| coins.map(owned).collect()).collect();
-    let (code, out) = &mut txs[tx][0];
+    let (tx, input) = pick(&txs);
+    let (code, out) = &mut txs[tx][input];
     let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
     let (mut new_code, mut amount, mut script) = (*code, amount.0, Vec::new());
     compressed.decompress(&mut script).unwrap();
