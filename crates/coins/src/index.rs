@@ -45,7 +45,7 @@ impl Index {
 
     /// Has the home slot of `hash` brought into the cache.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) {
+    pub(crate) fn prefetch(&self, hash: u64) {
         digest::cache::prefetch(&self.slots[self.home(hash)]);
     }
 

@@ -1,10 +1,9 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
 //! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
-//! windows: first all hashes of a window, then all its index slots are touched, then all cells they point at,
-//! then each operation runs on warm lines. So the processor has many misses in flight at once. With two
-//! million open coins windows of 64 save a fifth of the whole time against one operation after the other
-//! (`examples/join_speed.rs`); the more coins are open, the more.
+//! windows: first all index slots of a window are prefetched, then all cells they point at and all places that
+//! creations will take, then each operation runs on warm lines. So the processor has many misses in flight
+//! at once.
 
 use crate::{
     cell::{Attic, Cell},
@@ -63,7 +62,7 @@ impl Shard {
         loop {
             let window = rest.clone().take(WINDOW);
             let hashes = window.clone().map(|(hash, _)| hash);
-            hashes.clone().for_each(|hash| self.index.touch(hash));
+            hashes.clone().for_each(|hash| self.index.prefetch(hash));
             hashes.for_each(|hash| {
                 if let Some((_, cell)) = self.index.find(hash, |_| true) {
                     digest::cache::prefetch(&self.cells[cell]);
