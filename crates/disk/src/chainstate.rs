@@ -21,7 +21,7 @@
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
-use crate::leveldb::{Cursor, Database, TableMeta, write_database};
+use crate::leveldb::{Cursor, Database, TableMeta, UnsyncedTable, write_database};
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
@@ -242,8 +242,22 @@ impl RangeTables {
     }
 }
 
-/// Writes the coins of one range. Each table is synced when it is full; besides its output buffer of 1 MiB a
-/// range keeps filter and index of one table in memory, about 2 MiB.
+/// The finished tables of a range, to be synced by whoever has time to wait for the medium.
+#[must_use = "tables must be synced before the chainstate is finished"]
+pub struct UnsyncedRange(Vec<UnsyncedTable>);
+
+impl UnsyncedRange {
+    /// Returns when all tables of the range are on the medium.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails.
+    pub fn sync(self) -> Result<RangeTables, DiskError> {
+        Ok(RangeTables(self.0.into_iter().map(UnsyncedTable::sync).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Writes the coins of one range. Besides its output buffer of 1 MiB a range keeps filter and index of one
+/// table in memory, about 2 MiB.
 pub struct RangeWriter<'d> {
     tables: TableRun<'d>,
     obfuscation: Obfuscation,
@@ -266,12 +280,20 @@ impl RangeWriter<'_> {
         Ok(self.tables.add(&self.key, &self.value)?)
     }
 
-    /// Completes the range, which may be empty.
+    /// Completes the range, which may be empty, and syncs its tables.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if the disk fails.
     pub fn finish(self) -> Result<RangeTables, DiskError> {
-        Ok(RangeTables(self.tables.finish()?))
+        self.complete()?.sync()
+    }
+
+    /// Completes the range and leaves it to the caller to sync it.
+    ///
+    /// # Errors
+    /// As [`RangeWriter::finish`].
+    pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
+        Ok(UnsyncedRange(self.tables.complete()?))
     }
 }
 
