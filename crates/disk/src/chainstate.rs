@@ -27,7 +27,7 @@ use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscati
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
 use wire::coin::{COIN_KEY_PREFIX, read_chainstate_key, write_chainstate_key};
-use wire::{BlockHash, Coin, OutPoint};
+use wire::{BlockHash, Coin, CoinError, OutPoint, Reader};
 
 const BEST_BLOCK: &[u8] = b"B";
 const HEAD_BLOCKS: &[u8] = b"H";
@@ -143,16 +143,43 @@ impl CoinCursor<'_> {
     /// # Errors
     /// [`DiskError::Row`] if a row is no coin, [`DiskError::LevelDb`] if the database is damaged.
     pub fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
-        if !self.rows.advance()? {
+        if !self.load()? {
             return Ok(None);
         }
-        let key = self.rows.key();
+        let row = read_chainstate_key(self.rows.key())
+            .and_then(|outpoint| Ok((outpoint, Coin::read_chainstate_value(&self.value)?)));
+        row.map(Some).map_err(|flaw| self.flaw(flaw))
+    }
+
+    /// [`CoinCursor::advance`] for who parses the output anyway: `out` is what follows the code, whatever
+    /// that is.
+    #[inline]
+    pub(crate) fn advance_unparsed(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
+        if !self.load()? {
+            return Ok(None);
+        }
+        let row = read_chainstate_key(self.rows.key()).and_then(|outpoint| {
+            let mut reader = Reader::new(&self.value);
+            let code = reader.var_int()?;
+            let code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
+            Ok((outpoint, Coin { code, out: self.value.get(reader.position()..).unwrap_or_default() }))
+        });
+        row.map(Some).map_err(|flaw| self.flaw(flaw))
+    }
+
+    /// Goes to the next row and takes the obfuscation off its value; false if there is none.
+    #[inline]
+    fn load(&mut self) -> Result<bool, DiskError> {
+        let found = self.rows.advance()?;
         self.value.clear();
         self.value.extend_from_slice(self.rows.value());
         self.obfuscation.apply(&mut self.value, 0);
-        let row = read_chainstate_key(key)
-            .and_then(|outpoint| Ok((outpoint, Coin::read_chainstate_value(&self.value)?)));
-        row.map(Some).map_err(|flaw| DiskError::row(self.dir, key, format!("{flaw}; rebuild the chainstate")))
+        Ok(found)
+    }
+
+    #[cold]
+    fn flaw(&self, flaw: CoinError) -> DiskError {
+        DiskError::row(self.dir, self.rows.key(), format!("{flaw}; rebuild the chainstate"))
     }
 }
 

@@ -16,10 +16,11 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
-use wire::coin::CoinError;
+use wire::coin::{CoinError, CompressedScript};
 use wire::hash::ParseHashError;
+use wire::read::write_compact_size;
 use wire::{BlockHash, Coin, OutPoint, Sats, Txid};
 
 /// The hash of a set of coins. Bytes are in the order of the hash function; text is reversed, as Core prints
@@ -58,7 +59,7 @@ pub struct UtxoStats {
     pub bogosize: u64,
     /// Sum of all amounts; nothing if it does not fit.
     pub total_amount: Option<Sats>,
-    /// Sum of the CRC-32Cs of the coins' elements: whether two copies are the same, against accidents.
+    /// Sum of a hash of each coin: whether two copies are the same, against accidents.
     pub checksum: u64,
     /// `hash_serialized_3`.
     pub hash_serialized_3: UtxoHash,
@@ -112,18 +113,107 @@ impl UtxoCounts {
     }
 }
 
+/// Counts coins as they come in the order of chainstate keys.
+#[derive(Clone, Debug)]
+pub struct CoinCounter {
+    counts: UtxoCounts,
+    txid: Option<Txid>,
+}
+
+impl Default for CoinCounter {
+    fn default() -> Self {
+        Self { counts: UtxoCounts::NOTHING, txid: None }
+    }
+}
+
+impl CoinCounter {
+    /// Counts a coin. Coins must come in the order of chainstate keys, those of one transaction in a row.
+    ///
+    /// # Errors
+    /// [`CoinError`] if `out` is not one compressed output.
+    #[inline]
+    pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), CoinError> {
+        let (amount, script) = coin.output()?;
+        self.add_parsed(outpoint, coin, amount, script.script_len());
+        Ok(())
+    }
+
+    /// Tells whether the coin is the first of its transaction.
+    #[inline]
+    fn add_parsed(&mut self, outpoint: &OutPoint, coin: &Coin<'_>, amount: Sats, script_len: usize) -> bool {
+        let is_first = self.txid != Some(outpoint.txid);
+        self.txid = Some(outpoint.txid);
+        let counts = &mut self.counts;
+        counts.transactions += u64::from(is_first);
+        counts.txouts += 1;
+        counts.bogosize += BOGOSIZE + script_len as u64;
+        counts.add_amount(Some(amount));
+        counts.checksum = counts.checksum.wrapping_add(coin_hash(outpoint, coin));
+        is_first
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counts(&self) -> UtxoCounts {
+        self.counts
+    }
+}
+
+/// [`Coin::write_utxo_element`] of a coin whose output is parsed already.
+#[inline]
+fn write_element(
+    elements: &mut Vec<u8>,
+    outpoint: &OutPoint,
+    code: u32,
+    amount: Sats,
+    script: CompressedScript<'_>,
+) -> Result<(), CoinError> {
+    let mut head = [0; 48];
+    head[..32].copy_from_slice(&outpoint.txid.0);
+    head[32..36].copy_from_slice(&outpoint.vout.to_le_bytes());
+    head[36..40].copy_from_slice(&code.to_le_bytes());
+    head[40..].copy_from_slice(&amount.0.to_le_bytes());
+    elements.extend_from_slice(&head);
+    write_compact_size(elements, script.script_len() as u64);
+    script.decompress(elements)
+}
+
+/// A hash against accidents: each pair of words is multiplied, after a number for its place was added.
+#[inline]
+fn coin_hash(outpoint: &OutPoint, coin: &Coin<'_>) -> u64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (mut hash, mut place) = (0u64, STEP);
+    let mut add = |a: u64, b: u64| {
+        let product = u128::from(a ^ place) * u128::from(b ^ place.rotate_left(32));
+        hash = hash.wrapping_add(product as u64 ^ (product >> 64) as u64);
+        place = place.wrapping_add(STEP);
+    };
+    let halves = |pair: [u8; 16]| {
+        let pair = u128::from_le_bytes(pair);
+        (pair as u64, (pair >> 64) as u64)
+    };
+    let (pairs, tail) = coin.out.as_chunks::<16>();
+    let mut last = [0; 16];
+    last.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
+    add(u64::from(outpoint.vout) << 32 | u64::from(coin.code), coin.out.len() as u64);
+    for &pair in outpoint.txid.0.as_chunks().0.iter().chain(pairs).chain([&last]) {
+        let (a, b) = halves(pair);
+        add(a, b);
+    }
+    hash
+}
+
 /// Core's bogosize of a coin without its script: txid 32, vout 4, code 4, amount 8, script length 2.
 const BOGOSIZE: u64 = 50;
 
 /// The coins of a range of txids on their way into the hash.
 #[derive(Clone, Debug)]
 pub struct StatsPart {
-    counts: UtxoCounts,
+    counter: CoinCounter,
     muhash: Option<MuHash3072>,
     /// Elements in hash order; from `group_start` on those of the current transaction in key order.
     elements: Vec<u8>,
     group_start: usize,
-    txid: Option<Txid>,
     /// `vout` and end in `elements` of each coin of the current transaction.
     group: Vec<(u32, usize)>,
     sorted: bool,
@@ -134,11 +224,10 @@ impl StatsPart {
     #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self {
-            counts: UtxoCounts::NOTHING,
+            counter: CoinCounter::default(),
             muhash: muhash.then(MuHash3072::new),
             elements: Vec::new(),
             group_start: 0,
-            txid: None,
             group: Vec::new(),
             sorted: true,
         }
@@ -149,24 +238,17 @@ impl StatsPart {
     /// # Errors
     /// [`CoinError`] if `out` is not one compressed output.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), CoinError> {
-        if self.txid != Some(outpoint.txid) {
-            self.end_group();
-            self.txid = Some(outpoint.txid);
-            self.counts.transactions += 1;
-        }
         let (amount, script) = coin.output()?;
+        if self.counter.add_parsed(outpoint, coin, amount, script.script_len()) {
+            self.end_group();
+        }
         let start = self.elements.len();
-        coin.write_utxo_element(outpoint, &mut self.elements)?;
+        write_element(&mut self.elements, outpoint, coin.code, amount, script)?;
         if let Some(muhash) = &mut self.muhash {
             muhash.insert(self.elements.get(start..).unwrap_or_default());
         }
-        let element = self.elements.get(start..).unwrap_or_default();
-        self.counts.checksum = self.counts.checksum.wrapping_add(crc32c::crc32c(element).into());
         self.sorted &= self.group.last().is_none_or(|&(before, _)| before < outpoint.vout);
         self.group.push((outpoint.vout, self.elements.len()));
-        self.counts.txouts += 1;
-        self.counts.bogosize += BOGOSIZE + script.script_len() as u64;
-        self.counts.add_amount(Some(amount));
         Ok(())
     }
 
@@ -189,19 +271,10 @@ impl StatsPart {
         std::mem::replace(&mut self.elements, room)
     }
 
-    /// Drops the elements of complete transactions: for who only counts.
-    pub fn forget_elements(&mut self) {
-        self.elements.drain(..self.group_start);
-        for (_, end) in &mut self.group {
-            *end -= self.group_start;
-        }
-        self.group_start = 0;
-    }
-
     /// What was counted.
     #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
-        self.counts
+        self.counter.counts
     }
 
     /// Completes the last transaction; the part can then be drained and merged.
@@ -209,7 +282,6 @@ impl StatsPart {
         if !self.sorted {
             self.sort_group();
         }
-        self.txid = None;
         self.group.clear();
         self.sorted = true;
         self.group_start = self.elements.len();
@@ -255,11 +327,15 @@ impl UtxoHasher {
 
     /// Adds a part: hashes what is left in it, and adds its counts and MuHash.
     pub fn merge(&mut self, mut part: StatsPart) {
+        self.add(&mut part);
+    }
+
+    fn add(&mut self, part: &mut StatsPart) {
         part.end_group();
         self.sha.update(&part.elements);
-        self.counts.merge(part.counts);
-        match (&mut self.muhash, part.muhash) {
-            (Some(muhash), Some(other)) => muhash.combine(&other),
+        self.counts.merge(part.counts());
+        match (&mut self.muhash, &part.muhash) {
+            (Some(muhash), Some(other)) => muhash.combine(other),
             (muhash, _) => *muhash = None,
         }
     }
@@ -284,11 +360,30 @@ impl UtxoHasher {
 const CHUNK_LEN: usize = 1 << 20;
 /// Chunks that wait for the hashing thread per range; a reader that is ahead waits.
 const CHUNKS_WAITING: usize = 4;
+/// Ranges, besides one for each reader, that are begun before those in front of them are hashed: if hashing
+/// falls behind, it gets the processor.
+const RANGES_AHEAD: usize = 2;
 
 enum Message {
     Elements(Vec<u8>),
     End(Box<StatsPart>),
     Failed(DiskError),
+}
+
+/// Buffers that were hashed, for those who read.
+#[derive(Default)]
+struct Rooms(Mutex<Vec<Vec<u8>>>);
+
+impl Rooms {
+    fn take(&self) -> Vec<u8> {
+        let room = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        room.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8))
+    }
+
+    fn give(&self, mut room: Vec<u8>) {
+        room.clear();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+    }
 }
 
 /// Computes the statistics of the chainstate in `dir` with `threads` (1 or more) threads that read, and this
@@ -329,20 +424,26 @@ pub fn stats_unless_stopped(
     stop: &AtomicBool,
 ) -> Result<Option<UtxoStats>, DiskError> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..=u8::MAX).map(|_| sync_channel(CHUNKS_WAITING)).unzip();
+    let (hashed, begin) = channel();
+    (0..threads + RANGES_AHEAD).for_each(|_| hashed.send(()).unwrap_or_default());
     // Ranges are taken in order, so the one that is hashed next is always read by someone.
-    let ranges = Mutex::new((0..=u8::MAX).zip(senders));
-    let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let ranges = Mutex::new((begin, (0..=u8::MAX).zip(senders)));
+    let next = || {
+        let (begin, ranges) = &mut *ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        begin.recv().ok().and_then(|()| ranges.next())
+    };
+    let rooms = Rooms::default();
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 while let Some((range, sender)) = next() {
-                    if !send_range(reader, range, muhash, &sender) {
+                    if !send_range(reader, range, muhash, &rooms, &sender) {
                         return;
                     }
                 }
             });
         }
-        hash_ranges(receivers, muhash, stop)
+        hash_ranges(receivers, muhash, &rooms, hashed, stop)
     })
 }
 
@@ -350,6 +451,8 @@ pub fn stats_unless_stopped(
 fn hash_ranges(
     receivers: Vec<Receiver<Message>>,
     muhash: bool,
+    rooms: &Rooms,
+    hashed: Sender<()>,
     stop: &AtomicBool,
 ) -> Result<Option<UtxoStats>, DiskError> {
     let mut hasher = UtxoHasher::new(muhash);
@@ -360,9 +463,14 @@ fn hash_ranges(
                 return Ok(None);
             }
             match message {
-                Message::Elements(elements) => hasher.hash(&elements),
-                Message::End(part) => {
-                    hasher.merge(*part);
+                Message::Elements(elements) => {
+                    hasher.hash(&elements);
+                    rooms.give(elements);
+                }
+                Message::End(mut part) => {
+                    hasher.add(&mut part);
+                    rooms.give(part.elements);
+                    hashed.send(()).unwrap_or_default(); // unless there is nobody left to read more
                     break;
                 }
                 Message::Failed(error) => return Err(error),
@@ -373,8 +481,14 @@ fn hash_ranges(
 }
 
 /// Reads one range; false if nobody listens any more or it failed.
-fn send_range(reader: &ChainstateReader<'_>, range: u8, muhash: bool, sender: &SyncSender<Message>) -> bool {
-    match read_range(reader, range, muhash, sender) {
+fn send_range(
+    reader: &ChainstateReader<'_>,
+    range: u8,
+    muhash: bool,
+    rooms: &Rooms,
+    sender: &SyncSender<Message>,
+) -> bool {
+    match read_range(reader, range, muhash, rooms, sender) {
         Ok(Some(part)) => sender.send(Message::End(Box::new(part))).is_ok(),
         Ok(None) => false,
         Err(error) => {
@@ -389,19 +503,20 @@ fn read_range(
     reader: &ChainstateReader<'_>,
     range: u8,
     muhash: bool,
+    rooms: &Rooms,
     sender: &SyncSender<Message>,
 ) -> Result<Option<StatsPart>, DiskError> {
     let end = range.checked_add(1).map(|end| [end]);
     let mut coins = reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
-    let mut part = StatsPart::new(muhash);
-    while let Some((outpoint, coin)) = coins.advance()? {
+    let mut part = StatsPart { elements: rooms.take(), ..StatsPart::new(muhash) };
+    while let Some((outpoint, coin)) = coins.advance_unparsed()? {
         part.add(&outpoint, &coin).map_err(|flaw| {
             let mut key = Vec::new();
             wire::coin::write_chainstate_key(&mut key, &outpoint);
             DiskError::row(reader.dir(), &key, format!("{flaw}; rebuild the chainstate"))
         })?;
         if part.ready_len() >= CHUNK_LEN {
-            let elements = part.take_elements(Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8));
+            let elements = part.take_elements(rooms.take());
             if sender.send(Message::Elements(elements)).is_err() {
                 return Ok(None);
             }
@@ -481,6 +596,45 @@ mod tests {
             Coin { code: 7, out }.write_utxo_element(outpoint, &mut as_keys).unwrap()
         });
         assert_ne!(UtxoHash(digest::sha256::sha256d(&as_keys)), simple(coins));
+    }
+
+    #[test]
+    fn any_change_of_a_coin_changes_the_checksum() {
+        let hash = |txid: [u8; 32], vout, code, out: &[u8]| {
+            coin_hash(&OutPoint { txid: Txid(txid), vout }, &Coin { code, out })
+        };
+        let txid = std::array::from_fn(|at| at as u8);
+        let out: Vec<u8> = (0..40).collect();
+        let mut seen = vec![hash(txid, 1, 2, &out), hash(txid, 2, 1, &out), hash(txid, 1, 3, &out)];
+        for at in 0..32 {
+            let mut other = txid;
+            other[at] ^= 0x80;
+            seen.push(hash(other, 1, 2, &out));
+        }
+        let mut swapped = txid;
+        swapped.rotate_left(16);
+        seen.push(hash(swapped, 1, 2, &out));
+        for len in 0..out.len() {
+            let mut other = out.clone();
+            other[len] ^= 1;
+            seen.extend([hash(txid, 1, 2, &other), hash(txid, 1, 2, &out[..len])]);
+        }
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
+
+    #[test]
+    fn counting_alone_counts_the_same() {
+        let coins = coins(&[(1, 0), (1, 16_511), (1, 16_512), (2, 3), (4, 0)]);
+        let (mut counter, mut part) = (CoinCounter::default(), StatsPart::new(false));
+        for (outpoint, out) in &coins {
+            counter.add(outpoint, &Coin { code: 7, out }).unwrap();
+            part.add(outpoint, &Coin { code: 7, out }).unwrap();
+        }
+        assert_eq!(counter.counts(), part.counts());
+        assert_eq!((counter.counts().txouts, counter.counts().transactions), (5, 3));
     }
 
     #[test]

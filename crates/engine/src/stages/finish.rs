@@ -16,7 +16,7 @@ use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables, UnsyncedRange},
     fs::Disk,
     run::RunReader,
-    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_unless_stopped},
+    utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::{
@@ -39,8 +39,8 @@ const RANGES: u64 = 64;
 /// of at least so many bytes: each is a file to be synced.
 const LEAST_RANGE_BYTES: u64 = 4 << 20;
 
-/// Elements that a part may hold before they are dropped, in bytes.
-const ELEMENTS_MAX: usize = 64 << 10;
+/// Coins between two looks whether to stop.
+const LOOK_EVERY: u64 = 1 << 12;
 
 /// What is written, and how.
 pub struct Finish<'a> {
@@ -130,21 +130,19 @@ impl Finish<'_> {
         runs: &[RunReader],
     ) -> Result<(UnsyncedRange, UtxoCounts), EachError> {
         let mut tables = writer.range(range.index);
-        let mut part = StatsPart::new(false);
+        let mut counter = CoinCounter::default();
         range.each(runs, |outpoint, coin| {
             tables.add(outpoint, coin)?;
-            part.add(outpoint, coin).map_err(|flaw| {
+            counter.add(outpoint, coin).map_err(|flaw| {
                 Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
             })?;
-            if part.ready_len() > ELEMENTS_MAX {
-                part.forget_elements();
-                if self.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
+            let look = counter.counts().txouts.is_multiple_of(LOOK_EVERY);
+            if look && self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
             }
             Ok(())
         })?;
-        Ok((tables.complete()?, part.counts()))
+        Ok((tables.complete()?, counter.counts()))
     }
 
     /// Reads the chainstate back, compares it with what was written, and tells its hash.
