@@ -5,6 +5,7 @@
 //! lie in one level, so most steps compare one key.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::coding::{DELETION, VALUE};
 use super::manifest::LiveTable;
@@ -70,7 +71,7 @@ impl Source<'_> {
                 while !scan.step()? {
                     let Some((next, others)) = rest.split_first() else { return Ok(false) };
                     *rest = others;
-                    let (table_scan, found) = Scan::from(database.cached_table(next, false)?, &[])?;
+                    let (table_scan, found) = Scan::from(Arc::new(database.open_table(next, false)?), &[])?;
                     **scan = table_scan;
                     if found {
                         return Ok(true);
@@ -92,7 +93,7 @@ impl<'a> Cursor<'a> {
         let mut cursor = Self::at(database, start, end);
         for tables in database.runs(start, end) {
             let Some((first, rest)) = tables.split_first() else { continue };
-            let (scan, found) = Scan::from(database.cached_table(first, false)?, start)?;
+            let (scan, found) = Scan::from(Arc::new(database.open_table(first, false)?), start)?;
             let mut source = Source::Tables { database, rest, scan: Box::new(scan) };
             if found || source.step()? {
                 cursor.sources.push(source);
@@ -107,7 +108,7 @@ impl<'a> Cursor<'a> {
         let after = [key, &[0]].concat();
         let mut cursor = Self::at(database, key, Some(&after));
         for table in database.runs(key, Some(&after)).flatten() {
-            if let Some(scan) = Scan::at_key(database.cached_table(table, true)?, key)? {
+            if let Some(scan) = Scan::at_key(database.cached_table(table)?, key)? {
                 cursor.sources.push(Source::Tables { database, rest: &[], scan: Box::new(scan) });
             }
         }

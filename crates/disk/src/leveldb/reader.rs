@@ -14,11 +14,8 @@ use super::table::Table;
 use super::{LevelDbError, log};
 use crate::fs::{Disk, During as _};
 
-/// Tables that are kept open, with index (0.3 MiB for a table of 32 MiB) and maybe filter (1 MiB).
+/// Tables that [`Database::get`] keeps open, with index and filter (about 1 MiB for a table of 32 MiB).
 const CACHED_TABLES: usize = 16;
-
-/// Open tables by number, the oldest first.
-type TableCache = Mutex<Vec<(u64, Arc<Table>)>>;
 
 /// A database, open for reading by any number of threads.
 pub struct Database<'d> {
@@ -28,10 +25,7 @@ pub struct Database<'d> {
     /// Numbers of the tables whose file ends in `.sst`.
     old_suffix: BTreeSet<u64>,
     pub(super) memory: MemTable,
-    /// Tables that [`Database::get`] keeps open.
-    with_filter: TableCache,
-    /// Tables that walks keep open, since the next one often begins in the table where one ended.
-    without_filter: TableCache,
+    cache: Mutex<Vec<(u64, Arc<Table>)>>,
 }
 
 impl<'d> Database<'d> {
@@ -63,8 +57,7 @@ impl<'d> Database<'d> {
         logs.retain(needed);
         let memory = read_logs(disk, dir, &logs)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
-        let (with_filter, without_filter) = Default::default();
-        Ok(Self { disk, dir: dir.into(), manifest, old_suffix, memory, with_filter, without_filter })
+        Ok(Self { disk, dir: dir.into(), manifest, old_suffix, memory, cache: Mutex::default() })
     }
 
     /// All rows.
@@ -125,26 +118,20 @@ impl<'d> Database<'d> {
         })
     }
 
-    fn open_table(&self, live: &LiveTable, keep_filter: bool) -> Result<Table, LevelDbError> {
+    pub(super) fn open_table(&self, live: &LiveTable, keep_filter: bool) -> Result<Table, LevelDbError> {
         let suffix = if self.old_suffix.contains(&live.number) { "sst" } else { "ldb" };
         let path = numbered(&self.dir, live.number, suffix);
         let file = self.disk.open(&path).during("open for reading", &path)?;
         Table::open(file, path, live, keep_filter)
     }
 
-    /// The table from the cache of those with or without filter, or opened and put there in place of the
-    /// oldest.
-    pub(super) fn cached_table(
-        &self,
-        live: &LiveTable,
-        keep_filter: bool,
-    ) -> Result<Arc<Table>, LevelDbError> {
-        let cache = if keep_filter { &self.with_filter } else { &self.without_filter };
-        let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The table from the cache, or opened and put there in place of the oldest.
+    pub(super) fn cached_table(&self, live: &LiveTable) -> Result<Arc<Table>, LevelDbError> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, table)) = cache.iter().find(|(number, _)| *number == live.number) {
             return Ok(Arc::clone(table));
         }
-        let table = Arc::new(self.open_table(live, keep_filter)?);
+        let table = Arc::new(self.open_table(live, true)?);
         if cache.len() == CACHED_TABLES {
             cache.remove(0);
         }

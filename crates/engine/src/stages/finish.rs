@@ -103,18 +103,19 @@ impl Finish<'_> {
             (join_all(writing), join_all(syncing))
         });
         let (mut counts, mut tables, mut mismatch) = (UtxoCounts::NOTHING, Vec::new(), false);
-        let mut note = |error| match error {
-            EachError::Mismatch => {
-                mismatch = true;
-                Ok(())
-            }
-            EachError::Error(error) => Err(error),
-        };
         for part in written {
-            part.map_or_else(&mut note, |part| Ok(counts.merge(part)))?;
+            match part {
+                Ok(part) => counts.merge(part),
+                Err(EachError::Mismatch) => mismatch = true,
+                Err(EachError::Error(error)) => return Err(error),
+            }
         }
         for part in synced {
-            part.map_or_else(&mut note, |part| Ok(tables.extend(part)))?;
+            match part {
+                Ok(part) => tables.extend(part),
+                Err(EachError::Mismatch) => mismatch = true,
+                Err(EachError::Error(error)) => return Err(error),
+            }
         }
         if mismatch {
             return Ok(None);
