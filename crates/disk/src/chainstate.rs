@@ -146,8 +146,7 @@ impl CoinCursor<'_> {
         if !self.load()? {
             return Ok(None);
         }
-        let row = read_chainstate_key(self.rows.key())
-            .and_then(|outpoint| Ok((outpoint, Coin::read_chainstate_value(&self.value)?)));
+        let row = self.row().and_then(|row| row.1.output().map(|_| row));
         row.map(Some).map_err(|flaw| self.flaw(flaw))
     }
 
@@ -158,13 +157,16 @@ impl CoinCursor<'_> {
         if !self.load()? {
             return Ok(None);
         }
-        let row = read_chainstate_key(self.rows.key()).and_then(|outpoint| {
-            let mut reader = Reader::new(&self.value);
-            let code = reader.var_int()?;
-            let code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
-            Ok((outpoint, Coin { code, out: self.value.get(reader.position()..).unwrap_or_default() }))
-        });
-        row.map(Some).map_err(|flaw| self.flaw(flaw))
+        self.row().map(Some).map_err(|flaw| self.flaw(flaw))
+    }
+
+    #[inline]
+    fn row(&self) -> Result<(OutPoint, Coin<'_>), CoinError> {
+        let outpoint = read_chainstate_key(self.rows.key())?;
+        let mut reader = Reader::new(&self.value);
+        let code = reader.var_int()?;
+        let code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
+        Ok((outpoint, Coin { code, out: self.value.get(reader.position()..).unwrap_or_default() }))
     }
 
     /// Goes to the next row and takes the obfuscation off its value; false if there is none.

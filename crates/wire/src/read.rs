@@ -212,21 +212,26 @@ impl<'a> Reader<'a> {
 /// Appends `value` as a VARINT.
 #[inline]
 pub fn write_var_int(out: &mut Vec<u8>, mut value: u64) {
+    if value < 0x80 {
+        return out.push(value as u8);
+    }
     let mut groups = [0u8; 10];
-    let mut used = 0;
+    let mut start = groups.len();
+    let mut continues = 0;
     for group in groups.iter_mut().rev() {
-        let continues = if used == 0 { 0 } else { 0x80 };
         *group = (value & 0x7f) as u8 | continues;
-        used += 1;
+        start -= 1;
         if value < 0x80 {
             break;
         }
+        continues = 0x80;
         value = (value >> 7) - 1;
     }
-    out.extend(groups.iter().skip(groups.len() - used));
+    out.extend_from_slice(groups.get(start..).unwrap_or_default());
 }
 
 /// Appends `size` as a CompactSize.
+#[inline]
 pub fn write_compact_size(out: &mut Vec<u8>, size: u64) {
     match size {
         0..=0xfc => out.push(size as u8),
