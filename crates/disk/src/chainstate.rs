@@ -26,8 +26,8 @@ use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
-use wire::coin::{COIN_KEY_PREFIX, read_chainstate_key, write_chainstate_key};
-use wire::{BlockHash, Coin, CoinError, OutPoint, Reader};
+use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
+use wire::{BlockHash, Coin, CoinError, OutPoint, Reader, Txid};
 
 const BEST_BLOCK: &[u8] = b"B";
 const HEAD_BLOCKS: &[u8] = b"H";
@@ -82,11 +82,6 @@ impl<'d> ChainstateReader<'d> {
         self.obfuscation
     }
 
-    /// The directory, for messages.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Bytes of the database's tables.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
@@ -110,7 +105,15 @@ impl<'d> ChainstateReader<'d> {
         let start = [&[COIN_KEY_PREFIX], first].concat();
         let end = end.map_or_else(|| vec![COIN_KEY_PREFIX + 1], |end| [&[COIN_KEY_PREFIX], end].concat());
         let rows = self.database.range(&start, Some(&end))?;
-        Ok(CoinCursor { rows, dir: &self.dir, obfuscation: self.obfuscation, value: Vec::new() })
+        Ok(CoinCursor {
+            rows,
+            dir: &self.dir,
+            obfuscation: self.obfuscation,
+            outpoint: OutPoint { txid: Txid([0; 32]), vout: 0 },
+            code: 0,
+            value: Vec::new(),
+            out_start: 0,
+        })
     }
 
     /// The coin at `outpoint` as the value of its row without obfuscation ([`Coin::read_chainstate_value`]),
@@ -134,7 +137,11 @@ pub struct CoinCursor<'a> {
     rows: Cursor<'a>,
     dir: &'a Path,
     obfuscation: Obfuscation,
+    outpoint: OutPoint,
+    code: u32,
+    /// The row's value without obfuscation; what follows the code begins at `out_start`.
     value: Vec<u8>,
+    out_start: usize,
 }
 
 impl CoinCursor<'_> {
@@ -143,44 +150,47 @@ impl CoinCursor<'_> {
     /// # Errors
     /// [`DiskError::Row`] if a row is no coin, [`DiskError::LevelDb`] if the database is damaged.
     pub fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
-        if !self.load()? {
+        if !self.step()? {
             return Ok(None);
         }
-        let row = self.row().and_then(|row| row.1.output().map(|_| row));
-        row.map(Some).map_err(|flaw| self.flaw(flaw))
+        self.coin().output().map_err(|flaw| self.flaw(flaw))?;
+        Ok(Some((self.outpoint, self.coin())))
     }
 
-    /// [`CoinCursor::advance`] for who parses the output anyway: `out` is what follows the code, whatever
-    /// that is.
+    /// Goes to the next coin, whose output is not looked at; false behind the last.
     #[inline]
-    pub(crate) fn advance_unparsed(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
-        if !self.load()? {
-            return Ok(None);
+    pub(crate) fn step(&mut self) -> Result<bool, DiskError> {
+        if !self.rows.advance()? {
+            return Ok(false);
         }
-        self.row().map(Some).map_err(|flaw| self.flaw(flaw))
+        self.obfuscation.apply_into(self.rows.value(), &mut self.value);
+        self.split_row().map_err(|flaw| self.flaw(flaw))?;
+        Ok(true)
     }
 
     #[inline]
-    fn row(&self) -> Result<(OutPoint, Coin<'_>), CoinError> {
-        let outpoint = read_chainstate_key(self.rows.key())?;
+    fn split_row(&mut self) -> Result<(), CoinError> {
+        let (txid, vout) = split_chainstate_key(self.rows.key())?;
+        self.outpoint.txid.0 = *txid;
+        self.outpoint.vout = vout;
         let mut reader = Reader::new(&self.value);
         let code = reader.var_int()?;
-        let code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
-        Ok((outpoint, Coin { code, out: self.value.get(reader.position()..).unwrap_or_default() }))
+        self.code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
+        self.out_start = reader.position();
+        Ok(())
     }
 
-    /// Goes to the next row and takes the obfuscation off its value; false if there is none.
-    #[inline]
-    fn load(&mut self) -> Result<bool, DiskError> {
-        let found = self.rows.advance()?;
-        self.value.clear();
-        self.value.extend_from_slice(self.rows.value());
-        self.obfuscation.apply(&mut self.value, 0);
-        Ok(found)
+    pub(crate) const fn outpoint(&self) -> &OutPoint {
+        &self.outpoint
     }
 
+    pub(crate) fn coin(&self) -> Coin<'_> {
+        Coin { code: self.code, out: self.value.get(self.out_start..).unwrap_or_default() }
+    }
+
+    /// What to say of the current row.
     #[cold]
-    fn flaw(&self, flaw: CoinError) -> DiskError {
+    pub(crate) fn flaw(&self, flaw: CoinError) -> DiskError {
         DiskError::row(self.dir, self.rows.key(), format!("{flaw}; rebuild the chainstate"))
     }
 }
@@ -331,8 +341,8 @@ mod tests {
     use super::*;
     use crate::fs::RealDisk;
     use proptest::{collection::btree_set, collection::vec, prelude::*};
-    use wire::coin::{chainstate_key_order, compress_output};
-    use wire::{Sats, Txid};
+    use wire::coin::{chainstate_key_order, compress_output, read_chainstate_key};
+    use wire::Sats;
 
     const KEY: [u8; 8] = [0xde, 0xad, 0xbe, 0xef, 0, 1, 2, 3];
     const BEST: BlockHash = BlockHash([5; 32]);

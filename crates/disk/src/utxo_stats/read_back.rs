@@ -153,12 +153,8 @@ impl ReadBack<'_> {
         let end = range.checked_add(1).map(|end| [end]);
         let mut coins = self.reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
         let mut part = StatsPart::in_room(self.rooms.take(), self.muhash);
-        while let Some((outpoint, coin)) = coins.advance_unparsed()? {
-            part.add(&outpoint, &coin).map_err(|flaw| {
-                let mut key = Vec::new();
-                wire::coin::write_chainstate_key(&mut key, &outpoint);
-                DiskError::row(self.reader.dir(), &key, format!("{flaw}; rebuild the chainstate"))
-            })?;
+        while coins.step()? {
+            part.add(coins.outpoint(), &coins.coin()).map_err(|flaw| coins.flaw(flaw))?;
             if part.ready_len() >= CHUNK_LEN
                 && sender.send(Message::Elements(part.take_elements(self.rooms.take()))).is_err()
             {
