@@ -211,23 +211,16 @@ impl<'a> Reader<'a> {
 
 /// Appends `value` as a VARINT.
 #[inline]
-pub fn write_var_int(out: &mut Vec<u8>, mut value: u64) {
-    if value < 0x80 {
-        return out.push(value as u8);
+pub fn write_var_int(out: &mut Vec<u8>, value: u64) {
+    // All groups in one number, since bytes written one by one would have to be read again as one.
+    let (mut groups, mut len, mut rest) = (u128::from(value & 0x7f), 1, value);
+    while rest >= 0x80 {
+        rest = (rest >> 7) - 1;
+        groups |= u128::from(rest & 0x7f | 0x80) << (8 * len);
+        len += 1;
     }
-    let mut groups = [0u8; 10];
-    let mut start = groups.len();
-    let mut continues = 0;
-    for group in groups.iter_mut().rev() {
-        *group = (value & 0x7f) as u8 | continues;
-        start -= 1;
-        if value < 0x80 {
-            break;
-        }
-        continues = 0x80;
-        value = (value >> 7) - 1;
-    }
-    out.extend_from_slice(groups.get(start..).unwrap_or_default());
+    let bytes = groups.to_be_bytes();
+    out.extend_from_slice(bytes.get(bytes.len() - len..).unwrap_or_default());
 }
 
 /// Appends `size` as a CompactSize.
