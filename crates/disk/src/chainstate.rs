@@ -341,8 +341,8 @@ mod tests {
     use super::*;
     use crate::fs::RealDisk;
     use proptest::{collection::btree_set, collection::vec, prelude::*};
-    use wire::coin::{chainstate_key_order, compress_output, read_chainstate_key};
     use wire::Sats;
+    use wire::coin::{chainstate_key_order, compress_output, read_chainstate_key};
 
     const KEY: [u8; 8] = [0xde, 0xad, 0xbe, 0xef, 0, 1, 2, 3];
     const BEST: BlockHash = BlockHash([5; 32]);
