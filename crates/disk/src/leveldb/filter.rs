@@ -152,6 +152,19 @@ mod tests {
     }
 
     #[test]
+    fn probes_are_remainders() {
+        let mut hash = 1u32;
+        for bits in (1..3000).chain([1 << 20, u32::MAX - 1, u32::MAX]) {
+            hash = hash.wrapping_mul(0x915f_77f5).wrapping_add(1);
+            for hash in [0, hash, u32::MAX, bits - 1, bits, bits.wrapping_mul(7).wrapping_sub(1)] {
+                let step = hash.rotate_right(17);
+                let expected = (0..6u32).map(|i| hash.wrapping_add(step.wrapping_mul(i)) % bits);
+                assert!(probes(hash, bits, 6).eq(expected), "{hash} among {bits}");
+            }
+        }
+    }
+
+    #[test]
     fn keys_match_and_most_others_do_not() {
         let mut writer = FilterWriter::default();
         let key = |n: u32| n.to_be_bytes();

@@ -88,7 +88,7 @@ impl Finish<'_> {
             }
             Ok(counts)
         };
-        let sync = |unsynced: Receiver<UnsyncedRange>| -> Result<Vec<RangeTables>, EachError> {
+        let sync = |unsynced: Receiver<UnsyncedRange>| -> Result<Vec<RangeTables>, Error> {
             unsynced.iter().map(|tables| Ok(tables.sync().inspect_err(|_| fail())?)).collect()
         };
         let (to_sync, unsynced) = bounded(self.threads);
@@ -111,11 +111,7 @@ impl Finish<'_> {
             }
         }
         for part in synced {
-            match part {
-                Ok(part) => tables.extend(part),
-                Err(EachError::Mismatch) => mismatch = true,
-                Err(EachError::Error(error)) => return Err(error),
-            }
+            tables.extend(part?);
         }
         if mismatch {
             return Ok(None);
@@ -164,7 +160,7 @@ impl Finish<'_> {
 }
 
 /// What the threads return.
-fn join_all<T>(threads: Vec<ScopedJoinHandle<'_, Result<T, EachError>>>) -> Vec<Result<T, EachError>> {
+fn join_all<T, E: From<Error>>(threads: Vec<ScopedJoinHandle<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
     threads.into_iter().map(|thread| thread.join().map_err(|_| Error::panicked())?).collect()
 }
 
