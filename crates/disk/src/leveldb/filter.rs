@@ -51,7 +51,7 @@ fn probes(hash: u32, bits: u32, count: u8) -> impl Iterator<Item = u32> {
     let inverse = (u64::MAX / u64::from(bits)).wrapping_add(1);
     let remainder = move |number: u32| {
         let fraction = inverse.wrapping_mul(number.into());
-        (u128::from(fraction) * u128::from(bits) >> 64) as u32
+        ((u128::from(fraction) * u128::from(bits)) >> 64) as u32
     };
     (0..u32::from(count)).map(move |i| remainder(hash.wrapping_add(step.wrapping_mul(i))))
 }
