@@ -1,4 +1,4 @@
-//! Reads a chainstate back: threads read ranges of txids and make elements of them, one hashes those in order.
+//! Reads a chainstate back: threads read ranges of txids and make elements, one hashes these in order.
 
 use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
