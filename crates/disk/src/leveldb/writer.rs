@@ -190,7 +190,7 @@ impl TableWriter {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.key.extend_from_slice(&ROW_TRAILER);
-        let common = common_len(&self.key, &self.last);
+        let common = self.key.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
         if self.entries == 0 {
             self.smallest = key.to_vec();
         } else {
@@ -317,22 +317,6 @@ impl TableWriter {
     }
 }
 
-/// How many bytes two keys have in common at their beginning.
-#[inline]
-fn common_len(one: &[u8], other: &[u8]) -> usize {
-    let words = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
-    let mut common = 0;
-    for (a, b) in words {
-        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differs != 0 {
-            return common + differs.trailing_zeros() as usize / 8;
-        }
-        common += 8;
-    }
-    let rest = one.iter().zip(other).skip(common);
-    common + rest.take_while(|(a, b)| a == b).count()
-}
-
 /// The user key of an internal key of ours.
 fn user_key(internal: &[u8]) -> &[u8] {
     coding::split_internal(internal).map_or(&[], |(user, _)| user)
@@ -342,7 +326,7 @@ fn user_key(internal: &[u8]) -> &[u8] {
 /// `FindShortestSeparator`.
 fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
     let user = user_key(last);
-    let common = common_len(user, next);
+    let common = user.iter().zip(next).take_while(|(a, b)| a == b).count();
     match (user.get(common), next.get(common)) {
         (Some(&byte), Some(&limit)) if common + 1 < user.len() && u16::from(byte) + 1 < u16::from(limit) => {
             bumped(user, common, byte)
