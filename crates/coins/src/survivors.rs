@@ -79,7 +79,7 @@ impl SurvivorShard {
         self.size
     }
 
-    /// Sorts by [`chainstate_key_order`]. Takes 20 bytes an entry on top while it runs, 4 thereafter.
+    /// Sorts by [`chainstate_key_order`]. Takes 12 bytes an entry on top while it runs, 4 thereafter.
     #[must_use]
     pub fn sort(self) -> SortedShard {
         SortedShard { order: sorted(&self.cells), cells: self.cells, attic: self.attic }
@@ -88,22 +88,24 @@ impl SurvivorShard {
 
 /// Numbers of the cells in use, by key.
 fn sorted(cells: &Cells) -> Vec<u32> {
-    // Eight bytes of the txid after the first, which all share, decide nearly always but for one
-    // transaction's outputs; the cells themselves are read only for those.
-    let mut order: Vec<(u64, u32)> = cells
+    // Four bytes of the txid after the first, which all share, decide nearly always but for one
+    // transaction's outputs; the cells themselves are read only for those. With the number below them they
+    // are one word, which sorts fastest.
+    let prefix = |cell: &Cell| cell.txid()[1..].first_chunk().map_or(0, |&bytes| u32::from_be_bytes(bytes));
+    let mut order: Vec<u64> = cells
         .iter()
         .filter(|(_, cell)| !cell.is_free())
-        .map(|(at, cell)| (cell.txid()[1..].first_chunk().map_or(0, |&b| u64::from_be_bytes(b)), at))
+        .map(|(at, cell)| u64::from(prefix(cell)) << 32 | u64::from(at))
         .collect();
-    order.sort_unstable_by_key(|&(prefix, _)| prefix);
-    for equal in order.chunk_by_mut(|a, b| a.0 == b.0) {
+    order.sort_unstable();
+    for equal in order.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         if equal.len() > 1 {
-            equal.sort_unstable_by(|a, b| {
-                chainstate_key_order(&cells[a.1].outpoint(), &cells[b.1].outpoint())
+            equal.sort_unstable_by(|&a, &b| {
+                chainstate_key_order(&cells[a as u32].outpoint(), &cells[b as u32].outpoint())
             });
         }
     }
-    order.iter().map(|&(_, at)| at).collect()
+    order.into_iter().map(|word| word as u32).collect()
 }
 
 /// What is open in a shard that goes on working, in the order of the chainstate keys.

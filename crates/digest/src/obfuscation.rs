@@ -27,6 +27,20 @@ impl Obfuscation {
         self.key == 0
     }
 
+    /// Puts `data`, XORed, in place of what is in `to`; it begins its file, or is a database's value.
+    #[inline]
+    pub fn apply_into(&self, data: &[u8], to: &mut Vec<u8>) {
+        to.clear();
+        to.reserve(data.len());
+        // Words on their way, not a copy XORed thereafter: that would read memory in other pieces than it
+        // has just been written in, and wait for it.
+        let (words, tail) = data.as_chunks::<8>();
+        for word in words {
+            to.extend_from_slice(&(u64::from_le_bytes(*word) ^ self.key).to_le_bytes());
+        }
+        to.extend(tail.iter().zip(self.key()).map(|(byte, key)| byte ^ key));
+    }
+
     /// XORs `data`, whose first byte lies at `file_offset` of its file.
     pub fn apply(&self, data: &mut [u8], file_offset: u64) {
         if self.is_zero() {

@@ -23,6 +23,19 @@ fn every_offset_and_length_equals_the_naive_loop() {
 }
 
 #[test]
+fn a_copy_is_what_is_changed_in_place() {
+    let obfuscation = Obfuscation::from_key(KEY);
+    let mut copy = vec![9; 30];
+    for length in 0..=100 {
+        let plain: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
+        obfuscation.apply_into(&plain, &mut copy);
+        let mut data = plain;
+        obfuscation.apply(&mut data, 0);
+        assert_eq!(copy, data);
+    }
+}
+
+#[test]
 fn the_zero_key_changes_nothing() {
     let mut data = [1, 2, 3];
     Obfuscation::default().apply(&mut data, 5);

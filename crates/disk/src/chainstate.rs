@@ -21,13 +21,13 @@
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
-use crate::leveldb::{Cursor, Database, TableMeta, write_database};
+use crate::leveldb::{Cursor, Database, TableMeta, UnsyncedTable, write_database};
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
-use wire::coin::{COIN_KEY_PREFIX, read_chainstate_key, write_chainstate_key};
-use wire::{BlockHash, Coin, OutPoint};
+use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
+use wire::{BlockHash, Coin, CoinError, OutPoint, Reader, Txid};
 
 const BEST_BLOCK: &[u8] = b"B";
 const HEAD_BLOCKS: &[u8] = b"H";
@@ -82,11 +82,6 @@ impl<'d> ChainstateReader<'d> {
         self.obfuscation
     }
 
-    /// The directory, for messages.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Bytes of the database's tables.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
@@ -110,7 +105,15 @@ impl<'d> ChainstateReader<'d> {
         let start = [&[COIN_KEY_PREFIX], first].concat();
         let end = end.map_or_else(|| vec![COIN_KEY_PREFIX + 1], |end| [&[COIN_KEY_PREFIX], end].concat());
         let rows = self.database.range(&start, Some(&end))?;
-        Ok(CoinCursor { rows, dir: &self.dir, obfuscation: self.obfuscation, value: Vec::new() })
+        Ok(CoinCursor {
+            rows,
+            dir: &self.dir,
+            obfuscation: self.obfuscation,
+            outpoint: OutPoint { txid: Txid([0; 32]), vout: 0 },
+            code: 0,
+            value: Vec::new(),
+            out_start: 0,
+        })
     }
 
     /// The coin at `outpoint` as the value of its row without obfuscation ([`Coin::read_chainstate_value`]),
@@ -134,7 +137,11 @@ pub struct CoinCursor<'a> {
     rows: Cursor<'a>,
     dir: &'a Path,
     obfuscation: Obfuscation,
+    outpoint: OutPoint,
+    code: u32,
+    /// The row's value without obfuscation; what follows the code begins at `out_start`.
     value: Vec<u8>,
+    out_start: usize,
 }
 
 impl CoinCursor<'_> {
@@ -143,16 +150,48 @@ impl CoinCursor<'_> {
     /// # Errors
     /// [`DiskError::Row`] if a row is no coin, [`DiskError::LevelDb`] if the database is damaged.
     pub fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
-        if !self.rows.advance()? {
+        if !self.step()? {
             return Ok(None);
         }
-        let key = self.rows.key();
-        self.value.clear();
-        self.value.extend_from_slice(self.rows.value());
-        self.obfuscation.apply(&mut self.value, 0);
-        let row = read_chainstate_key(key)
-            .and_then(|outpoint| Ok((outpoint, Coin::read_chainstate_value(&self.value)?)));
-        row.map(Some).map_err(|flaw| DiskError::row(self.dir, key, format!("{flaw}; rebuild the chainstate")))
+        self.coin().output().map_err(|flaw| self.flaw(flaw))?;
+        Ok(Some((self.outpoint, self.coin())))
+    }
+
+    /// Goes to the next coin, whose output is not looked at; false behind the last.
+    #[inline]
+    pub(crate) fn step(&mut self) -> Result<bool, DiskError> {
+        if !self.rows.advance()? {
+            return Ok(false);
+        }
+        self.obfuscation.apply_into(self.rows.value(), &mut self.value);
+        self.split_row().map_err(|flaw| self.flaw(flaw))?;
+        Ok(true)
+    }
+
+    #[inline]
+    fn split_row(&mut self) -> Result<(), CoinError> {
+        let (txid, vout) = split_chainstate_key(self.rows.key())?;
+        self.outpoint.txid.0 = *txid;
+        self.outpoint.vout = vout;
+        let mut reader = Reader::new(&self.value);
+        let code = reader.var_int()?;
+        self.code = u32::try_from(code).map_err(|_| CoinError::Code(code))?;
+        self.out_start = reader.position();
+        Ok(())
+    }
+
+    pub(crate) const fn outpoint(&self) -> &OutPoint {
+        &self.outpoint
+    }
+
+    pub(crate) fn coin(&self) -> Coin<'_> {
+        Coin { code: self.code, out: self.value.get(self.out_start..).unwrap_or_default() }
+    }
+
+    /// What to say of the current row.
+    #[cold]
+    pub(crate) fn flaw(&self, flaw: CoinError) -> DiskError {
+        DiskError::row(self.dir, self.rows.key(), format!("{flaw}; rebuild the chainstate"))
     }
 }
 
@@ -242,8 +281,22 @@ impl RangeTables {
     }
 }
 
-/// Writes the coins of one range. Each table is synced when it is full; besides its output buffer of 1 MiB a
-/// range keeps filter and index of one table in memory, about 2 MiB.
+/// The finished tables of a range, to be synced by whoever has time to wait for the medium.
+#[must_use = "tables must be synced before the chainstate is finished"]
+pub struct UnsyncedRange(Vec<UnsyncedTable>);
+
+impl UnsyncedRange {
+    /// Returns when all tables of the range are on the medium.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails.
+    pub fn sync(self) -> Result<RangeTables, DiskError> {
+        Ok(RangeTables(self.0.into_iter().map(UnsyncedTable::sync).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Writes the coins of one range. Besides its output buffer of 1 MiB a range keeps filter and index of one
+/// table in memory, about 2 MiB.
 pub struct RangeWriter<'d> {
     tables: TableRun<'d>,
     obfuscation: Obfuscation,
@@ -266,12 +319,20 @@ impl RangeWriter<'_> {
         Ok(self.tables.add(&self.key, &self.value)?)
     }
 
-    /// Completes the range, which may be empty.
+    /// Completes the range, which may be empty, and syncs its tables.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if the disk fails.
     pub fn finish(self) -> Result<RangeTables, DiskError> {
-        Ok(RangeTables(self.tables.finish()?))
+        self.complete()?.sync()
+    }
+
+    /// Completes the range and leaves it to the caller to sync it.
+    ///
+    /// # Errors
+    /// As [`RangeWriter::finish`].
+    pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
+        Ok(UnsyncedRange(self.tables.complete()?))
     }
 }
 
@@ -280,8 +341,8 @@ mod tests {
     use super::*;
     use crate::fs::RealDisk;
     use proptest::{collection::btree_set, collection::vec, prelude::*};
-    use wire::coin::{chainstate_key_order, compress_output};
-    use wire::{Sats, Txid};
+    use wire::Sats;
+    use wire::coin::{chainstate_key_order, compress_output, read_chainstate_key};
 
     const KEY: [u8; 8] = [0xde, 0xad, 0xbe, 0xef, 0, 1, 2, 3];
     const BEST: BlockHash = BlockHash([5; 32]);

@@ -1,7 +1,7 @@
 //! Rows in key order, cut into tables of the size that Core's LevelDB would give them.
 
 use crate::fs::Disk;
-use crate::leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter};
+use crate::leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable};
 use std::path::PathBuf;
 
 /// Bytes of rows after which a table is finished: filter and index, about 4 % more, must fit below the
@@ -15,7 +15,7 @@ pub(crate) struct TableRun<'a> {
     next: u64,
     step: u64,
     open: Option<TableWriter>,
-    done: Vec<TableMeta>,
+    done: Vec<UnsyncedTable>,
 }
 
 impl<'a> TableRun<'a> {
@@ -41,14 +41,19 @@ impl<'a> TableRun<'a> {
         Ok(())
     }
 
-    /// Finishes and syncs the last table: all of them, none if there was no row.
-    pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>, LevelDbError> {
+    /// Completes the last table and syncs all of them, none if there was no row.
+    pub(crate) fn finish(self) -> Result<Vec<TableMeta>, LevelDbError> {
+        self.complete()?.into_iter().map(UnsyncedTable::sync).collect()
+    }
+
+    /// Completes the last table, and returns all of them to be synced.
+    pub(crate) fn complete(mut self) -> Result<Vec<UnsyncedTable>, LevelDbError> {
         self.close_table()?;
         Ok(self.done)
     }
 
     fn close_table(&mut self) -> Result<(), LevelDbError> {
-        self.done.extend(self.open.take().map(TableWriter::finish).transpose()?);
+        self.done.extend(self.open.take().map(TableWriter::complete).transpose()?);
         Ok(())
     }
 }

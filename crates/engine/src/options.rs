@@ -106,7 +106,7 @@ pub struct ReindexOptions {
     /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
     /// that it takes little of the time, unless this is zero: then after each few blocks.
     pub checkpoint_every: Duration,
-    /// About how many bytes of rows go into one range of the new chainstate's tables.
+    /// At most about so many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// The new chainstate's obfuscation key; nothing to draw one from the system.
     pub obfuscation_key: Option<[u8; 8]>,

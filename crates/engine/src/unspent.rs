@@ -53,6 +53,12 @@ impl Unspent {
         (0..self.shards.len()).map(|shard| self.size(shard).coins.max(0) as u64).sum()
     }
 
+    /// Bytes of all rows.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| row_bytes(self.size(shard))).sum()
+    }
+
     fn size(&self, shard: usize) -> NetSize {
         let net = |run: &RunReader| run.meta().net.get(shard).copied().unwrap_or_default();
         self.shards[shard].size() + self.runs.iter().map(net).sum()
@@ -66,7 +72,7 @@ impl Unspent {
         let mut ranges: Vec<Range> = Vec::new();
         let mut room = 0;
         for ((first, shard), size) in (0..).zip(self.shards).zip(sizes) {
-            let len = (size.key_bytes + size.value_bytes).max(0) as u64;
+            let len = row_bytes(size);
             match ranges.last_mut() {
                 Some(range) if len <= room => range.shards.push(shard),
                 _ => {
@@ -83,6 +89,10 @@ impl Unspent {
         }
         (ranges, self.runs)
     }
+}
+
+fn row_bytes(size: NetSize) -> u64 {
+    (size.key_bytes + size.value_bytes).max(0) as u64
 }
 
 impl Range {

@@ -211,22 +211,20 @@ impl<'a> Reader<'a> {
 
 /// Appends `value` as a VARINT.
 #[inline]
-pub fn write_var_int(out: &mut Vec<u8>, mut value: u64) {
-    let mut groups = [0u8; 10];
-    let mut used = 0;
-    for group in groups.iter_mut().rev() {
-        let continues = if used == 0 { 0 } else { 0x80 };
-        *group = (value & 0x7f) as u8 | continues;
-        used += 1;
-        if value < 0x80 {
-            break;
-        }
-        value = (value >> 7) - 1;
+pub fn write_var_int(out: &mut Vec<u8>, value: u64) {
+    // All groups in one number, since bytes written one by one would have to be read again as one.
+    let (mut groups, mut len, mut rest) = (u128::from(value & 0x7f), 1, value);
+    while rest >= 0x80 {
+        rest = (rest >> 7) - 1;
+        groups |= u128::from(rest & 0x7f | 0x80) << (8 * len);
+        len += 1;
     }
-    out.extend(groups.iter().skip(groups.len() - used));
+    let bytes = groups.to_be_bytes();
+    out.extend_from_slice(bytes.get(bytes.len() - len..).unwrap_or_default());
 }
 
 /// Appends `size` as a CompactSize.
+#[inline]
 pub fn write_compact_size(out: &mut Vec<u8>, size: u64) {
     match size {
         0..=0xfc => out.push(size as u8),

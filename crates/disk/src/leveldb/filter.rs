@@ -44,9 +44,16 @@ fn bloom_hash(key: &[u8]) -> u32 {
 }
 
 /// The bits that stand for a key among `bits`.
+#[inline]
 fn probes(hash: u32, bits: u32, count: u8) -> impl Iterator<Item = u32> {
     let step = hash.rotate_right(17);
-    (0..u32::from(count)).map(move |i| hash.wrapping_add(step.wrapping_mul(i)) % bits)
+    // Remainders by two multiplications: exact for all 32-bit numbers (Lemire, Kaser, Kurz 2019).
+    let inverse = (u64::MAX / u64::from(bits)).wrapping_add(1);
+    let remainder = move |number: u32| {
+        let fraction = inverse.wrapping_mul(number.into());
+        ((u128::from(fraction) * u128::from(bits)) >> 64) as u32
+    };
+    (0..u32::from(count)).map(move |i| remainder(hash.wrapping_add(step.wrapping_mul(i))))
 }
 
 /// Makes the filter block of one table.
@@ -141,6 +148,19 @@ mod tests {
             (&[0xe1, 0x80, 0xb9, 0x32], 0xed21_633a),
         ] {
             assert_eq!(bloom_hash(key), want, "{key:02x?}");
+        }
+    }
+
+    #[test]
+    fn probes_are_remainders() {
+        let mut hash = 1u32;
+        for bits in (1..3000).chain([1 << 20, u32::MAX - 1, u32::MAX]) {
+            hash = hash.wrapping_mul(0x915f_77f5).wrapping_add(1);
+            for hash in [0, hash, u32::MAX, bits - 1, bits, bits.wrapping_mul(7).wrapping_sub(1)] {
+                let step = hash.rotate_right(17);
+                let expected = (0..6u32).map(|i| hash.wrapping_add(step.wrapping_mul(i)) % bits);
+                assert!(probes(hash, bits, 6).eq(expected), "{hash} among {bits}");
+            }
         }
     }
 

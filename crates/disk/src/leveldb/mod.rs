@@ -27,7 +27,7 @@ mod writer;
 
 pub use cursor::Cursor;
 pub use reader::Database;
-pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, table_path, write_database};
+pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
 
 use std::path::PathBuf;
 

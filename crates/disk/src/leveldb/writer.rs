@@ -47,6 +47,25 @@ pub struct TableMeta {
     pub entries: u64,
 }
 
+/// A complete table whose bytes may not be on the medium yet.
+#[must_use = "a table must be synced before a MANIFEST names it"]
+pub struct UnsyncedTable {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    meta: TableMeta,
+}
+
+impl UnsyncedTable {
+    /// Returns when the table is on the medium.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    pub fn sync(mut self) -> Result<TableMeta, LevelDbError> {
+        self.file.sync().during("sync", &self.path)?;
+        Ok(self.meta)
+    }
+}
+
 /// The path of table `number` in the database `dir`.
 pub fn table_path(dir: &Path, number: u64) -> PathBuf {
     numbered(dir, number, "ldb")
@@ -212,7 +231,18 @@ impl TableWriter {
     ///
     /// # Panics
     /// If the table has no row: LevelDB has no such tables.
-    pub fn finish(mut self) -> Result<TableMeta, LevelDbError> {
+    pub fn finish(self) -> Result<TableMeta, LevelDbError> {
+        self.complete()?.sync()
+    }
+
+    /// Completes the table and leaves it to the caller, who may have other threads for waiting, to sync it.
+    ///
+    /// # Errors
+    /// As [`TableWriter::finish`].
+    ///
+    /// # Panics
+    /// As [`TableWriter::finish`].
+    pub fn complete(mut self) -> Result<UnsyncedTable, LevelDbError> {
         assert!(self.entries > 0, "a table has a row");
         if self.pending.is_none() {
             self.finish_data_block()?;
@@ -238,10 +268,10 @@ impl TableWriter {
 
         self.out.extend_from_slice(&encode_footer(meta_index, index));
         self.write_out()?;
-        self.file.sync().during("sync", &self.path)?;
         let largest = user_key(&self.last).to_vec();
-        let (size, entries) = (self.written, self.entries);
-        Ok(TableMeta { number: self.number, size, smallest: self.smallest, largest, entries })
+        let (number, size, entries) = (self.number, self.written, self.entries);
+        let meta = TableMeta { number, size, smallest: self.smallest, largest, entries };
+        Ok(UnsyncedTable { file: self.file, path: self.path, meta })
     }
 
     fn finish_data_block(&mut self) -> Result<(), LevelDbError> {

@@ -1,20 +1,22 @@
 //! Stages finish and prove: the coins left over become the new chainstate, which is then read back and
 //! hashed.
 //!
-//! Shards are grouped to ranges of about a table's size. Threads take ranges in order, and each merges, sorts
-//! and writes its own. Which tables there are depends on the coins and the obfuscation key only.
+//! Shards are grouped to ranges of about a table's size, or less, so that there are enough for all threads.
+//! Threads take ranges in order, and each merges, sorts and writes its own; others wait for the medium. Which
+//! tables there are depends on the coins and the obfuscation key only.
 
 use crate::{
     chain::Chain,
     error::{Error, ErrorKind},
     unspent::{EachError, Range, Unspent},
 };
+use crossbeam::channel::{Receiver, Sender, bounded};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter, RangeTables},
+    chainstate::{ChainstateReader, ChainstateWriter, RangeTables, UnsyncedRange},
     fs::Disk,
     run::RunReader,
-    utxo_stats::{StatsPart, UtxoCounts, UtxoStats, stats_unless_stopped},
+    utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::{
@@ -23,7 +25,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
 };
 use wire::{Height, Sats};
 
@@ -31,8 +33,14 @@ use wire::{Height, Sats};
 /// take some.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
-/// Elements that a part may hold before they are dropped, in bytes.
-const ELEMENTS_MAX: usize = 64 << 10;
+/// A small chainstate is divided into about so many ranges, for threads to have equal shares,
+const RANGES: u64 = 64;
+
+/// of at least so many bytes: each is a file to be synced.
+const LEAST_RANGE_BYTES: u64 = 4 << 20;
+
+/// Coins between two looks whether to stop.
+const LOOK_EVERY: u64 = 1 << 12;
 
 /// What is written, and how.
 pub struct Finish<'a> {
@@ -59,40 +67,51 @@ impl Finish<'_> {
     /// # Errors
     /// What the file system says; [`ErrorKind::Interrupted`].
     pub fn write(&self, unspent: Unspent) -> Result<Option<UtxoCounts>, Error> {
-        let (ranges, runs) = unspent.into_ranges(self.range_bytes);
+        let range_bytes = self.range_bytes.min((unspent.row_bytes() / RANGES).max(LEAST_RANGE_BYTES));
+        let (ranges, runs) = unspent.into_ranges(range_bytes);
         let count = ranges.len() as u32;
         let writer = ChainstateWriter::create(self.disk, self.dir, Obfuscation::from_key(self.key), count)?;
         let ranges = Mutex::new(ranges.into_iter());
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let failed = AtomicBool::new(false);
-        let work = || {
-            let (mut tables, mut counts) = (Vec::new(), UtxoCounts::NOTHING);
+        let fail = || failed.store(true, Ordering::Relaxed);
+        let write = |to_sync: Sender<UnsyncedRange>| -> Result<UtxoCounts, EachError> {
+            let mut counts = UtxoCounts::NOTHING;
             while !failed.load(Ordering::Relaxed)
                 && let Some(range) = next()
             {
-                let (range, part) = self
-                    .write_range(&writer, range, &runs)
-                    .inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
-                tables.push(range);
+                let (tables, part) = self.write_range(&writer, range, &runs).inspect_err(|_| fail())?;
                 counts.merge(part);
-            }
-            Ok((tables, counts))
-        };
-        let done: Vec<Result<_, EachError>> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().map(|thread| thread.join().map_err(|_| Error::panicked())?).collect()
-        });
-        let (mut tables, mut counts) = (Vec::new(), UtxoCounts::NOTHING);
-        let mut mismatch = false;
-        for done in done {
-            match done {
-                Ok((range_tables, part)) => {
-                    tables.extend(range_tables);
-                    counts.merge(part);
+                if to_sync.send(tables).is_err() {
+                    break; // All who sync have failed, and will tell.
                 }
+            }
+            Ok(counts)
+        };
+        let sync = |unsynced: Receiver<UnsyncedRange>| -> Result<Vec<RangeTables>, Error> {
+            unsynced.iter().map(|tables| Ok(tables.sync().inspect_err(|_| fail())?)).collect()
+        };
+        let (to_sync, unsynced) = bounded(self.threads);
+        let (written, synced) = thread::scope(|scope| {
+            let (write, sync) = (&write, &sync);
+            let pair = |_| {
+                let (to_sync, unsynced) = (to_sync.clone(), unsynced.clone());
+                (scope.spawn(move || write(to_sync)), scope.spawn(move || sync(unsynced)))
+            };
+            let (writing, syncing): (Vec<_>, Vec<_>) = (0..self.threads).map(pair).unzip();
+            drop((to_sync, unsynced));
+            (join_all(writing), join_all(syncing))
+        });
+        let (mut counts, mut tables, mut mismatch) = (UtxoCounts::NOTHING, Vec::new(), false);
+        for part in written {
+            match part {
+                Ok(part) => counts.merge(part),
                 Err(EachError::Mismatch) => mismatch = true,
                 Err(EachError::Error(error)) => return Err(error),
             }
+        }
+        for part in synced {
+            tables.extend(part?);
         }
         if mismatch {
             return Ok(None);
@@ -106,23 +125,21 @@ impl Finish<'_> {
         writer: &ChainstateWriter<'_>,
         range: Range,
         runs: &[RunReader],
-    ) -> Result<(RangeTables, UtxoCounts), EachError> {
+    ) -> Result<(UnsyncedRange, UtxoCounts), EachError> {
         let mut tables = writer.range(range.index);
-        let mut part = StatsPart::new(false);
+        let mut counter = CoinCounter::default();
         range.each(runs, |outpoint, coin| {
             tables.add(outpoint, coin)?;
-            part.add(outpoint, coin).map_err(|flaw| {
+            counter.add(outpoint, coin).map_err(|flaw| {
                 Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
             })?;
-            if part.ready_len() > ELEMENTS_MAX {
-                part.forget_elements();
-                if self.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
+            let look = counter.counts().txouts.is_multiple_of(LOOK_EVERY);
+            if look && self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
             }
             Ok(())
         })?;
-        Ok((tables.finish()?, part.counts()))
+        Ok((tables.complete()?, counter.counts()))
     }
 
     /// Reads the chainstate back, compares it with what was written, and tells its hash.
@@ -140,6 +157,11 @@ impl Finish<'_> {
             "the new chainstate reads back differently from what was written: check the disk and the memory";
         Err(Error::new(ErrorKind::Environment, detail).in_file(self.dir, None))
     }
+}
+
+/// What the threads return.
+fn join_all<T, E: From<Error>>(threads: Vec<ScopedJoinHandle<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
+    threads.into_iter().map(|thread| thread.join().map_err(|_| Error::panicked())?).collect()
 }
 
 /// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the
