@@ -8,8 +8,7 @@
 //!
 //! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH,
 //! 33 for P2PK; the amount takes at most 9, nearly always up to 5. So all of these lie in the cell; bare
-//! multisig and other long scripts lie in the [`Attic`]. So do the spenders' positions: few spends are open
-//! at a time.
+//! multisig and other long scripts lie in the [`Attic`].
 
 use crate::slab::Slab;
 use wire::{Coin, Entry, OutPoint, Txid};
@@ -117,12 +116,6 @@ impl Cell {
     pub(crate) fn entry<'a>(&'a self, attic: &'a Attic) -> Entry<'a> {
         let coin = Coin { code: self.code, out: self.out(attic) };
         Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
-    }
-
-    /// Reads a byte of the cell's last cache line, only to bring it there.
-    #[inline]
-    pub(crate) const fn touch(&self) -> u64 {
-        self.txid[0] as u64 ^ self.body[BODY - 1] as u64
     }
 
     /// Gives back what it holds in the attic.

@@ -10,7 +10,7 @@ use crate::{
     cell::{Attic, Cell},
     shard::{Cells, Shard},
 };
-use std::hint::black_box;
+use digest::cache::prefetch;
 use wire::{Coin, Entry, NetSize, OutPoint, coin::chainstate_key_order};
 
 /// What is left open: coins, and if some were spilled, spends of those.
@@ -118,13 +118,13 @@ fn in_order<'a>(
     cells: &'a Cells,
     attic: &'a Attic,
 ) -> impl Iterator<Item = Entry<'a>> {
-    // Sorted order is random order in memory: cells are touched a window ahead, so that their misses overlap.
+    // Sorted order is random order in memory: cells are fetched a window ahead, so that their misses overlap.
     const WINDOW: usize = 32;
     (0..order.as_ref().len()).map(move |index| {
         let order = order.as_ref();
         if index % WINDOW == 0 {
             let window = &order[index..order.len().min(index + WINDOW)];
-            black_box(window.iter().fold(0, |sum, &at| sum ^ cells[at].touch()));
+            window.iter().for_each(|&at| prefetch(&cells[at]));
         }
         cells[order[index]].entry(attic)
     })
