@@ -1,9 +1,9 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
 //! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
-//! windows: first all index slots of a window are prefetched, then all cells they point at and all places that
-//! creations will take, then each operation runs on warm lines. So the processor has many misses in flight
-//! at once.
+//! windows: first all index slots of a window are prefetched, then all cells they point at and all places
+//! that creations will take, then each operation runs on warm lines. So the processor has many misses in
+//! flight at once.
 
 use crate::{
     cell::{Attic, Cell},
