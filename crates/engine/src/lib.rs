@@ -16,6 +16,7 @@ mod chain;
 mod checkpoint;
 mod clock;
 mod disk_need;
+mod drive;
 mod error;
 mod event;
 mod hash_list;

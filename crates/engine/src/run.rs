@@ -1,9 +1,11 @@
-//! Read, check and settle, side by side; and the judge, where they do not suffice.
+//! A run: what is done with the blocks of a plan, by the join or by hints; and the judge, where they do not
+//! suffice.
 
 use crate::{
     chain::Files,
     checkpoint::{self, Identity, Settled},
     clock::Clock,
+    drive::{Drive, State},
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
     memory,
@@ -11,12 +13,11 @@ use crate::{
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
-        check::{self, Outcome, Shared},
-        faults::{Fault, Faults},
+        check::Outcome,
+        faults::Fault,
         judge::{self, JudgeScripts},
         ledger::Method,
         plan::{self, Plan},
-        read::Reader,
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
@@ -24,30 +25,16 @@ use crate::{
     work_dir::WorkDir,
 };
 use coins::{Join, aggregate::Sum};
-use crossbeam::channel::{RecvTimeoutError, bounded};
 use rules::ChainParams;
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::AtomicBool,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use wire::{BlockTime, Height};
 
 /// How often progress is told.
-const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-
-/// So many blocks are read at least between checkpoints.
-const READ_LEAST: u32 = 16;
-
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
-/// took.
-const CHECKPOINT_RARITY: u32 = 20;
-
-/// An interrupted run is saved if that takes no longer.
-const LAST_SAVE_MAX: Duration = Duration::from_millis(1500);
-
-/// Bytes of the join that a thread can save in a second, until it is measured.
-const SAVE_RATE: u64 = 150 << 20;
+pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// The coins after the last block, and how they were come by.
 pub struct Settlement {
@@ -64,9 +51,6 @@ pub struct Settlement {
     /// What did not fit into the memory.
     pub spilled: SpillVolume,
 }
-
-/// What the workers bring, and the lowest fault.
-type Checked = (Outcome, Option<(Height, Fault)>);
 
 /// The chain that is to be rebuilt.
 ///
@@ -94,17 +78,6 @@ pub fn plan(
 pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
     options.scripts.map(|_| report)
-}
-
-/// What is done so far.
-struct State {
-    settled: Settled,
-    outcome: Outcome,
-    /// Blocks that an interrupted run had settled before.
-    resumed: u32,
-    saved: Instant,
-    /// How long saving took the last time.
-    save_took: Duration,
 }
 
 /// All blocks checked and booked, or one found at fault.
@@ -195,7 +168,9 @@ impl Run<'_> {
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
             let _merger = scope.spawn(|| spill.tend(self.interrupt));
-            let fault = self.check_all(&identity, &join, &spill, queue.as_ref(), &mut state);
+            let drive =
+                Drive { run: self, identity: &identity, join: &join, spill: &spill, queue: queue.as_ref() };
+            let fault = drive.check_all(&mut state);
             spill.close();
             fault
         })?;
@@ -241,7 +216,8 @@ impl Run<'_> {
         }
     }
 
-    fn threads(&self) -> usize {
+    /// Worker threads.
+    pub fn threads(&self) -> usize {
         self.options.threads.get()
     }
 
@@ -341,7 +317,8 @@ impl Run<'_> {
         })
     }
 
-    fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
+    /// Tells how far the work is.
+    pub fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
         self.sink.event(Event::Progress(Progress {
             blocks,
             blocks_total: self.plan.chain.block_count() as u32,
@@ -349,152 +326,6 @@ impl Run<'_> {
             bytes_total: self.plan.block_bytes.max(bytes),
             elapsed: started.elapsed(),
         }));
-    }
-
-    /// Checks and settles all blocks, and saves the state from time to time and when interrupted. Gives the
-    /// lowest fault.
-    fn check_all(
-        &self,
-        identity: &Identity<'_>,
-        join: &Join,
-        spill: &Spill<'_>,
-        queue: Option<&ScriptQueue<'_>>,
-        state: &mut State,
-    ) -> Result<Option<(Height, Fault)>, Error> {
-        self.sink.event(Event::Started(Stage::Check));
-        let total = self.plan.chain.block_count() as u32;
-        loop {
-            let pause = match self.resumable {
-                // After each few blocks, whatever it costs.
-                true if self.options.checkpoint_every.is_zero() => state.saved,
-                true => state.saved + self.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY),
-                false => state.saved + Duration::from_secs(u32::MAX.into()),
-            };
-            let (mut outcome, fault) = self.check_until(pause, join, spill, queue, state)?;
-            std::mem::take(&mut outcome.settled).into_iter().for_each(|height| state.settled.add(height));
-            state.outcome.merge(outcome);
-            let interrupted = self.interrupt.load(Ordering::Relaxed);
-            if fault.is_some() || spill.has_mismatch() {
-                return if interrupted { Err(Error::interrupted()) } else { Ok(fault) };
-            }
-            if interrupted {
-                return Err(self.save_last(identity, join, spill, queue, state));
-            }
-            if Instant::now() >= pause {
-                self.save(identity, join, spill, queue, state)?;
-            }
-            if state.settled.count() == total {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Saves the state of an interrupted run, if that does not take long. Says how the run ends.
-    fn save_last(
-        &self,
-        identity: &Identity<'_>,
-        join: &Join,
-        spill: &Spill<'_>,
-        queue: Option<&ScriptQueue<'_>>,
-        state: &mut State,
-    ) -> Error {
-        let guess = join.memory_bytes() as f64 / (SAVE_RATE * self.threads() as u64) as f64;
-        let took_before = state.save_took > LAST_SAVE_MAX;
-        let more = state.settled.count() > state.resumed;
-        if self.resumable
-            && more
-            && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX
-            && !took_before
-            && let Err(error) = self.save(identity, join, spill, queue, state)
-        {
-            return error;
-        }
-        Error::interrupted()
-    }
-
-    /// Puts the state on the medium.
-    fn save(
-        &self,
-        identity: &Identity<'_>,
-        join: &Join,
-        spill: &Spill<'_>,
-        queue: Option<&ScriptQueue<'_>>,
-        state: &mut State,
-    ) -> Result<(), Error> {
-        let started = Instant::now();
-        let copies = spill.copy(join, self.threads())?;
-        let (mut runs, next) = spill.list();
-        runs.extend(copies);
-        let mut counts = state.outcome.counts;
-        counts.scripts += queue.map_or(0, ScriptQueue::inputs);
-        let ledger = self.method.save(&mut state.outcome);
-        let outcome = &state.outcome;
-        identity.write(self.work, &state.settled, (&counts, &ledger), &outcome.coinbases, (&runs, next))?;
-        spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
-        (state.saved, state.save_took) = (Instant::now(), started.elapsed());
-        Ok(())
-    }
-
-    /// Read, check and settle, side by side, until all blocks are done, one is found at fault, or it is time
-    /// for a pause.
-    #[allow(clippy::too_many_arguments, reason = "all of it is what the stages share")]
-    fn check_until(
-        &self,
-        pause: Instant,
-        join: &Join,
-        spill: &Spill<'_>,
-        scripts: Option<&ScriptQueue<'_>>,
-        state: &State,
-    ) -> Result<Checked, Error> {
-        let key = state.outcome.coinbases.key();
-        let faults = Faults::default();
-        let shared = Shared {
-            scripts,
-            chain: &self.plan.chain,
-            files: self.files,
-            params: ChainParams::of(self.files.network),
-            method: self.method,
-            join,
-            spill,
-            faults: &faults,
-            failed: &AtomicBool::new(false),
-            blocks_done: AtomicU32::new(state.settled.count()),
-            bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
-        };
-        let undo_from = self.method.undo_from();
-        let reader =
-            Reader::new(shared.chain, self.files, &faults, &state.settled, undo_from, self.threads());
-        let stop = |read| {
-            read >= READ_LEAST && Instant::now() >= pause
-                || spill.has_mismatch()
-                || self.interrupt.load(Ordering::Relaxed)
-        };
-        let (done, all_done) = bounded::<()>(0);
-        let started = Instant::now();
-        let outcomes: Vec<_> = thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads())
-                .map(|_| {
-                    let (done, shared, reader, stop) = (done.clone(), &shared, &reader, &stop);
-                    scope.spawn(move || {
-                        let _done = done;
-                        check::work(shared, reader, stop, key)
-                    })
-                })
-                .collect();
-            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
-            drop(done);
-            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_EVERY) {
-                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
-                self.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), started);
-            }
-            workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
-        });
-        let mut all = Outcome::new(key);
-        for outcome in outcomes {
-            all.merge(outcome.map_err(|_| Error::panicked())??);
-        }
-        drop(reader);
-        Ok((all, faults.into_lowest()))
     }
 }
 

@@ -1,0 +1,196 @@
+//! Workers side by side, until all blocks are done: with pauses, in which the state is saved.
+
+use crate::{
+    checkpoint::{Identity, Settled},
+    error::Error,
+    event::Event,
+    run::{PROGRESS_EVERY, Run},
+    stages::{
+        Stage,
+        check::{self, Outcome, Shared},
+        faults::{Fault, Faults},
+        read::Reader,
+        scripts::ScriptQueue,
+        spill::Spill,
+    },
+};
+use coins::Join;
+use crossbeam::channel::{RecvTimeoutError, bounded};
+use rules::ChainParams;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use wire::Height;
+
+/// So many blocks are read at least between checkpoints.
+const READ_LEAST: u32 = 16;
+
+/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
+/// took.
+const CHECKPOINT_RARITY: u32 = 20;
+
+/// An interrupted run is saved if that takes no longer.
+const LAST_SAVE_MAX: Duration = Duration::from_millis(1500);
+
+/// Bytes of the join that a thread can save in a second, until it is measured.
+const SAVE_RATE: u64 = 150 << 20;
+
+/// What the workers bring, and the lowest fault.
+type Checked = (Outcome, Option<(Height, Fault)>);
+
+/// What is done so far.
+pub struct State {
+    /// The blocks that are.
+    pub settled: Settled,
+    /// What came of them.
+    pub outcome: Outcome,
+    /// Blocks that an interrupted run had settled before.
+    pub resumed: u32,
+    /// When it was saved last, or the run began.
+    pub saved: Instant,
+    /// How long saving took the last time.
+    pub save_took: Duration,
+}
+
+/// What works on a run's blocks.
+pub struct Drive<'a> {
+    /// The run.
+    pub run: &'a Run<'a>,
+    /// What a checkpoint is known by.
+    pub identity: &'a Identity<'a>,
+    /// Where effects meet.
+    pub join: &'a Join,
+    /// Where they go when the memory is full.
+    pub spill: &'a Spill<'a>,
+    /// Where scripts go, if they are run.
+    pub queue: Option<&'a ScriptQueue<'a>>,
+}
+
+impl Drive<'_> {
+    /// Checks and settles all blocks, and saves the state from time to time and when interrupted. Gives the
+    /// lowest fault.
+    pub fn check_all(&self, state: &mut State) -> Result<Option<(Height, Fault)>, Error> {
+        self.run.sink.event(Event::Started(Stage::Check));
+        let total = self.run.plan.chain.block_count() as u32;
+        loop {
+            let pause = match self.run.resumable {
+                // After each few blocks, whatever it costs.
+                true if self.run.options.checkpoint_every.is_zero() => state.saved,
+                true => {
+                    state.saved + self.run.options.checkpoint_every.max(state.save_took * CHECKPOINT_RARITY)
+                }
+                false => state.saved + Duration::from_secs(u32::MAX.into()),
+            };
+            let (mut outcome, fault) = self.check_until(pause, state)?;
+            std::mem::take(&mut outcome.settled).into_iter().for_each(|height| state.settled.add(height));
+            state.outcome.merge(outcome);
+            let interrupted = self.run.interrupt.load(Ordering::Relaxed);
+            if fault.is_some() || self.spill.has_mismatch() {
+                return if interrupted { Err(Error::interrupted()) } else { Ok(fault) };
+            }
+            if interrupted {
+                return Err(self.save_last(state));
+            }
+            if Instant::now() >= pause {
+                self.save(state)?;
+            }
+            if state.settled.count() == total {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Saves the state of an interrupted run, if that does not take long. Says how the run ends.
+    fn save_last(&self, state: &mut State) -> Error {
+        let guess = self.join.memory_bytes() as f64 / (SAVE_RATE * self.run.threads() as u64) as f64;
+        let took_before = state.save_took > LAST_SAVE_MAX;
+        let more = state.settled.count() > state.resumed;
+        if self.run.resumable
+            && more
+            && Duration::from_secs_f64(guess) <= LAST_SAVE_MAX
+            && !took_before
+            && let Err(error) = self.save(state)
+        {
+            return error;
+        }
+        Error::interrupted()
+    }
+
+    /// Puts the state on the medium.
+    fn save(&self, state: &mut State) -> Result<(), Error> {
+        let started = Instant::now();
+        let copies = self.spill.copy(self.join, self.run.threads())?;
+        let (mut runs, next) = self.spill.list();
+        runs.extend(copies);
+        let mut counts = state.outcome.counts;
+        counts.scripts += self.queue.map_or(0, ScriptQueue::inputs);
+        let ledger = self.run.method.save(&mut state.outcome);
+        let outcome = &state.outcome;
+        self.identity.write(
+            self.run.work,
+            &state.settled,
+            (&counts, &ledger),
+            &outcome.coinbases,
+            (&runs, next),
+        )?;
+        self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
+        (state.saved, state.save_took) = (Instant::now(), started.elapsed());
+        Ok(())
+    }
+
+    /// Read, check and settle, side by side, until all blocks are done, one is found at fault, or it is time
+    /// for a pause.
+    fn check_until(&self, pause: Instant, state: &State) -> Result<Checked, Error> {
+        let key = state.outcome.coinbases.key();
+        let faults = Faults::default();
+        let shared = Shared {
+            scripts: self.queue,
+            chain: &self.run.plan.chain,
+            files: self.run.files,
+            params: ChainParams::of(self.run.files.network),
+            method: self.run.method,
+            join: self.join,
+            spill: self.spill,
+            faults: &faults,
+            failed: &AtomicBool::new(false),
+            blocks_done: AtomicU32::new(state.settled.count()),
+            bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
+        };
+        let undo_from = self.run.method.undo_from();
+        let reader =
+            Reader::new(shared.chain, self.run.files, &faults, &state.settled, undo_from, self.run.threads());
+        let stop = |read| {
+            read >= READ_LEAST && Instant::now() >= pause
+                || self.spill.has_mismatch()
+                || self.run.interrupt.load(Ordering::Relaxed)
+        };
+        let (done, all_done) = bounded::<()>(0);
+        let started = Instant::now();
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.run.threads())
+                .map(|_| {
+                    let (done, shared, reader, stop) = (done.clone(), &shared, &reader, &stop);
+                    scope.spawn(move || {
+                        let _done = done;
+                        check::work(shared, reader, stop, key)
+                    })
+                })
+                .collect();
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(done);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_EVERY) {
+                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
+                self.run.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), started);
+            }
+            workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        let mut all = Outcome::new(key);
+        for outcome in outcomes {
+            all.merge(outcome.map_err(|_| Error::panicked())??);
+        }
+        drop(reader);
+        Ok((all, faults.into_lowest()))
+    }
+}
