@@ -233,7 +233,7 @@ impl Worker<'_> {
             Vec::new()
         } else {
             let undo = (undo_data, checksum, &mut self.undo_arena);
-            let claims = claims(&block, undo, &self.hashes.undo_checksum)
+            let claims = claims_of(&block, undo, &self.hashes.undo_checksum)
                 .map_err(|flaw| damaged(FileKind::Rev, &flaw))?;
             let mut coins = Vec::with_capacity(claims.len());
             for claim in &claims {
@@ -297,7 +297,7 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 }
 
 /// What undo data say of the coins that a block spends: one for each input; else what is wrong with them.
-fn claims<'u>(
+fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
     expected: &[u8; CHECKSUM_LEN],

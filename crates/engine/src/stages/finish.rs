@@ -33,10 +33,10 @@ use wire::{Height, Sats};
 /// take some.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
-/// A small chainstate is divided into about so many ranges, for threads to have equal shares,
+/// A chainstate too small for so many ranges of that size gets smaller ones, for threads to have equal shares.
 const RANGES: u64 = 64;
 
-/// of at least so many bytes: each is a file to be synced.
+/// But no range has fewer bytes of rows than this, if there are as many: each is a file to be synced.
 const LEAST_RANGE_BYTES: u64 = 4 << 20;
 
 /// Coins between two looks whether to stop.
