@@ -33,7 +33,7 @@ use wire::{Height, Sats};
 /// take some.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
-/// A chainstate too small for so many ranges of that size gets smaller ones, for threads to have equal shares.
+/// A chainstate too small for so many such ranges gets smaller ones, for threads to have equal shares.
 const RANGES: u64 = 64;
 
 /// But no range has fewer bytes of rows than this, if there are as many: each is a file to be synced.
