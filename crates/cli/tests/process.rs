@@ -112,7 +112,7 @@ fn an_output_can_be_looked_at() {
 fn every_sha256_kernel_gives_the_same_chainstate() {
     let dir = lay_out(chain());
     let mut ran = 0;
-    for kernel in ["portable", "avx2", "shani", "avx512"] {
+    for kernel in ["portable", "avx2", "shani", "avx512", "neon", "armsha"] {
         let mut command = command(&["reindex", "--chain", "regtest", "--json"], dir.path());
         let output = command.env("PEREGRINE_SHA256", kernel).output().unwrap();
         let report = json(&output);

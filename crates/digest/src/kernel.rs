@@ -2,6 +2,9 @@
 
 use std::sync::OnceLock;
 
+use crate::sha256::{Hasher, portable::Portable};
+#[cfg(target_arch = "aarch64")]
+use crate::sha256::{armsha::ArmSha, neon::Neon};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::{avx2::Avx2, avx512::Avx512, shani::ShaNi};
 
@@ -25,6 +28,10 @@ pub(crate) enum Isa {
     ShaNi(ShaNi),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    #[cfg(target_arch = "aarch64")]
+    ArmSha(ArmSha),
 }
 
 impl Isa {
@@ -37,7 +44,15 @@ impl Isa {
         [avx2, shani, avx512].into_iter().flatten().collect()
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    /// Returns what the processor has, slowest first.
+    #[cfg(target_arch = "aarch64")]
+    fn detect() -> Vec<Isa> {
+        let neon = Neon::detect().map(Isa::Neon);
+        let armsha = ArmSha::detect().map(Isa::ArmSha);
+        [neon, armsha].into_iter().flatten().collect()
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn detect() -> Vec<Isa> {
         Vec::new()
     }
@@ -60,8 +75,8 @@ impl Kernel {
     }
 
     /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the
-    /// one that `PEREGRINE_SHA256` names (`portable`, `avx2`, `shani`, `avx512`). Decided at the first
-    /// call, for the life of the process.
+    /// one that `PEREGRINE_SHA256` names ([`Kernel::name`]). Decided at the first call, for the life of the
+    /// process.
     ///
     /// # Panics
     /// If the variable names a kernel that this machine cannot run: a measurement of another one would
@@ -81,7 +96,8 @@ impl Kernel {
         })
     }
 
-    /// Returns the name by which the environment variable, reports and tests know the kernel.
+    /// Returns the name by which the environment variable, reports and tests know the kernel: `portable`; on
+    /// x86-64 `avx2`, `shani`, `avx512`; on AArch64 `neon`, `armsha`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Isa::Portable => "portable",
@@ -91,6 +107,27 @@ impl Kernel {
             Isa::ShaNi(_) => "shani",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Isa::ArmSha(_) => "armsha",
+        }
+    }
+
+    /// Returns what does the work.
+    pub(crate) fn hasher(&self) -> &dyn Hasher {
+        match &self.0 {
+            Isa::Portable => &Portable,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2,
+            #[cfg(target_arch = "x86_64")]
+            Isa::ShaNi(shani) => shani,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(avx512) => avx512,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(neon) => neon,
+            #[cfg(target_arch = "aarch64")]
+            Isa::ArmSha(armsha) => armsha,
         }
     }
 }

@@ -5,24 +5,46 @@
 //! a whole block, or of many blocks, and ask once. Digests are in the order of the hash function (internal
 //! order), not reversed as Bitcoin prints.
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod armsha;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 pub mod keyed;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
-mod portable;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod paired;
+pub(crate) mod portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod shani;
 
-use crate::kernel::{Isa, Kernel};
+use crate::kernel::Kernel;
+use keyed::WordSums;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The eight words between two blocks.
 type State = [u32; 8];
 /// What one compression takes in.
 type Block = [u8; 64];
+
+/// What each kernel does, in a file of its own.
+pub(crate) trait Hasher {
+    /// Adds whole blocks to the state, in order.
+    fn compress(&self, state: &mut State, blocks: &[Block]);
+
+    /// Writes the SHA-256d of each message to the digest of the same index.
+    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]);
+
+    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
+    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]);
+
+    /// Adds up the digests of keyed messages, all of `per_message` blocks.
+    fn keyed_sums(&self, midstate: &State, blocks: &[Block], per_message: usize, sums: &mut WordSums);
+}
 
 /// A message in up to three parts, hashed as if they were one; any of them may be empty.
 ///
@@ -95,15 +117,7 @@ pub fn sha256d_many(messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
 pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
     let digests = grow(out, messages.len());
     count(messages.iter().map(|message| block_count(message.len()) + 1).sum());
-    match kernel.0 {
-        Isa::Portable => portable::sha256d_many(messages, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(avx2) => avx2.sha256d_many(messages, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::ShaNi(shani) => shani.sha256d_many(messages, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(avx512) => avx512.sha256d_many(messages, digests),
-    }
+    kernel.hasher().sha256d_many(messages, digests);
 }
 
 /// Appends the SHA-256d of each pair of neighbours (`nodes[2i] || nodes[2i + 1]`), in order: one level of a
@@ -124,15 +138,7 @@ pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8;
     assert!(lone.is_empty(), "sha256d_pairs: {} nodes do not pair", nodes.len());
     let digests = grow(out, pairs.len());
     count(3 * pairs.len());
-    match kernel.0 {
-        Isa::Portable => portable::sha256d_pairs(pairs, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(avx2) => avx2.sha256d_pairs(pairs, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::ShaNi(shani) => shani.sha256d_pairs(pairs, digests),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(avx512) => avx512.sha256d_pairs(pairs, digests),
-    }
+    kernel.hasher().sha256d_pairs(pairs, digests);
 }
 
 /// Makes room for `count` more digests and returns it.
@@ -189,12 +195,12 @@ impl Sha256 {
             if filled + taken < 64 {
                 return;
             }
-            compress(self.kernel, &mut self.state, &[self.buffer]);
+            self.kernel.hasher().compress(&mut self.state, &[self.buffer]);
             data = rest;
         }
         let (blocks, tail) = data.as_chunks::<64>();
         if !blocks.is_empty() {
-            compress(self.kernel, &mut self.state, blocks);
+            self.kernel.hasher().compress(&mut self.state, blocks);
         }
         self.buffer[..tail.len()].copy_from_slice(tail);
     }
@@ -209,7 +215,7 @@ impl Sha256 {
     pub fn finalize_double(mut self) -> [u8; 32] {
         self.pad();
         let mut state = portable::INITIAL;
-        compress(self.kernel, &mut state, &[digest_block(&to_bytes(&self.state))]);
+        self.kernel.hasher().compress(&mut state, &[digest_block(&to_bytes(&self.state))]);
         to_bytes(&state)
     }
 
@@ -224,24 +230,11 @@ impl Sha256 {
         self.buffer[filled] = 0x80;
         self.buffer[filled + 1..].fill(0);
         if filled >= 56 {
-            compress(self.kernel, &mut self.state, &[self.buffer]);
+            self.kernel.hasher().compress(&mut self.state, &[self.buffer]);
             self.buffer.fill(0);
         }
         self.buffer[56..].copy_from_slice(&(self.length << 3).to_be_bytes());
-        compress(self.kernel, &mut self.state, &[self.buffer]);
-    }
-}
-
-/// Adds whole blocks to a state.
-fn compress(kernel: Kernel, state: &mut State, blocks: &[Block]) {
-    match kernel.0 {
-        Isa::Portable => portable::compress(state, blocks),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(avx2) => avx2.compress(state, blocks),
-        #[cfg(target_arch = "x86_64")]
-        Isa::ShaNi(shani) => shani.compress(state, blocks),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(avx512) => avx512.compress(state, blocks),
+        self.kernel.hasher().compress(&mut self.state, &[self.buffer]);
     }
 }
 

@@ -11,7 +11,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use crate::kernel::{Isa, Kernel};
+use crate::kernel::Kernel;
 
 /// Ends a standard hash.
 const FINALIZER: u64 = 0xff;
@@ -167,7 +167,7 @@ pub fn siphash24_128_sum_with(kernel: Kernel, k0: u64, k1: u64, words: &[u64], p
     let start = State::new_128(k0, k1);
     let (sum, rest) = match kernel.0 {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(_) => {
+        crate::kernel::Isa::Avx512(_) => {
             let lone = words.len() % (avx512::LANES * per_message);
             let (full, rest) = words.split_at(words.len() - lone);
             // SAFETY: the kernel proves the feature.

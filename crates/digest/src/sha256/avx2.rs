@@ -5,9 +5,9 @@
 use std::arch::x86_64::*;
 
 use super::keyed::{WordSums, add_digest};
-use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered};
-use super::portable::{self, INITIAL, K};
-use super::{Block, Message, sha256d_one};
+use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered, sixteen_rounds};
+use super::portable::{INITIAL, K, Portable};
+use super::{Block, Hasher, Message, sha256d_one};
 use crate::kernel::Kernel;
 
 const LANES: usize = 8;
@@ -22,38 +22,31 @@ impl Avx2 {
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
+}
 
-    /// Adds whole blocks to the state, in order: one stream has no use for lanes.
-    pub(super) fn compress(self, state: &mut super::State, blocks: &[Block]) {
-        portable::compress(state, blocks);
+impl Hasher for Avx2 {
+    fn compress(&self, state: &mut super::State, blocks: &[Block]) {
+        // One stream has no use for lanes.
+        Portable.compress(state, blocks);
     }
 
-    /// Writes the SHA-256d of each message to the digest of the same index.
-    pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
         let shares = Shares::new::<LANES>(messages, COSTS);
-        sha256d_ordered(&self, messages, shares.lanes(), digests);
+        sha256d_ordered(self, messages, shares.lanes(), digests);
         for &index in shares.streams() {
             let index = index as usize;
             digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
         }
     }
 
-    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
-    pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
+    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
         for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
             // SAFETY: `self` proves the features.
             unsafe { sha256d_pairs(pairs, digests) };
         }
     }
 
-    /// Adds up the digests of keyed messages, all of `per_message` blocks.
-    pub(super) fn keyed_sums(
-        self,
-        midstate: &super::State,
-        blocks: &[Block],
-        per_message: usize,
-        sums: &mut WordSums,
-    ) {
+    fn keyed_sums(&self, midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         // SAFETY: `self` proves the features.
         unsafe { keyed_sums(midstate, blocks, per_message, sums) };
     }
@@ -192,30 +185,6 @@ macro_rules! round {
         let majority = _mm256_or_si256(_mm256_and_si256($a, $b), either);
         $d = _mm256_add_epi32($d, t1);
         $h = _mm256_add_epi32(t1, _mm256_add_epi32(s0, majority));
-    };
-}
-
-/// Sixteen rounds, `$wk` given their number within the sixteen.
-macro_rules! sixteen_rounds {
-    ($v:ident, $wk:expr) => {
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
-        round!(a b c d e f g h, $wk(0));
-        round!(h a b c d e f g, $wk(1));
-        round!(g h a b c d e f, $wk(2));
-        round!(f g h a b c d e, $wk(3));
-        round!(e f g h a b c d, $wk(4));
-        round!(d e f g h a b c, $wk(5));
-        round!(c d e f g h a b, $wk(6));
-        round!(b c d e f g h a, $wk(7));
-        round!(a b c d e f g h, $wk(8));
-        round!(h a b c d e f g, $wk(9));
-        round!(g h a b c d e f, $wk(10));
-        round!(f g h a b c d e, $wk(11));
-        round!(e f g h a b c d, $wk(12));
-        round!(d e f g h a b c, $wk(13));
-        round!(c d e f g h a b, $wk(14));
-        round!(b c d e f g h a, $wk(15));
-        $v = [a, b, c, d, e, f, g, h];
     };
 }
 

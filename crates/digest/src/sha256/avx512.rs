@@ -6,11 +6,11 @@
 
 use std::arch::x86_64::*;
 
-use super::keyed::{WordSums, add_streams};
-use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered};
-use super::portable::{self, INITIAL, K};
+use super::keyed::WordSums;
+use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered, sixteen_rounds};
+use super::portable::{INITIAL, K, Portable};
 use super::shani::ShaNi;
-use super::{Block, Message, sha256d_one};
+use super::{Block, Hasher, Message, sha256d_one};
 use crate::kernel::Kernel;
 
 const LANES: usize = 16;
@@ -32,20 +32,21 @@ impl Avx512 {
         let found = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
         found.then(|| Self { stream: ShaNi::detect() })
     }
+}
 
-    /// Adds whole blocks to the state, in order: one stream has no use for lanes.
-    pub(super) fn compress(self, state: &mut super::State, blocks: &[Block]) {
+impl Hasher for Avx512 {
+    fn compress(&self, state: &mut super::State, blocks: &[Block]) {
+        // One stream has no use for lanes.
         match self.stream {
             Some(shani) => shani.compress(state, blocks),
-            None => portable::compress(state, blocks),
+            None => Portable.compress(state, blocks),
         }
     }
 
-    /// Writes the SHA-256d of each message to the digest of the same index.
-    pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
         let costs = if self.stream.is_some() { COSTS } else { COSTS_PORTABLE };
         let shares = Shares::new::<LANES>(messages, costs);
-        sha256d_ordered(&self, messages, shares.lanes(), digests);
+        sha256d_ordered(self, messages, shares.lanes(), digests);
         if let Some(shani) = self.stream {
             sha256d_ordered(&shani, messages, shares.streams(), digests);
         } else {
@@ -56,8 +57,7 @@ impl Avx512 {
         }
     }
 
-    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
-    pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
+    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
         for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
             if let (Some(stream), true) = (self.stream, pairs.len() < PAIRS_MIN) {
                 stream.sha256d_pairs(pairs, digests);
@@ -68,14 +68,7 @@ impl Avx512 {
         }
     }
 
-    /// Adds up the digests of keyed messages, all of `per_message` blocks.
-    pub(super) fn keyed_sums(
-        self,
-        midstate: &super::State,
-        blocks: &[Block],
-        per_message: usize,
-        sums: &mut WordSums,
-    ) {
+    fn keyed_sums(&self, midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         let rest = blocks.len() % (LANES * per_message);
         let lone = if rest < PAIRS_MIN * per_message { rest } else { 0 };
         let (full, lone) = blocks.split_at(blocks.len() - lone);
@@ -83,7 +76,7 @@ impl Avx512 {
         unsafe { keyed_sums(midstate, full, per_message, sums) };
         match self.stream {
             Some(shani) => shani.keyed_sums(midstate, lone, per_message, sums),
-            None => add_streams(Kernel::PORTABLE, midstate, lone, per_message, sums),
+            None => Portable.keyed_sums(midstate, lone, per_message, sums),
         }
     }
 }
@@ -244,30 +237,6 @@ macro_rules! round {
         let majority = _mm512_ternarylogic_epi32::<0xe8>($a, $b, $c);
         $d = _mm512_add_epi32($d, t1);
         $h = _mm512_add_epi32(t1, _mm512_add_epi32(s0, majority));
-    };
-}
-
-/// Sixteen rounds, `$wk` given their number within the sixteen.
-macro_rules! sixteen_rounds {
-    ($v:ident, $wk:expr) => {
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
-        round!(a b c d e f g h, $wk(0));
-        round!(h a b c d e f g, $wk(1));
-        round!(g h a b c d e f, $wk(2));
-        round!(f g h a b c d e, $wk(3));
-        round!(e f g h a b c d, $wk(4));
-        round!(d e f g h a b c, $wk(5));
-        round!(c d e f g h a b, $wk(6));
-        round!(b c d e f g h a, $wk(7));
-        round!(a b c d e f g h, $wk(8));
-        round!(h a b c d e f g, $wk(9));
-        round!(g h a b c d e f, $wk(10));
-        round!(f g h a b c d e, $wk(11));
-        round!(e f g h a b c d, $wk(12));
-        round!(d e f g h a b c, $wk(13));
-        round!(c d e f g h a b, $wk(14));
-        round!(b c d e f g h a, $wk(15));
-        $v = [a, b, c, d, e, f, g, h];
     };
 }
 

@@ -5,8 +5,8 @@
 //! [`MAX_ONE_BLOCK`] bytes. Digests are taken as little-endian numbers and added modulo 2^256; they never
 //! leave the vector registers but as a sum. What such sums prove is said where they are used.
 
-use super::{Block, State, block_count, compress, count, portable, to_bytes};
-use crate::kernel::{Isa, Kernel};
+use super::{block_count, count, portable};
+use crate::kernel::Kernel;
 
 /// The longest message that is one block when padded, in bytes.
 pub const MAX_ONE_BLOCK: usize = 55;
@@ -17,7 +17,7 @@ pub(super) type WordSums = [u64; 8];
 /// Returns the state after a first block that holds the key. It is as secret as the key.
 pub fn midstate(key: &[u8; 64]) -> [u32; 8] {
     let mut state = portable::INITIAL;
-    compress(Kernel::active(), &mut state, &[*key]);
+    Kernel::active().hasher().compress(&mut state, &[*key]);
     state
 }
 
@@ -69,31 +69,8 @@ pub fn sum_with(kernel: Kernel, midstate: &[u32; 8], blocks: &[[u8; 64]], per_me
     );
     count(blocks.len());
     let mut sums = [0; 8];
-    match kernel.0 {
-        Isa::Portable => add_streams(kernel, midstate, blocks, per_message, &mut sums),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(avx2) => avx2.keyed_sums(midstate, blocks, per_message, &mut sums),
-        #[cfg(target_arch = "x86_64")]
-        Isa::ShaNi(shani) => shani.keyed_sums(midstate, blocks, per_message, &mut sums),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(avx512) => avx512.keyed_sums(midstate, blocks, per_message, &mut sums),
-    }
+    kernel.hasher().keyed_sums(midstate, blocks, per_message, &mut sums);
     carry(&sums)
-}
-
-/// Adds up messages one by one.
-pub(super) fn add_streams(
-    kernel: Kernel,
-    midstate: &State,
-    blocks: &[Block],
-    per_message: usize,
-    sums: &mut WordSums,
-) {
-    for message in blocks.chunks_exact(per_message) {
-        let mut state = *midstate;
-        compress(kernel, &mut state, message);
-        add_digest(sums, &to_bytes(&state));
-    }
 }
 
 /// Adds one digest.

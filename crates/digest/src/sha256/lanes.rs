@@ -20,6 +20,31 @@ pub(super) const PADDING_SUMS: [u32; 64] = {
     sums
 };
 
+/// Sixteen rounds of all lanes by the `round!` of who calls, `$wk` given their number within the sixteen.
+macro_rules! sixteen_rounds {
+    ($v:ident, $wk:expr) => {
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
+        round!(a b c d e f g h, $wk(0));
+        round!(h a b c d e f g, $wk(1));
+        round!(g h a b c d e f, $wk(2));
+        round!(f g h a b c d e, $wk(3));
+        round!(e f g h a b c d, $wk(4));
+        round!(d e f g h a b c, $wk(5));
+        round!(c d e f g h a b, $wk(6));
+        round!(b c d e f g h a, $wk(7));
+        round!(a b c d e f g h, $wk(8));
+        round!(h a b c d e f g, $wk(9));
+        round!(g h a b c d e f, $wk(10));
+        round!(f g h a b c d e, $wk(11));
+        round!(e f g h a b c d, $wk(12));
+        round!(d e f g h a b c, $wk(13));
+        round!(c d e f g h a b, $wk(14));
+        round!(b c d e f g h a, $wk(15));
+        $v = [a, b, c, d, e, f, g, h];
+    };
+}
+pub(super) use sixteen_rounds;
+
 /// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
 const LONG: usize = 256;
 

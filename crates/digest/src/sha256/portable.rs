@@ -1,7 +1,12 @@
 //! SHA-256 (FIPS 180-4) in plain Rust: the meaning of every other file in this folder.
 
-use super::{Block, Message, State, sha256d_one};
+use super::keyed::{WordSums, add_digest};
+use super::{Block, Hasher, Message, State, sha256d_one, to_bytes};
 use crate::kernel::Kernel;
+
+/// Needs nothing of the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Portable;
 
 /// The round constants: the first 32 bits of the fractions of the cube roots of the first 64 primes (FIPS
 /// 180-4, 4.2.2).
@@ -75,16 +80,28 @@ pub(super) fn compress(state: &mut State, blocks: &[Block]) {
     }
 }
 
-/// Writes the SHA-256d of each message to the digest of the same index.
-pub(super) fn sha256d_many(messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-    for (message, digest) in messages.iter().zip(digests) {
-        *digest = sha256d_one(Kernel::PORTABLE, message);
+impl Hasher for Portable {
+    fn compress(&self, state: &mut State, blocks: &[Block]) {
+        compress(state, blocks);
     }
-}
 
-/// Writes the SHA-256d of each pair of nodes to the digest of the same index.
-pub(super) fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
-    for (pair, digest) in pairs.iter().zip(digests) {
-        *digest = sha256d_one(Kernel::PORTABLE, &Message::from(&pair[..]));
+    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
+        for (message, digest) in messages.iter().zip(digests) {
+            *digest = sha256d_one(Kernel::PORTABLE, message);
+        }
+    }
+
+    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
+        for (pair, digest) in pairs.iter().zip(digests) {
+            *digest = sha256d_one(Kernel::PORTABLE, &Message::from(&pair[..]));
+        }
+    }
+
+    fn keyed_sums(&self, midstate: &State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
+        for message in blocks.chunks_exact(per_message) {
+            let mut state = *midstate;
+            compress(&mut state, message);
+            add_digest(sums, &to_bytes(&state));
+        }
     }
 }

@@ -1,15 +1,11 @@
 //! SHA-256 by the x86 SHA extensions, which do two rounds in one instruction: the fastest for a single
-//! stream. Two messages side by side are faster still, because each round waits for the one before.
+//! stream.
 
 use std::arch::x86_64::*;
 
-use super::keyed::{WordSums, add_digest};
-use super::lanes::{Lane, Machine, States, by_length, sha256d_ordered};
-use super::portable::{self, K};
-use super::{Block, Message, State, digest_block, to_bytes};
-
-/// Two messages at once: a third would find no free registers.
-const LANES: usize = 2;
+use super::paired::{Paired, all_rounds};
+use super::portable::K;
+use super::{Block, State};
 
 /// The proof that the processor has SHA, SSE4.1 and SSSE3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,57 +18,42 @@ impl ShaNi {
             && is_x86_feature_detected!("ssse3");
         found.then_some(Self(()))
     }
+}
 
-    /// Adds whole blocks to the state, in order.
-    pub(super) fn compress(self, state: &mut State, blocks: &[Block]) {
+impl Paired for ShaNi {
+    type Vectors = Vectors;
+
+    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "sha,sse4.1,ssse3")]
+        fn compiled<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
         // SAFETY: `self` proves the features.
-        unsafe { compress(state, blocks) }
+        unsafe { compiled(work) }
     }
 
-    /// Writes the SHA-256d of each message to the digest of the same index.
-    pub(super) fn sha256d_many(self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        sha256d_ordered(&self, messages, &by_length(messages), digests);
+    #[inline(always)]
+    fn vectors(self, state: &State) -> Vectors {
+        // SAFETY: `self` proves the features.
+        unsafe { Vectors::new(state) }
     }
 
-    /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
-    pub(super) fn sha256d_pairs(self, pairs: &[Block], digests: &mut [[u8; 32]]) {
-        let (twos, last) = pairs.as_chunks::<2>();
-        let (two_digests, last_digest) = digests.as_chunks_mut::<2>();
-        for ([one, two], digests) in twos.iter().zip(two_digests) {
-            // SAFETY: `self` proves the features.
-            *digests = unsafe { sha256d_pairs([one, two]) };
-        }
-        for (pair, digest) in last.iter().zip(last_digest) {
-            // SAFETY: `self` proves the features.
-            [*digest] = unsafe { sha256d_pairs([pair]) };
-        }
+    #[inline(always)]
+    fn words(self, vectors: Vectors) -> State {
+        // SAFETY: `self` proves the features.
+        unsafe { vectors.words() }
     }
 
-    /// Adds up the digests of keyed messages, all of `per_message` blocks.
-    pub(super) fn keyed_sums(
-        self,
-        midstate: &State,
-        blocks: &[Block],
-        per_message: usize,
-        sums: &mut WordSums,
-    ) {
-        for group in blocks.chunks(LANES * per_message) {
-            let (one, two) = group.split_at(per_message);
-            // SAFETY: `self` proves the features.
-            unsafe {
-                if two.is_empty() {
-                    keyed_sums(midstate, [one], sums);
-                } else {
-                    keyed_sums(midstate, [one, two], sums);
-                }
-            }
-        }
+    #[inline(always)]
+    fn add_blocks<const N: usize>(self, vectors: &mut [Vectors; N], blocks: [&Block; N]) {
+        // SAFETY: `self` proves the features.
+        unsafe { add_blocks(vectors, blocks) }
     }
 }
 
 /// The state as the instructions want it, words from high to low: a b e f and c d g h.
 #[derive(Clone, Copy)]
-struct Vectors {
+pub(crate) struct Vectors {
     abef: __m128i,
     cdgh: __m128i,
 }
@@ -100,96 +81,6 @@ impl Vectors {
     }
 }
 
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-fn compress(state: &mut State, blocks: &[Block]) {
-    let mut vectors = [Vectors::new(state)];
-    for block in blocks {
-        add_blocks(&mut vectors, [block]);
-    }
-    *state = vectors[0].words();
-}
-
-impl Machine<LANES> for ShaNi {
-    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-        // SAFETY: `self` proves the features.
-        unsafe {
-            match lanes.each_ref().map(|lane| lane.left() > 0) {
-                [true, true] => add_steps(states, lanes.each_ref(), [0, 1], steps),
-                [true, false] => add_steps(states, [&lanes[0]], [0], steps),
-                _ => add_steps(states, [&lanes[1]], [1], steps),
-            }
-        }
-    }
-
-    fn hash_digests(&self, states: &States<LANES>, live: usize) -> [[u8; 32]; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe {
-            if live == LANES {
-                return second_hash([0, 1].map(|lane| Vectors::new(&states.lane(lane))));
-            }
-            let [digest] = second_hash([Vectors::new(&states.lane(0))]);
-            [digest, [0; 32]]
-        }
-    }
-}
-
-/// Adds the next blocks of some lanes, whose numbers are `numbers`.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-fn add_steps<const N: usize>(
-    states: &mut States<LANES>,
-    lanes: [&Lane<'_>; N],
-    numbers: [usize; N],
-    steps: usize,
-) {
-    let mut vectors = numbers.map(|number| Vectors::new(&states.lane(number)));
-    let mut scratch = [[0; 64]; N];
-    for step in 0..steps {
-        let mut blocks = [const { &[0; 64] }; N];
-        for ((block, lane), scratch) in blocks.iter_mut().zip(lanes).zip(&mut scratch) {
-            *block = lane.block(lane.number + step, scratch);
-        }
-        add_blocks(&mut vectors, blocks);
-    }
-    for (number, vectors) in numbers.into_iter().zip(vectors) {
-        states.set(number, &vectors.words());
-    }
-}
-
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-fn sha256d_pairs<const N: usize>(pairs: [&Block; N]) -> [[u8; 32]; N] {
-    /// What follows 64 bytes: the one bit, zeros, and 512.
-    const PADDING: Block = {
-        let mut block = [0; 64];
-        block[0] = 0x80;
-        block[62] = 2;
-        block
-    };
-    let mut states = [Vectors::new(&portable::INITIAL); N];
-    add_blocks(&mut states, pairs);
-    add_blocks(&mut states, [&PADDING; N]);
-    second_hash(states)
-}
-
-/// Adds up the digests of keyed messages, side by side.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-fn keyed_sums<const N: usize>(midstate: &State, messages: [&[Block]; N], sums: &mut WordSums) {
-    let mut states = [Vectors::new(midstate); N];
-    for number in 0..messages[0].len() {
-        add_blocks(&mut states, messages.map(|message| &message[number]));
-    }
-    states.iter().for_each(|state| add_digest(sums, &to_bytes(&state.words())));
-}
-
-/// Hashes the digests that are the states.
-#[inline]
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-fn second_hash<const N: usize>(states: [Vectors; N]) -> [[u8; 32]; N] {
-    let blocks = states.map(|state| digest_block(&to_bytes(&state.words())));
-    let mut states = [Vectors::new(&portable::INITIAL); N];
-    add_blocks(&mut states, blocks.each_ref());
-    states.map(|state| to_bytes(&state.words()))
-}
-
 /// Adds one block to each state. The instructions of `N` states fill each other's waiting times.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
@@ -204,13 +95,11 @@ fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
             *w = _mm_shuffle_epi8(words, big_endian);
         }
     }
-    let [mut w0, mut w1, mut w2, mut w3] = w;
-    let k = K.as_chunks::<4>().0;
     // Four rounds with the words of `$w`.
     macro_rules! rounds {
         ($w:ident, $k:expr) => {
             for n in 0..N {
-                let wk = _mm_add_epi32($w[n], load(&k[$k]));
+                let wk = _mm_add_epi32($w[n], load($k));
                 v[n].cdgh = _mm_sha256rnds2_epu32(v[n].cdgh, v[n].abef, wk);
                 v[n].abef = _mm_sha256rnds2_epu32(v[n].abef, v[n].cdgh, _mm_shuffle_epi32::<0x0e>(wk));
             }
@@ -226,25 +115,7 @@ fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
             }
         };
     }
-    macro_rules! sixteen {
-        ($k:expr) => {
-            schedule!(w0, w1, w2, w3);
-            rounds!(w0, $k);
-            schedule!(w1, w2, w3, w0);
-            rounds!(w1, $k + 1);
-            schedule!(w2, w3, w0, w1);
-            rounds!(w2, $k + 2);
-            schedule!(w3, w0, w1, w2);
-            rounds!(w3, $k + 3);
-        };
-    }
-    rounds!(w0, 0);
-    rounds!(w1, 1);
-    rounds!(w2, 2);
-    rounds!(w3, 3);
-    sixteen!(4);
-    sixteen!(8);
-    sixteen!(12);
+    all_rounds!(w);
     for (state, v) in states.iter_mut().zip(v) {
         state.abef = _mm_add_epi32(state.abef, v.abef);
         state.cdgh = _mm_add_epi32(state.cdgh, v.cdgh);
