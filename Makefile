@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_DIR ?= target/demo
 DEMO_SIZE ?= 200MB
 
-.PHONY: demo test check fuzz bench guard oracle setup
+.PHONY: demo test check fuzz bench guard arm oracle setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	$(CARGO) build --release -p cli -p testkit
@@ -33,6 +33,9 @@ bench: setup ## Micro benchmarks
 
 guard: setup ## Compare instruction counts of each step with the recorded ones (UPDATE=1 records); needs valgrind
 	./bench/guard/run
+
+arm: setup ## Tests of all rooms that need no C++, on AArch64 in QEMU (ROOMS=digest: of one); installs both
+	./.ci/arm
 
 setup:
 	@./.ci/setup
