@@ -10,7 +10,7 @@ use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
-#[command(version, about, after_help = EXIT_CODES)]
+#[command(name = "peregrine", version, about, after_help = EXIT_CODES)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,

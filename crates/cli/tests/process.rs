@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::{
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
     sync::OnceLock,
 };
 use tempfile::TempDir;
@@ -133,6 +133,16 @@ fn every_sha256_kernel_gives_the_same_chainstate() {
         }
     }
     assert!(ran > 0, "portable runs everywhere");
+}
+
+#[test]
+fn the_version_is_the_programs() {
+    let output = Command::new(env!("CARGO_BIN_EXE_peregrine")).arg("--version").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        concat!("peregrine ", env!("CARGO_PKG_VERSION"), "\n")
+    );
 }
 
 #[test]
