@@ -83,6 +83,9 @@ pub struct MakeHintsArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+
     /// The last block: a height, or tip
     #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
     pub height: HeightOrTip,
@@ -149,6 +152,9 @@ pub struct CheckHintsArgs {
 pub struct MakeSnapshotArgs {
     #[command(flatten)]
     pub check: CheckArgs,
+
+    #[command(flatten)]
+    pub resume: ResumeArgs,
 
     /// The last block: a height, or tip
     #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
@@ -254,6 +260,18 @@ pub struct CheckArgs {
     pub progress: Style,
 }
 
+/// How an interrupted run is gone on with.
+#[derive(ClapArgs, Debug)]
+pub struct ResumeArgs {
+    /// Begin anew, even if an interrupted run has left a checkpoint to go on from
+    #[arg(long)]
+    pub restart: bool,
+
+    /// Save a checkpoint at most this often
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub checkpoint_every: u32,
+}
+
 #[derive(ClapArgs, Debug)]
 pub struct ReindexArgs {
     #[command(flatten)]
@@ -263,13 +281,8 @@ pub struct ReindexArgs {
     #[arg(long, value_name = "N")]
     pub stop_at_height: Option<u32>,
 
-    /// Begin anew, even if an interrupted run has left a checkpoint to go on from
-    #[arg(long)]
-    pub restart: bool,
-
-    /// Save a checkpoint at most this often
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub checkpoint_every: u32,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
 
     /// Go by SwiftSync hints: less memory, and less work with --without-undo
     #[arg(long, value_name = "FILE")]
@@ -381,6 +394,15 @@ impl CheckArgs {
             ..options
         }
     }
+
+    /// The same of a run that can be gone on with.
+    pub fn resumable(&self, resume: &ResumeArgs) -> ReindexOptions {
+        ReindexOptions {
+            restart: resume.restart,
+            checkpoint_every: Duration::from_secs(resume.checkpoint_every.into()),
+            ..self.options()
+        }
+    }
 }
 
 impl ReindexArgs {
@@ -389,7 +411,6 @@ impl ReindexArgs {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
-            restart: self.restart,
             hints: self.hints.clone().map(|file| HintOptions {
                 file,
                 format: None,
@@ -397,8 +418,7 @@ impl ReindexArgs {
                 without_undo: self.without_undo,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,
             }),
-            checkpoint_every: Duration::from_secs(self.checkpoint_every.into()),
-            ..self.check.options()
+            ..self.check.resumable(&self.resume)
         }
     }
 }

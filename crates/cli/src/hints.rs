@@ -47,7 +47,7 @@ pub fn run(command: &HintsCommand) -> (bool, Done) {
 fn make(args: &MakeHintsArgs) -> Done {
     let interrupt = interrupt()?;
     let progress = Progress::new(args.check.progress);
-    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.options() };
+    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
     let made = engine::make_hints(&RealDisk, &options, &args.output, args.format, &progress, &interrupt);
     progress.close();
     Ok((info_text(&args.output, &made?, args.check.datadir.json), Exit::Done))

@@ -48,7 +48,7 @@ pub fn run(command: &SnapshotCommand) -> (bool, Done) {
 fn make(args: &MakeSnapshotArgs) -> Done {
     let interrupt = interrupt()?;
     let progress = Progress::new(args.check.progress);
-    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.options() };
+    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
     progress.close();
     let made = made?;

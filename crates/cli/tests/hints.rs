@@ -239,3 +239,19 @@ fn snapshots_are_made_shown_and_verified() {
     refused(&peregrine(&["snapshot", "info", text(&low)]), 4, &["at least 51 bytes"]);
     refused(&desk.on(&["snapshot", "make", "-o", text(&path)]), 2, &["there is a file already"]);
 }
+
+#[test]
+fn what_an_interrupted_run_has_left_is_named_and_forgotten_on_request() {
+    let desk = Desk::new();
+    for words in [["hints", "make"], ["snapshot", "make"]] {
+        let path = desk.file(words[0]);
+        let words = [&words, &["-o", text(&path)][..]].concat();
+        let left = desk.file("peregrine-work");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("manifest"), b"of something else").unwrap();
+        refused(&desk.on(&words), 4, &["peregrine-work/manifest", "--restart"]);
+        assert!(!path.exists());
+        ok(desk.on(&[&words, &["--restart", "--checkpoint-every", "5"][..]].concat()));
+        assert!(path.exists() && !left.exists());
+    }
+}
