@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use crate::sha256::{Hasher, portable::Portable};
 #[cfg(target_arch = "aarch64")]
-use crate::sha256::{armsha::ArmSha, neon::Neon};
+use crate::sha256::{armsha::ArmSha, neon::Neon, wide::Wide};
 #[cfg(target_arch = "x86_64")]
-use crate::sha256::{avx2::Avx2, avx512::Avx512, shani::ShaNi};
+use crate::sha256::{avx2::Avx2, avx512::Avx512, shani::ShaNi, wide::Wide};
 
 /// The environment variable that names the kernel [`Kernel::active`] returns, for tests and measurements.
 pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
@@ -23,13 +23,13 @@ pub struct Kernel(pub(crate) Isa);
 pub(crate) enum Isa {
     Portable,
     #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
+    Avx2(Wide<Avx2, 8>),
     #[cfg(target_arch = "x86_64")]
     ShaNi(ShaNi),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
     #[cfg(target_arch = "aarch64")]
-    Neon(Neon),
+    Neon(Wide<Neon, 4>),
     #[cfg(target_arch = "aarch64")]
     ArmSha(ArmSha),
 }

@@ -21,6 +21,8 @@ mod paired;
 pub(crate) mod portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod shani;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod wide;
 
 use crate::kernel::Kernel;
 use keyed::WordSums;

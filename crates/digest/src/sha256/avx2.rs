@@ -1,143 +1,113 @@
-//! SHA-256 of 8 messages at once by AVX2: lane `i` of every vector belongs to message `i`.
-//!
-//! For processors without the SHA extensions (Intel before 2021); where they exist they are faster.
+//! SHA-256 of 8 messages at once by AVX2, for processors without the SHA extensions (Intel before 2021).
 
 use std::arch::x86_64::*;
 
-use super::keyed::{WordSums, add_digest};
-use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered, sixteen_rounds};
-use super::portable::{INITIAL, K, Portable};
-use super::{Block, Hasher, Message, sha256d_one};
-use crate::kernel::Kernel;
+use super::Block;
+use super::lanes::{Costs, sixteen_rounds};
+use super::portable::K;
+use super::wide::{Simd, Wide};
 
 const LANES: usize = 8;
-/// Of 8 compressions here, and of those of the portable form, measured, in ns.
-const COSTS: Costs = Costs { vector: 310.0, single: 180.0, paired: 180.0 };
 
 /// The proof that the processor has AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    pub(crate) fn detect() -> Option<Self> {
-        is_x86_feature_detected!("avx2").then_some(Self(()))
+    pub(crate) fn detect() -> Option<Wide<Self, LANES>> {
+        is_x86_feature_detected!("avx2").then_some(Wide(Self(())))
     }
 }
 
-impl Hasher for Avx2 {
-    fn compress(&self, state: &mut super::State, blocks: &[Block]) {
-        // One stream has no use for lanes.
-        Portable.compress(state, blocks);
-    }
+impl Simd<LANES> for Avx2 {
+    type Vector = __m256i;
 
-    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        let shares = Shares::new::<LANES>(messages, COSTS);
-        sha256d_ordered(self, messages, shares.lanes(), digests);
-        for &index in shares.streams() {
-            let index = index as usize;
-            digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
+    // Measured, in ns.
+    const COSTS: Costs = Costs { vector: 310.0, single: 180.0, paired: 180.0 };
+
+    #[inline(always)]
+    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx2")]
+        fn compiled<R>(work: impl FnOnce() -> R) -> R {
+            work()
         }
-    }
-
-    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
-        for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
-            // SAFETY: `self` proves the features.
-            unsafe { sha256d_pairs(pairs, digests) };
-        }
-    }
-
-    fn keyed_sums(&self, midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         // SAFETY: `self` proves the features.
-        unsafe { keyed_sums(midstate, blocks, per_message, sums) };
+        unsafe { compiled(work) }
+    }
+
+    #[inline(always)]
+    fn same(self, word: u32) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { same(word) }
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32; LANES]) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { load(words) }
+    }
+
+    #[inline(always)]
+    fn store(self, vector: __m256i) -> [u32; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { store(vector) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, blocks: &[&Block; LANES]) -> Words {
+        // SAFETY: `self` proves the features.
+        unsafe { transpose(blocks) }
+    }
+
+    #[inline(always)]
+    fn digests(self, state: &State) -> [[u8; 32]; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { digests(state) }
+    }
+
+    #[inline(always)]
+    fn compress(self, state: &mut State, words: &Words) {
+        // SAFETY: `self` proves the features.
+        unsafe { compress(state, words) }
+    }
+
+    #[inline(always)]
+    fn compress_known(self, state: &mut State, sums: &[u32; 64]) {
+        // SAFETY: `self` proves the features.
+        unsafe { compress_known(state, sums) }
     }
 }
 
 type State = [__m256i; 8];
 type Words = [__m256i; 16];
 
-impl Machine<LANES> for Avx2 {
-    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-        // SAFETY: `self` proves the features.
-        unsafe { add_blocks(states, lanes, steps) }
-    }
-
-    fn hash_digests(&self, states: &States<LANES>, _: usize) -> [[u8; 32]; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { second_hash(&states.0.map(|words| load_words(&words))) }
-    }
+#[inline]
+#[target_feature(enable = "avx2")]
+fn same(word: u32) -> __m256i {
+    _mm256_set1_epi32(word as i32)
 }
 
-/// Adds the next blocks of all lanes.
+#[inline]
 #[target_feature(enable = "avx2")]
-fn add_blocks(states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-    let mut state: State = states.0.each_ref().map(|words| load_words(words));
-    let mut scratch = [[0; 64]; LANES];
-    for step in 0..steps {
-        let mut blocks = [const { &[0; 64] }; LANES];
-        for ((block, lane), scratch) in blocks.iter_mut().zip(lanes).zip(&mut scratch) {
-            *block = lane.block(lane.number + step, scratch);
-        }
-        let mut words = [_mm256_setzero_si256(); 16];
-        transpose(&mut words, &blocks);
-        compress(&mut state, &words);
-    }
-    for (words, vector) in states.0.iter_mut().zip(state) {
-        // SAFETY: `words` is 32 writable bytes; the store needs no alignment.
-        unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) }
-    }
+fn load(words: &[u32; LANES]) -> __m256i {
+    // SAFETY: `words` is 32 readable bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
-/// Hashes up to 8 pairs of nodes.
+#[inline]
 #[target_feature(enable = "avx2")]
-fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
-    let mut words = [_mm256_setzero_si256(); 16];
-    let mut blocks = [const { &[0; 64] }; LANES];
-    for (block, pair) in blocks.iter_mut().zip(pairs) {
-        *block = pair;
-    }
-    transpose(&mut words, &blocks);
-    let mut state = initial();
-    compress(&mut state, &words);
-    compress_known(&mut state, &PADDING_SUMS);
-    for (row, digest) in second_hash(&state).iter().zip(digests) {
-        *digest = *row;
-    }
-}
-
-/// Hashes the digests that are the states, and returns the results lane by lane.
-#[target_feature(enable = "avx2")]
-fn second_hash(state: &State) -> [[u8; 32]; LANES] {
-    let mut words = [_mm256_setzero_si256(); 16];
-    words[..8].copy_from_slice(state);
-    words[8] = _mm256_set1_epi32(i32::MIN); // the one bit
-    words[15] = _mm256_set1_epi32(256);
-    let mut state = initial();
-    compress(&mut state, &words);
-    digests(state)
-}
-
-/// Adds up the digests of keyed messages, 8 at a time.
-#[target_feature(enable = "avx2")]
-fn keyed_sums(midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
-    for group in blocks.chunks(LANES * per_message) {
-        let mut state: State = midstate.map(|word| _mm256_set1_epi32(word as i32));
-        for number in 0..per_message {
-            let mut words = [_mm256_setzero_si256(); 16];
-            let mut lanes = [const { &[0; 64] }; LANES];
-            for (lane, block) in lanes.iter_mut().zip(group[number..].iter().step_by(per_message)) {
-                *lane = block;
-            }
-            transpose(&mut words, &lanes);
-            compress(&mut state, &words);
-        }
-        digests(state)[..group.len() / per_message].iter().for_each(|digest| add_digest(sums, digest));
-    }
+fn store(vector: __m256i) -> [u32; LANES] {
+    let mut words = [0; LANES];
+    // SAFETY: `words` is 32 writable bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) };
+    words
 }
 
 /// Turns states into the bytes of their digests, lane by lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn digests(mut state: State) -> [[u8; 32]; LANES] {
+fn digests(state: &State) -> [[u8; 32]; LANES] {
+    let mut state = *state;
     transpose8(&mut state);
     let mut digests = [[0; 32]; LANES];
     for (digest, words) in digests.iter_mut().zip(state) {
@@ -145,19 +115,6 @@ fn digests(mut state: State) -> [[u8; 32]; LANES] {
         unsafe { _mm256_storeu_si256(digest.as_mut_ptr().cast(), swap_bytes(words)) }
     }
     digests
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn initial() -> State {
-    std::array::from_fn(|i| _mm256_set1_epi32(INITIAL[i] as i32))
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_words(words: &[u32; LANES]) -> __m256i {
-    // SAFETY: `words` is 32 readable bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]
@@ -256,7 +213,8 @@ fn transpose8(rows: &mut [__m256i; 8]) {
 /// Turns 8 blocks into their words: word `t` of all lanes side by side.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn transpose(words: &mut Words, blocks: &[&Block; LANES]) {
+fn transpose(blocks: &[&Block; LANES]) -> Words {
+    let mut words = [_mm256_setzero_si256(); 16];
     for (half, words) in words.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         for (row, block) in words.iter_mut().zip(blocks) {
             // SAFETY: half a block is 32 readable bytes; the load needs no alignment.
@@ -265,4 +223,5 @@ fn transpose(words: &mut Words, blocks: &[&Block; LANES]) {
         }
         transpose8(words);
     }
+    words
 }

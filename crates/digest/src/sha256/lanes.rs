@@ -50,7 +50,7 @@ const LONG: usize = 256;
 
 /// The times of compressions, in any one unit: by them a batch is shared out.
 #[derive(Clone, Copy)]
-pub(super) struct Costs {
+pub(crate) struct Costs {
     /// One in all lanes.
     pub(super) vector: f32,
     /// One of a lone stream.

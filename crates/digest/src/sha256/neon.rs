@@ -1,140 +1,92 @@
-//! SHA-256 of 4 messages at once by NEON: lane `i` of every vector belongs to message `i`.
-//!
-//! For processors without the SHA-2 instructions (Raspberry Pi 4); where they exist they are faster.
+//! SHA-256 of 4 messages at once by NEON, for processors without the SHA-2 instructions (Raspberry Pi 4).
 
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::keyed::{WordSums, add_digest};
-use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered, sixteen_rounds};
-use super::portable::{INITIAL, K, Portable};
-use super::{Block, Hasher, Message, sha256d_one};
-use crate::kernel::Kernel;
+use super::Block;
+use super::lanes::{Costs, sixteen_rounds};
+use super::portable::K;
+use super::wide::{Simd, Wide};
 
 const LANES: usize = 4;
-/// Of 4 compressions here, and of those of the portable form. Counted from instructions, of which this has 45
-/// a round for 4 messages and that one 26 for one: not measured on such a machine yet.
-const COSTS: Costs = Costs { vector: 45.0, single: 26.0, paired: 26.0 };
 
 /// The proof that the processor has NEON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neon(());
 
 impl Neon {
-    pub(crate) fn detect() -> Option<Self> {
-        is_aarch64_feature_detected!("neon").then_some(Self(()))
+    pub(crate) fn detect() -> Option<Wide<Self, LANES>> {
+        is_aarch64_feature_detected!("neon").then_some(Wide(Self(())))
     }
 }
 
-impl Hasher for Neon {
-    fn compress(&self, state: &mut super::State, blocks: &[Block]) {
-        // One stream has no use for lanes.
-        Portable.compress(state, blocks);
-    }
+impl Simd<LANES> for Neon {
+    type Vector = uint32x4_t;
 
-    fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
-        let shares = Shares::new::<LANES>(messages, COSTS);
-        sha256d_ordered(self, messages, shares.lanes(), digests);
-        for &index in shares.streams() {
-            let index = index as usize;
-            digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
+    // Counted from instructions, of which a round has 45 here for 4 messages and 26 in the portable form for
+    // one: not measured on such a machine yet.
+    const COSTS: Costs = Costs { vector: 45.0, single: 26.0, paired: 26.0 };
+
+    #[inline(always)]
+    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "neon")]
+        fn compiled<R>(work: impl FnOnce() -> R) -> R {
+            work()
         }
-    }
-
-    fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
-        for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
-            // SAFETY: `self` proves the features.
-            unsafe { sha256d_pairs(pairs, digests) };
-        }
-    }
-
-    fn keyed_sums(&self, midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         // SAFETY: `self` proves the features.
-        unsafe { keyed_sums(midstate, blocks, per_message, sums) };
+        unsafe { compiled(work) }
+    }
+
+    #[inline(always)]
+    fn same(self, word: u32) -> uint32x4_t {
+        // SAFETY: `self` proves the features.
+        unsafe { same(word) }
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32; LANES]) -> uint32x4_t {
+        // SAFETY: `self` proves the features.
+        unsafe { load(words) }
+    }
+
+    #[inline(always)]
+    fn store(self, vector: uint32x4_t) -> [u32; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { store(vector) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, blocks: &[&Block; LANES]) -> Words {
+        // SAFETY: `self` proves the features.
+        unsafe { transpose(blocks) }
+    }
+
+    #[inline(always)]
+    fn digests(self, state: &State) -> [[u8; 32]; LANES] {
+        // SAFETY: `self` proves the features.
+        unsafe { digests(state) }
+    }
+
+    #[inline(always)]
+    fn compress(self, state: &mut State, words: &Words) {
+        // SAFETY: `self` proves the features.
+        unsafe { compress(state, words) }
+    }
+
+    #[inline(always)]
+    fn compress_known(self, state: &mut State, sums: &[u32; 64]) {
+        // SAFETY: `self` proves the features.
+        unsafe { compress_known(state, sums) }
     }
 }
 
 type State = [uint32x4_t; 8];
 type Words = [uint32x4_t; 16];
 
-impl Machine<LANES> for Neon {
-    fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-        // SAFETY: `self` proves the features.
-        unsafe { add_blocks(states, lanes, steps) }
-    }
-
-    fn hash_digests(&self, states: &States<LANES>, _: usize) -> [[u8; 32]; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { second_hash(&states.0.map(|words| load(&words))) }
-    }
-}
-
-/// Adds the next blocks of all lanes.
-#[target_feature(enable = "neon")]
-fn add_blocks(states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-    let mut state: State = states.0.each_ref().map(|words| load(words));
-    let mut scratch = [[0; 64]; LANES];
-    for step in 0..steps {
-        let mut blocks = [const { &[0; 64] }; LANES];
-        for ((block, lane), scratch) in blocks.iter_mut().zip(lanes).zip(&mut scratch) {
-            *block = lane.block(lane.number + step, scratch);
-        }
-        compress(&mut state, &transpose(&blocks));
-    }
-    for (words, vector) in states.0.iter_mut().zip(state) {
-        // SAFETY: `words` is 16 writable bytes; the store needs no alignment.
-        unsafe { vst1q_u32(words.as_mut_ptr(), vector) }
-    }
-}
-
-/// Hashes up to 4 pairs of nodes.
-#[target_feature(enable = "neon")]
-fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
-    let mut blocks = [const { &[0; 64] }; LANES];
-    for (block, pair) in blocks.iter_mut().zip(pairs) {
-        *block = pair;
-    }
-    let mut state = same(&INITIAL);
-    compress(&mut state, &transpose(&blocks));
-    compress_known(&mut state, &PADDING_SUMS);
-    for (row, digest) in second_hash(&state).iter().zip(digests) {
-        *digest = *row;
-    }
-}
-
-/// Hashes the digests that are the states, and returns the results lane by lane.
-#[target_feature(enable = "neon")]
-fn second_hash(state: &State) -> [[u8; 32]; LANES] {
-    let mut words = [vdupq_n_u32(0); 16];
-    words[..8].copy_from_slice(state);
-    words[8] = vdupq_n_u32(1 << 31); // the one bit
-    words[15] = vdupq_n_u32(256);
-    let mut state = same(&INITIAL);
-    compress(&mut state, &words);
-    digests(&state)
-}
-
-/// Adds up the digests of keyed messages, 4 at a time.
-#[target_feature(enable = "neon")]
-fn keyed_sums(midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
-    for group in blocks.chunks(LANES * per_message) {
-        let mut state = same(midstate);
-        for number in 0..per_message {
-            let mut lanes = [const { &[0; 64] }; LANES];
-            for (lane, block) in lanes.iter_mut().zip(group[number..].iter().step_by(per_message)) {
-                *lane = block;
-            }
-            compress(&mut state, &transpose(&lanes));
-        }
-        digests(&state)[..group.len() / per_message].iter().for_each(|digest| add_digest(sums, digest));
-    }
-}
-
-/// Puts one state into all lanes.
 #[inline]
 #[target_feature(enable = "neon")]
-fn same(state: &super::State) -> State {
-    state.map(|word| vdupq_n_u32(word))
+fn same(word: u32) -> uint32x4_t {
+    vdupq_n_u32(word)
 }
 
 #[inline]
@@ -142,6 +94,15 @@ fn same(state: &super::State) -> State {
 fn load(words: &[u32; LANES]) -> uint32x4_t {
     // SAFETY: `words` is 16 readable bytes; the load needs no alignment.
     unsafe { vld1q_u32(words.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn store(vector: uint32x4_t) -> [u32; LANES] {
+    let mut words = [0; LANES];
+    // SAFETY: `words` is 16 writable bytes; the store needs no alignment.
+    unsafe { vst1q_u32(words.as_mut_ptr(), vector) };
+    words
 }
 
 #[inline]
