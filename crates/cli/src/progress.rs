@@ -6,7 +6,7 @@ use engine::{Event, Sink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     io::{self, IsTerminal, Write},
-    sync::Mutex,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -28,8 +28,42 @@ pub enum Style {
 /// Shows the engine's events on stderr.
 pub enum Progress {
     Bar(ProgressBar),
-    Log(Mutex<Option<Instant>>),
+    Log(Mutex<Lines>),
     None,
+}
+
+/// Lines off a terminal.
+#[derive(Default)]
+pub struct Lines {
+    /// When the last one was written.
+    last: Option<Instant>,
+    /// When work was first heard of, and how many bytes were done then: an earlier run may have done some.
+    begun: Option<(Instant, u64)>,
+}
+
+impl Lines {
+    /// What to write now, if it is time to.
+    fn next(&mut self, progress: &engine::Progress, now: Instant) -> Option<String> {
+        let begun = self.begun.filter(|(_, bytes)| *bytes <= progress.bytes);
+        let (at, bytes) = *self.begun.insert(begun.unwrap_or((now, progress.bytes)));
+        if self.last.is_some_and(|last| now - last < LINE_EVERY) {
+            return None;
+        }
+        self.last = Some(now);
+        let engine::Progress { blocks, blocks_total, bytes_total, .. } = progress;
+        let mut line = format!(
+            "{blocks} of {blocks_total} blocks, {} of {}",
+            HumanBytes(progress.bytes),
+            HumanBytes(*bytes_total)
+        );
+        let rate = (progress.bytes - bytes) as f64 / (now - at).as_secs_f64().max(1e-3);
+        if rate > 0.0 {
+            let left =
+                Duration::from_secs_f64(bytes_total.saturating_sub(progress.bytes) as f64 / rate.max(1.0));
+            line += &format!(", {:.0} MB/s, {} left", rate / 1e6, HumanDuration(left));
+        }
+        Some(line)
+    }
 }
 
 impl Progress {
@@ -37,7 +71,7 @@ impl Progress {
         match style {
             Style::Auto if io::stderr().is_terminal() => Self::bar(),
             Style::Bar => Self::bar(),
-            Style::Auto | Style::Log => Self::Log(Mutex::new(None)),
+            Style::Auto | Style::Log => Self::Log(Mutex::default()),
             Style::None => Self::None,
         }
     }
@@ -66,16 +100,6 @@ impl Progress {
             Self::None => {}
         }
     }
-
-    /// Whether it is time for another line.
-    fn due(last: &Mutex<Option<Instant>>) -> bool {
-        let Ok(mut last) = last.lock() else { return false };
-        let due = last.is_none_or(|at| at.elapsed() >= LINE_EVERY);
-        if due {
-            *last = Some(Instant::now());
-        }
-        due
-    }
 }
 
 impl Sink for Progress {
@@ -100,8 +124,13 @@ impl Sink for Progress {
                     bar.set_position(progress.bytes);
                     bar.set_message(format!("{}/{} blocks", progress.blocks, progress.blocks_total));
                 }
-                Self::Log(last) if Self::due(last) => line(&progress_line(&progress)),
-                Self::Log(_) | Self::None => {}
+                Self::Log(lines) => {
+                    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(text) = lines.next(&progress, Instant::now()) {
+                        line(&text);
+                    }
+                }
+                Self::None => {}
             },
             Event::Note(text) => self.say(&format!("note: {text}")),
             _ => {}
@@ -109,21 +138,27 @@ impl Sink for Progress {
     }
 }
 
-fn progress_line(progress: &engine::Progress) -> String {
-    let seconds = progress.elapsed.as_secs_f64().max(1e-3);
-    let rate = progress.bytes as f64 / seconds;
-    let rest = progress.bytes_total.saturating_sub(progress.bytes) as f64 / rate.max(1.0);
-    format!(
-        "{} of {} blocks, {} of {}, {:.0} MB/s, {} left",
-        progress.blocks,
-        progress.blocks_total,
-        HumanBytes(progress.bytes),
-        HumanBytes(progress.bytes_total),
-        rate / 1e6,
-        HumanDuration(Duration::from_secs_f64(rest)),
-    )
-}
-
 fn line(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Work that an earlier run has done, or that a pause lies in, is not taken for fast work.
+    #[test]
+    fn lines_tell_the_rate_of_what_was_seen() {
+        let (mut lines, start) = (Lines::default(), Instant::now());
+        let mut at = |seconds: u64, megabytes: u64| {
+            let bytes = megabytes * 1_000_000;
+            let progress = engine::Progress { blocks: 1, blocks_total: 9, bytes, bytes_total: 1_000_000_000 };
+            lines.next(&progress, start + Duration::from_secs(seconds))
+        };
+        assert_eq!(at(0, 500).unwrap(), "1 of 9 blocks, 476.84 MiB of 953.67 MiB");
+        assert_eq!(at(4, 540), None);
+        assert!(at(10, 600).unwrap().ends_with("953.67 MiB, 10 MB/s, 40 seconds left"));
+        assert_eq!(at(20, 0).unwrap(), "1 of 9 blocks, 0 B of 953.67 MiB", "another pass begins");
+        assert!(at(30, 250).unwrap().ends_with("25 MB/s, 30 seconds left"));
+    }
 }

@@ -167,7 +167,6 @@ impl Drive<'_> {
                 || self.run.interrupt.load(Ordering::Relaxed)
         };
         let (done, all_done) = bounded::<()>(0);
-        let started = Instant::now();
         let outcomes: Vec<_> = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.run.threads())
                 .map(|_| {
@@ -182,7 +181,7 @@ impl Drive<'_> {
             drop(done);
             while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_EVERY) {
                 let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
-                self.run.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), started);
+                self.run.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
             }
             workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });

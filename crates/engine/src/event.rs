@@ -2,7 +2,6 @@
 //! of events.
 
 use crate::stages::Stage;
-use std::time::Duration;
 use wire::{BlockHash, Height};
 
 /// One thing worth telling.
@@ -41,8 +40,6 @@ pub struct Progress {
     /// Bytes of block data in all, as far as known (the block index holds no lengths: an upper bound that
     /// falls).
     pub bytes_total: u64,
-    /// Time since the stage began.
-    pub elapsed: Duration,
 }
 
 /// Where events go. Called from several threads.

@@ -296,12 +296,12 @@ impl Run<'_> {
         }
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Judge));
-        let (started, mut told) = (Instant::now(), Instant::now());
+        let mut told = Instant::now();
         let scripts = self.scripts().map(|scripts| JudgeScripts { scripts, from: scripts_from });
         let (coins, mut counts) = judge::judge(chain, self.files, scripts, self.interrupt, |counts| {
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                self.progress(counts.blocks as u32, counts.block_bytes, started);
+                self.progress(counts.blocks as u32, counts.block_bytes);
             }
         })?;
         counts.scripts += scripts_run;
@@ -318,13 +318,12 @@ impl Run<'_> {
     }
 
     /// Tells how far the work is.
-    pub fn progress(&self, blocks: u32, bytes: u64, started: Instant) {
+    pub fn progress(&self, blocks: u32, bytes: u64) {
         self.sink.event(Event::Progress(Progress {
             blocks,
             blocks_total: self.plan.chain.block_count() as u32,
             bytes,
             bytes_total: self.plan.block_bytes.max(bytes),
-            elapsed: started.elapsed(),
         }));
     }
 }
