@@ -120,8 +120,13 @@ impl Sink for Progress {
             }
             Event::Progress(progress) => match self {
                 Self::Bar(bar) => {
+                    let begins = bar.position() == 0;
                     bar.set_length(progress.bytes_total);
                     bar.set_position(progress.bytes);
+                    if begins {
+                        // What an earlier run has done is no measure of this one.
+                        bar.reset_eta();
+                    }
                     bar.set_message(format!("{}/{} blocks", progress.blocks, progress.blocks_total));
                 }
                 Self::Log(lines) => {
