@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::paired::{Paired, all_rounds};
+use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};
 
@@ -18,36 +18,7 @@ impl ArmSha {
     }
 }
 
-impl Paired for ArmSha {
-    type Vectors = Vectors;
-
-    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-        #[target_feature(enable = "neon,sha2")]
-        fn compiled<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        // SAFETY: `self` proves the features.
-        unsafe { compiled(work) }
-    }
-
-    #[inline(always)]
-    fn vectors(self, state: &State) -> Vectors {
-        // SAFETY: `self` proves the features.
-        unsafe { Vectors::new(state) }
-    }
-
-    #[inline(always)]
-    fn words(self, vectors: Vectors) -> State {
-        // SAFETY: `self` proves the features.
-        unsafe { vectors.words() }
-    }
-
-    #[inline(always)]
-    fn add_blocks<const N: usize>(self, vectors: &mut [Vectors; N], blocks: [&Block; N]) {
-        // SAFETY: `self` proves the features.
-        unsafe { add_blocks(vectors, blocks) }
-    }
-}
+paired!(ArmSha, "neon,sha2");
 
 /// The two halves of a state.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::Block;
 use super::lanes::{Costs, sixteen_rounds};
 use super::portable::K;
-use super::wide::{Simd, Wide};
+use super::wide::{Simd, Wide, simd};
 
 const LANES: usize = 8;
 
@@ -19,64 +19,8 @@ impl Avx2 {
     }
 }
 
-impl Simd<LANES> for Avx2 {
-    type Vector = __m256i;
-
-    // Measured, in ns.
-    const COSTS: Costs = Costs { vector: 310.0, single: 180.0, paired: 180.0 };
-
-    #[inline(always)]
-    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-        #[target_feature(enable = "avx2")]
-        fn compiled<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        // SAFETY: `self` proves the features.
-        unsafe { compiled(work) }
-    }
-
-    #[inline(always)]
-    fn same(self, word: u32) -> __m256i {
-        // SAFETY: `self` proves the features.
-        unsafe { same(word) }
-    }
-
-    #[inline(always)]
-    fn load(self, words: &[u32; LANES]) -> __m256i {
-        // SAFETY: `self` proves the features.
-        unsafe { load(words) }
-    }
-
-    #[inline(always)]
-    fn store(self, vector: __m256i) -> [u32; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { store(vector) }
-    }
-
-    #[inline(always)]
-    fn transpose(self, blocks: &[&Block; LANES]) -> Words {
-        // SAFETY: `self` proves the features.
-        unsafe { transpose(blocks) }
-    }
-
-    #[inline(always)]
-    fn digests(self, state: &State) -> [[u8; 32]; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { digests(state) }
-    }
-
-    #[inline(always)]
-    fn compress(self, state: &mut State, words: &Words) {
-        // SAFETY: `self` proves the features.
-        unsafe { compress(state, words) }
-    }
-
-    #[inline(always)]
-    fn compress_known(self, state: &mut State, sums: &[u32; 64]) {
-        // SAFETY: `self` proves the features.
-        unsafe { compress_known(state, sums) }
-    }
-}
+// Costs were measured, in ns.
+simd!(Avx2, LANES, __m256i, "avx2", Costs { vector: 310.0, single: 180.0, paired: 180.0 });
 
 type State = [__m256i; 8];
 type Words = [__m256i; 16];

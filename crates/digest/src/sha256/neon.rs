@@ -6,7 +6,7 @@ use std::arch::is_aarch64_feature_detected;
 use super::Block;
 use super::lanes::{Costs, sixteen_rounds};
 use super::portable::K;
-use super::wide::{Simd, Wide};
+use super::wide::{Simd, Wide, simd};
 
 const LANES: usize = 4;
 
@@ -20,65 +20,9 @@ impl Neon {
     }
 }
 
-impl Simd<LANES> for Neon {
-    type Vector = uint32x4_t;
-
-    // Counted from instructions, of which a round has 45 here for 4 messages and 26 in the portable form for
-    // one: not measured on such a machine yet.
-    const COSTS: Costs = Costs { vector: 45.0, single: 26.0, paired: 26.0 };
-
-    #[inline(always)]
-    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-        #[target_feature(enable = "neon")]
-        fn compiled<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        // SAFETY: `self` proves the features.
-        unsafe { compiled(work) }
-    }
-
-    #[inline(always)]
-    fn same(self, word: u32) -> uint32x4_t {
-        // SAFETY: `self` proves the features.
-        unsafe { same(word) }
-    }
-
-    #[inline(always)]
-    fn load(self, words: &[u32; LANES]) -> uint32x4_t {
-        // SAFETY: `self` proves the features.
-        unsafe { load(words) }
-    }
-
-    #[inline(always)]
-    fn store(self, vector: uint32x4_t) -> [u32; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { store(vector) }
-    }
-
-    #[inline(always)]
-    fn transpose(self, blocks: &[&Block; LANES]) -> Words {
-        // SAFETY: `self` proves the features.
-        unsafe { transpose(blocks) }
-    }
-
-    #[inline(always)]
-    fn digests(self, state: &State) -> [[u8; 32]; LANES] {
-        // SAFETY: `self` proves the features.
-        unsafe { digests(state) }
-    }
-
-    #[inline(always)]
-    fn compress(self, state: &mut State, words: &Words) {
-        // SAFETY: `self` proves the features.
-        unsafe { compress(state, words) }
-    }
-
-    #[inline(always)]
-    fn compress_known(self, state: &mut State, sums: &[u32; 64]) {
-        // SAFETY: `self` proves the features.
-        unsafe { compress_known(state, sums) }
-    }
-}
+// Costs are counted from instructions, of which a round has 45 here for 4 messages and 26 in the portable
+// form for one: not measured on such a machine yet.
+simd!(Neon, LANES, uint32x4_t, "neon", Costs { vector: 45.0, single: 26.0, paired: 26.0 });
 
 type State = [uint32x4_t; 8];
 type Words = [uint32x4_t; 16];

@@ -60,6 +60,44 @@ pub(crate) trait Paired: Copy {
     fn add_blocks<const N: usize>(self, vectors: &mut [Self::Vectors; N], blocks: [&Block; N]);
 }
 
+/// Implements [`Paired`] by a type `Vectors` and a function `add_blocks` of who calls, which need the
+/// features `$features` and no proof of them.
+macro_rules! paired {
+    ($isa:ty, $features:literal) => {
+        impl Paired for $isa {
+            type Vectors = Vectors;
+
+            fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+                #[target_feature(enable = $features)]
+                fn compiled<R>(work: impl FnOnce() -> R) -> R {
+                    work()
+                }
+                // SAFETY: `self` proves the features.
+                unsafe { compiled(work) }
+            }
+
+            #[inline(always)]
+            fn vectors(self, state: &State) -> Vectors {
+                // SAFETY: `self` proves the features.
+                unsafe { Vectors::new(state) }
+            }
+
+            #[inline(always)]
+            fn words(self, vectors: Vectors) -> State {
+                // SAFETY: `self` proves the features.
+                unsafe { vectors.words() }
+            }
+
+            #[inline(always)]
+            fn add_blocks<const N: usize>(self, vectors: &mut [Vectors; N], blocks: [&Block; N]) {
+                // SAFETY: `self` proves the features.
+                unsafe { add_blocks(vectors, blocks) }
+            }
+        }
+    };
+}
+pub(super) use paired;
+
 impl<P: Paired> Hasher for P {
     fn compress(&self, state: &mut State, blocks: &[Block]) {
         self.compiled(|| {

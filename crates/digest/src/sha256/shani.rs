@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::paired::{Paired, all_rounds};
+use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};
 
@@ -20,36 +20,7 @@ impl ShaNi {
     }
 }
 
-impl Paired for ShaNi {
-    type Vectors = Vectors;
-
-    fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-        #[target_feature(enable = "sha,sse4.1,ssse3")]
-        fn compiled<R>(work: impl FnOnce() -> R) -> R {
-            work()
-        }
-        // SAFETY: `self` proves the features.
-        unsafe { compiled(work) }
-    }
-
-    #[inline(always)]
-    fn vectors(self, state: &State) -> Vectors {
-        // SAFETY: `self` proves the features.
-        unsafe { Vectors::new(state) }
-    }
-
-    #[inline(always)]
-    fn words(self, vectors: Vectors) -> State {
-        // SAFETY: `self` proves the features.
-        unsafe { vectors.words() }
-    }
-
-    #[inline(always)]
-    fn add_blocks<const N: usize>(self, vectors: &mut [Vectors; N], blocks: [&Block; N]) {
-        // SAFETY: `self` proves the features.
-        unsafe { add_blocks(vectors, blocks) }
-    }
-}
+paired!(ShaNi, "sha,sse4.1,ssse3");
 
 /// The state as the instructions want it, words from high to low: a b e f and c d g h.
 #[derive(Clone, Copy)]

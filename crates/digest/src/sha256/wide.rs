@@ -41,6 +41,71 @@ pub(crate) trait Simd<const LANES: usize>: Copy {
     fn compress_known(self, state: &mut [Self::Vector; 8], sums: &[u32; 64]);
 }
 
+/// Implements [`Simd`] by functions of who calls, named as its own, that need the features `$features` and no
+/// proof of them.
+macro_rules! simd {
+    ($isa:ty, $lanes:expr, $vector:ty, $features:literal, $costs:expr) => {
+        impl Simd<$lanes> for $isa {
+            type Vector = $vector;
+
+            const COSTS: Costs = $costs;
+
+            #[inline(always)]
+            fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+                #[target_feature(enable = $features)]
+                fn compiled<R>(work: impl FnOnce() -> R) -> R {
+                    work()
+                }
+                // SAFETY: `self` proves the features.
+                unsafe { compiled(work) }
+            }
+
+            #[inline(always)]
+            fn same(self, word: u32) -> $vector {
+                // SAFETY: `self` proves the features.
+                unsafe { same(word) }
+            }
+
+            #[inline(always)]
+            fn load(self, words: &[u32; $lanes]) -> $vector {
+                // SAFETY: `self` proves the features.
+                unsafe { load(words) }
+            }
+
+            #[inline(always)]
+            fn store(self, vector: $vector) -> [u32; $lanes] {
+                // SAFETY: `self` proves the features.
+                unsafe { store(vector) }
+            }
+
+            #[inline(always)]
+            fn transpose(self, blocks: &[&Block; $lanes]) -> [$vector; 16] {
+                // SAFETY: `self` proves the features.
+                unsafe { transpose(blocks) }
+            }
+
+            #[inline(always)]
+            fn digests(self, state: &[$vector; 8]) -> [[u8; 32]; $lanes] {
+                // SAFETY: `self` proves the features.
+                unsafe { digests(state) }
+            }
+
+            #[inline(always)]
+            fn compress(self, state: &mut [$vector; 8], words: &[$vector; 16]) {
+                // SAFETY: `self` proves the features.
+                unsafe { compress(state, words) }
+            }
+
+            #[inline(always)]
+            fn compress_known(self, state: &mut [$vector; 8], sums: &[u32; 64]) {
+                // SAFETY: `self` proves the features.
+                unsafe { compress_known(state, sums) }
+            }
+        }
+    };
+}
+pub(super) use simd;
+
 /// What hashes by vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wide<V, const LANES: usize>(pub(super) V);
