@@ -34,7 +34,7 @@ bench: setup ## Micro benchmarks
 guard: setup ## Compare instruction counts of each step with the recorded ones (UPDATE=1 records); needs valgrind
 	./bench/guard/run
 
-arm: setup ## Tests of all rooms that need no C++, on AArch64 in QEMU (ROOMS=digest: of one); installs both
+arm: setup ## Tests of all rooms that need no C++, on AArch64 in QEMU (ROOMS=digest: of one); installs what that takes
 	./.ci/arm
 
 setup:

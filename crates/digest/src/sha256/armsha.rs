@@ -4,6 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
+use super::lanes::compiled_for;
 use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Block;
-use super::lanes::{Costs, sixteen_rounds};
+use super::lanes::{Costs, compiled_for, sixteen_rounds};
 use super::portable::K;
 use super::wide::{Simd, Wide, simd};
 

@@ -45,6 +45,22 @@ macro_rules! sixteen_rounds {
 }
 pub(super) use sixteen_rounds;
 
+/// The method `compiled` of an instruction set: does work compiled for `$features`.
+macro_rules! compiled_for {
+    ($features:literal) => {
+        #[inline(always)]
+        fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+            #[target_feature(enable = $features)]
+            fn compiled<R>(work: impl FnOnce() -> R) -> R {
+                work()
+            }
+            // SAFETY: `self` proves the features.
+            unsafe { compiled(work) }
+        }
+    };
+}
+pub(super) use compiled_for;
+
 /// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
 const LONG: usize = 256;
 

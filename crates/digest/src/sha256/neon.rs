@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
 use super::Block;
-use super::lanes::{Costs, sixteen_rounds};
+use super::lanes::{Costs, compiled_for, sixteen_rounds};
 use super::portable::K;
 use super::wide::{Simd, Wide, simd};
 

@@ -67,14 +67,7 @@ macro_rules! paired {
         impl Paired for $isa {
             type Vectors = Vectors;
 
-            fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-                #[target_feature(enable = $features)]
-                fn compiled<R>(work: impl FnOnce() -> R) -> R {
-                    work()
-                }
-                // SAFETY: `self` proves the features.
-                unsafe { compiled(work) }
-            }
+            compiled_for!($features);
 
             #[inline(always)]
             fn vectors(self, state: &State) -> Vectors {

@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::lanes::compiled_for;
 use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};

@@ -50,15 +50,7 @@ macro_rules! simd {
 
             const COSTS: Costs = $costs;
 
-            #[inline(always)]
-            fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
-                #[target_feature(enable = $features)]
-                fn compiled<R>(work: impl FnOnce() -> R) -> R {
-                    work()
-                }
-                // SAFETY: `self` proves the features.
-                unsafe { compiled(work) }
-            }
+            compiled_for!($features);
 
             #[inline(always)]
             fn same(self, word: u32) -> $vector {
