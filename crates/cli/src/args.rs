@@ -284,6 +284,14 @@ pub struct ReindexArgs {
     #[command(flatten)]
     pub resume: ResumeArgs,
 
+    /// Replace a chainstate or block index that knows more blocks than the new one will
+    #[arg(long)]
+    pub accept_lower_tip: bool,
+
+    /// Keep what is replaced, as chainstate.old (and with --scan blocks/index.old)
+    #[arg(long, conflicts_with = "output")]
+    pub keep_old: bool,
+
     /// Go by SwiftSync hints: less memory, and less work with --without-undo
     #[arg(long, value_name = "FILE")]
     pub hints: Option<PathBuf>,
@@ -411,6 +419,8 @@ impl ReindexArgs {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
+            accept_lower_tip: self.accept_lower_tip,
+            keep_old: self.keep_old,
             hints: self.hints.clone().map(|file| HintOptions {
                 file,
                 format: None,

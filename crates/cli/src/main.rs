@@ -49,6 +49,9 @@ fn main() -> ExitCode {
                 print(&report::failure_json(&error), Exit::Done);
             }
             let _ = writeln!(io::stderr(), "error: {error}");
+            if let Some(user) = error.run_as {
+                let _ = writeln!(io::stderr(), "help: {}", as_user(user, std::env::args()));
+            }
             Exit::of(&error)
         }
     };
@@ -111,10 +114,35 @@ fn interrupt() -> Result<Arc<AtomicBool>, Error> {
     Ok(interrupt)
 }
 
+/// The command line that runs `words` as the user with that number.
+fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
+    let name = uzers::get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let name = name.unwrap_or_else(|| format!("#{user}"));
+    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(words).map(quote).collect::<Vec<_>>().join(" ")
+}
+
 /// Writes a report; a reader that has gone away (a closed pipe) is not an error.
 fn print(text: &str, exit: Exit) -> Exit {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Exit::Environment,
         _ => exit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_for_another_user_can_be_pasted_into_a_shell() {
+        let words = ["peregrine", "reindex", "--datadir", "/srv/my node"].map(str::to_owned);
+        let line = as_user(4_000_000_000, words.into_iter());
+        assert_eq!(line, "sudo -u '#4000000000' peregrine reindex --datadir '/srv/my node'");
+        assert!(as_user(0, ["x".to_owned()].into_iter()).starts_with("sudo -u root x"));
     }
 }

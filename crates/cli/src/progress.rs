@@ -110,13 +110,8 @@ impl Sink for Progress {
                 Self::Log(_) if !matches!(stage, Stage::Read | Stage::Settle) => line(&format!("{stage}")),
                 Self::Log(_) | Self::None => {}
             },
-            Event::Planned { height, hash, unconnected, .. } => {
+            Event::Planned { height, hash, .. } => {
                 self.say(&format!("chain of {height} blocks on genesis, tip {hash}"));
-                if unconnected > 0 {
-                    self.say(&format!(
-                        "{unconnected} blocks above it were never connected: bitcoind will do so"
-                    ));
-                }
             }
             Event::Progress(progress) => match self {
                 Self::Bar(bar) => {
@@ -138,6 +133,7 @@ impl Sink for Progress {
                 Self::None => {}
             },
             Event::Note(text) => self.say(&format!("note: {text}")),
+            Event::Warning(text) => self.say(&format!("warning: {text}")),
             _ => {}
         }
     }

@@ -166,6 +166,11 @@ impl<'a> BlockScanner<'a> {
         RecordSearch::new(file, path, magic, obfuscation).map(Self)
     }
 
+    /// Goes on at byte `at` of the file.
+    pub const fn skip_to(&mut self, at: ByteOffset) {
+        self.0.at = at.0;
+    }
+
     /// The next record, or `None` at the end of the file. What is no record is passed over.
     ///
     /// # Errors

@@ -20,6 +20,7 @@
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, WriteFile};
+use crate::run;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -313,14 +314,29 @@ fn run_name(number: u64) -> String {
     format!("run-{number:08}.run")
 }
 
-/// Whether a file of this name in the work directory is one that a rebuild makes: a manifest, finished or
-/// not, or a run. Those that no manifest names can be removed.
-#[must_use]
-pub fn is_ours(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else { return false };
+/// Whether a file in the work directory is one that a rebuild makes: a manifest, finished or not, or a run, by
+/// its name and by how it begins. Those that no manifest names can be removed.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn is_ours(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(false) };
     let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));
     let is_run = digits.and_then(|digits| digits.parse().ok()).is_some_and(|number| run_name(number) == name);
-    is_run || [MANIFEST, UNFINISHED].contains(&name)
+    let magic = if is_run { run::MAGIC } else { MAGIC };
+    if !is_run && ![MANIFEST, UNFINISHED].contains(&name) {
+        return Ok(false);
+    }
+    if disk.metadata(path).during("look at", path)?.is_none_or(|found| found.is_dir) {
+        return Ok(false);
+    }
+    let file = disk.open(path).during("open for reading", path)?;
+    let mut start = magic;
+    let len = file.len().during("measure", path)?.min(start.len() as u64) as usize;
+    let (start, _) = start.split_at_mut(len);
+    file.read_exact_at(start, 0).during("read", path)?;
+    // A power cut can leave zeros where bytes were not synced.
+    Ok(magic.starts_with(start) || start.iter().all(|&byte| byte == 0))
 }
 
 #[cfg(test)]

@@ -18,6 +18,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wire::{FileNo, Network};
 
+/// The block index, below the folder of the network.
+pub const INDEX: &str = "blocks/index";
+/// The chainstate, below the folder of the network.
+pub const CHAINSTATE: &str = "chainstate";
+
 /// The paths of one network in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datadir {
@@ -88,13 +93,13 @@ impl Datadir {
     /// `blocks/index`.
     #[must_use]
     pub fn index_dir(&self) -> PathBuf {
-        self.blocks_dir().join("index")
+        self.net_dir.join(INDEX)
     }
 
     /// `chainstate`.
     #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
-        self.net_dir.join("chainstate")
+        self.net_dir.join(CHAINSTATE)
     }
 
     /// `blocks/blkNNNNN.dat`.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -94,10 +94,28 @@ pub struct Metadata {
     pub len: u64,
 }
 
+/// Who owns a file or a directory, and who may do what with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner's user number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// The permission bits (`0o7777` at most).
+    pub mode: u32,
+}
+
+/// Permission bits of the directories that Bitcoin Core creates, whose umask is `0o077`.
+pub const CORE_DIR_MODE: u32 = 0o700;
+
+/// Most symbolic links that are followed one after the other, as in Linux.
+const MAX_LINKS: usize = 40;
+
 /// A held lock, given back when dropped.
 pub trait Lock: Send {}
 
-/// All that the project does with files. Paths are used as they are given.
+/// All that the project does with files. Paths are used as they are given. A disk without symbolic links,
+/// mounts and owners keeps the default methods for these.
 pub trait Disk: Send + Sync {
     /// Opens an existing file for reads at offsets.
     ///
@@ -105,7 +123,9 @@ pub trait Disk: Send + Sync {
     /// What the medium says.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
-    /// Makes a file that does not exist yet.
+    /// Creates a file that does not exist yet. It belongs to the owner and the group of its folder, where the
+    /// system lets this process give it away, and others may do with it at most what they may do with the
+    /// folder.
     ///
     /// # Errors
     /// `AlreadyExists` if there is one; else what the medium says.
@@ -156,11 +176,59 @@ pub trait Disk: Send + Sync {
         Ok(self.metadata(path)?.is_some())
     }
 
-    /// Makes a directory and the missing ones above it.
+    /// Creates a directory and the missing ones above it. Each belongs to the owner and the group of the
+    /// folder above, where the system allows it, and is for the owner alone ([`CORE_DIR_MODE`]).
     ///
     /// # Errors
     /// What the medium says.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// The path that `path` stands for once all symbolic links are followed. The last name may be missing,
+    /// also where a link leads to it.
+    ///
+    /// # Errors
+    /// What the medium says; `NotFound` if a folder above the last name is missing.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    /// Whether `path` is itself a symbolic link.
+    ///
+    /// # Errors
+    /// What the medium says, absence excepted.
+    fn is_link(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Whether a file system is mounted at the directory `dir`, which can then be neither renamed nor
+    /// exchanged.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn is_mount_point(&self, _dir: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Owner, group and mode of what is at `path`.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn ownership(&self, _path: &Path) -> io::Result<Ownership> {
+        Ok(Ownership { uid: self.user(), gid: 0, mode: CORE_DIR_MODE })
+    }
+
+    /// Gives what is at `path` this owner, group and mode.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if this process may not do so; else what the medium says.
+    fn set_ownership(&self, _path: &Path, _ownership: Ownership) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The user number that this process acts as: what it creates belongs to that user.
+    fn user(&self) -> u32 {
+        0
+    }
 
     /// Gives `from` the name `to` in one step; a file at `to` is replaced, a directory only if it is empty.
     ///
@@ -184,11 +252,12 @@ pub trait Disk: Send + Sync {
     /// What the medium says.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory with all that is in it.
+    /// Removes an empty directory. Nothing here removes a directory with all that is in it: whoever wants
+    /// that names each file, and so never takes what belongs to somebody else.
     ///
     /// # Errors
-    /// What the medium says; part of the content may be gone.
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// `DirectoryNotEmpty` if something is in it; else what the medium says.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Returns when the names in `dir` (made, renamed, removed) are on the medium.
     ///
@@ -308,11 +377,11 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(File::create_new(path)?))
+        Ok(Box::new(create_in(path, 0o666)?))
     }
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?))
+        Ok(Box::new(create_in(path, 0o600)?))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
@@ -331,7 +400,69 @@ impl Disk for RealDisk {
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        if dir.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.create_dir_all(above)?;
+        }
+        match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+            done => done?,
+        }
+        give_to_owner_of_folder(&File::open(dir)?, dir)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            match fs::canonicalize(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => return done,
+            }
+            let above = folder_of(&path);
+            match fs::read_link(&path) {
+                Ok(target) => path = above.join(target),
+                Err(_) => {
+                    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+                    return Ok(fs::canonicalize(above)?.join(name));
+                }
+            }
+        }
+        Err(rustix::io::Errno::LOOP.into())
+    }
+
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(found.is_symlink()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
+        let (inside, above) = (fs::metadata(dir)?, fs::metadata(dir.join(".."))?);
+        Ok(inside.dev() != above.dev() || is_mount_root(dir))
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let found = fs::metadata(path)?;
+        Ok(Ownership { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
+    }
+
+    fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
+        let now = self.ownership(path)?;
+        if (now.uid, now.gid) != (ownership.uid, ownership.gid) {
+            std::os::unix::fs::chown(path, Some(ownership.uid), Some(ownership.gid))?;
+        }
+        if now.mode != ownership.mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(ownership.mode))?;
+        }
+        Ok(())
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -349,8 +480,8 @@ impl Disk for RealDisk {
         fs::remove_file(path)
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::remove_dir_all(dir)
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -374,6 +505,46 @@ impl Disk for RealDisk {
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         take_lock(File::open(path)?, FlockOperation::NonBlockingLockShared)
     }
+}
+
+/// The folder that `path` is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates a file on which others have at most the permissions `most`, and those that they have on the folder.
+fn create_in(path: &Path, most: u32) -> io::Result<File> {
+    let mode = fs::metadata(folder_of(path))?.mode() & most;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    give_to_owner_of_folder(&file, path)?;
+    Ok(file)
+}
+
+/// A root shell must not leave files that the node cannot open: gives what was just created at `path` to the
+/// owner and the group of its folder. Where that is not allowed the file stays as the system has made it.
+fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
+    let (folder, created) = (fs::metadata(folder_of(path))?, file.metadata()?);
+    if (folder.uid(), folder.gid()) == (created.uid(), created.gid()) {
+        return Ok(());
+    }
+    match std::os::unix::fs::fchown(file, Some(folder.uid()), Some(folder.gid())) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `dir` is the root of a mount, a bind mount of the same file system included; false where the
+/// system cannot say so.
+#[cfg(target_os = "linux")]
+fn is_mount_root(dir: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS)
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mount_root(_: &Path) -> bool {
+    false
 }
 
 fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
@@ -463,7 +634,7 @@ mod tests {
             assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new");
             assert_eq!(RealDisk.read(&b.join("file"), 9).unwrap(), b"old");
             assert!(!finish_exchange(&RealDisk, &a, &b).unwrap());
-            RealDisk.remove_dir_all(&b).unwrap();
+            fs::remove_dir_all(&b).unwrap();
             assert!(exchange(&a, &b).is_err());
             assert_eq!(
                 RealDisk.read(&a.join("file"), 9).unwrap(),

@@ -93,6 +93,28 @@ pub fn scan_files(
     Ok(scan)
 }
 
+/// Counts the blocks of one file from byte `from` on; 0 if the file ends before.
+///
+/// # Errors
+/// [`DiskError::File`] if the file cannot be read.
+pub fn count_blocks(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    obfuscation: Obfuscation,
+    file: FileNo,
+    from: ByteOffset,
+) -> Result<u32, DiskError> {
+    let path = datadir.blk_path(file);
+    let open = disk.open(&path).during("open for reading", &path)?;
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
+    scanner.skip_to(from);
+    let mut count = 0;
+    while scanner.next_record()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
 fn scan_blocks(
     disk: &dyn Disk,
     datadir: &Datadir,

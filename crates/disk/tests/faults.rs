@@ -89,9 +89,9 @@ impl Disk for Faults {
         RealDisk.remove_file(path)
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
         self.step()?;
-        RealDisk.remove_dir_all(dir)
+        RealDisk.remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

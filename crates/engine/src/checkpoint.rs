@@ -261,7 +261,8 @@ fn clear_runs(work: &WorkDir<'_>, named: &[RunRef]) -> Result<(), Error> {
     let keep: Vec<_> = named.iter().map(|run| run_path(dir, run.number)).collect();
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
-        if is_ours(&name) && path.extension().is_some_and(|suffix| suffix == "run") && !keep.contains(&path) {
+        let is_run = path.extension().is_some_and(|suffix| suffix == "run");
+        if is_run && !keep.contains(&path) && is_ours(disk, &path)? {
             disk.remove_file(&path).during("remove", &path)?;
         }
     }

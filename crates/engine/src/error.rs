@@ -44,6 +44,8 @@ pub struct Error {
     pub file: Option<PathBuf>,
     /// Byte in that file.
     pub offset: Option<u64>,
+    /// Number of the user who must run the command instead, if that is what is wrong.
+    pub run_as: Option<u32>,
     /// What is wrong, with values, and what to do.
     pub detail: String,
 }
@@ -61,6 +63,7 @@ impl Error {
             core: None,
             file: None,
             offset: None,
+            run_as: None,
             detail: detail.into(),
         }
     }
@@ -191,6 +194,10 @@ impl From<DiskError> for Error {
             DiskError::File(error) => error.into(),
             DiskError::LevelDb(error) => error.into(),
             DiskError::Locked { .. } => Self::new(ErrorKind::Environment, error.to_string()),
+            DiskError::Refused { path, flaw } => Self::new(ErrorKind::Environment, flaw).in_file(path, None),
+            DiskError::NotOwner { owner, .. } => {
+                Self { run_as: Some(owner), ..Self::new(ErrorKind::Environment, error.to_string()) }
+            }
             DiskError::Misuse { .. } => Self::new(ErrorKind::Internal, error.to_string()),
             DiskError::Damaged { path, offset, flaw } => Self::damaged(flaw).in_file(path, Some(offset)),
             other => Self::damaged(other.to_string()),

@@ -240,7 +240,7 @@ pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongH
     let info = reader.info().clone();
     // What blocks above the hints' last one spend is unspent to them.
     let options = &ReindexOptions { stop_at_height: Some(info.height), ..run.options.clone() };
-    let plan = &run::plan(run.files, options, &|_| {}, run.interrupt)?;
+    let plan = &run::plan(run.files, options, None, &|_| {}, run.interrupt)?;
     let run = &Run { plan, options, ..*run };
     let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
@@ -329,7 +329,7 @@ pub fn convert_hints(
     let obfuscation = read_block_obfuscation(disk, &home.blocks_dir())?;
     let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    let chain = &run::plan(files, &options, sink, interrupt)?.chain;
+    let chain = &run::plan(files, &options, None, sink, interrupt)?.chain;
     fits(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;

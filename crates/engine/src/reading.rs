@@ -8,7 +8,7 @@ use crate::{
     machine,
     options::ReindexOptions,
     run::{self, Run},
-    stages::{Stage, ledger::Method},
+    stages::{Stage, commit, ledger::Method},
     work_dir::WorkDir,
 };
 use disk::{
@@ -36,10 +36,11 @@ pub fn with_run<T>(
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
+    let plan = &run::plan(files, options, None, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let temporary = &WorkDir::of(disk, options, beside);
     // What leaves no file behind does not leave a checkpoint either.

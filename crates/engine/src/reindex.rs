@@ -6,7 +6,7 @@ use crate::{
     clock::Clock,
     disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, Sink, Warnings},
     hints,
     machine::{self, Sha256Limit},
     memory::join_bytes_now,
@@ -15,9 +15,10 @@ use crate::{
     run::{self, Run, Settlement},
     stages::{
         Stage,
-        commit::Target,
+        commit::{self, Target},
         finish::{self, Finish},
         ledger::Method,
+        predecessor::Predecessor,
     },
     work_dir::WorkDir,
 };
@@ -50,22 +51,33 @@ pub fn reindex(
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
-    let _locks = DatadirLock::take(disk, &datadir, mode)?;
-    let target = Target::prepare(disk, &datadir, options)?;
-    // Two runs that read one datadir must not write to one place.
-    let _output_lock = match &options.output {
-        Some(output) => {
-            Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?)
+    let sink = &Warnings::new(sink);
+    let _read_lock = match &options.output {
+        Some(_) => {
+            commit::recover_before_reading(disk, &datadir, sink)?;
+            Some(DatadirLock::take(disk, &datadir, LockMode::Read)?)
         }
         None => None,
     };
-    target.clear_leftovers(disk)?;
+    // Where the result goes. Two runs that read one datadir must not write to one place.
+    let home = match &options.output {
+        Some(output) => Datadir::at(output, options.network),
+        None => datadir.clone(),
+    };
+    if options.output.is_some() {
+        commit::recover_before_reading(disk, &home, sink)?;
+        commit::prepare_output(disk, &home, options.scan)?;
+    } else {
+        commit::check_owner(disk, &home, options.scan)?;
+    }
+    let _locks = DatadirLock::take(disk, &home, LockMode::Change)?;
+    commit::recover(disk, &home, sink)?;
+    let target = Target::prepare(disk, home, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
     let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
         .map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
-        target.discard(disk);
+        target.discard();
         // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
         if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
@@ -102,8 +114,8 @@ fn build(
     work: &WorkDir<'_>,
     options: &ReindexOptions,
     datadir: &Datadir,
-    target: &Target,
-    sink: &dyn Sink,
+    target: &Target<'_>,
+    sink: &Warnings<'_>,
     interrupt: &AtomicBool,
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
@@ -111,13 +123,16 @@ fn build(
     let disk = work.disk();
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
+    let in_place = options.output.is_none();
+    let before = if in_place { Predecessor::read(files, options.scan) } else { Predecessor::default() };
+    let plan = &run::plan(files, options, before.best_block, sink, interrupt)?;
+    let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
     let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
-    let old = disk_need::folder_bytes(disk, target.chainstate_dir());
+    let old = disk_need::folder_bytes(disk, &target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
-    need.check(disk, target.chainstate_dir(), work.path())?;
+    need.check(disk, target.building(), work.path())?;
     sink.event(Event::Note(need.to_string()));
     if options.restart {
         // Before hints look for a key in it.
@@ -138,7 +153,7 @@ fn build(
         Some(written) => written,
         // Only the last merge has shown that a spend has no coin.
         None => {
-            target.clear_leftovers(disk)?;
+            target.start_over()?;
             (settled, by_hints) = (run.judge(clock, Height(0), 0)?, false);
             finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
         }
@@ -163,9 +178,9 @@ fn build(
     if interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let chainstate = target.commit(disk, plan.new_index.as_ref(), sink)?;
+    let kept = target.commit(plan.new_index.as_ref(), sink)?;
     if let Err(error) = work.remove() {
-        sink.event(Event::Note(format!("temporary files stay: {error}")));
+        sink.event(Event::Warning(format!("temporary files stay: {error}")));
     }
     clock.lap(Stage::Commit);
 
@@ -192,6 +207,10 @@ fn build(
         sha256_kernel: machine::sha256_kernel()?,
         sha256_limit,
         peak_memory_bytes: machine::peak_memory_bytes(),
-        chainstate,
+        chainstate: target.chainstate_dir(),
+        kept,
+        lost_blocks,
+        unconnected: plan.unconnected,
+        notes: sink.take(),
     })
 }

@@ -31,7 +31,7 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use wire::{BlockTime, Height};
+use wire::{BlockHash, BlockTime, Height};
 
 /// How often progress is told.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -52,18 +52,20 @@ pub struct Settlement {
     pub spilled: SpillVolume,
 }
 
-/// The chain that is to be rebuilt.
+/// The chain that is to be rebuilt; `best_block` is that of the chainstate it replaces.
 ///
 /// # Errors
 /// As [`plan::plan`].
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
+    best_block: Option<BlockHash>,
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let assume_valid = options.assume_valid.hash(ChainParams::of(options.network));
-    let plan = plan::plan(files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
+    let (scan, stop_at) = (options.scan, options.stop_at_height);
+    let plan = plan::plan(files, scan, stop_at, assume_valid, best_block, now(), interrupt)?;
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,

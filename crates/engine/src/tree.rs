@@ -13,6 +13,7 @@ use crate::{
     chain::{Chain, Place},
     error::{Error, ErrorKind},
     hash_list::HashList,
+    stages::predecessor::{Gap, Known, Standing},
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
@@ -135,8 +136,14 @@ struct Lost {
 pub struct Choice {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// Stored blocks on top of it that were never connected.
+    /// Height of the last block with data and undo data, up to which blocks could be chosen.
+    pub connected: Height,
+    /// The sum of work of the branch.
+    pub work: U256,
+    /// Stored blocks on top of the last connected one.
     pub unconnected: u32,
+    /// Why they are not connected.
+    pub gap: Option<Gap>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
 }
@@ -405,7 +412,60 @@ impl<'a> Tree<'a> {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        Ok(Choice { branch, unconnected, assumed_valid_to })
+        let connected = tip.height;
+        let gap = self.tops.stored.filter(|_| unconnected > 0).and_then(|stored| self.gap_above(stored.node));
+        let work = self.work_of(branch.iter().copied());
+        Ok(Choice { branch, connected, work, unconnected, gap, assumed_valid_to })
+    }
+
+    fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
+        branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
+    }
+
+    /// The last block of which all data and undo data are on disk.
+    #[must_use]
+    pub fn connected(&self) -> Option<Known> {
+        self.tops.connected.map(|top| Known {
+            hash: *self.hashes.get(top.node),
+            height: top.height,
+            work: top.work,
+        })
+    }
+
+    /// Where a block that descends from genesis is, seen from the chain of the blocks with the numbers
+    /// `branch`.
+    #[must_use]
+    pub fn standing(&self, hash: &BlockHash, branch: &[u32]) -> Option<Standing> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let height = self.branch(number).count().checked_sub(1)? as u32;
+        let known = Known { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
+        let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
+        let fork =
+            self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
+        Some(Standing { known, fork: Height(fork), gap: self.gap_above(number) })
+    }
+
+    /// The lowest block, of `number` and its ancestors, that keeps it from being connected.
+    fn gap_above(&self, number: u32) -> Option<Gap> {
+        let heights = (0..self.branch(number).count() as u32).rev().map(Height);
+        let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
+            let node = &self.nodes[number as usize];
+            if node.state & (FAILED | INVALID) != 0 {
+                return Some(Gap::Invalid(height));
+            }
+            match node.data_pos {
+                None => Some(Gap::Block(height)),
+                Some(_) => (!self.has_undo(number)).then_some(Gap::Undo(height)),
+            }
+        });
+        gaps.last()
+    }
+
+    /// The blocks that are marked invalid, sorted by their hashes.
+    #[must_use]
+    pub fn failed(&self) -> Vec<BlockHash> {
+        let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));
+        failed.map(|(number, _)| *self.hashes.get(number)).collect()
     }
 
     /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:

@@ -10,7 +10,7 @@ use crate::{
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
     run::{self, Run},
-    stages::{Stage, commit::WORK_DIR, ledger::Method},
+    stages::{Stage, commit, ledger::Method},
     unspent::{EachError, Unspent},
     work_dir::WorkDir,
 };
@@ -97,6 +97,7 @@ pub fn verify(
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let chainstate = match against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
@@ -107,10 +108,10 @@ pub fn verify(
         options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
     }
     let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let work = WorkDir::new(disk, home.join(format!("{WORK_DIR}-verify-{}", std::process::id())));
+    let work = WorkDir::alone(disk, &home);
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, &options, sink, interrupt)?;
+    let plan = &run::plan(files, &options, None, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
     if let Some(best) = chainstate.as_ref().map(ChainstateReader::best_block).filter(|best| *best != hash) {

@@ -2,15 +2,15 @@
 //!
 //! [`FaultDisk`] hands everything to the real disk, counts operations, and fails the chosen one: once, as a
 //! bad sector does, or from then on, as a dead disk or a killed process looks to the files; or it fails when
-//! so many bytes are written, as a full disk does. A write that fails has written half, a removal that fails
-//! has removed a part. Syncs are not passed on, which makes tests fast; they are noted instead, so that a
-//! power cut can be played: [`FaultDisk::lose_unsynced`] cuts each file to what was synced,
-//! [`FaultDisk::cut_power`] loses or tears any part of what was not, names included.
+//! so many bytes are written, as a full disk does. A write that fails has written half. Syncs are not
+//! passed on, which makes tests fast; they are noted instead, so that a power cut can be played:
+//! [`FaultDisk::lose_unsynced`] cuts each file to what was synced, [`FaultDisk::cut_power`] loses or tears any
+//! part of what was not, names included.
 
 mod names;
 
 use crate::rng::Rng;
-use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use disk::fs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteFile, exchange_in_steps};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
@@ -388,20 +388,41 @@ impl Disk for FaultDisk {
         self.state.remove(path, |path| RealDisk.remove_file(path))
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        if let Err(error) = self.state.change() {
-            // The first one, or all but the first.
-            let names = RealDisk.list(dir)?;
-            let (from, to) =
-                if self.state.at.is_multiple_of(2) { (0, 1.min(names.len())) } else { (1, names.len()) };
-            for path in names.iter().take(to).skip(from).map(|name| dir.join(name)) {
-                if path.is_file() {
-                    RealDisk.remove_file(&path)?;
-                }
-            }
-            return Err(error);
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.state.change()?;
+        if !RealDisk.list(dir)?.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        self.state.remove(dir, |dir| RealDisk.remove_dir_all(dir))
+        self.state.remove(dir, |dir| RealDisk.remove_dir(dir))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.state.look()?;
+        RealDisk.resolve(path)
+    }
+
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        self.state.look()?;
+        RealDisk.is_link(path)
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
+        self.state.look()?;
+        RealDisk.is_mount_point(dir)
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        self.state.look()?;
+        RealDisk.ownership(path)
+    }
+
+    fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
+        self.state.change()?;
+        RealDisk.set_ownership(path, ownership)
+    }
+
+    fn user(&self) -> u32 {
+        RealDisk.user()
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -21,6 +21,7 @@ mod hashes;
 pub mod judge;
 pub mod ledger;
 pub mod plan;
+pub mod predecessor;
 pub mod read;
 pub mod scripts;
 pub mod spill;

@@ -7,13 +7,14 @@
 use crate::{
     chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
+    stages::predecessor::{Gap, Standing},
     tree::{Choice, Node, Tree},
 };
 use disk::{
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
 };
-use rules::ChainParams;
+use rules::{ChainParams, U256};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, BlockTime, Height};
 
@@ -21,8 +22,18 @@ use wire::{BlockHash, BlockTime, Height};
 pub struct Plan {
     /// What will be rebuilt.
     pub chain: Chain,
-    /// Stored blocks on top that were never connected.
+    /// Height of the last block that could be rebuilt: above the chain's tip, if that was asked for.
+    pub connected: Height,
+    /// The sum of work of the chain.
+    pub work: U256,
+    /// Stored blocks on top that have no undo data.
     pub unconnected: u32,
+    /// Why they cannot be rebuilt.
+    pub gap: Option<Gap>,
+    /// Where the best block of the old chainstate is, if it is known here.
+    pub best_block: Option<Standing>,
+    /// Without a scan: what the block index knows of each pair of files.
+    pub index_files: Vec<FileInfo>,
     /// Bytes of block files to be read, about.
     pub block_bytes: u64,
     /// With a scan: the block index to be written once the chain is proven.
@@ -41,23 +52,38 @@ pub fn plan(
     scan: bool,
     stop_at: Option<Height>,
     assume_valid: Option<BlockHash>,
+    best_block: Option<BlockHash>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let params = ChainParams::of(files.network);
-    let (tree, scanned) = if scan {
+    let (tree, scanned, index_files) = if scan {
         let scan = scan_all(files, interrupt)?;
         let order = by_hash(&scan);
         let tree = tree_of_scan(files, &scan, &order, params, now)?;
-        (tree, Some((scan, order)))
+        (tree, Some((scan, order)), Vec::new())
     } else {
-        (tree_of_index(files, params)?, None)
+        let (tree, index_files) = tree_of_index(files, params)?;
+        (tree, None, index_files)
     };
-    let Choice { branch, unconnected, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
+    let Choice { branch, connected, work, unconnected, gap, assumed_valid_to } =
+        tree.choose(stop_at, assume_valid)?;
+    let best_block = best_block.and_then(|best| tree.standing(&best, &branch));
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
     let chain = tree.into_chain(branch);
     let block_bytes = check_files(files, &chain)?;
-    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to })
+    Ok(Plan {
+        chain,
+        connected,
+        work,
+        unconnected,
+        gap,
+        best_block,
+        index_files,
+        block_bytes,
+        new_index,
+        assumed_valid_to,
+    })
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
@@ -102,7 +128,10 @@ fn tree_of_scan<'a>(
 
 /// Reads the index twice: blocks first, then each one's parent. A node of Core has a million of them, and
 /// between the two only what is needed is kept.
-fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<'a>, Error> {
+pub fn tree_of_index<'a>(
+    files: &Files<'_>,
+    params: &'a ChainParams,
+) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
@@ -131,7 +160,7 @@ fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not ask what it has in its index whether it comes from the future.
-    Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))
+    Ok((Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?, index.files))
 }
 
 /// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored.

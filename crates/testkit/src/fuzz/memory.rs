@@ -89,7 +89,7 @@ impl Disk for MemoryDisk {
         read_only()
     }
 
-    fn remove_dir_all(&self, _: &Path) -> io::Result<()> {
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
         read_only()
     }
 
