@@ -476,16 +476,27 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_others() {
-        let dir = Path::new("work");
-        assert_eq!(run_path(dir, 1), dir.join("run-00000001.run"));
+    fn only_files_with_our_names_and_beginnings_are_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_ours = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            super::is_ours(&RealDisk, &path).unwrap()
+        };
+        assert_eq!(run_path(dir.path(), 1), dir.path().join("run-00000001.run"));
         for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
-            assert!(is_ours(run_path(dir, number).file_name().unwrap()), "{number}");
+            // What a power cut can leave of a run: all, its beginning, nothing, zeros.
+            for bytes in [&b"PGRN-RUN and more"[..], b"PGRN", b"", &[0; 512]] {
+                assert!(is_ours(&run_name(number), bytes), "{number}");
+            }
+            assert!(!is_ours(&run_name(number), b"notes of a user"), "{number}");
         }
-        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(OsStr::new(name))));
-        for name in ["", "run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"]
-        {
-            assert!(!is_ours(OsStr::new(name)), "{name}");
+        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(name, b"PGRN-CKP")));
+        assert!(!is_ours(MANIFEST, b"1. bread, 2. milk"));
+        for name in ["run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"] {
+            assert!(!is_ours(name, b"PGRN-RUN"), "{name}");
         }
+        std::fs::create_dir(dir.path().join("run-00000007.run")).unwrap();
+        assert!(!super::is_ours(&RealDisk, &dir.path().join("run-00000007.run")).unwrap());
     }
 }

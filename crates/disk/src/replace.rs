@@ -396,7 +396,8 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
         finish(disk, home, &places, journal.keep_old)?;
         return Ok(Recovery::Finished);
     }
-    let (mut live, mut beside, mut unused_old, mut unused_new) = (Vec::new(), Vec::new(), true, true);
+    let (mut live, mut live_names, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unused_old, mut unused_new) = (true, true);
     for (place, entry) in places.iter().zip(&journal.entries) {
         place.end_exchange(disk, &journal.id)?;
         let now = exists(disk, &place.live)?.then(|| fingerprint(disk, &place.live)).transpose()?;
@@ -408,6 +409,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
             Position::Live => {
                 unused_new &= now == Some(entry.after);
                 live.push(place.clone());
+                live_names.push(entry.name.clone());
             }
             Position::Gone => unused_old = false,
         }
@@ -425,6 +427,10 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
         return Ok(Recovery::Undone);
     }
     beside.iter().try_for_each(|place| place.clear(disk))?;
+    // From now on the journal speaks of those alone whose old database must still be removed.
+    journal.entries.retain(|entry| live_names.contains(&entry.name));
+    journal.stage = Stage::Exchanged;
+    journal.write(disk, home)?;
     finish(disk, home, &live, journal.keep_old)?;
     Ok(Recovery::Abandoned)
 }
@@ -513,3 +519,6 @@ fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
     }
     Ok(sha.finalize())
 }
+
+#[cfg(test)]
+mod tests;

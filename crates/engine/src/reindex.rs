@@ -65,8 +65,7 @@ pub fn reindex(
         None => datadir.clone(),
     };
     if options.output.is_some() {
-        commit::recover_before_reading(disk, &home, sink)?;
-        commit::prepare_output(disk, &home, options.scan)?;
+        commit::prepare_output(disk, &home, options.scan, sink)?;
     } else {
         commit::check_owner(disk, &home, options.scan)?;
     }

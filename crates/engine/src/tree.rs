@@ -136,8 +136,6 @@ struct Lost {
 pub struct Choice {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// Height of the last block with data and undo data, up to which blocks could be chosen.
-    pub connected: Height,
     /// The sum of work of the branch.
     pub work: U256,
     /// Stored blocks on top of the last connected one.
@@ -412,10 +410,9 @@ impl<'a> Tree<'a> {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        let connected = tip.height;
         let gap = self.tops.stored.filter(|_| unconnected > 0).and_then(|stored| self.gap_above(stored.node));
         let work = self.work_of(branch.iter().copied());
-        Ok(Choice { branch, connected, work, unconnected, gap, assumed_valid_to })
+        Ok(Choice { branch, work, unconnected, gap, assumed_valid_to })
     }
 
     fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {

@@ -495,13 +495,20 @@ fn an_interruption_at_any_event() {
 }
 
 #[test]
-fn what_an_earlier_run_left_is_cleared() {
+fn what_an_earlier_run_left_is_cleared_and_what_others_left_is_refused() {
     let case = Case::new();
-    let leftover = case.root().join("regtest/chainstate.peregrine");
-    std::fs::create_dir_all(&leftover).unwrap();
-    std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
-    run(&case.options()).unwrap();
-    assert!(!leftover.exists());
+    for leftover in ["regtest/chainstate.peregrine", "regtest/blocks/index.peregrine"] {
+        let leftover = case.root().join(leftover);
+        std::fs::create_dir_all(&leftover).unwrap();
+        std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
+        std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+        run(&case.options()).unwrap();
+        assert!(!leftover.exists());
+    }
+    let theirs = case.root().join("regtest/chainstate.peregrine");
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("notes"), b"mine").unwrap();
+    says(&refused(&case.options(), ErrorKind::Environment), &["chainstate.peregrine", "move it away"]);
 }
 
 #[test]

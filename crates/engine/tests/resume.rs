@@ -173,7 +173,8 @@ fn a_checkpoint_of_other_options_is_refused() {
 #[test]
 fn a_checkpoint_from_above_the_last_block_is_refused() {
     let (_case, options) = interrupted();
-    let low = ReindexOptions { stop_at_height: Some(Height(20)), ..options.clone() };
+    let stop_at_height = Some(Height(20));
+    let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
     says(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
     assert_eq!(run(&ReindexOptions { restart: true, ..low }).unwrap().resumed, 0);
     assert_eq!(goes_on(&options), 0, "it was forgotten");
@@ -321,8 +322,8 @@ fn truncated_missing_and_foreign_files_are_refused_by_name() {
     // What a kill leaves besides is not in the way either.
     let stray = run_path(Path::new(""), 7_000_000);
     let left_besides = |path: &Path| {
-        std::fs::write(path, "half a run").unwrap();
-        std::fs::write(path.with_file_name("manifest.new"), "half a manifest").unwrap();
+        std::fs::write(path, "PGRN-RUN, half of one").unwrap();
+        std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
     };
     assert!(left.with(&stray, left_besides).unwrap() > 50);
     assert_eq!(leftovers(left.case.root()), [] as [&Path; 0]);

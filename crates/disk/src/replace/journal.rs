@@ -66,8 +66,15 @@ impl Journal {
 
     /// Puts the journal in place of the one before. When it returns, it is on the medium.
     pub fn write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
-        let (path, unfinished) = (home.join(NAME), home.join(UNFINISHED));
         Self::remove_unfinished(disk, home)?;
+        self.try_write(disk, home).inspect_err(|_| {
+            // The failure is what the user must hear of; the next run removes what stays.
+            let _ = Self::remove_unfinished(disk, home);
+        })
+    }
+
+    fn try_write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        let (path, unfinished) = (home.join(NAME), home.join(UNFINISHED));
         let mut file = disk.create(&unfinished).during("create", &unfinished)?;
         file.write_all(&self.encode()).during("write", &unfinished)?;
         file.sync().during("sync", &unfinished)?;

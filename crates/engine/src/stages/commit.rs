@@ -41,13 +41,14 @@ pub struct Target<'d> {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
-pub fn prepare_output(disk: &dyn Disk, home: &Datadir, scan: bool) -> Result<(), Error> {
+pub fn prepare_output(disk: &dyn Disk, home: &Datadir, scan: bool, sink: &dyn Sink) -> Result<(), Error> {
     // Whatever is wrong with this path, it is not damage to the datadir.
-    let unusable = |error: FileError| {
-        let error = Error::from(error);
+    let not_damage = |error: Error| {
         let detail = format!("{}; or name another --output", error.detail);
         Error { kind: ErrorKind::Environment, detail, ..error }
     };
+    let unusable = |error: FileError| not_damage(error.into());
+    recover_before_reading(disk, home, sink).map_err(not_damage)?;
     let databases = [Some(home.chainstate_dir()), scan.then(|| home.index_dir())];
     for dir in databases.into_iter().flatten() {
         if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {

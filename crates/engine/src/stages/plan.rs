@@ -22,8 +22,6 @@ use wire::{BlockHash, BlockTime, Height};
 pub struct Plan {
     /// What will be rebuilt.
     pub chain: Chain,
-    /// Height of the last block that could be rebuilt: above the chain's tip, if that was asked for.
-    pub connected: Height,
     /// The sum of work of the chain.
     pub work: U256,
     /// Stored blocks on top that have no undo data.
@@ -66,15 +64,13 @@ pub fn plan(
         let (tree, index_files) = tree_of_index(files, params)?;
         (tree, None, index_files)
     };
-    let Choice { branch, connected, work, unconnected, gap, assumed_valid_to } =
-        tree.choose(stop_at, assume_valid)?;
+    let Choice { branch, work, unconnected, gap, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
     let best_block = best_block.and_then(|best| tree.standing(&best, &branch));
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
     let chain = tree.into_chain(branch);
     let block_bytes = check_files(files, &chain)?;
     Ok(Plan {
         chain,
-        connected,
         work,
         unconnected,
         gap,
