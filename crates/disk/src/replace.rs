@@ -295,7 +295,6 @@ impl<'d> Replacement<'d> {
     /// ones could be removed; [`recover`] does it.
     pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
         let mut journal = self.journal()?;
-        journal.write(self.disk, &self.home)?;
         let had: Vec<bool> = journal.entries.iter().map(|entry| entry.before.is_some()).collect();
         self.exchange_all(&mut journal).inspect_err(|_| {
             if self.places.iter().try_for_each(|place| undo_if_live(self.disk, place, &self.id)).is_ok() {
@@ -319,6 +318,7 @@ impl<'d> Replacement<'d> {
     }
 
     fn exchange_all(&self, journal: &mut Journal) -> Result<(), DiskError> {
+        journal.write(self.disk, &self.home)?;
         self.places.iter().try_for_each(|place| place.exchange(self.disk))?;
         journal.stage = Stage::Exchanged;
         journal.write(self.disk, &self.home)
