@@ -4,7 +4,7 @@ use crate::{error::Error, error::ErrorKind};
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
-    fs::{Disk, ReadAt},
+    fs::{Disk, NotRegular, ReadAt, limit_remedy},
 };
 use rules::Violation;
 use std::{io, num::NonZeroU32, path::PathBuf};
@@ -192,14 +192,16 @@ impl Files<'_> {
         })
     }
 
-    /// An I/O error while reading: a file that ends early is damaged, anything else is the machine's fault.
+    /// An I/O error while reading: a file that ends early, or is none, is damaged; anything else is the
+    /// machine's fault.
     #[must_use]
     pub fn io(path: PathBuf, offset: u64, source: &io::Error) -> Error {
         let kind = match source.kind() {
             io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
-        Error::new(kind, format!("cannot read: {source}")).in_file(path, Some(offset))
+        let remedy = limit_remedy(source).unwrap_or_default();
+        Error::new(kind, format!("cannot read: {source}{remedy}")).in_file(path, Some(offset))
     }
 }
 
@@ -209,6 +211,7 @@ pub struct Located<'a> {
     /// The chain.
     pub chain: &'a Chain,
     /// Its files.
+            _ if NotRegular::is_cause_of(source) => ErrorKind::Damaged,
     pub files: &'a Files<'a>,
     /// The block's height.
     pub height: Height,

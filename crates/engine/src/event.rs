@@ -26,6 +26,8 @@ pub enum Event {
     Progress(Progress),
     /// Something the user should know that is not an error.
     Note(String),
+    /// Something that the operator must know; it is also in the report.
+    Warning(String),
 }
 
 /// How far the reading and checking of blocks is.

@@ -283,6 +283,9 @@ fn places<T>(
     let Method::Places(PlaceRun { outputs, .. }) = &method else { return Err(Error::panicked()) };
     let mut each_block = |each: &mut EachBlock<'_>| {
         let mut unspent = Vec::new();
+            if run.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
         for (height, outputs) in outputs.iter().enumerate().skip(1) {
             unspent.clear();
             sorted.take_block(height as u32, &mut unspent)?;
@@ -322,6 +325,9 @@ pub fn convert_hints(
         while reader.next_block(&mut unspent)?.is_some() {
             writer.push_block(reader.outputs(), &unspent)?;
         }
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
         return Ok(writer.finish()?);
     };
     let home = Datadir::open(disk, &options.datadir, options.network)?;

@@ -22,6 +22,7 @@ use crate::{
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
     unspent::Unspent,
+    threads::spawn,
     work_dir::WorkDir,
 };
 use coins::{Join, aggregate::Sum};
@@ -167,7 +168,7 @@ impl Run<'_> {
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
-            let _merger = scope.spawn(|| spill.tend(self.interrupt));
+            let _merger = spawn(scope, "merger", || spill.tend(self.interrupt))?;
             let drive =
                 Drive { run: self, identity: &identity, join: &join, spill: &spill, queue: queue.as_ref() };
             let fault = drive.check_all(&mut state);

@@ -22,7 +22,12 @@ use disk::{
     lock::{DatadirLock, LockMode},
     xor::read_block_obfuscation,
 };
-use std::{cmp::Ordering, fmt, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::atomic::{self, AtomicBool},
+    time::Duration,
+};
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
 /// So many differences are named; all are counted.
@@ -143,11 +148,11 @@ fn coins_of(
 ) -> Result<(Counts, u64, Option<Comparison>), Error> {
     let mut settled = run.settle(clock)?;
     let mut txouts = settled.unspent.coins();
-    let comparison = match compare(settled.unspent, chainstate) {
+    let comparison = match compare(settled.unspent, chainstate, run.interrupt) {
         Err(EachError::Mismatch) => {
             settled = run.judge(clock, Height(0), 0)?;
             txouts = settled.unspent.coins();
-            compare(settled.unspent, chainstate)
+            compare(settled.unspent, chainstate, run.interrupt)
         }
         done => done,
     };
@@ -171,7 +176,11 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
 }
 
 /// Goes through both in key order; through the coins only, if there is no chainstate.
-fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Result<Comparison, EachError> {
+fn compare(
+    unspent: Unspent,
+    chainstate: Option<&ChainstateReader<'_>>,
+    interrupt: &AtomicBool,
+) -> Result<Comparison, EachError> {
     let mut comparison = Comparison::default();
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
@@ -183,7 +192,8 @@ fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Resul
     for range in ranges {
         range.each(&runs, |outpoint, coin| {
             if chainstate.is_none() {
-                return Ok(());
+        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
+                return next().map(drop);
             }
             while let Some((extra, _, _)) = &theirs
                 && chainstate_key_order(extra, outpoint) == Ordering::Less
