@@ -1,7 +1,7 @@
 //! The rebuild, stage after stage: control flow only.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     checkpoint,
     clock::Clock,
     disk_need::{self, DiskNeed},
@@ -27,7 +27,6 @@ use disk::{
     fs::Disk,
     lock::{DatadirLock, LockMode},
     utxo_stats::UtxoCounts,
-    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,7 +108,7 @@ fn build(
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
     let disk = work.disk();
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, datadir)?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);

@@ -2,7 +2,7 @@
 //! coin.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
@@ -20,7 +20,6 @@ use disk::{
     fs::Disk,
     index::stream_block_index,
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
 use std::{
     cmp::Ordering,
@@ -113,7 +112,7 @@ pub fn verify(
     }
     let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::new(disk, home.join(format!("{WORK_DIR}-verify-{}", std::process::id())));
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, &options, sink, interrupt)?;
     clock.lap(Stage::Plan);
@@ -184,6 +183,7 @@ fn compare(
     let mut comparison = Comparison::default();
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
+        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
         Some(cursor) => owned(cursor),
         None => Ok(None),
     };
@@ -192,7 +192,6 @@ fn compare(
     for range in ranges {
         range.each(&runs, |outpoint, coin| {
             if chainstate.is_none() {
-        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
                 return next().map(drop);
             }
             while let Some((extra, _, _)) = &theirs

@@ -199,8 +199,10 @@ impl Worker<'_> {
         let located = Located { chain, files: self.shared.files, height };
         let damaged = |kind, flaw: &str| Fault::Damaged(located.damaged(kind, flaw));
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
-        let block =
-            self.arena.parse(block_bytes).map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
+        let block = self
+            .arena
+            .parse_first(block_bytes)
+            .map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
 
         self.hashes.of_block(&block, undo_data);
