@@ -18,6 +18,7 @@ use crate::{
         judge::{self, JudgeScripts},
         ledger::Method,
         plan::{self, Plan},
+        recheck,
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
@@ -158,7 +159,7 @@ impl Run<'_> {
 
     /// Checks and books all blocks, or up to one at fault.
     fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
-        let identity = self.identity();
+        let identity = self.identity()?;
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
         let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
@@ -228,13 +229,10 @@ impl Run<'_> {
         self.options.scripts.map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
-    fn identity(&self) -> Identity<'_> {
-        let chain = &self.plan.chain;
-        Identity {
-            files: self.files,
-            chain,
-            settings: checkpoint::settings(self.options, chain, self.method),
-        }
+    fn identity(&self) -> Result<Identity<'_>, Error> {
+        let (files, chain) = (self.files, &self.plan.chain);
+        let settings = checkpoint::settings(self.options, chain, self.method);
+        Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
     /// What there is to begin with: nothing, or what an interrupted run has left.
@@ -275,6 +273,7 @@ impl Run<'_> {
             return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new(), true)));
         }
         let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
+        recheck::recheck(self, &state.settled, &resumed.changed)?;
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs, self.method.is_exact())))
     }
 

@@ -298,8 +298,11 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
 }
 
-/// What undo data say of the coins that a block spends: one for each input; else what is wrong with them.
-fn claims_of<'u>(
+/// What undo data say of the coins that a block spends: one for each input.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
     expected: &[u8; CHECKSUM_LEN],

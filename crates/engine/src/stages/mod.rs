@@ -22,6 +22,7 @@ pub mod judge;
 pub mod ledger;
 pub mod plan;
 pub mod read;
+pub mod recheck;
 pub mod scripts;
 pub mod spill;
 
