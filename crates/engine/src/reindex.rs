@@ -10,6 +10,7 @@ use crate::{
     hints,
     machine::{self, Sha256Limit},
     memory::join_bytes_now,
+    neighbours,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -111,6 +112,9 @@ fn build(
     let obfuscation = chain::obfuscation(disk, datadir)?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, options, sink, interrupt)?;
+    if options.output.is_none() {
+        neighbours::check(disk, datadir, plan, options.scan, sink)?;
+    }
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
     let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());

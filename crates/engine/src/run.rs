@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
     memory,
-    options::{Engine, ReindexOptions},
+    options::{AssumeValid, Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -22,8 +22,8 @@ use crate::{
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
-    unspent::Unspent,
     threads::spawn,
+    unspent::Unspent,
     work_dir::WorkDir,
 };
 use coins::{Join, aggregate::Sum};
@@ -66,6 +66,17 @@ pub fn plan(
 ) -> Result<Plan, Error> {
     let assume_valid = options.assume_valid.hash(ChainParams::of(options.network));
     let plan = plan::plan(files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
+        let text = |whose: &str| {
+            format!(
+                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are checked"
+            )
+        };
+        sink.event(match options.assume_valid {
+            AssumeValid::Block(_) => Event::Warning(text("that --assumevalid names")),
+            _ => Event::Note(text("that Bitcoin Core assumes to be valid by default")),
+        });
+    }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
@@ -264,6 +275,7 @@ impl Run<'_> {
             self.plan.chain.block_count()
         );
         self.sink.event(Event::Note(note));
+        recheck::recheck(self, &state.settled, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 
@@ -273,7 +285,6 @@ impl Run<'_> {
             return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new(), true)));
         }
         let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
-        recheck::recheck(self, &state.settled, &resumed.changed)?;
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs, self.method.is_exact())))
     }
 

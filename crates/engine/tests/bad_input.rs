@@ -11,8 +11,8 @@ use disk::index::{BlockStatus, IndexEntry};
 use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions};
 use std::{
     path::{Path, PathBuf},
-    sync::{
     process::Command,
+    sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
     },
@@ -91,6 +91,10 @@ fn blocks_of_another_network() {
         let error = refused(&options, ErrorKind::Damaged);
         says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
     }
+    // Where the first file does not tell, the genesis block is missed.
+    std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
+    let options = ReindexOptions { network: Network::Signet, ..case.options() };
+    says(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
 #[test]
@@ -205,12 +209,6 @@ fn a_flipped_bit_anywhere_in_a_block() {
         let offset = pos - 8 + at;
         flip_bit(&path, offset, number as u32 % 8).unwrap();
         let options = with_threads(&case.options(), THREADS[number % 3]);
-        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
-        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
-        names(&error, &path, BUSY);
-        flip_bit(&path, offset, number as u32 % 8).unwrap();
-    }
-    run(&case.options()).unwrap();
         // A record may be longer than its block.
         let len = bytes.len() as u64;
         let claimed = if (4..8).contains(&at) { len ^ (1 << ((at - 4) * 8 + number as u64 % 8)) } else { 0 };
@@ -219,22 +217,14 @@ fn a_flipped_bit_anywhere_in_a_block() {
             flip_bit(&path, offset, number as u32 % 8).unwrap();
             continue;
         }
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
+        names(&error, &path, BUSY);
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+    }
+    run(&case.options()).unwrap();
 }
 
-#[test]
-fn a_flipped_bit_anywhere_in_an_undo_record() {
-    let case = Case::new();
-    let hit = entry(&case, BUSY);
-    let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
-    let len = chain().main().nth(BUSY as usize).unwrap().undo.as_ref().unwrap().len() as u64;
-    assert!(len > 100, "a block that spends something");
-    // Frame, undo data, checksum.
-    let all = (0..8).chain((8..8 + len).step_by(len as usize / 30)).chain((8 + len..40 + len).step_by(3));
-    for (number, at) in all.enumerate() {
-        let offset = pos - 8 + at;
-        flip_bit(&path, offset, number as u32 % 8).unwrap();
-        let options = with_threads(&case.options(), THREADS[number % 3]);
-        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
 /// Core takes a block whatever follows it in its record, and so does `-reindex`: such a record was called
 /// damaged.
 #[test]
@@ -327,6 +317,20 @@ fn the_networks_own_folder() {
     says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
 }
 
+#[test]
+fn a_flipped_bit_anywhere_in_an_undo_record() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
+    let len = chain().main().nth(BUSY as usize).unwrap().undo.as_ref().unwrap().len() as u64;
+    assert!(len > 100, "a block that spends something");
+    // Frame, undo data, checksum.
+    let all = (0..8).chain((8..8 + len).step_by(len as usize / 30)).chain((8 + len..40 + len).step_by(3));
+    for (number, at) in all.enumerate() {
+        let offset = pos - 8 + at;
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+        let options = with_threads(&case.options(), THREADS[number % 3]);
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
         names(&error, &path, BUSY);
         if number % 8 == 0 {
@@ -534,6 +538,59 @@ fn blocks_that_were_never_connected() {
     let report = engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
     assert_eq!(report.unwrap().height, Height(top - 2));
     assert_eq!(seen.into_inner().unwrap(), Some(2));
+}
+
+/// The warnings of a run that ends well.
+fn warnings(options: &ReindexOptions) -> Vec<String> {
+    let texts = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Warning(text) = event {
+            texts.lock().unwrap().push(text);
+        }
+    };
+    engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
+    texts.into_inner().unwrap()
+}
+
+#[test]
+fn indexes_are_left_and_spoken_of() {
+    let case = Case::new();
+    assert_eq!(warnings(&case.options()), [] as [String; 0]);
+    let indexes = case.root().join("regtest/indexes");
+    std::fs::create_dir_all(indexes.join("txindex")).unwrap();
+    std::fs::write(indexes.join("txindex/LOCK"), "").unwrap();
+    let texts = warnings(&case.options());
+    assert_eq!(texts.len(), 1);
+    assert!(texts[0].contains("(txindex) are left as they are"), "{texts:?}");
+    assert!(indexes.join("txindex/LOCK").exists());
+}
+
+/// bitcoind asserts that the tip of `chainstate` is at or below the block of `chainstate_snapshot`: above it,
+/// it does not start.
+#[test]
+fn the_chainstate_of_a_snapshot_beside_the_rebuilt_one() {
+    let case = Case::new();
+    let snapshot = case.root().join("regtest/chainstate_snapshot");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    assert_eq!(
+        warnings(&case.options()),
+        [] as [String; 0],
+        "bitcoind does not look at it without its block"
+    );
+    let base = chain().main().nth(100).unwrap().hash;
+    std::fs::write(snapshot.join("base_blockhash"), base.0).unwrap();
+    let error = refused(&case.options(), ErrorKind::Usage);
+    says(&error, &["chainstate_snapshot", "above its block", "move the folder away", "--stop-at-height 100"]);
+    let elsewhere = common::scratch();
+    let output = Some(elsewhere.path().join("new"));
+    run(&ReindexOptions { output, ..case.options() }).unwrap();
+    for stop in [99, 100] {
+        let options = ReindexOptions { stop_at_height: Some(Height(stop)), ..case.options() };
+        let texts = warnings(&options);
+        assert!(texts[0].contains("bitcoind goes on with both"), "{texts:?}");
+    }
+    std::fs::write(snapshot.join("base_blockhash"), [9; 32]).unwrap();
+    says(&refused(&case.scan(), ErrorKind::Usage), &["would not know its block"]);
 }
 
 #[test]

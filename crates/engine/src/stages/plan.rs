@@ -29,6 +29,8 @@ pub struct Plan {
     pub new_index: Option<BlockIndex>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// The block that should vouch for scripts, if there is no such block.
+    pub unknown_assumed: Option<BlockHash>,
 }
 
 /// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
@@ -54,10 +56,11 @@ pub fn plan(
         (tree_of_index(files, params)?, None)
     };
     let Choice { branch, unconnected, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
+    let unknown_assumed = assume_valid.filter(|hash| !tree.has(hash));
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
     let chain = tree.into_chain(branch);
     let block_bytes = check_files(files, &chain)?;
-    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to })
+    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to, unknown_assumed })
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
