@@ -1,6 +1,7 @@
 //! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a
 //! block of 2024 has a thousand times the bytes of one of 2009.
 
+use crate::stop;
 use clap::ValueEnum;
 use engine::{Event, Sink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -89,7 +90,7 @@ impl Progress {
     /// Takes the bar off the screen.
     pub fn close(&self) {
         if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
+            stop::writing(|| bar.finish_and_clear());
         }
     }
 
@@ -104,6 +105,15 @@ impl Progress {
 
 impl Sink for Progress {
     fn event(&self, event: Event) {
+        if let Event::Started(stage) = event {
+            stop::at_stage(stage);
+        }
+        stop::writing(|| self.show(event));
+    }
+}
+
+impl Progress {
+    fn show(&self, event: Event) {
         match event {
             Event::Started(stage) => match self {
                 Self::Bar(bar) => bar.set_prefix(stage.name()),

@@ -90,6 +90,12 @@ impl<'d> ChainstateReader<'d> {
         Ok(Self { database, dir: dir.to_owned(), best_block: BlockHash(hash), obfuscation })
     }
 
+    /// The database's folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The block after which these coins exist.
     #[must_use]
     pub const fn best_block(&self) -> BlockHash {

@@ -6,16 +6,21 @@
 //! action with [`During::during`].
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 
 /// Suffix of the name under which [`Disk::exchange`] parks its first path when the file system cannot swap.
 pub const PARKED: &str = ".exchange";
+
+const NANOSECONDS: i64 = 1_000_000_000;
 
 /// A file operation that failed, with the place and what was tried.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +97,8 @@ pub struct Metadata {
     pub is_dir: bool,
     /// Length in bytes; of no meaning for a directory.
     pub len: u64,
+    /// When the content was last changed, in nanoseconds since 1970; negative before.
+    pub modified: i64,
 }
 
 /// Who owns a file or a directory, and who may do what with it.
@@ -117,10 +124,11 @@ pub trait Lock: Send {}
 /// All that the project does with files. Paths are used as they are given. A disk without symbolic links,
 /// mounts and owners keeps the default methods for these.
 pub trait Disk: Send + Sync {
-    /// Opens an existing file for reads at offsets.
+    /// Opens an existing regular file for reads at offsets. Opening anything else (a pipe, a device, a
+    /// socket, a directory) could wait for ever, or has no end: it is refused at once.
     ///
     /// # Errors
-    /// What the medium says.
+    /// `InvalidInput` with [`NotRegular`] inside if it is no regular file; else what the medium says.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
     /// Creates a file that does not exist yet. It belongs to the owner and the group of its folder, where the
@@ -373,7 +381,7 @@ impl Lock for File {}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_regular(path)?))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
@@ -393,7 +401,10 @@ impl Disk for RealDisk {
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
         match fs::metadata(path) {
-            Ok(found) => Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len() })),
+            Ok(found) => {
+                let modified = found.mtime().saturating_mul(NANOSECONDS).saturating_add(found.mtime_nsec());
+                Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len(), modified }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -485,7 +496,8 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+        let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
+        OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all()
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
@@ -498,12 +510,80 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        take_lock(file, FlockOperation::NonBlockingLockExclusive)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        take_lock(open_at_once(path, &mut options)?, FlockOperation::NonBlockingLockExclusive)
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        take_lock(File::open(path)?, FlockOperation::NonBlockingLockShared)
+        take_lock(open_regular(path)?, FlockOperation::NonBlockingLockShared)
+    }
+}
+
+/// Opens an existing regular file for reading, at once, as [`Disk::open`] does: for files that are no data of
+/// the project, such as logs.
+///
+/// # Errors
+/// As [`Disk::open`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_at_once(path, OpenOptions::new().read(true))
+}
+
+/// Opens a regular file without waiting: a named pipe would else wait for its other end, and a program that
+/// waits in `open` does not hear signals.
+fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Has no effect on regular files.
+    let opened = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        // The system's own words for a socket, and for a pipe or device without another end, say nothing.
+        Err(error) => {
+            let found = fs::metadata(path).map(|found| found.file_type());
+            return Err(found.ok().and_then(not_regular).unwrap_or(error));
+        }
+    };
+    match not_regular(file.metadata()?.file_type()) {
+        Some(error) => Err(error),
+        None => Ok(file),
+    }
+}
+
+/// What to do about a limit of this process or user that a file operation has hit; nothing if it was none.
+#[must_use]
+pub fn limit_remedy(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::FBIG => "; files may not be so large: raise the limit (ulimit -f unlimited) and run again",
+        Errno::MFILE => "; the process may not have so many files open: raise the limit (ulimit -n 1024)",
+        Errno::NFILE => "; the system may not have so many files open: end other programs and run again",
+        Errno::DQUOT => "; the quota of this user is used up: make room and run again",
+        _ => return None,
+    })
+}
+
+/// The refusal of what is no regular file.
+fn not_regular(found: FileType) -> Option<io::Error> {
+    let what = match found {
+        found if found.is_file() => return None,
+        found if found.is_dir() => "a directory",
+        found if found.is_fifo() => "a named pipe (FIFO)",
+        found if found.is_socket() => "a socket",
+        found if found.is_char_device() => "a character device",
+        found if found.is_block_device() => "a block device",
+        _ => "of an unknown kind",
+    };
+    Some(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(what)))
+}
+
+/// What was to be read is no regular file: the error inside that of [`Disk::open`].
+#[derive(Debug, thiserror::Error)]
+#[error("it is {0}, not a regular file; put the file there, or name another one")]
+pub struct NotRegular(&'static str);
+
+impl NotRegular {
+    /// Whether this is why an operation failed.
+    #[must_use]
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
@@ -550,7 +630,7 @@ fn is_mount_root(_: &Path) -> bool {
 fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
     match rustix::fs::fcntl_lock(&file, operation) {
         Ok(()) => Ok(Some(Box::new(file))),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -563,13 +643,12 @@ fn swap_names(a: &Path, b: &Path) -> io::Result<()> {
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
 fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
-    Err(rustix::io::Errno::NOSYS.into())
+    Err(Errno::NOSYS.into())
 }
 
 /// Whether the error says that this system or file system has no exchange (`EINVAL` from file systems on
 /// Linux).
 fn cannot_swap(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
         .into_iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
@@ -578,6 +657,40 @@ fn cannot_swap(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    /// A named pipe that nobody writes to would hold its reader in `open` for ever, deaf to signals.
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once_and_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| dir.path().join(name));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        for (path, what) in [
+            (&*pipe, "a named pipe (FIFO)"),
+            (&*link, "a named pipe (FIFO)"),
+            (&*socket, "a socket"),
+            (Path::new("/dev/zero"), "a character device"),
+            (dir.path(), "a directory"),
+        ] {
+            for error in [
+                RealDisk.open(path).err(),
+                RealDisk.read(path, 8).err(),
+                RealDisk.lock_shared(path).err(),
+                open_regular(path).err(),
+            ] {
+                let text = error.unwrap().to_string();
+                assert!(text.starts_with(&format!("it is {what}, not a regular file; ")), "{text}");
+            }
+        }
+        for path in [&pipe, &socket] {
+            let text = RealDisk.lock(path).err().unwrap().to_string();
+            assert!(text.contains("not a regular file"), "{text}");
+        }
+        assert!(RealDisk.sync_dir(&pipe).is_err());
+        assert_eq!(RealDisk.open(&dir.path().join("no")).err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
 
     fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
         let mut file = disk.create(path).unwrap();
@@ -601,7 +714,10 @@ mod tests {
 
         assert_eq!(disk.read(&path, 10).unwrap(), b"0123456789");
         assert_eq!(disk.read(&path, 9).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(disk.metadata(&path).unwrap(), Some(Metadata { is_dir: false, len: 10 }));
+        let found = disk.metadata(&path).unwrap().unwrap();
+        assert_eq!((found.is_dir, found.len), (false, 10));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+        assert!((now - 60 * NANOSECONDS..=now).contains(&found.modified), "{found:?} at {now}");
         assert_eq!(disk.list(dir.path()).unwrap(), ["a"]);
         assert!(disk.metadata(dir.path()).unwrap().unwrap().is_dir);
         assert!(disk.free_space(dir.path()).unwrap() > 0);

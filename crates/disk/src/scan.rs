@@ -298,7 +298,7 @@ type ReadBlock<'a> = dyn Fn(&ScannedBlock) -> Result<Vec<u8>, DiskError> + 'a;
 /// Whether `undo` has as many coins as `block` has inputs, transaction by transaction.
 fn has_shape(block: &[u8], undo: &[u8]) -> bool {
     let (mut block_arena, mut undo_arena) = (BlockArena::default(), UndoArena::default());
-    let Ok(block) = block_arena.parse(block) else { return false };
+    let Ok(block) = block_arena.parse_first(block) else { return false };
     let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return false };
     block.txs().skip(1).map(|tx| tx.input_count()).eq(undo.txs().map(|coins| coins.len()))
 }

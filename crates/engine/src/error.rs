@@ -1,6 +1,10 @@
 //! One error for the whole engine: what kind of wrong it is, where, by which rule, and what to do.
 
-use disk::{DiskError, fs::FileError, leveldb::LevelDbError};
+use disk::{
+    DiskError,
+    fs::{FileError, NotRegular, limit_remedy},
+    leveldb::LevelDbError,
+};
 use rules::Violation;
 use std::{borrow::Cow, fmt, io, path::PathBuf};
 use wire::{BlockHash, Height, Txid};
@@ -162,9 +166,11 @@ impl std::error::Error for Error {}
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
         let kind = match error.source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotADirectory => {
-                ErrorKind::Damaged
-            }
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory => ErrorKind::Damaged,
+            _ if NotRegular::is_cause_of(&error.source) => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
         let remedy = match error.source.kind() {
@@ -172,7 +178,7 @@ impl From<FileError> for Error {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; give the permission, or write elsewhere with --output"
             }
-            _ => "",
+            _ => limit_remedy(&error.source).unwrap_or_default(),
         };
         Self::new(kind, format!("cannot {}: {}{remedy}", error.action, error.source))
             .in_file(error.path, None)

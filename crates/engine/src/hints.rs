@@ -2,7 +2,7 @@
 //! a format to another.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{self, Chain, Files},
     checkpoint,
     clock::Clock,
     error::{Error, ErrorKind},
@@ -26,7 +26,6 @@ use disk::{
     fs::{Disk, During as _},
     hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
 use std::{
     path::Path,
@@ -284,6 +283,9 @@ fn places<T>(
     let mut each_block = |each: &mut EachBlock<'_>| {
         let mut unspent = Vec::new();
         for (height, outputs) in outputs.iter().enumerate().skip(1) {
+            if run.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
             unspent.clear();
             sorted.take_block(height as u32, &mut unspent)?;
             each(Height(height as u32), outputs.load(Ordering::Relaxed), &unspent)?;
@@ -320,13 +322,16 @@ pub fn convert_hints(
         }
         let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
         while reader.next_block(&mut unspent)?.is_some() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
             writer.push_block(reader.outputs(), &unspent)?;
         }
         return Ok(writer.finish()?);
     };
     let home = Datadir::open(disk, &options.datadir, options.network)?;
     let _locks = DatadirLock::take(disk, &home, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &home.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &home)?;
     let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
     let chain = &run::plan(files, &options, None, sink, interrupt)?.chain;

@@ -1,7 +1,7 @@
 //! Work on the blocks of a datadir that leaves the datadir as it is.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
@@ -15,7 +15,6 @@ use disk::{
     datadir::Datadir,
     fs::Disk,
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 
@@ -38,7 +37,7 @@ pub fn with_run<T>(
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
     commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, options, None, sink, interrupt)?;
     clock.lap(Stage::Plan);

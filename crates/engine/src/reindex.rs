@@ -1,7 +1,7 @@
 //! The rebuild, stage after stage: control flow only.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     checkpoint,
     clock::Clock,
     disk_need::{self, DiskNeed},
@@ -10,6 +10,7 @@ use crate::{
     hints,
     machine::{self, Sha256Limit},
     memory::join_bytes_now,
+    neighbours,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -28,7 +29,6 @@ use disk::{
     fs::Disk,
     lock::{DatadirLock, LockMode},
     utxo_stats::UtxoCounts,
-    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,11 +120,14 @@ fn build(
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
     let disk = work.disk();
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, datadir)?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let in_place = options.output.is_none();
     let before = if in_place { Predecessor::read(files, options.scan) } else { Predecessor::default() };
     let plan = &run::plan(files, options, before.best_block, sink, interrupt)?;
+    if in_place {
+        neighbours::check(disk, datadir, plan, options.scan, sink)?;
+    }
     let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
     memory,
-    options::{Engine, ReindexOptions},
+    options::{AssumeValid, Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -18,9 +18,11 @@ use crate::{
         judge::{self, JudgeScripts},
         ledger::Method,
         plan::{self, Plan},
+        recheck,
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
+    threads::spawn,
     unspent::Unspent,
     work_dir::WorkDir,
 };
@@ -66,6 +68,17 @@ pub fn plan(
     let assume_valid = options.assume_valid.hash(ChainParams::of(options.network));
     let (scan, stop_at) = (options.scan, options.stop_at_height);
     let plan = plan::plan(files, scan, stop_at, assume_valid, best_block, now(), interrupt)?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
+        let text = |whose: &str| {
+            format!(
+                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are checked"
+            )
+        };
+        sink.event(match options.assume_valid {
+            AssumeValid::Block(_) => Event::Warning(text("that --assumevalid names")),
+            _ => Event::Note(text("that Bitcoin Core assumes to be valid by default")),
+        });
+    }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
@@ -159,7 +172,7 @@ impl Run<'_> {
 
     /// Checks and books all blocks, or up to one at fault.
     fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
-        let identity = self.identity();
+        let identity = self.identity()?;
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
         let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
@@ -169,7 +182,7 @@ impl Run<'_> {
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
-            let _merger = scope.spawn(|| spill.tend(self.interrupt));
+            let _merger = spawn(scope, "merger", || spill.tend(self.interrupt))?;
             let drive =
                 Drive { run: self, identity: &identity, join: &join, spill: &spill, queue: queue.as_ref() };
             let fault = drive.check_all(&mut state);
@@ -229,13 +242,10 @@ impl Run<'_> {
         self.options.scripts.map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
-    fn identity(&self) -> Identity<'_> {
-        let chain = &self.plan.chain;
-        Identity {
-            files: self.files,
-            chain,
-            settings: checkpoint::settings(self.options, chain, self.method),
-        }
+    fn identity(&self) -> Result<Identity<'_>, Error> {
+        let (files, chain) = (self.files, &self.plan.chain);
+        let settings = checkpoint::settings(self.options, chain, self.method);
+        Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
     /// What there is to begin with: nothing, or what an interrupted run has left.
@@ -267,6 +277,7 @@ impl Run<'_> {
             self.plan.chain.block_count()
         );
         self.sink.event(Event::Note(note));
+        recheck::recheck(self, &state.settled, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 

@@ -356,6 +356,12 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// Whether a block of this hash is among them, linked or not.
+    #[must_use]
+    pub fn has(&self, hash: &BlockHash) -> bool {
+        self.hashes.find(hash).is_some()
+    }
+
     /// Each block whose header and ancestors' headers are valid, with its height.
     pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
         let blocks = (0..).zip(&self.nodes).zip(self.heights());

@@ -2,7 +2,7 @@
 //! coin.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
@@ -20,9 +20,13 @@ use disk::{
     fs::Disk,
     index::stream_block_index,
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
-use std::{cmp::Ordering, fmt, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::atomic::{self, AtomicBool},
+    time::Duration,
+};
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
 /// So many differences are named; all are counted.
@@ -109,7 +113,7 @@ pub fn verify(
     }
     let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::alone(disk, &home);
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, &options, None, sink, interrupt)?;
     clock.lap(Stage::Plan);
@@ -144,11 +148,11 @@ fn coins_of(
 ) -> Result<(Counts, u64, Option<Comparison>), Error> {
     let mut settled = run.settle(clock)?;
     let mut txouts = settled.unspent.coins();
-    let comparison = match compare(settled.unspent, chainstate) {
+    let comparison = match compare(settled.unspent, chainstate, run.interrupt) {
         Err(EachError::Mismatch) => {
             settled = run.judge(clock, Height(0), 0)?;
             txouts = settled.unspent.coins();
-            compare(settled.unspent, chainstate)
+            compare(settled.unspent, chainstate, run.interrupt)
         }
         done => done,
     };
@@ -172,10 +176,15 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
 }
 
 /// Goes through both in key order; through the coins only, if there is no chainstate.
-fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Result<Comparison, EachError> {
+fn compare(
+    unspent: Unspent,
+    chainstate: Option<&ChainstateReader<'_>>,
+    interrupt: &AtomicBool,
+) -> Result<Comparison, EachError> {
     let mut comparison = Comparison::default();
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
+        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
         Some(cursor) => owned(cursor),
         None => Ok(None),
     };
@@ -184,7 +193,7 @@ fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Resul
     for range in ranges {
         range.each(&runs, |outpoint, coin| {
             if chainstate.is_none() {
-                return Ok(());
+                return next().map(drop);
             }
             while let Some((extra, _, _)) = &theirs
                 && chainstate_key_order(extra, outpoint) == Ordering::Less

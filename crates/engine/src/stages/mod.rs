@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod plan;
 pub mod predecessor;
 pub mod read;
+pub mod recheck;
 pub mod scripts;
 pub mod spill;
 

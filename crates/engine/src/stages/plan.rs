@@ -38,6 +38,8 @@ pub struct Plan {
     pub new_index: Option<BlockIndex>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// The block that should vouch for scripts, if there is no such block.
+    pub unknown_assumed: Option<BlockHash>,
 }
 
 /// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
@@ -65,6 +67,7 @@ pub fn plan(
         (tree, None, index_files)
     };
     let Choice { branch, work, unconnected, gap, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
+    let unknown_assumed = assume_valid.filter(|hash| !tree.has(hash));
     let best_block = best_block.and_then(|best| tree.standing(&best, &branch));
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
     let chain = tree.into_chain(branch);
@@ -79,6 +82,7 @@ pub fn plan(
         block_bytes,
         new_index,
         assumed_valid_to,
+        unknown_assumed,
     })
 }
 
