@@ -408,8 +408,8 @@ impl DatadirArgs {
 }
 
 impl CheckArgs {
-    /// The folders in which a datadir can have the blocks of a network: below it, or the network's own if that
-    /// was given.
+    /// The folders in which a datadir can have the blocks of a network: below it, or the network's own if
+    /// that was given.
     pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
         match network.folder() {
             None => vec![datadir.to_owned()],

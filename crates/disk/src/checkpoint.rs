@@ -61,8 +61,7 @@ pub struct RunRef {
     pub checksum: u32,
 }
 
-/// What tells whether a file was changed: its length, and when that was done last. Nothing of both if it is not
-/// there.
+/// What tells whether a file was changed: its length, and when that was done last. Zeros if it is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// Length in bytes.

@@ -10,8 +10,8 @@
 //!   blocks/index/              LevelDB: headers, positions, files               (index)
 //!   chainstate/                LevelDB: the UTXO set                            (chainstate)
 //! ```
-//! With `-blocksdir` the `*.dat` files are elsewhere, the index is not. That folder is not looked up: a datadir
-//! whose `blocks` has no block files needs symbolic links to them.
+//! With `-blocksdir` the `*.dat` files are elsewhere, the index is not. That folder is not looked up: a
+//! datadir whose `blocks` has no block files needs symbolic links to them.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};

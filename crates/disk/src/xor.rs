@@ -26,8 +26,8 @@ pub const OBFUSCATION_ROW: &[u8] = b"\x0e\x00obfuscate_key";
 /// Name of the file with the key of block files.
 const KEY_FILE: &str = "xor.dat";
 
-/// Where zeros are in the first block file, at a multiple of the key's length: in the hash of the block before
-/// the genesis block, behind the record's header and the block's version.
+/// Where zeros are in the first block file, at a multiple of the key's length: in the hash of the block
+/// before the genesis block, behind the record's header and the block's version.
 const ZEROS: std::ops::Range<usize> = 16..24;
 
 const _: () = assert!(ZEROS.start >= RECORD_HEADER_LEN + 4 && ZEROS.end <= RECORD_HEADER_LEN + 4 + 32);

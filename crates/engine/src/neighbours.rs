@@ -52,17 +52,17 @@ fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> 
     let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
     Ok((!names.is_empty()).then(|| {
         format!(
-            "the indexes in {} ({}) are left as they are: bitcoind takes each up from its own best block, and \
-             goes back to the chain from one that is not on it; if it says that the best block of an index is \
-             not found, remove that index, and bitcoind makes it anew",
+            "the indexes in {} ({}) are left as they are: bitcoind takes each up from its own best block, \
+             and goes back to the chain from one that is not on it; if it says that the best block of an \
+             index is not found, remove that index, and bitcoind makes it anew",
             dir.display(),
             names.join(", ")
         )
     }))
 }
 
-/// Core `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or one before
-/// it, and `TargetBlock` that this block is in the block index.
+/// Core `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or one
+/// before it, and `TargetBlock` that this block is in the block index.
 fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<String>, Error> {
     let dir = datadir.net_dir().join(SNAPSHOT);
     let base = dir.join(SNAPSHOT_BASE);
@@ -86,8 +86,8 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
             Err(refused(dir, &format!("the new block index would not know its block {hash}"), ""))
         }
         _ => Ok(Some(format!(
-            "the chainstate of a snapshot in {} is left as it is: bitcoind goes on with both, and compares them \
-             when the rebuilt one has reached block {hash}",
+            "the chainstate of a snapshot in {} is left as it is: bitcoind goes on with both, and compares \
+             them when the rebuilt one has reached block {hash}",
             dir.display()
         ))),
     }
@@ -95,8 +95,8 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
 
 fn refused(dir: PathBuf, why: &str, or: &str) -> Error {
     let detail = format!(
-        "this is the chainstate of a snapshot, and bitcoind could not start beside it: {why}; move the folder \
-         away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with --output"
+        "this is the chainstate of a snapshot, and bitcoind could not start beside it: {why}; move the \
+         folder away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with --output"
     );
     Error::new(ErrorKind::Usage, detail).in_file(dir, None)
 }

@@ -71,7 +71,8 @@ pub fn plan(
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
         let text = |whose: &str| {
             format!(
-                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are checked"
+                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are \
+                 checked"
             )
         };
         sink.event(match options.assume_valid {

@@ -227,7 +227,8 @@ fn a_block_file_that_changed_meanwhile_is_read_again() {
             flip_bit(path, at, 3).unwrap();
         }
     }
-    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are the same.
+    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are the
+    // same.
     testkit::corrupt::pad(&blk, 100_000).unwrap();
     let notes = Mutex::new(Vec::new());
     let sink = |event| {

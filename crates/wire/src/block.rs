@@ -3,8 +3,8 @@
 //! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output
 //! lies; the views then read fields straight from the block's bytes. The arena's vectors are reused from
 //! block to block, so parsing does not allocate once they have grown. Strictness is Core's
-//! `UnserializeTransaction` and `ReadCompactSize`. Whether bytes may follow the last transaction is the caller's
-//! choice: Core refuses them in a message and does not look at them in a block file.
+//! `UnserializeTransaction` and `ReadCompactSize`. Whether bytes may follow the last transaction is the
+//! caller's choice: Core refuses them in a message and does not look at them in a block file.
 
 use crate::{
     hash::{OutPoint, Txid},
