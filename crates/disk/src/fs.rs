@@ -511,8 +511,17 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        take_lock(open_at_once(path, &mut options)?, FlockOperation::NonBlockingLockExclusive)
+        options.read(true).write(true).truncate(false);
+        let file = match open_at_once(path, &mut options) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mode = fs::metadata(folder_of(path))?.mode() & 0o666;
+                let file = open_at_once(path, options.create(true).mode(mode))?;
+                give_to_owner_of_folder(&file, path)?;
+                file
+            }
+            opened => opened?,
+        };
+        take_lock(file, FlockOperation::NonBlockingLockExclusive)
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -34,7 +34,7 @@ pub fn with_run<T>(
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
     commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let obfuscation = chain::obfuscation(disk, &datadir)?;

@@ -50,7 +50,7 @@ pub fn reindex(
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
     let sink = &Warnings::new(sink);
     let _read_lock = match &options.output {
         Some(_) => {

@@ -100,7 +100,7 @@ pub fn verify(
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
     commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let chainstate = match against_chainstate {

@@ -48,6 +48,10 @@ pub struct FaultDisk {
     state: Arc<State>,
     /// Whether names are swapped by three renames, as where the file system cannot do it in one step.
     exchange_in_steps: bool,
+    /// Where a file system seems to be mounted.
+    mounted: Option<PathBuf>,
+    /// The user that the process seems to act as.
+    user: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl FaultDisk {
             synced: Mutex::new(Vec::new()),
             names: None,
         };
-        Self { state: Arc::new(state), exchange_in_steps: false }
+        Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, user: None }
     }
 
     /// A disk with room for so many more bytes; a write beyond them, and all after it, fail with
@@ -140,6 +144,18 @@ impl FaultDisk {
     #[must_use]
     pub fn without_exchange(self) -> Self {
         Self { exchange_in_steps: true, ..self }
+    }
+
+    /// The same with a file system that seems to be mounted at `path`.
+    #[must_use]
+    pub fn with_mount(self, path: &Path) -> Self {
+        Self { mounted: Some(path.to_owned()), ..self }
+    }
+
+    /// The same for a process that seems to act as another user.
+    #[must_use]
+    pub fn with_user(self, user: u32) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     /// Ends the fault.
@@ -408,6 +424,9 @@ impl Disk for FaultDisk {
 
     fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
         self.state.look()?;
+        if self.mounted.as_ref().is_some_and(|path| RealDisk.resolve(path).is_ok_and(|path| path == dir)) {
+            return Ok(true);
+        }
         RealDisk.is_mount_point(dir)
     }
 
@@ -422,7 +441,7 @@ impl Disk for FaultDisk {
     }
 
     fn user(&self) -> u32 {
-        RealDisk.user()
+        self.user.unwrap_or_else(|| RealDisk.user())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

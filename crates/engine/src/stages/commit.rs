@@ -18,6 +18,7 @@ use disk::{
     replace::{self, CommitError, Recovery, Replacement},
 };
 use std::path::{Path, PathBuf};
+use wire::Network;
 
 /// Name of the folder for temporary files.
 pub const WORK_DIR: &str = "peregrine-work";
@@ -59,6 +60,19 @@ pub fn prepare_output(disk: &dyn Disk, home: &Datadir, scan: bool, sink: &dyn Si
         disk.create_dir_all(parent).during("create", parent).map_err(unusable)?;
     }
     Ok(())
+}
+
+/// Finds the network in a datadir.
+///
+/// # Errors
+/// What is wrong with the folder. Where it is another user's, who keeps it closed, the error names the user.
+pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Datadir, Error> {
+    Datadir::open(disk, root, network).map_err(|error| {
+        let error = Error::from(error);
+        let owner = disk.ownership(root).ok().map(|ownership| ownership.uid);
+        let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
+        Error { run_as: run_as.filter(|_| error.kind == ErrorKind::Environment), ..error }
+    })
 }
 
 /// Refuses a process that could not write for the owner of the datadir.
