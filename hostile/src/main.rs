@@ -1,5 +1,6 @@
-//! The hostile loop: random damage to random datadirs, then `peregrine reindex` in place, interrupted or not; afterwards a
-//! real `bitcoind` must start whenever it started before, at no lower height, and nothing of the user's may have changed.
+//! The hostile loop: random damage to random datadirs, then `peregrine reindex` in place, interrupted or not.
+//! Afterwards a real `bitcoind` must start whenever it started before, at no lower height, and nothing of the
+//! user's may have changed.
 //!
 //! All follows from one printed seed and the number of the case, but the moment at which a signal arrives.
 #![forbid(unsafe_code)]

@@ -163,8 +163,8 @@ impl Node {
         stream.set_read_timeout(Some(START_LIMIT))?;
         write!(
             stream,
-            "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {CREDENTIALS}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n\r\n{body}",
+            "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {CREDENTIALS}\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
         let mut answer = String::new();
