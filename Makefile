@@ -4,8 +4,12 @@ CARGO ?= cargo
 # Where `make demo` puts its chain; about three times DEMO_SIZE is needed.
 DEMO_DIR ?= target/demo
 DEMO_SIZE ?= 200MB
+# What `make hostile` takes: so many cases, Bitcoin Core's node, and further words for the loop (--seed, --only, --dir, ..).
+RUNS ?= 2000
+BITCOIND ?= bitcoind
+HOSTILE ?=
 
-.PHONY: demo test check fuzz bench guard arm oracle setup
+.PHONY: demo test check fuzz hostile bench guard arm oracle setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	$(CARGO) build --release -p cli -p testkit
@@ -27,6 +31,11 @@ oracle: setup ## Only the tests against Bitcoin Core's own code
 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 	./fuzz/run
+
+hostile: setup ## Damage datadirs at random, rebuild them in place, start a real bitcoind on them: RUNS (2000), BITCOIND (a path)
+	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's node: BITCOIND=PATH, or bitcoind on the PATH"; exit 1; }
+	$(CARGO) build --release -p cli -p hostile
+	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
 
 bench: setup ## Micro benchmarks
 	$(CARGO) bench -p bench

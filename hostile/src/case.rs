@@ -1,0 +1,490 @@
+//! One case: a datadir is damaged, runs go over it, a real node says what it is worth before and after.
+
+use crate::{
+    Context, Res,
+    base::{Base, copy_all},
+    damage::KINDS,
+    finding::{Finding, Look},
+    node::{Node, Start, Started},
+    program::{Disturbance, Program, Ran},
+    scene::Scene,
+    steps::{Step, plan},
+    tree::{Tree, look},
+};
+use disk::{
+    chainstate::ChainstateReader,
+    datadir::Datadir,
+    fs::RealDisk,
+    index::{BlockStatus, read_block_index},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+};
+use testkit::rng::Rng;
+
+/// What a case has come to.
+pub struct Outcome {
+    /// What must not have happened.
+    pub findings: Vec<Finding>,
+    /// All that was done and said.
+    pub log: String,
+    /// How the last run ended.
+    pub last: Option<i32>,
+    /// Whether the node started before.
+    pub started: bool,
+    /// The folder, for who wants to look at it.
+    pub dir: PathBuf,
+}
+
+/// A chainstate's best block, and its height where the base knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Best {
+    hash: String,
+    height: Option<u32>,
+}
+
+/// What a datadir is worth, without a node.
+#[derive(Default, Debug)]
+struct Worth {
+    /// The chainstate's best block, if it opens.
+    best: Option<Best>,
+    /// The highest block that the index calls connected, if it opens.
+    connected: Option<u32>,
+    /// All blocks that the index knows.
+    known: HashSet<String>,
+}
+
+impl Worth {
+    fn of(scene: &Scene<'_>) -> Self {
+        let mut worth = Self::default();
+        if scene.fifo {
+            return worth;
+        }
+        if let Ok(chainstate) = ChainstateReader::open(&RealDisk, &scene.paths.chainstate_dir()) {
+            let hash = chainstate.best_block().to_string();
+            worth.best = Some(Best { height: scene.base.heights.get(&hash).copied(), hash });
+        }
+        if let Ok(index) = read_block_index(&RealDisk, &scene.paths.index_dir()) {
+            let connected = index.entries.iter().filter(|entry| {
+                entry.status.validity() >= BlockStatus::VALID_SCRIPTS
+                    && entry.status.has_data()
+                    && !entry.status.is_failed()
+                    // Rows that a damage has made say what they like.
+                    && scene.base.heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
+            });
+            worth.connected = connected.map(|entry| entry.height.0).max();
+            worth.known = index.entries.iter().map(|entry| entry.hash.to_string()).collect();
+        }
+        worth
+    }
+}
+
+/// A case at work.
+struct Case<'a> {
+    context: &'a Context,
+    scene: Scene<'a>,
+    dir: PathBuf,
+    log: String,
+    findings: Vec<Finding>,
+    tree: Tree,
+    worth: Worth,
+    before: Started,
+    /// A run was killed: a commit may be half done, which the next run ends.
+    dirty: bool,
+    /// The last run is done and said so, in a way that nothing came after.
+    done: bool,
+    keep_old: bool,
+    /// The height that the old index had connected, and the lower one that the last run gave.
+    lower_than: Option<(u32, u32)>,
+    last: Option<i32>,
+}
+
+/// Runs case `number`.
+pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> {
+    let mut rng = Rng::new(context.seed, &format!("case {number}"));
+    let mut at = rng.below(bases.iter().map(|base| base.weight).sum());
+    let base = bases.iter().find(|base| {
+        let here = at < base.weight;
+        at = at.saturating_sub(base.weight);
+        here
+    });
+    let base = base.ok_or("there are no bases")?;
+    let dir = context.dir.join(format!("cases/{}-{number}", context.seed));
+    clear(&dir)?;
+    let live = dir.join("live");
+    fs::create_dir_all(&live)?;
+    copy_all(&base.dir.join("datadir"), &live.join("datadir"))?;
+    let paths = Datadir::at(&live.join("datadir"), base.network);
+    let root = rustix::process::getuid().is_root();
+    let mut scene = Scene {
+        live,
+        paths,
+        base,
+        bases,
+        rng,
+        root,
+        peregrine_user: None,
+        node_user: None,
+        foreign: Default::default(),
+        mounts: Vec::new(),
+        hints: None,
+        fifo: false,
+    };
+    let mut log = format!("case {number} of seed {}, datadir {}\n", context.seed, base.name);
+    sprinkle(&mut scene)?;
+    damage(context, &mut scene, &mut log)?;
+    let before = baseline(context, &scene, &dir)?;
+    log += &format!("  bitcoind before: {before:?}\n");
+    let (tree, worth) = (look(&scene.live)?, Worth::of(&scene));
+    log += &format!("  chainstate {:?}, index connected to {:?}\n", worth.best, worth.connected);
+    let mut case = Case {
+        context,
+        scene,
+        dir,
+        log,
+        findings: Vec::new(),
+        tree,
+        worth,
+        before,
+        dirty: false,
+        done: false,
+        keep_old: false,
+        lower_than: None,
+        last: None,
+    };
+    case.run()?;
+    let Case { scene, findings, log, last, before, dir, .. } = case;
+    drop(scene);
+    Ok(Outcome { findings, log, last, started: before.is_yes(), dir })
+}
+
+/// Removes a case's folder.
+pub fn clear(dir: &Path) -> Res<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            // Read-only folders, where this process is not root.
+            let _ = std::process::Command::new("chmod").args(["-R", "u+rwX"]).arg(dir).output();
+            Ok(fs::remove_dir_all(dir)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts files of the user here and there.
+fn sprinkle(scene: &mut Scene<'_>) -> Res<()> {
+    let (net, blocks) = (scene.net(), scene.blocks());
+    let places = [
+        net.join("wallets/mine/wallet.dat"),
+        net.join("notes.txt"),
+        net.join("chainstate.bak/CURRENT"),
+        net.join("peregrine.conf"),
+        net.join("chainstate.peregrine.txt"),
+        net.join("chainstate_snapshot/base_blockhash"),
+        blocks.join("blk-notes.txt"),
+        blocks.join("index.bak/000003.log"),
+        scene.datadir().join("bitcoin.conf.bak"),
+    ];
+    for path in places {
+        // Half a snapshot's chainstate would keep the node from starting.
+        if scene.rng.chance(1, 6) && !path.ends_with("base_blockhash") {
+            scene.put_foreign(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()> {
+    let count = if scene.rng.chance(1, 16) { 0 } else { 1 + scene.rng.below(3) };
+    for number in 0..count {
+        let at = scene.below(KINDS.len());
+        let only = context.only.as_deref().filter(|_| number == 0);
+        let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).unwrap_or(&KINDS[at]);
+        // What a damage before has made impossible is not done.
+        match (kind.act)(scene) {
+            Ok(Some(told)) => *log += &format!("  damage {}: {told}\n", kind.name),
+            Ok(None) => *log += &format!("  damage {}: nothing to do it to\n", kind.name),
+            Err(error) => *log += &format!("  damage {}: not possible: {error}\n", kind.name),
+        }
+    }
+    Ok(())
+}
+
+/// What a node makes of a copy of the damaged datadir.
+fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<Started> {
+    let copy = dir.join("copy");
+    copy_all(&scene.live, &copy)?;
+    let started = Node::spawn(start(context, scene, &copy.join("datadir")))?.wait();
+    clear(&copy)?;
+    Ok(started)
+}
+
+fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Start<'a> {
+    Start {
+        program: &context.bitcoind,
+        datadir,
+        network: scene.base.network,
+        flags: &scene.base.flags,
+        user: scene.node_user,
+    }
+}
+
+impl Case<'_> {
+    fn find(&mut self, class: &'static str, detail: impl Into<String>) {
+        let finding = Finding::new(class, detail);
+        self.log += &format!("  FINDING {}: {}\n", finding.class, finding.detail);
+        self.findings.push(finding);
+    }
+
+    fn find_all(&mut self, found: Vec<Finding>) {
+        // One of a class is enough for one step.
+        let mut seen = HashSet::new();
+        for finding in found {
+            if seen.insert(finding.class) {
+                self.find(finding.class, finding.detail);
+            }
+        }
+    }
+
+    fn run(&mut self) -> Res<()> {
+        let steps = plan(self.context, &mut self.scene, &self.dir);
+        // Planning has put a hint file there.
+        self.tree = look(&self.scene.live)?;
+        for step in steps {
+            match step {
+                Step::Run { words, disturbance, reindex, hints, keep_old } => {
+                    self.keep_old |= keep_old;
+                    self.step(&words, &disturbance, reindex, hints)?;
+                }
+                Step::Node { stopped } => self.node_between(stopped)?,
+                Step::Held { words } => self.held(&words)?,
+            }
+        }
+        self.after()
+    }
+
+    fn program(&self) -> Program<'_> {
+        Program { path: &self.context.peregrine, user: self.scene.peregrine_user }
+    }
+
+    fn step(&mut self, words: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
+        let ran = self.program().run(words, disturbance)?;
+        self.log += &ran.told();
+        self.check_end(&ran, disturbance, reindex, hints);
+        let after = look(&self.scene.live)?;
+        let compared =
+            Look { live: &self.scene.live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
+        let mut found = compared.never();
+        let done = reindex && ran.code == Some(0);
+        let killed = disturbance.may_kill() && ran.code != Some(0);
+        if !done && !killed && !self.dirty {
+            found.extend(compared.refused());
+        }
+        if done && !self.keep_old {
+            let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
+            found.extend(compared.done(&datadir));
+        }
+        self.find_all(found);
+        self.tree = after;
+        self.dirty |= killed;
+        if reindex {
+            self.last = ran.code;
+            self.done = done;
+            self.dirty &= !done;
+            self.check_height(words, done);
+        }
+        Ok(())
+    }
+
+    /// The exit code and the words.
+    fn check_end(&mut self, ran: &Ran, disturbance: &Disturbance, reindex: bool, hints: bool) {
+        let is_ours = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
+        // A process that has not come to its own code yet cannot be asked for more.
+        let is_loading = ran.stderr.is_empty() && ran.signalled
+            || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
+        match (ran.code, ran.signal) {
+            _ if ran.hung => self.find("hang", "the run was not done, nor ended, after a minute"),
+            (None, Some(9)) if is_ours => {}
+            _ if is_loading => {}
+            (None, signal) => self.find("signal-death", format!("signal {signal:?}")),
+            (Some(101 | 134), _) => self.find("panic", first_line(&ran.stderr)),
+            (Some(1), _) => self.find("exit-1", first_line(&ran.stderr)),
+            (Some(130), _) if ran.signalled => {}
+            (Some(137), _) if is_ours => {}
+            (Some(3), _) if reindex => self.find("exit-3", first_line(&ran.stderr)),
+            (Some(6), _) if !hints => self.find("exit-6", first_line(&ran.stderr)),
+            (Some(0 | 2..=6), _) => {}
+            (Some(code), _) => self.find("exit-unknown", format!("exit {code}")),
+        }
+        if !is_loading && ran.code.is_some_and(|code| code != 0 && code != 137) {
+            let error = ran.stderr.lines().find(|line| line.starts_with("error: "));
+            if error.is_none_or(|line| line.len() < 25) {
+                self.find("no-words", format!("exit {:?} says {:?}", ran.code, ran.stderr.trim()));
+            }
+        }
+    }
+
+    /// Nothing lower than what was there.
+    fn check_height(&mut self, words: &[String], done: bool) {
+        let now = Worth::of(&self.scene);
+        let is = now.best.as_ref().and_then(|best| best.height);
+        let was = self.worth.best.as_ref().and_then(|best| best.height);
+        if let Some(was) = was {
+            match is {
+                Some(is) if is >= was => {}
+                _ => self.find("lower-chainstate", format!("height {was} before, {is:?} after")),
+            }
+        }
+        if !done {
+            return;
+        }
+        if let (Some(connected), Some(is)) = (self.worth.connected, is) {
+            self.lower_than = (is < connected && was.is_none_or(|was| is < was)).then_some((connected, is));
+        }
+        let scans = words.iter().any(|word| word == "--scan");
+        if let Some(best) = self.worth.best.clone()
+            && !scans
+            && !self.worth.known.is_empty()
+            && !self.worth.known.contains(&best.hash)
+            && now.best != Some(best.clone())
+        {
+            let told = format!("the index does not know the old best block {}, which is replaced", best.hash);
+            self.find("unknown-best-replaced", told);
+        }
+    }
+
+    /// A user starts the node between two runs.
+    fn node_between(&mut self, stopped: bool) -> Res<()> {
+        let datadir = self.scene.datadir();
+        let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
+        let started = node.wait();
+        self.log += &format!("  bitcoind between: {started:?}\n");
+        self.compare(&started);
+        if stopped && started.is_yes() {
+            node.stop()?;
+        } else {
+            drop(node);
+        }
+        if started.is_yes() {
+            self.before = started;
+        }
+        self.tree = look(&self.scene.live)?;
+        self.worth = Worth::of(&self.scene);
+        self.done = false;
+        Ok(())
+    }
+
+    /// While a node runs on the datadir.
+    fn held(&mut self, words: &[String]) -> Res<()> {
+        let datadir = self.scene.datadir();
+        let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
+        let started = node.wait();
+        self.log += &format!("  bitcoind beside: {started:?}\n");
+        self.tree = look(&self.scene.live)?;
+        if started.is_yes() {
+            let ran = self.program().run(words, &Disturbance::None)?;
+            self.log += &ran.told();
+            if ran.code == Some(0) || ran.code == Some(1) || ran.code.is_none() {
+                self.find("ran-beside-node", format!("exit {:?}", ran.code));
+            }
+            let after = look(&self.scene.live)?;
+            let live = &self.scene.live;
+            let compared = Look { live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
+            let found = [compared.never(), compared.refused()].concat();
+            self.find_all(found);
+            node.stop()?;
+        } else {
+            drop(node);
+        }
+        self.tree = look(&self.scene.live)?;
+        self.worth = Worth::of(&self.scene);
+        Ok(())
+    }
+
+    /// The node must start if it did before, and be no lower.
+    fn compare(&mut self, now: &Started) {
+        match (self.before.clone(), now) {
+            (Started::Yes { .. }, Started::No(words)) => {
+                self.find("no-start-anymore", format!("bitcoind does not start any more: {words}"));
+            }
+            (Started::Yes { loaded, tip }, Started::Yes { loaded: loaded_now, tip: tip_now }) => {
+                if *tip_now < tip {
+                    self.find("lower-tip", format!("bitcoind came to {tip}, now to {tip_now}"));
+                }
+                if *loaded_now < loaded {
+                    self.find("lower-loaded", format!("bitcoind loaded {loaded}, now {loaded_now}"));
+                }
+            }
+            (Started::No(_), Started::No(words)) if self.done => {
+                self.find("done-but-no-start", format!("bitcoind does not start: {words}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the node makes of it in the end.
+    fn after(&mut self) -> Res<()> {
+        let stats = if self.done { self.stats()? } else { None };
+        let datadir = self.scene.datadir();
+        let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
+        let started = node.wait();
+        self.log += &format!("  bitcoind after: {started:?}\n");
+        self.compare(&started);
+        // Where only undo data was lost, the node connects the blocks itself.
+        let reached = if let Started::Yes { tip, .. } = started { tip } else { 0 };
+        if let Some((connected, is)) = self.lower_than.filter(|(connected, _)| reached < *connected) {
+            let told = format!("the old index had connected {connected}, the new chainstate is at {is}");
+            self.find("lower-index", told);
+        }
+        if let (Some(stats), Started::Yes { tip, .. }) = (stats, &started) {
+            self.compare_coins(&node, &stats, *tip)?;
+        }
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Res<Option<Value>> {
+        let mut words = ["utxo", "stats", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
+            .map(str::to_owned)
+            .to_vec();
+        words.push(self.scene.datadir().display().to_string());
+        let ran = self.program().run(&words, &Disturbance::None)?;
+        if ran.code == Some(0) {
+            return Ok(Some(serde_json::from_str(&ran.stdout)?));
+        }
+        self.log += &ran.told();
+        self.find("done-but-no-stats", first_line(&ran.stderr));
+        Ok(None)
+    }
+
+    /// The coins are those that the node counts at the same block.
+    fn compare_coins(&mut self, node: &Node, stats: &Value, tip: u32) -> Res<()> {
+        let height = stats["height"].as_u64().unwrap_or(0) as u32;
+        if height < tip {
+            // It has gone on: it goes back, if it can.
+            let back = node.call("getblockhash", json!([height + 1]));
+            let Ok(hash) = back else { return Ok(()) };
+            if node.call("invalidateblock", json!([hash])).is_err() {
+                return Ok(());
+            }
+        }
+        let Ok(core) = node.call("gettxoutsetinfo", json!([])) else { return Ok(()) };
+        if core["bestblock"] != stats["bestblock"] {
+            self.log += &format!("  not compared: bitcoind is at {}\n", core["bestblock"]);
+            return Ok(());
+        }
+        for field in ["hash_serialized_3", "txouts"] {
+            if core[field] != stats[field] {
+                let told = format!("{field}: {} by bitcoind, {} by peregrine", core[field], stats[field]);
+                self.find("coins-differ", told);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| line.starts_with("error") || line.contains("panicked"));
+    line.or_else(|| text.lines().next()).unwrap_or_default().to_owned()
+}

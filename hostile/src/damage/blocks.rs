@@ -1,0 +1,301 @@
+//! Damage to block and undo files and to `xor.dat`.
+
+use crate::{
+    Res,
+    scene::{Scene, is_file},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use testkit::{
+    block::{header_of, mine},
+    corrupt::{flip_bit, overwrite, truncate},
+};
+use wire::{Header, Network};
+
+type Told = Res<Option<String>>;
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn delete(path: Option<PathBuf>) -> Told {
+    let Some(path) = path else { return Ok(None) };
+    fs::remove_file(&path)?;
+    Ok(Some(format!("{} deleted", name(&path))))
+}
+
+fn delete_all(paths: &[PathBuf]) -> Told {
+    paths.iter().try_for_each(fs::remove_file)?;
+    Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
+}
+
+/// One of the files, and how many of its bytes are records.
+fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
+    let all = scene.numbered(kind);
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);
+    Ok((used > 16).then_some((path, used)))
+}
+
+/// The last file, and where its records end.
+fn last(scene: &Scene<'_>) -> Res<Option<(PathBuf, usize)>> {
+    let Some(path) = scene.numbered("blk").pop() else { return Ok(None) };
+    let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);
+    Ok((used > 16).then_some((path, used)))
+}
+
+pub fn blk_delete_last(scene: &mut Scene<'_>) -> Told {
+    delete(scene.numbered("blk").pop())
+}
+
+pub fn blk_delete_any(scene: &mut Scene<'_>) -> Told {
+    let all = scene.numbered("blk");
+    delete(scene.pick(&all))
+}
+
+pub fn blk_delete_all(scene: &mut Scene<'_>) -> Told {
+    delete_all(&scene.numbered("blk"))
+}
+
+pub fn rev_delete_all(scene: &mut Scene<'_>) -> Told {
+    delete_all(&scene.numbered("rev"))
+}
+
+pub fn rev_delete_one(scene: &mut Scene<'_>) -> Told {
+    let all = scene.numbered("rev");
+    delete(scene.pick(&all))
+}
+
+fn cut(scene: &mut Scene<'_>, kind: &str) -> Told {
+    let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
+    let len = scene.below(used);
+    truncate(&path, len as u64)?;
+    Ok(Some(format!("{} cut to {len} of {used} bytes", name(&path))))
+}
+
+pub fn blk_truncate(scene: &mut Scene<'_>) -> Told {
+    cut(scene, "blk")
+}
+
+pub fn rev_truncate(scene: &mut Scene<'_>) -> Told {
+    cut(scene, "rev")
+}
+
+pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Told {
+    let all = scene.numbered("blk");
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let records = scene.records(&path)?;
+    let kept = scene.below(records.len());
+    let Some(record) = records.get(kept) else { return Ok(None) };
+    truncate(&path, record.at as u64)?;
+    Ok(Some(format!("{} cut to {kept} of {} records", name(&path), records.len())))
+}
+
+fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Told {
+    let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
+    let from = scene.below(used);
+    let len = if to_end { used - from } else { 1 + scene.below((used - from).min(5_000)) };
+    overwrite(&path, from as u64, &vec![0; len])?;
+    Ok(Some(format!("{len} zeros at {from} of {}, {used} used", name(&path))))
+}
+
+pub fn blk_zeros(scene: &mut Scene<'_>) -> Told {
+    let to_end = scene.rng.chance(1, 3);
+    zeros(scene, "blk", to_end)
+}
+
+pub fn rev_zero_tail(scene: &mut Scene<'_>) -> Told {
+    zeros(scene, "rev", true)
+}
+
+fn flip(scene: &mut Scene<'_>, kind: &str) -> Told {
+    let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
+    let times = 1 + scene.below(4);
+    let mut told = format!("bits flipped in {}:", name(&path));
+    for _ in 0..times {
+        let (at, bit) = (scene.below(used), scene.below(8));
+        flip_bit(&path, at as u64, bit as u32)?;
+        told += &format!(" {at}/{bit}");
+    }
+    Ok(Some(told))
+}
+
+pub fn blk_flip(scene: &mut Scene<'_>) -> Told {
+    flip(scene, "blk")
+}
+
+pub fn rev_flip(scene: &mut Scene<'_>) -> Told {
+    flip(scene, "rev")
+}
+
+/// Behind the records, or behind the preallocated zeros.
+fn garbage(scene: &mut Scene<'_>, kind: &str) -> Told {
+    let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
+    let at = if scene.rng.chance(1, 2) { used } else { fs::metadata(&path)?.len() as usize };
+    let mut bytes = vec![0; 1 + scene.below(3_000)];
+    scene.rng.fill(&mut bytes);
+    if scene.rng.chance(1, 3) {
+        // What looks like a record.
+        bytes.splice(0..0, [&scene.base.network.magic()[..], &200_u32.to_le_bytes()].concat());
+        scene.write_plain(&path, at, &bytes)?;
+    } else {
+        overwrite(&path, at as u64, &bytes)?;
+    }
+    Ok(Some(format!("{} random bytes at {at} of {}, {used} used", bytes.len(), name(&path))))
+}
+
+pub fn blk_garbage_behind(scene: &mut Scene<'_>) -> Told {
+    garbage(scene, "blk")
+}
+
+pub fn rev_garbage_behind(scene: &mut Scene<'_>) -> Told {
+    garbage(scene, "rev")
+}
+
+/// A record of some file behind those of the last.
+pub fn blk_duplicate_record(scene: &mut Scene<'_>) -> Told {
+    let (Some((from, _)), Some((to, mut at))) = (file(scene, "blk")?, last(scene)?) else { return Ok(None) };
+    let (bytes, records) = (scene.read_plain(&from)?, scene.records(&from)?);
+    let times = 1 + scene.below(3);
+    for _ in 0..times {
+        let Some(record) = scene.pick(&records) else { return Ok(None) };
+        scene.write_plain(&to, at, &bytes[record.at..record.at + record.len])?;
+        at += record.len;
+    }
+    Ok(Some(format!("{times} records of {} repeated behind those of {}", name(&from), name(&to))))
+}
+
+/// The length before a block is not the block's.
+pub fn blk_record_length(scene: &mut Scene<'_>) -> Told {
+    let Some((path, _)) = file(scene, "blk")? else { return Ok(None) };
+    let records = scene.records(&path)?;
+    let Some(record) = scene.pick(&records) else { return Ok(None) };
+    let lengths = [0, 79, record.len - 9, record.len - 7, record.len + 500, 5_000_000, u32::MAX as usize];
+    let Some(len) = scene.pick(&lengths) else { return Ok(None) };
+    scene.write_plain(&path, record.at + 4, &(len as u32).to_le_bytes())?;
+    Ok(Some(format!("the record at {} of {} says {len} for {}", record.at, name(&path), record.len - 8)))
+}
+
+/// A block with the same transactions as one that is there, mined at another time.
+pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Told {
+    if scene.base.network != Network::Regtest {
+        return Ok(None);
+    }
+    let (Some((from, _)), Some((to, at))) = (file(scene, "blk")?, last(scene)?) else { return Ok(None) };
+    let (bytes, records) = (scene.read_plain(&from)?, scene.records(&from)?);
+    let pick = if scene.rng.chance(1, 3) { records.last().copied() } else { scene.pick(&records) };
+    let Some(record) = pick else { return Ok(None) };
+    let mut sibling = bytes[record.at..record.at + record.len].to_vec();
+    let mut header: Header = header_of(&sibling[8..]);
+    header.time.0 += 1;
+    mine(&mut header, |_| true);
+    let (time, nonce) = (header.time.0, header.nonce);
+    sibling[8 + 68..8 + 72].copy_from_slice(&time.to_le_bytes());
+    sibling[8 + 76..8 + 80].copy_from_slice(&nonce.to_le_bytes());
+    scene.write_plain(&to, at, &sibling)?;
+    Ok(Some(format!("a sibling of the block at {} of {} behind {}", record.at, name(&from), name(&to))))
+}
+
+fn swap(scene: &mut Scene<'_>, kind: &str) -> Told {
+    let all = scene.numbered(kind);
+    let (Some(one), Some(other)) = (scene.pick(&all), scene.pick(&all)) else { return Ok(None) };
+    if one == other {
+        return Ok(None);
+    }
+    let aside = one.with_extension("aside");
+    fs::rename(&one, &aside)?;
+    fs::rename(&other, &one)?;
+    fs::rename(&aside, &other)?;
+    Ok(Some(format!("{} and {} swapped", name(&one), name(&other))))
+}
+
+pub fn blk_swap(scene: &mut Scene<'_>) -> Told {
+    swap(scene, "blk")
+}
+
+pub fn rev_swap(scene: &mut Scene<'_>) -> Told {
+    swap(scene, "rev")
+}
+
+/// A file of the same network, but of other blocks, in place of one.
+pub fn blk_of_another_chain(scene: &mut Scene<'_>) -> Told {
+    let all = scene.numbered("blk");
+    let bases = scene.bases;
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let at = scene.below(bases.len());
+    let other = &bases[at];
+    let blocks = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();
+    let from = blocks.join("blk00000.dat");
+    if !is_file(&from) || other.name == scene.base.name {
+        return Ok(None);
+    }
+    fs::remove_file(&path)?;
+    fs::copy(&from, &path)?;
+    Ok(Some(format!("{} is that of {}", name(&path), other.name)))
+}
+
+/// Block and undo files as they were some blocks ago.
+pub fn blk_from_backup(scene: &mut Scene<'_>) -> Told {
+    let backup = scene.base.dir.join("backup/blocks");
+    if !backup.is_dir() {
+        return Ok(None);
+    }
+    let paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
+    for path in &paths {
+        let from = backup.join(name(path));
+        fs::remove_file(path)?;
+        if from.exists() {
+            fs::copy(from, path)?;
+        }
+    }
+    Ok(Some("block and undo files are from a backup".to_owned()))
+}
+
+/// Files that no block belongs to, or under names that Core does not give.
+pub fn blk_far_number(scene: &mut Scene<'_>) -> Told {
+    let Some((path, _)) = last(scene)? else { return Ok(None) };
+    let names =
+        ["blk00099.dat", "blk99999.dat", "blk00000.dat.bak", "blk1.dat", "rev00099.dat", "blk000001.dat"];
+    let Some(new) = scene.pick(&names) else { return Ok(None) };
+    let to = scene.blocks().join(new);
+    if to.exists() {
+        return Ok(None);
+    }
+    fs::copy(&path, &to)?;
+    Ok(Some(format!("{} is also {new}", name(&path))))
+}
+
+/// Zeros that were allocated ahead.
+pub fn sparse_tails(scene: &mut Scene<'_>) -> Told {
+    for kind in ["blk", "rev"] {
+        if let Some(path) = scene.numbered(kind).pop() {
+            let len = fs::metadata(&path)?.len();
+            fs::OpenOptions::new().write(true).open(&path)?.set_len(len + (16 << 20))?;
+        }
+    }
+    Ok(Some("the last files have 16 MiB of zeros behind".to_owned()))
+}
+
+pub fn xor_delete(scene: &mut Scene<'_>) -> Told {
+    let path = scene.blocks().join("xor.dat");
+    delete(is_file(&path).then_some(path))
+}
+
+pub fn xor_change(scene: &mut Scene<'_>) -> Told {
+    let path = scene.blocks().join("xor.dat");
+    if !is_file(&path) {
+        return Ok(None);
+    }
+    let mut bytes = fs::read(&path)?;
+    match scene.below(5) {
+        0 => bytes.iter_mut().for_each(|byte| *byte = 0),
+        1 => bytes.truncate(7),
+        2 => bytes.clear(),
+        3 => bytes.push(1),
+        _ => bytes.iter_mut().for_each(|byte| *byte ^= 0x10),
+    }
+    fs::write(&path, &bytes)?;
+    Ok(Some(format!("xor.dat is {bytes:02x?}")))
+}

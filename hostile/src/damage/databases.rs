@@ -1,0 +1,218 @@
+//! Damage to the block index and the chainstate.
+
+use crate::{
+    Res,
+    base::copy_all,
+    scene::{Scene, is_dir},
+};
+use disk::{
+    fs::RealDisk,
+    index::{BlockStatus, read_block_index, write_block_index},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use testkit::corrupt::{flip_bit, truncate};
+
+type Told = Res<Option<String>>;
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn delete(dir: &Path) -> Told {
+    if !is_dir(dir) {
+        return Ok(None);
+    }
+    fs::remove_dir_all(dir)?;
+    Ok(Some("deleted".to_owned()))
+}
+
+/// One of the database's files whose name satisfies.
+fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<PathBuf> {
+    let mut all = scene.database_files(dir);
+    all.retain(|path| wanted(&name(path)) && fs::metadata(path).is_ok_and(|found| found.len() > 0));
+    scene.pick(&all)
+}
+
+fn cut(scene: &mut Scene<'_>, dir: &Path) -> Told {
+    let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
+    let old = fs::metadata(&path)?.len();
+    let len = scene.rng.below(old);
+    truncate(&path, len)?;
+    Ok(Some(format!("{} cut to {len} of {old} bytes", name(&path))))
+}
+
+fn flip(scene: &mut Scene<'_>, dir: &Path) -> Told {
+    let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
+    let at = scene.rng.below(fs::metadata(&path)?.len());
+    flip_bit(&path, at, scene.rng.below(8) as u32)?;
+    Ok(Some(format!("a bit flipped in {} at {at}", name(&path))))
+}
+
+fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Told {
+    let is_data =
+        |name: &str| name.ends_with(".ldb") || name.ends_with(".log") || name.starts_with("MANIFEST");
+    let Some(path) = file(scene, dir, is_data) else { return Ok(None) };
+    fs::remove_file(&path)?;
+    Ok(Some(format!("{} deleted", name(&path))))
+}
+
+fn delete_current(dir: &Path) -> Told {
+    let path = dir.join("CURRENT");
+    if !crate::scene::is_file(&path) {
+        return Ok(None);
+    }
+    fs::remove_file(path)?;
+    Ok(Some("CURRENT deleted".to_owned()))
+}
+
+/// Another folder in place of the database.
+fn replace(from: &Path, dir: &Path) -> Told {
+    if !from.is_dir() || fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
+        return Ok(None);
+    }
+    if is_dir(dir) {
+        fs::remove_dir_all(dir)?;
+    } else if fs::symlink_metadata(dir).is_ok() {
+        return Ok(None);
+    }
+    copy_all(from, dir)?;
+    Ok(Some("replaced".to_owned()))
+}
+
+pub fn index_delete(scene: &mut Scene<'_>) -> Told {
+    delete(&scene.paths.index_dir())
+}
+
+pub fn index_truncate(scene: &mut Scene<'_>) -> Told {
+    cut(scene, &scene.paths.index_dir())
+}
+
+pub fn index_flip(scene: &mut Scene<'_>) -> Told {
+    flip(scene, &scene.paths.index_dir())
+}
+
+pub fn index_table_delete(scene: &mut Scene<'_>) -> Told {
+    delete_data(scene, &scene.paths.index_dir())
+}
+
+pub fn index_current_missing(scene: &mut Scene<'_>) -> Told {
+    delete_current(&scene.paths.index_dir())
+}
+
+/// From a backup: the chainstate is newer.
+pub fn index_older(scene: &mut Scene<'_>) -> Told {
+    replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
+}
+
+/// The flag of a `-reindex` that is under way.
+pub fn index_reindexing(scene: &mut Scene<'_>) -> Told {
+    change_index(scene, |_, index| {
+        index.reindexing = true;
+        Some("a -reindex is under way".to_owned())
+    })
+}
+
+/// Rows that say what is not so.
+pub fn index_rows(scene: &mut Scene<'_>) -> Told {
+    change_index(scene, |scene, index| {
+        let at = scene.below(index.entries.len());
+        let way = scene.below(6);
+        let entry = index.entries.get_mut(at)?;
+        let told = match way {
+            0 => {
+                entry.status.0 |= BlockStatus::FAILED_VALID;
+                "failed"
+            }
+            1 => {
+                entry.status.0 &= !BlockStatus::HAVE_UNDO;
+                entry.undo_pos = None;
+                if !entry.status.has_data() {
+                    entry.file = None;
+                }
+                "without undo"
+            }
+            2 => {
+                entry.data_pos.as_mut()?.0 += 1;
+                "one byte off"
+            }
+            3 => {
+                entry.undo_pos.as_mut()?.0 += 1;
+                "one byte off in its undo data"
+            }
+            4 => {
+                entry.height.0 += 1;
+                "one too high"
+            }
+            _ => {
+                entry.file.as_mut()?.0 += 7;
+                "in another file"
+            }
+        };
+        Some(format!("block {} ({}) is {told}", entry.hash, entry.height.0))
+    })
+}
+
+fn change_index(
+    scene: &mut Scene<'_>,
+    change: impl Fn(&mut Scene<'_>, &mut disk::index::BlockIndex) -> Option<String>,
+) -> Told {
+    let dir = scene.paths.index_dir();
+    if scene.fifo || !is_dir(&dir) {
+        return Ok(None);
+    }
+    let Ok(mut index) = read_block_index(&RealDisk, &dir) else { return Ok(None) };
+    let Some(told) = change(scene, &mut index) else { return Ok(None) };
+    for path in scene.database_files(&dir) {
+        fs::remove_file(path)?;
+    }
+    // The writer makes each file anew.
+    let _ = fs::remove_file(dir.join("LOCK"));
+    write_block_index(&RealDisk, &dir, &index)?;
+    Ok(Some(told))
+}
+
+pub fn chainstate_delete(scene: &mut Scene<'_>) -> Told {
+    delete(&scene.paths.chainstate_dir())
+}
+
+pub fn chainstate_empty(scene: &mut Scene<'_>) -> Told {
+    let dir = scene.paths.chainstate_dir();
+    for path in scene.database_files(&dir) {
+        fs::remove_file(path)?;
+    }
+    Ok(Some("the folder is empty".to_owned()))
+}
+
+pub fn chainstate_older(scene: &mut Scene<'_>) -> Told {
+    replace(&scene.base.dir.join("backup/chainstate"), &scene.paths.chainstate_dir())
+}
+
+pub fn chainstate_of_another(scene: &mut Scene<'_>) -> Told {
+    let at = scene.below(scene.bases.len());
+    let other = &scene.bases[at];
+    if other.name == scene.base.name {
+        return Ok(None);
+    }
+    let from = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).chainstate_dir();
+    let told = replace(&from, &scene.paths.chainstate_dir())?;
+    Ok(told.map(|told| format!("{told} by that of {}", other.name)))
+}
+
+pub fn chainstate_current_missing(scene: &mut Scene<'_>) -> Told {
+    delete_current(&scene.paths.chainstate_dir())
+}
+
+pub fn chainstate_table_delete(scene: &mut Scene<'_>) -> Told {
+    delete_data(scene, &scene.paths.chainstate_dir())
+}
+
+pub fn chainstate_flip(scene: &mut Scene<'_>) -> Told {
+    flip(scene, &scene.paths.chainstate_dir())
+}
+
+pub fn chainstate_truncate(scene: &mut Scene<'_>) -> Told {
+    cut(scene, &scene.paths.chainstate_dir())
+}

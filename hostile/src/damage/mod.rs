@@ -1,0 +1,87 @@
+//! The kinds of damage, in one table.
+
+mod blocks;
+mod databases;
+mod places;
+
+use crate::{Res, scene::Scene};
+
+/// Does the damage; says what it has done, or nothing if there is nothing that it could be done to.
+type Do = fn(&mut Scene<'_>) -> Res<Option<String>>;
+
+/// A kind of damage.
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub act: Do,
+}
+
+const fn kind(name: &'static str, act: Do) -> Kind {
+    Kind { name, act }
+}
+
+/// All kinds.
+pub const KINDS: &[Kind] = &[
+    kind("blk-delete-last", blocks::blk_delete_last),
+    kind("blk-delete-any", blocks::blk_delete_any),
+    kind("blk-delete-all", blocks::blk_delete_all),
+    kind("blk-truncate", blocks::blk_truncate),
+    kind("blk-cut-at-record", blocks::blk_cut_at_record),
+    kind("blk-zeros", blocks::blk_zeros),
+    kind("blk-flip", blocks::blk_flip),
+    kind("blk-garbage-behind", blocks::blk_garbage_behind),
+    kind("blk-duplicate-record", blocks::blk_duplicate_record),
+    kind("blk-record-length", blocks::blk_record_length),
+    kind("blk-sibling-record", blocks::blk_sibling_record),
+    kind("blk-swap", blocks::blk_swap),
+    kind("blk-of-another-chain", blocks::blk_of_another_chain),
+    kind("blk-from-backup", blocks::blk_from_backup),
+    kind("blk-far-number", blocks::blk_far_number),
+    kind("sparse-tails", blocks::sparse_tails),
+    kind("rev-delete-all", blocks::rev_delete_all),
+    kind("rev-delete-one", blocks::rev_delete_one),
+    kind("rev-truncate", blocks::rev_truncate),
+    kind("rev-zero-tail", blocks::rev_zero_tail),
+    kind("rev-flip", blocks::rev_flip),
+    kind("rev-garbage-behind", blocks::rev_garbage_behind),
+    kind("rev-swap", blocks::rev_swap),
+    kind("xor-delete", blocks::xor_delete),
+    kind("xor-change", blocks::xor_change),
+    kind("index-delete", databases::index_delete),
+    kind("index-truncate", databases::index_truncate),
+    kind("index-flip", databases::index_flip),
+    kind("index-table-delete", databases::index_table_delete),
+    kind("index-current-missing", databases::index_current_missing),
+    kind("index-older", databases::index_older),
+    kind("index-reindexing", databases::index_reindexing),
+    kind("index-rows", databases::index_rows),
+    kind("chainstate-delete", databases::chainstate_delete),
+    kind("chainstate-empty", databases::chainstate_empty),
+    kind("chainstate-older", databases::chainstate_older),
+    kind("chainstate-of-another", databases::chainstate_of_another),
+    kind("chainstate-current-missing", databases::chainstate_current_missing),
+    kind("chainstate-table-delete", databases::chainstate_table_delete),
+    kind("chainstate-flip", databases::chainstate_flip),
+    kind("chainstate-truncate", databases::chainstate_truncate),
+    kind("link-chainstate", places::link_chainstate),
+    kind("link-index", places::link_index),
+    kind("link-blocks", places::link_blocks),
+    kind("link-dangling", places::link_dangling),
+    kind("mount-chainstate", places::mount_chainstate),
+    kind("mount-index", places::mount_index),
+    kind("mount-blocks", places::mount_blocks),
+    kind("leftover-file", places::leftover_file),
+    kind("leftover-folder-of-user", places::leftover_folder_of_user),
+    kind("leftover-with-notes", places::leftover_with_notes),
+    kind("work-file", places::work_file),
+    kind("work-folder-with-notes", places::work_folder_with_notes),
+    kind("notes-in-database", places::notes_in_database),
+    kind("read-only", places::read_only),
+    kind("unreadable", places::unreadable),
+    kind("owned-by-node-user", places::owned_by_node_user),
+    kind("owned-by-root", places::owned_by_root),
+    kind("lock-missing", places::lock_missing),
+    kind("fifo", places::fifo),
+    kind("folder-for-file", places::folder_for_file),
+];

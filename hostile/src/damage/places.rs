@@ -1,0 +1,242 @@
+//! Links, mounts, leftovers, owners, modes and things that are no files: damage, or what users do.
+
+use crate::{
+    Res,
+    scene::{NODE_USER, Scene, is_dir, is_file},
+    tree::look,
+};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, lchown, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+type Told = Res<Option<String>>;
+
+/// Moves a folder out of the datadir and links to it.
+fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Told {
+    if !is_dir(dir) {
+        return Ok(None);
+    }
+    let elsewhere = scene.live.join("elsewhere");
+    fs::create_dir_all(&elsewhere)?;
+    let to = elsewhere.join(name);
+    if to.exists() || fs::rename(dir, &to).is_err() {
+        return Ok(None);
+    }
+    let depth = dir.strip_prefix(&scene.live)?.components().count() - 1;
+    let target: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join("elsewhere").join(name);
+    symlink(&target, dir)?;
+    Ok(Some(format!("is a link to {}", target.display())))
+}
+
+pub fn link_chainstate(scene: &mut Scene<'_>) -> Told {
+    link(scene, &scene.paths.chainstate_dir(), "chainstate")
+}
+
+pub fn link_index(scene: &mut Scene<'_>) -> Told {
+    link(scene, &scene.paths.index_dir(), "index")
+}
+
+pub fn link_blocks(scene: &mut Scene<'_>) -> Told {
+    link(scene, &scene.blocks(), "blocks")
+}
+
+pub fn link_dangling(scene: &mut Scene<'_>) -> Told {
+    let places = [scene.paths.chainstate_dir(), scene.paths.index_dir(), scene.blocks()];
+    let Some(dir) = scene.pick(&places) else { return Ok(None) };
+    if !is_dir(&dir) {
+        return Ok(None);
+    }
+    fs::remove_dir_all(&dir)?;
+    symlink("nowhere/at/all", &dir)?;
+    Ok(Some(format!("{} leads nowhere", dir.display())))
+}
+
+pub fn mount_chainstate(scene: &mut Scene<'_>) -> Told {
+    let dir = scene.paths.chainstate_dir();
+    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
+}
+
+pub fn mount_index(scene: &mut Scene<'_>) -> Told {
+    let dir = scene.paths.index_dir();
+    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
+}
+
+pub fn mount_blocks(scene: &mut Scene<'_>) -> Told {
+    let dir = scene.blocks();
+    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
+}
+
+/// Where new databases are built.
+fn building(scene: &mut Scene<'_>) -> PathBuf {
+    let (chainstate, index) =
+        (scene.net().join("chainstate.peregrine"), scene.blocks().join("index.peregrine"));
+    if scene.rng.chance(2, 3) { chainstate } else { index }
+}
+
+fn put(scene: &mut Scene<'_>, path: &Path) -> Told {
+    // A damage before this one may have left no folder to put it in.
+    match scene.put_foreign(path) {
+        Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&scene.live)?.display()))),
+        _ => Ok(None),
+    }
+}
+
+pub fn leftover_file(scene: &mut Scene<'_>) -> Told {
+    let path = building(scene);
+    put(scene, &path)
+}
+
+pub fn leftover_folder_of_user(scene: &mut Scene<'_>) -> Told {
+    let path = building(scene).join("letters/to-a-friend.txt");
+    put(scene, &path)
+}
+
+/// What a killed run leaves, with a note of the user in it.
+pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Told {
+    let dir = building(scene);
+    if fs::symlink_metadata(&dir).is_ok() || !is_dir(&scene.paths.chainstate_dir()) {
+        return Ok(None);
+    }
+    crate::base::copy_all(&scene.paths.chainstate_dir(), &dir)?;
+    let _ = fs::remove_file(dir.join("CURRENT"));
+    if scene.rng.chance(1, 2) {
+        return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
+    }
+    put(scene, &dir.join("why-this-folder-is-here.txt"))
+}
+
+pub fn work_file(scene: &mut Scene<'_>) -> Told {
+    let path = scene.net().join("peregrine-work");
+    put(scene, &path)
+}
+
+pub fn work_folder_with_notes(scene: &mut Scene<'_>) -> Told {
+    let path = scene.net().join("peregrine-work/notes.txt");
+    put(scene, &path)
+}
+
+pub fn notes_in_database(scene: &mut Scene<'_>) -> Told {
+    let dirs = [scene.paths.chainstate_dir(), scene.paths.index_dir()];
+    let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
+    if !is_dir(&dir) {
+        return Ok(None);
+    }
+    put(scene, &dir.join("notes.txt"))
+}
+
+/// Only another user than root is kept out by a mode.
+fn as_node_user(scene: &mut Scene<'_>) -> Res<()> {
+    if scene.root && scene.node_user.is_none() {
+        give(scene, NODE_USER, true)?;
+    }
+    scene.peregrine_user = scene.node_user;
+    Ok(())
+}
+
+pub fn read_only(scene: &mut Scene<'_>) -> Told {
+    as_node_user(scene)?;
+    let dirs = [scene.net(), scene.blocks(), scene.paths.chainstate_dir(), scene.paths.index_dir()];
+    let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
+    if !is_dir(&dir) {
+        return Ok(None);
+    }
+    fs::set_permissions(&dir, Permissions::from_mode(0o555))?;
+    Ok(Some(format!("{} is read-only", dir.display())))
+}
+
+pub fn unreadable(scene: &mut Scene<'_>) -> Told {
+    as_node_user(scene)?;
+    let mut paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
+    paths.extend(scene.database_files(&scene.paths.chainstate_dir()));
+    paths.extend(scene.database_files(&scene.paths.index_dir()));
+    paths.extend([scene.blocks().join("xor.dat"), scene.net().join(".lock")]);
+    paths.retain(|path| is_file(path));
+    let Some(path) = scene.pick(&paths) else { return Ok(None) };
+    fs::set_permissions(&path, Permissions::from_mode(if scene.rng.chance(1, 2) { 0 } else { 0o400 }))?;
+    Ok(Some(format!("{} has mode {:o}", path.display(), fs::metadata(&path)?.permissions().mode() & 0o777)))
+}
+
+/// Gives all to a user, with Core's modes.
+fn give(scene: &mut Scene<'_>, user: u32, for_node: bool) -> Res<()> {
+    for (name, seen) in look(&scene.live)? {
+        let path = scene.live.join(name);
+        lchown(&path, Some(user), Some(user))?;
+        let mode = match seen.what {
+            crate::tree::What::Dir => 0o700,
+            crate::tree::What::File(..) => 0o600,
+            _ => continue,
+        };
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+    }
+    lchown(&scene.live, Some(user), Some(user))?;
+    if for_node {
+        scene.node_user = Some(user);
+    }
+    Ok(())
+}
+
+/// The node has a user of its own; who runs Peregrine is root, or that user.
+pub fn owned_by_node_user(scene: &mut Scene<'_>) -> Told {
+    if !scene.root || scene.node_user.is_some() {
+        return Ok(None);
+    }
+    give(scene, NODE_USER, true)?;
+    scene.peregrine_user = scene.rng.chance(1, 4).then_some(NODE_USER);
+    Ok(Some(format!("all belongs to user {NODE_USER}")))
+}
+
+/// Who runs Peregrine may read, and may not write.
+pub fn owned_by_root(scene: &mut Scene<'_>) -> Told {
+    if !scene.root || scene.node_user.is_some() {
+        return Ok(None);
+    }
+    let done = Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&scene.live).output()?;
+    scene.peregrine_user = Some(NODE_USER);
+    Ok(done.status.success().then(|| format!("user {NODE_USER} runs it over root's files")))
+}
+
+pub fn lock_missing(scene: &mut Scene<'_>) -> Told {
+    let places = [scene.net().join(".lock"), scene.blocks().join(".lock")];
+    let locks = [scene.paths.chainstate_dir().join("LOCK"), scene.paths.index_dir().join("LOCK")];
+    let mut told = String::new();
+    for path in places.iter().chain(&locks).filter(|path| is_file(path)) {
+        fs::remove_file(path)?;
+        told += &format!("{} ", path.display());
+    }
+    Ok((!told.is_empty()).then(|| format!("{told}deleted")))
+}
+
+/// One of the files that a run reads.
+fn any_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
+    let mut paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
+    paths.extend(scene.database_files(&scene.paths.index_dir()));
+    paths.extend([scene.blocks().join("xor.dat"), scene.paths.chainstate_dir().join("CURRENT")]);
+    paths.extend([scene.net().join(".lock"), scene.paths.index_dir().join("LOCK")]);
+    paths.retain(|path| is_file(path));
+    scene.pick(&paths)
+}
+
+pub fn fifo(scene: &mut Scene<'_>) -> Told {
+    let path = if scene.rng.chance(1, 4) {
+        let path = scene.live.join("hints-fifo");
+        scene.hints = Some(path.clone());
+        path
+    } else {
+        let Some(path) = any_file(scene) else { return Ok(None) };
+        fs::remove_file(&path)?;
+        path
+    };
+    let done = Command::new("mkfifo").arg(&path).output()?;
+    scene.fifo = true;
+    Ok(done.status.success().then(|| format!("{} is a FIFO", path.display())))
+}
+
+pub fn folder_for_file(scene: &mut Scene<'_>) -> Told {
+    let Some(path) = any_file(scene) else { return Ok(None) };
+    fs::remove_file(&path)?;
+    fs::create_dir(&path)?;
+    Ok(Some(format!("{} is a folder", path.display())))
+}

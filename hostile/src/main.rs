@@ -1,0 +1,255 @@
+//! The hostile loop: random damage to random datadirs, then `peregrine reindex` in place, interrupted or not.
+//! Afterwards a real `bitcoind` must start whenever it started before, at no lower height, and nothing of the
+//! user's may have changed.
+//!
+//! All follows from one printed seed and the number of the case, but the moment at which a signal arrives.
+#![forbid(unsafe_code)]
+
+mod base;
+mod case;
+mod damage;
+mod finding;
+mod node;
+mod program;
+mod scene;
+mod steps;
+mod tree;
+
+use case::{Outcome, clear, run_case};
+use clap::Parser;
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+/// What can go wrong with the loop itself.
+pub type Res<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Damages datadirs, runs `peregrine reindex` on them and asks a real bitcoind what they are worth.
+#[derive(Parser)]
+#[command(name = "hostile", version)]
+struct Args {
+    /// Everything follows from it [default: by the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many cases
+    #[arg(long, default_value_t = 2000)]
+    runs: u64,
+    /// The number of the first case
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Bitcoin Core's node
+    #[arg(long, default_value = "bitcoind")]
+    bitcoind: PathBuf,
+    /// What is tried
+    #[arg(long, default_value = "target/release/peregrine")]
+    peregrine: PathBuf,
+    /// Where datadirs are made; a file system in memory is fastest
+    #[arg(long, default_value = "target/hostile")]
+    dir: PathBuf,
+    /// The first damage of each case is of this kind
+    #[arg(long)]
+    only: Option<String>,
+    /// Only start from datadirs whose name has this in it
+    #[arg(long)]
+    base: Option<String>,
+    /// Keep the folders of all cases, not only of those with findings
+    #[arg(long)]
+    keep: bool,
+    /// Cases side by side
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// Print the kinds of damage
+    #[arg(long)]
+    list: bool,
+    /// Print what is done in each case
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// What all cases share.
+pub struct Context {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Bitcoin Core's node.
+    pub bitcoind: PathBuf,
+    /// What is tried.
+    pub peregrine: PathBuf,
+    /// Where datadirs are made.
+    pub dir: PathBuf,
+    /// The kind of the first damage.
+    pub only: Option<String>,
+    /// Part of the names of the datadirs to start from.
+    pub base: Option<String>,
+    /// `strace` works here: runs can be killed at a system call.
+    pub has_strace: bool,
+    /// `reindex` has `--keep-old`.
+    pub has_keep_old: bool,
+}
+
+/// Folders of so many findings of one class are kept.
+const KEPT_OF_A_CLASS: u64 = 5;
+
+/// What has been seen so far.
+#[derive(Default)]
+struct Tally {
+    cases: u64,
+    started: u64,
+    ends: BTreeMap<String, u64>,
+    findings: BTreeMap<&'static str, (u64, Vec<u64>)>,
+    broken: u64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list {
+        damage::KINDS.iter().for_each(|kind| println!("{}", kind.name));
+        return ExitCode::SUCCESS;
+    }
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("hostile: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A program by its path, or by its name on the `PATH`.
+fn find(program: &Path, advice: &str) -> Res<PathBuf> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::split_paths(&places).map(|dir| dir.join(program));
+    let mut all = [program.to_owned()].into_iter().chain(named);
+    let found = all.find(|path| path.is_file());
+    let found = found.ok_or_else(|| format!("there is no {}: {advice}", program.display()))?;
+    Ok(fs::canonicalize(found)?)
+}
+
+fn context(args: &Args) -> Res<Context> {
+    let bitcoind =
+        find(&args.bitcoind, "name Bitcoin Core's node with --bitcoind PATH (make hostile BITCOIND=PATH)")?;
+    let peregrine = find(
+        &args.peregrine,
+        "build it with cargo build --release -p cli, or name it with --peregrine PATH",
+    )?;
+    fs::create_dir_all(&args.dir)?;
+    let help = Command::new(&peregrine).args(["reindex", "--help"]).output()?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let traced = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1", "true"])
+        .stdin(Stdio::null())
+        .output();
+    let seed = args.seed.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |now| now.as_secs())
+    });
+    if let Some(only) = &args.only
+        && !damage::KINDS.iter().any(|kind| kind.name == only)
+    {
+        return Err(format!("there is no kind {only}; --list prints all").into());
+    }
+    Ok(Context {
+        seed,
+        bitcoind,
+        peregrine,
+        dir: fs::canonicalize(&args.dir)?,
+        only: args.only.clone(),
+        base: args.base.clone(),
+        has_strace: traced.is_ok_and(|output| output.status.success()),
+        has_keep_old: help.contains("--keep-old"),
+    })
+}
+
+/// Runs all cases; false if there are findings.
+fn run(args: &Args) -> Res<bool> {
+    let context = context(args)?;
+    println!("seed {}, cases {} to {}", context.seed, args.first, args.first + args.runs - 1);
+    println!("kills at system calls: {}, --keep-old: {}", context.has_strace, context.has_keep_old);
+    let bases = base::bases(&context)?;
+    let (next, tally, begun) = (AtomicU64::new(args.first), Mutex::new(Tally::default()), Instant::now());
+    thread::scope(|scope| {
+        for _ in 0..args.workers.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= args.first + args.runs {
+                        return;
+                    }
+                    let outcome = run_case(&context, &bases, number);
+                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                    note(&mut tally, args, number, outcome);
+                    if tally.cases % 50 == 0 {
+                        println!("{} cases in {:.0?}", tally.cases, begun.elapsed());
+                    }
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(report(&context, &tally, begun))
+}
+
+fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
+    tally.cases += 1;
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            println!("case {number}: the loop itself failed: {error}");
+            tally.broken += 1;
+            return;
+        }
+    };
+    tally.started += u64::from(outcome.started);
+    *tally
+        .ends
+        .entry(outcome.last.map_or("killed".to_owned(), |code| format!("exit {code}")))
+        .or_default() += 1;
+    if args.verbose || !outcome.findings.is_empty() {
+        print!("{}", outcome.log);
+    }
+    let mut keep = args.keep;
+    for finding in &outcome.findings {
+        let (count, cases) = tally.findings.entry(finding.class).or_default();
+        *count += 1;
+        keep |= *count <= KEPT_OF_A_CLASS;
+        if cases.last() != Some(&number) {
+            cases.push(number);
+        }
+    }
+    if keep {
+        let _ = fs::write(outcome.dir.join("log"), &outcome.log);
+    } else {
+        let _ = clear(&outcome.dir);
+    }
+}
+
+fn report(context: &Context, tally: &Tally, begun: Instant) -> bool {
+    println!("\n{} cases of seed {} in {:.0?}", tally.cases, context.seed, begun.elapsed());
+    println!("bitcoind started before the runs in {}", tally.started);
+    let ends: Vec<String> = tally.ends.iter().map(|(end, count)| format!("{end}: {count}")).collect();
+    println!("the last reindex: {}", ends.join(", "));
+    for (class, (count, cases)) in &tally.findings {
+        let shown: Vec<String> = cases.iter().take(12).map(u64::to_string).collect();
+        println!("FINDING {class}: {count} times, in {} cases: {}", cases.len(), shown.join(" "));
+    }
+    if !tally.findings.is_empty() {
+        println!("one case again: hostile --seed {} --first NUMBER --runs 1 --keep --verbose", context.seed);
+    }
+    if tally.broken > 0 {
+        println!("the loop itself failed in {} cases", tally.broken);
+    }
+    if tally.findings.is_empty() && tally.broken == 0 {
+        println!("no findings");
+    }
+    tally.findings.is_empty() && tally.broken == 0
+}

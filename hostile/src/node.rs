@@ -1,0 +1,217 @@
+//! A real `bitcoind`, started on a datadir without a network: whether it starts, and at which height.
+
+use crate::Res;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+use wire::Network;
+
+/// `u:p` in Base64: user and password of the RPC server.
+const CREDENTIALS: &str = "dTpw";
+/// A node that has not said within this time that it has started has not.
+const START_LIMIT: Duration = Duration::from_secs(90);
+/// A node that has said nothing for so long waits for something that will not come.
+const SILENCE_LIMIT: Duration = Duration::from_secs(25);
+/// How long a node may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How a node is started.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// `bitcoind`.
+    pub program: &'a Path,
+    /// The datadir.
+    pub datadir: &'a Path,
+    /// The network.
+    pub network: Network,
+    /// Further flags.
+    pub flags: &'a [String],
+    /// The user that it runs as.
+    pub user: Option<u32>,
+}
+
+/// A running node.
+pub struct Node {
+    child: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+    port: u16,
+}
+
+/// What a start has come to.
+#[derive(Clone, Debug)]
+pub enum Started {
+    /// It runs.
+    Yes {
+        /// Height of the chainstate's best block before any block is connected.
+        loaded: u32,
+        /// Height after all blocks on disk are connected.
+        tip: u32,
+    },
+    /// It does not; with its words.
+    No(String),
+}
+
+impl Started {
+    /// Whether it runs.
+    pub const fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes { .. })
+    }
+}
+
+impl Node {
+    /// Starts the process.
+    pub fn spawn(start: Start<'_>) -> Res<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = Command::new(start.program);
+        command
+            .arg(format!("-datadir={}", start.datadir.display()))
+            .arg(format!("-chain={}", start.network))
+            .args("-connect=0 -listen=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '))
+            .args("-server -rpcuser=u -rpcpassword=p -rpcthreads=2 -par=1 -dbcache=8".split(' '))
+            .args("-persistmempool=0 -printtoconsole=1 -nodebuglogfile -logtimestamps=0".split(' '))
+            .arg(format!("-rpcport={port}"))
+            .args(start.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(user) = start.user {
+            command.uid(user).gid(user);
+        }
+        let mut child = command.spawn().map_err(|error| format!("{}: {error}", start.program.display()))?;
+        let (sender, lines) = channel();
+        let streams: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+            child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+        ];
+        for stream in streams.into_iter().flatten() {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                    let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+                }
+            });
+        }
+        Ok(Self { child, lines, said: Vec::new(), port })
+    }
+
+    /// Waits until it has connected all blocks that it has; tells heights, or why it has not started.
+    pub fn wait(&mut self) -> Started {
+        let begun = Instant::now();
+        let (mut loaded, mut imported) = (false, false);
+        while !(loaded && imported) {
+            match self.lines.recv_timeout(SILENCE_LIMIT) {
+                Ok(line) => {
+                    loaded |= line.contains("Done loading");
+                    imported |= line.contains("initload thread exit");
+                    self.said.push(line);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Started::No(self.complaint()),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Started::No("it waits without a word".to_owned());
+                }
+            }
+            if begun.elapsed() > START_LIMIT {
+                return Started::No("it is not done in time".to_owned());
+            }
+        }
+        let tip = self.call("getblockcount", json!([]));
+        self.said.extend(self.lines.try_iter());
+        let failed = self.said.iter().any(|line| {
+            line.contains("fatal internal error")
+                || line.contains("Shutdown in progress")
+                || line.contains("AbortNode")
+        });
+        match tip.ok().and_then(|tip| tip.as_u64()) {
+            Some(tip) if !failed => Started::Yes { loaded: self.loaded(), tip: tip as u32 },
+            _ => Started::No(self.complaint()),
+        }
+    }
+
+    /// Height of the best block that was loaded, by the log.
+    fn loaded(&self) -> u32 {
+        let line = self.said.iter().find(|line| line.contains("Loaded best chain:"));
+        let height = line.and_then(|line| line.split("height=").nth(1)?.split(' ').next()?.parse().ok());
+        height.unwrap_or(0)
+    }
+
+    /// The lines that tell of an error, or the last ones.
+    fn complaint(&mut self) -> String {
+        self.said.extend(self.lines.try_iter());
+        let telling =
+            |line: &&String| ["rror", "orrupt", "ailed", "annot"].iter().any(|word| line.contains(word));
+        let mut lines: Vec<&str> = self.said.iter().filter(telling).map(String::as_str).take(6).collect();
+        if lines.is_empty() {
+            lines = self.said.iter().rev().take(3).map(String::as_str).collect();
+        }
+        lines.join(" | ")
+    }
+
+    /// Asks it something.
+    pub fn call(&self, method: &str, params: Value) -> Res<Value> {
+        let body = json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": params}).to_string();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_read_timeout(Some(START_LIMIT))?;
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {CREDENTIALS}\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+        let mut answer: Value = serde_json::from_str(body)?;
+        if !answer["error"].is_null() {
+            return Err(format!("{method}: {}", answer["error"]).into());
+        }
+        Ok(answer["result"].take())
+    }
+
+    /// Stops it as a user does.
+    pub fn stop(mut self) -> Res<()> {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > STOP_LIMIT {
+                return Err("bitcoind does not stop".into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Waits for an end that it comes to by itself.
+    pub fn wait_end(mut self) -> Res<()> {
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > STOP_LIMIT {
+                return Err("bitcoind does not end".into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+/// A node that is not stopped is killed.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,214 @@
+//! A run of `peregrine`, whole or interrupted.
+
+use crate::Res;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+use testkit::rng::Rng;
+
+/// A run that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+/// System calls that change names or make bytes last: where a kill hurts most.
+const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,fsync,fdatasync,fchmod,fchown,\
+                       linkat,symlink,ftruncate";
+/// System calls that may fail, and how.
+const FAILURES: [(&str, &str); 6] = [
+    ("fsync,fdatasync", "EIO"),
+    ("rename,renameat,renameat2", "EIO"),
+    ("rename,renameat,renameat2", "EXDEV"),
+    ("unlink,unlinkat,rmdir", "EACCES"),
+    ("write,pwrite64,ftruncate", "ENOSPC"),
+    ("read,pread64,getdents64", "EIO"),
+];
+
+/// How a run is disturbed.
+#[derive(Clone, Debug)]
+pub enum Disturbance {
+    /// Not at all.
+    None,
+    /// A signal after a time.
+    After(Signal, Duration),
+    /// A signal some time after a stage has begun.
+    Stage(Signal, &'static str, Duration),
+    /// `SIGKILL` at the n-th system call that changes names or makes bytes last.
+    Call(u64),
+    /// The n-th system call of a kind fails.
+    Failure(&'static str, &'static str, u64),
+}
+
+impl Disturbance {
+    /// A random one; `traced`: whether `strace` is there.
+    pub fn random(rng: &mut Rng, traced: bool) -> Self {
+        let signal = [Signal::INT, Signal::TERM, Signal::KILL, Signal::KILL][rng.below(4) as usize];
+        match rng.below(if traced { 12 } else { 6 }) {
+            0..3 => Self::After(signal, Duration::from_micros(1 << (10 + rng.below(9)))),
+            3..6 => {
+                let stage = ["plan", "check", "finish", "prove", "commit"][rng.below(5) as usize];
+                Self::Stage(signal, stage, Duration::from_micros(rng.below(3_000)))
+            }
+            6..11 => {
+                let most = 1 << (2 + rng.below(6));
+                Self::Call(1 + rng.below(most))
+            }
+            _ => {
+                let (calls, error) = FAILURES[rng.below(6) as usize];
+                let most = 1 << (1 + rng.below(6));
+                Self::Failure(calls, error, 1 + rng.below(most))
+            }
+        }
+    }
+
+    /// Whether the run may end in a way that leaves work half done.
+    pub const fn may_kill(&self) -> bool {
+        matches!(
+            self,
+            Self::Call(_) | Self::After(Signal::KILL, _) | Self::Stage(Signal::KILL, ..) | Self::Failure(..)
+        )
+    }
+}
+
+/// How a run has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The command line, and how it was disturbed.
+    pub line: String,
+    /// Exit code.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+    /// It was ended because it took too long.
+    pub hung: bool,
+    /// A signal of ours was sent while it ran.
+    pub signalled: bool,
+}
+
+impl Ran {
+    /// For a report: the command, the end and the words.
+    pub fn told(&self) -> String {
+        let end = match (self.hung, self.code, self.signal) {
+            (true, ..) => "hung".to_owned(),
+            (_, Some(code), _) => format!("exit {code}"),
+            (.., signal) => format!("signal {}", signal.unwrap_or(0)),
+        };
+        let indent = |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
+        let (out, err) = (indent(&self.stdout), indent(&self.stderr));
+        format!("    $ {}\n    -> {end} after {:?}\n{out}{err}", self.line, self.took)
+    }
+}
+
+/// Who runs it, and how.
+pub struct Program<'a> {
+    /// The executable.
+    pub path: &'a Path,
+    /// The user that it runs as.
+    pub user: Option<u32>,
+}
+
+impl Program<'_> {
+    /// Runs it with these words.
+    pub fn run(&self, words: &[String], disturbance: &Disturbance) -> Res<Ran> {
+        let mut command = self.command(disturbance);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        let begun = Instant::now();
+        let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let (stdout, _) = reader(child.stdout.take());
+        let (stderr, stages) = reader(child.stderr.take());
+        let signalled = disturb(&mut child, disturbance, &stages)?;
+        let mut hung = false;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if begun.elapsed() > LIMIT {
+                hung = true;
+                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        let took = begun.elapsed();
+        let text = |thread: thread::JoinHandle<String>| thread.join().unwrap_or_default();
+        let as_user = self.user.map(|user| format!("[user {user}] ")).unwrap_or_default();
+        Ok(Ran {
+            line: format!("{as_user}peregrine {}    # {disturbance:?}", words.join(" ")),
+            code: status.code(),
+            signal: status.signal(),
+            stdout: text(stdout),
+            stderr: text(stderr),
+            took,
+            hung,
+            signalled,
+        })
+    }
+
+    fn command(&self, disturbance: &Disturbance) -> Command {
+        let inject = match disturbance {
+            Disturbance::Call(number) => format!("inject={CHANGES}:signal=KILL:when={number}"),
+            Disturbance::Failure(calls, error, number) => {
+                format!("inject={calls}:error={error}:when={number}")
+            }
+            _ => return Command::new(self.path),
+        };
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]).arg(self.path);
+        command
+    }
+}
+
+/// Sends the signal that is wanted; tells whether the process was there to get it.
+fn disturb(child: &mut Child, disturbance: &Disturbance, stages: &Receiver<String>) -> Res<bool> {
+    let begun = Instant::now();
+    let (signal, delay) = match disturbance {
+        Disturbance::After(signal, delay) => (*signal, *delay),
+        Disturbance::Stage(signal, stage, delay) => {
+            // Ends when the stage begins, or when the process has closed its standard error.
+            while begun.elapsed() < LIMIT {
+                match stages.recv_timeout(LIMIT) {
+                    Ok(line) if line.trim() == *stage => break,
+                    Ok(_) => {}
+                    Err(_) => return Ok(false),
+                }
+            }
+            (*signal, *delay)
+        }
+        _ => return Ok(false),
+    };
+    thread::sleep(delay);
+    if child.try_wait()?.is_some() {
+        return Ok(false);
+    }
+    Ok(kill_process(Pid::from_child(child), signal).is_ok())
+}
+
+/// Reads a stream to its end in a thread of its own; lines come through the channel as they come.
+fn reader(stream: Option<impl Read + Send + 'static>) -> (thread::JoinHandle<String>, Receiver<String>) {
+    let (sender, lines) = channel();
+    let thread = thread::spawn(move || {
+        let mut all = String::new();
+        for line in stream.into_iter().flat_map(|stream| BufReader::new(stream).split(b'\n')) {
+            let Ok(line) = line else { break };
+            let line = String::from_utf8_lossy(&line).into_owned();
+            all += &line;
+            all.push('\n');
+            let _ = sender.send(line);
+        }
+        all
+    });
+    (thread, lines)
+}

@@ -1,0 +1,207 @@
+//! One case's datadir, and what damages need to know of it.
+
+use crate::{Res, base::Base};
+use disk::datadir::Datadir;
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use testkit::rng::Rng;
+
+/// The user that owns datadirs that are not root's.
+pub const NODE_USER: u32 = 4242;
+
+/// A datadir that is about to be damaged.
+pub struct Scene<'a> {
+    /// The folder of `datadir` and of all that stands outside of it: links' targets, hints, outputs.
+    pub live: PathBuf,
+    /// The datadir's paths.
+    pub paths: Datadir,
+    /// What it was copied from.
+    pub base: &'a Base,
+    /// All bases.
+    pub bases: &'a [Base],
+    /// Where chance comes from.
+    pub rng: Rng,
+    /// Whether this process may do what only root may.
+    pub root: bool,
+    /// The user that `peregrine` runs as.
+    pub peregrine_user: Option<u32>,
+    /// The user that `bitcoind` runs as.
+    pub node_user: Option<u32>,
+    /// Files that are neither Core's nor Peregrine's, relative to `live`, with their content.
+    pub foreign: BTreeMap<PathBuf, Vec<u8>>,
+    /// What has been mounted.
+    pub mounts: Vec<PathBuf>,
+    /// What `--hints` is to be, if a damage wants a special file there.
+    pub hints: Option<PathBuf>,
+    /// A FIFO has been put somewhere: nothing there may be opened without need.
+    pub fifo: bool,
+}
+
+/// A record of a `blk` or `rev` file: where it starts, and its length with its header and checksum.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// Where it starts.
+    pub at: usize,
+    /// How long it is.
+    pub len: usize,
+}
+
+impl Scene<'_> {
+    /// The datadir.
+    pub fn datadir(&self) -> PathBuf {
+        self.live.join("datadir")
+    }
+
+    /// The network's folder.
+    pub fn net(&self) -> PathBuf {
+        self.paths.net_dir().to_owned()
+    }
+
+    /// `blocks`.
+    pub fn blocks(&self) -> PathBuf {
+        self.paths.blocks_dir()
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.rng.below(bound as u64) as usize
+    }
+
+    /// One of these.
+    pub fn pick<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        let at = self.below(all.len());
+        all.get(at).cloned()
+    }
+
+    /// The regular files `blk*.dat` or `rev*.dat`, by number.
+    pub fn numbered(&self, kind: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.blocks()).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| is_file(path)).collect();
+        paths.retain(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.len() == 12 && name.starts_with(kind) && name.ends_with(".dat")
+        });
+        paths.sort();
+        paths
+    }
+
+    /// The tables, logs and manifests in a database's folder.
+    pub fn database_files(&self, dir: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| is_file(path)).collect();
+        paths.retain(|path| path.file_name().is_some_and(|name| name != "LOCK"));
+        paths.sort();
+        paths
+    }
+
+    /// The key of `xor.dat`; zeros where there is none.
+    pub fn key(&self) -> [u8; 8] {
+        let path = self.blocks().join("xor.dat");
+        let bytes = if is_file(&path) { fs::read(path).unwrap_or_default() } else { Vec::new() };
+        bytes.try_into().unwrap_or_default()
+    }
+
+    /// A file without its obfuscation.
+    pub fn read_plain(&self, path: &Path) -> Res<Vec<u8>> {
+        let mut bytes = fs::read(path)?;
+        xor(&mut bytes, self.key(), 0);
+        Ok(bytes)
+    }
+
+    /// The records at the start of a file, one behind the other; `rev` files have checksums.
+    pub fn records(&self, path: &Path) -> Res<Vec<Record>> {
+        let bytes = self.read_plain(path)?;
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let checksum = if name.starts_with("rev") { 32 } else { 0 };
+        let (magic, mut at, mut found) = (self.base.network.magic(), 0, Vec::new());
+        while let Some(&[a, b, c, d, e, f, g, h]) = bytes.get(at..at + 8) {
+            let len = 8 + u32::from_le_bytes([e, f, g, h]) as usize + checksum;
+            if [a, b, c, d] != magic || at + len > bytes.len() {
+                break;
+            }
+            found.push(Record { at, len });
+            at += len;
+        }
+        Ok(found)
+    }
+
+    /// Writes plain bytes into an obfuscated file.
+    pub fn write_plain(&self, path: &Path, at: usize, bytes: &[u8]) -> Res<()> {
+        let mut bytes = bytes.to_vec();
+        xor(&mut bytes, self.key(), at);
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        Ok(file.write_all_at(&bytes, at as u64)?)
+    }
+
+    /// Writes a file that is foreign to all programs.
+    pub fn put_foreign(&mut self, path: &Path) -> Res<bool> {
+        if fs::symlink_metadata(path).is_ok() {
+            return Ok(false);
+        }
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let content = format!("notes of the user, number {}\n", self.rng.next_u64()).into_bytes();
+        fs::write(path, &content)?;
+        let name = path.strip_prefix(&self.live)?.to_owned();
+        self.foreign.insert(name, content);
+        if let Some(user) = self.node_user {
+            let _ = std::os::unix::fs::chown(path, Some(user), Some(user));
+        }
+        Ok(true)
+    }
+
+    /// Mounts a small file system in memory there, with what was there.
+    pub fn mount(&mut self, dir: &Path) -> Res<bool> {
+        if !self.root || !fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
+            return Ok(false);
+        }
+        let aside = self.live.join("aside");
+        fs::rename(dir, &aside)?;
+        fs::create_dir(dir)?;
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m", "tmpfs"]).arg(dir).output()?;
+        if !done.status.success() {
+            fs::remove_dir(dir)?;
+            fs::rename(&aside, dir)?;
+            return Ok(false);
+        }
+        self.mounts.push(dir.to_owned());
+        let done =
+            Command::new("cp").args(["-a", "--sparse=always"]).arg(aside.join(".")).arg(dir).output()?;
+        fs::remove_dir_all(aside)?;
+        if done.status.success() { Ok(true) } else { Err("cp into the mount fails".into()) }
+    }
+}
+
+impl Drop for Scene<'_> {
+    fn drop(&mut self) {
+        for dir in self.mounts.iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(dir).output();
+        }
+    }
+}
+
+/// Whether it is a regular file.
+pub fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+}
+
+/// Whether it is a folder, not a link to one.
+pub fn is_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
+
+/// Takes the obfuscation of bytes that start at `at` off, or puts it on.
+pub fn xor(bytes: &mut [u8], key: [u8; 8], at: usize) {
+    for (number, byte) in bytes.iter_mut().enumerate() {
+        *byte ^= key[(at + number) % 8];
+    }
+}
