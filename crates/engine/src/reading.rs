@@ -12,7 +12,6 @@ use crate::{
     work_dir::WorkDir,
 };
 use disk::{
-    datadir::Datadir,
     fs::Disk,
     lock::{DatadirLock, LockMode},
 };
