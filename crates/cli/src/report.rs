@@ -168,7 +168,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     };
     let kept: String =
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
-    let notes: String = report.notes.iter().map(|note| format!("\nnote               {note}")).collect();
+    let notes = notes_text(&report.notes);
     let (rules, proof) = match &report.hints {
         None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.engine)),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
@@ -276,6 +276,7 @@ struct VerifyJson {
     chainstate_differences: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_differences: Vec<String>,
+    notes: Vec<String>,
 }
 
 fn first_differences(report: &VerifyReport) -> Vec<String> {
@@ -298,6 +299,7 @@ pub fn verify_json(report: &VerifyReport) -> String {
         block_bytes: report.counts.block_bytes,
         chainstate_differences: report.against_chainstate.as_ref().map(|found| found.differences),
         first_differences: first_differences(report),
+        notes: report.notes.clone(),
     })
 }
 
@@ -318,7 +320,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
          \x20                  {} blocks, {} transactions, {} inputs\n\
          scripts            {}\n\
          chainstate         {chainstate}\n\
-         time               {:.2} s on {} threads",
+         time               {:.2} s on {} threads{}",
         report.height,
         report.hash,
         counts.blocks,
@@ -327,7 +329,13 @@ pub fn verify_text(report: &VerifyReport) -> String {
         scripts_text(report.scripts, report.height),
         report.elapsed.as_secs_f64(),
         report.threads,
+        notes_text(&report.notes),
     )
+}
+
+/// The lines about what the operator must know, to follow others.
+fn notes_text(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nnote               {note}")).collect()
 }
 
 pub fn stats_json(stats: &UtxoStatsReport) -> String {

@@ -212,21 +212,40 @@ impl Place {
             disk.sync_dir(&self.live).during("sync", &self.live)?;
         }
         if exists(disk, &self.beside)? {
-            if keep_old {
-                disk.rename(&self.beside, &self.kept).during("keep the old database as", &self.kept)?;
-            } else {
+            if !keep_old {
                 self.move_foreign(disk)?;
-                remove_database(disk, &self.beside)?;
+                remove_files(disk, &self.beside)?;
+            }
+            // What is not empty then holds something of others whose name is taken in the new database.
+            let is_empty = disk.list(&self.beside).during("list", &self.beside)?.is_empty();
+            if is_empty {
+                disk.remove_dir(&self.beside).during("remove", &self.beside)?;
+            } else {
+                let kept = self.free_name(disk)?;
+                disk.rename(&self.beside, &kept).during("keep the old database as", &kept)?;
             }
         }
         Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
     }
 
+    /// The name under which the old database is kept, or, if that is taken, one like it.
+    fn free_name(&self, disk: &dyn Disk) -> Result<PathBuf, DiskError> {
+        let mut name = self.kept.clone();
+        for number in 2.. {
+            if !exists(disk, &name)? {
+                break;
+            }
+            name = with_suffix(&self.kept, &format!("-{number}"));
+        }
+        Ok(name)
+    }
+
     fn move_foreign(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let names = disk.list(&self.beside).during("list", &self.beside)?;
-        for name in names.iter().filter(|name| !is_database_file(name)) {
-            let (from, to) = (self.beside.join(name), self.live.join(name));
-            disk.rename(&from, &to).during("move to the new database", &from)?;
+        for name in disk.list(&self.beside).during("list", &self.beside)? {
+            let (from, to) = (self.beside.join(&name), self.live.join(&name));
+            if !is_file_of_database(disk, &from)? && !exists(disk, &to)? {
+                disk.rename(&from, &to).during("move to the new database", &from)?;
+            }
         }
         Ok(disk.sync_dir(&self.live).during("sync", &self.live)?)
     }
@@ -494,11 +513,20 @@ fn remove_database(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
 }
 
 fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
-    for name in disk.list(dir).during("list", dir)?.iter().filter(|name| is_database_file(name)) {
-        let path = dir.join(name);
-        disk.remove_file(&path).during("remove", &path)?;
+    for name in disk.list(dir).during("list", dir)? {
+        let path = dir.join(&name);
+        if is_file_of_database(disk, &path)? {
+            disk.remove_file(&path).during("remove", &path)?;
+        }
     }
     Ok(())
+}
+
+/// Whether `path` has the name of a database's file, and is not a folder.
+fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    let is_dir = disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir);
+    let is_link = disk.is_link(path).during("look at", path)?;
+    Ok(path.file_name().is_some_and(is_database_file) && (!is_dir || is_link))
 }
 
 /// A digest of what changes whenever LevelDB opens a database for writing: the name of its manifest, and which

@@ -421,6 +421,16 @@ impl<'a> Tree<'a> {
         Ok(Choice { branch, work, unconnected, gap, assumed_valid_to })
     }
 
+    /// The first block that is at another height than `said`, which is in the order of the blocks, with both
+    /// heights.
+    #[must_use]
+    pub fn wrong_height(&self, said: &[Height]) -> Option<(BlockHash, Height, Height)> {
+        let blocks = (0..).zip(self.heights()).zip(said);
+        let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
+        let ((number, height), said) = linked.find(|((_, height), said)| *height != said.0)?;
+        Some((*self.hashes.get(number), Height(height), *said))
+    }
+
     fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
         branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
     }

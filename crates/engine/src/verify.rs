@@ -5,7 +5,7 @@ use crate::{
     chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, Sink, Warnings},
     machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
@@ -51,6 +51,8 @@ pub struct VerifyReport {
     pub elapsed: Duration,
     /// How the chainstate differs, if it was asked for.
     pub against_chainstate: Option<Comparison>,
+    /// What the operator must know besides.
+    pub notes: Vec<String>,
 }
 
 /// How a chainstate differs from the coins that the blocks leave.
@@ -97,7 +99,7 @@ pub fn verify(
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<VerifyReport, Error> {
-    let mut clock = Clock::start();
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
     let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
@@ -137,6 +139,7 @@ pub fn verify(
         threads: options.threads.get(),
         elapsed: clock.started.elapsed(),
         against_chainstate,
+        notes: sink.take(),
     })
 }
 

@@ -186,3 +186,16 @@ fn a_scan_names_a_block_that_the_old_index_marks_invalid() {
     assert_eq!(report.height, Height(140));
     assert!(report.notes.iter().any(|note| note.contains("repeat invalidateblock")), "{:?}", report.notes);
 }
+
+/// bitcoind does not start on such an index, so a chainstate for it would be of no use.
+#[test]
+fn an_index_with_a_wrong_height_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.height == Height(90)).unwrap();
+        entry.height = Height(91);
+    });
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    says(&error, &["is at height 91, but it is at height 90", "rerun with --scan"]);
+    assert_eq!(run(&case.scan()).unwrap().height, Height(140));
+}

@@ -241,7 +241,17 @@ fn files_of_others_in_an_old_database_move_to_the_new_one() {
     let home = home();
     fs::write(home.path().join("chainstate/notes.txt"), "mine").unwrap();
     fs::create_dir(home.path().join("chainstate/lost")).unwrap();
+    // A folder with the name of a table, which the new database has too, and one that it has not.
+    fs::remove_file(home.path().join("chainstate/000001.ldb")).unwrap();
+    for folder in ["000001.ldb", "000009.ldb"] {
+        fs::create_dir(home.path().join("chainstate").join(folder)).unwrap();
+        fs::write(home.path().join("chainstate").join(folder).join("odd.txt"), "mine").unwrap();
+    }
     begin(&RealDisk, home.path(), false).commit().unwrap();
+    let kept = home.path().join("chainstate.old/000001.ldb/odd.txt");
+    assert_eq!(fs::read(&kept).unwrap(), b"mine");
+    assert!(home.path().join("chainstate/000009.ldb/odd.txt").exists());
+    fs::remove_dir_all(home.path().join("chainstate.old")).unwrap();
     assert_eq!(fs::read(home.path().join("chainstate/notes.txt")).unwrap(), b"mine");
     assert!(home.path().join("chainstate/lost").is_dir());
     assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);

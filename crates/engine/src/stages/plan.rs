@@ -140,11 +140,12 @@ pub fn tree_of_index<'a>(
         }
         error => error,
     };
-    let (mut hashes, mut nodes) = (Vec::new(), Vec::new());
+    let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let index = stream_block_index(files.disk, &dir, |entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
         hashes.push(entry.hash);
+        heights.push(entry.height);
         // No entry has a place that is none: it would not have been decoded.
         nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
     });
@@ -160,7 +161,15 @@ pub fn tree_of_index<'a>(
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not ask what it has in its index whether it comes from the future.
-    Ok((Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?, index.files))
+    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
+    if let Some((hash, height, said)) = tree.wrong_height(&heights) {
+        let detail = format!(
+            "the block index says that block {hash} is at height {said}, but it is at height {height}; bitcoind \
+             would not start; rerun with --scan, which makes a new index"
+        );
+        return Err(Error::damaged(detail).in_file(dir, None));
+    }
+    Ok((tree, index.files))
 }
 
 /// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored.
