@@ -52,6 +52,9 @@ pub struct Error {
     pub run_as: Option<u32>,
     /// What is wrong, with values, and what to do.
     pub detail: String,
+    /// Whether the block may be one that was stored and never connected: a scan took it for the chain's last
+    /// one, and what undo data there is for it is of a sibling as well.
+    pub contested: bool,
 }
 
 impl Error {
@@ -69,6 +72,7 @@ impl Error {
             offset: None,
             run_as: None,
             detail: detail.into(),
+            contested: false,
         }
     }
 

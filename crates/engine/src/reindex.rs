@@ -13,7 +13,7 @@ use crate::{
     neighbours,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
-    run::{self, Run, Settlement},
+    run::{self, Choosing, Run, Settlement},
     stages::{
         Stage,
         commit::{self, Target},
@@ -32,7 +32,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::Height;
+use wire::{BlockHash, Height};
 
 /// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
 /// has either the old chainstate or the new one, whole.
@@ -73,8 +73,16 @@ pub fn reindex(
     commit::recover(disk, &home, sink)?;
     let target = Target::prepare(disk, home, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
-        .map_err(|error| checkpoint::told(error, &work, options.restart));
+    let attempt = |refuted: &[BlockHash]| {
+        if !refuted.is_empty() {
+            // What the attempt before has left is of another chain.
+            target.start_over()?;
+            work.remove()?;
+        }
+        build(&work, options, &datadir, &target, refuted, (sink, interrupt), &mut clock)
+    };
+    let result =
+        run::without_refuted(sink, attempt).map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard();
         // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
@@ -106,7 +114,9 @@ fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error>
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
     run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    Ok((Run { method: &Method::Join, ..run }.settle(clock)?, false))
+    let replanned = options.without_undo.then(|| hints::plan_with_undo(&run)).transpose()?;
+    let plan = replanned.as_ref().unwrap_or(run.plan);
+    Ok((Run { method: &Method::Join, plan, ..run }.settle(clock)?, false))
 }
 
 fn build(
@@ -114,8 +124,8 @@ fn build(
     options: &ReindexOptions,
     datadir: &Datadir,
     target: &Target<'_>,
-    sink: &Warnings<'_>,
-    interrupt: &AtomicBool,
+    refuted: &[BlockHash],
+    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
@@ -124,7 +134,9 @@ fn build(
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let in_place = options.output.is_none();
     let before = if in_place { Predecessor::read(files, options.scan) } else { Predecessor::default() };
-    let plan = &run::plan(files, options, before.best_block, sink, interrupt)?;
+    let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
+    let choosing = Choosing { hints: hints.as_ref().map(hints::end), preferred: before.best_block, refuted };
+    let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
     if in_place {
         neighbours::check(disk, datadir, plan, options.scan, sink)?;
     }
@@ -140,8 +152,8 @@ fn build(
         // Before hints look for a key in it.
         work.remove()?;
     }
-    let method = match &options.hints {
-        Some(hints) => hints::method(work, options, hints, plan)?,
+    let method = match options.hints.as_ref().zip(hints) {
+        Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };

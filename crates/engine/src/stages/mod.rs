@@ -25,6 +25,7 @@ pub mod predecessor;
 pub mod read;
 pub mod recheck;
 pub mod scripts;
+mod siblings;
 pub mod spill;
 
 use std::fmt;

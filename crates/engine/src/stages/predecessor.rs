@@ -74,7 +74,7 @@ impl Predecessor {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir()).ok().flatten();
         let mut predecessor = Self { best_block, ..Self::default() };
         let tree = scan.then(|| tree_of_index(files, ChainParams::of(files.network)).ok()).flatten();
-        if let Some((tree, _)) = tree {
+        if let Some((mut tree, _)) = tree {
             predecessor.index = tree.connected();
             predecessor.best_in_index = best_block.and_then(|best| tree.find(&best));
             predecessor.failed = tree.failed();
@@ -261,6 +261,6 @@ fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Sink
 impl Tree<'_> {
     /// Where a block is, if it descends from genesis.
     fn find(&self, hash: &BlockHash) -> Option<Known> {
-        self.standing(hash, &[]).map(|standing| standing.known)
+        self.standing(hash, &[], Height(0)).map(|standing| standing.known)
     }
 }
