@@ -46,6 +46,9 @@ pub struct Error {
     pub offset: Option<u64>,
     /// What is wrong, with values, and what to do.
     pub detail: String,
+    /// Whether the block may be one that was stored and never connected: a scan took it for the chain's last
+    /// one, and what undo data there is for it is of a sibling as well.
+    pub contested: bool,
 }
 
 impl Error {
@@ -62,6 +65,7 @@ impl Error {
             file: None,
             offset: None,
             detail: detail.into(),
+            contested: false,
         }
     }
 

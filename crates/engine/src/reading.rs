@@ -7,7 +7,7 @@ use crate::{
     event::{Event, Sink},
     machine,
     options::ReindexOptions,
-    run::{self, Run},
+    run::{self, Choosing, Run},
     stages::{Stage, ledger::Method},
     work_dir::WorkDir,
 };
@@ -30,7 +30,7 @@ pub fn with_run<T>(
     beside: Option<&Path>,
     method: &Method,
     (sink, interrupt): (&dyn Sink, &AtomicBool),
-    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
+    mut work: impl FnMut(&Run<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
@@ -39,19 +39,22 @@ pub fn with_run<T>(
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
-    clock.lap(Stage::Plan);
-    let temporary = &WorkDir::of(disk, options, beside);
-    // What leaves no file behind does not leave a checkpoint either.
-    let resumable = beside.is_some();
-    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
-    let result = work(&run, clock);
-    let goes_on = matches!(
-        result.as_ref().map_err(|error| error.kind),
-        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-    );
-    if !(resumable && goes_on) {
-        temporary.remove()?;
-    }
-    result
+    run::without_refuted(sink, |refuted| {
+        let choosing = Choosing { refuted, ..Choosing::default() };
+        let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
+        clock.lap(Stage::Plan);
+        let temporary = &WorkDir::of(disk, options, beside);
+        // What leaves no file behind does not leave a checkpoint either.
+        let resumable = beside.is_some();
+        let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
+        let result = work(&run, clock);
+        let goes_on = matches!(
+            result.as_ref().map_err(|error| error.kind),
+            Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
+        );
+        if !(resumable && goes_on) {
+            temporary.remove()?;
+        }
+        result
+    })
 }

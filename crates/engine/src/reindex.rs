@@ -12,7 +12,7 @@ use crate::{
     memory::join_bytes_now,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
-    run::{self, Run, Settlement},
+    run::{self, Choosing, Run, Settlement},
     stages::{
         Stage,
         commit::Target,
@@ -31,7 +31,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::Height;
+use wire::{BlockHash, Height};
 
 /// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
 /// has either the old chainstate or the new one, whole.
@@ -62,8 +62,16 @@ pub fn reindex(
     };
     target.clear_leftovers(disk)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
-        .map_err(|error| checkpoint::told(error, &work, options.restart));
+    let attempt = |refuted: &[BlockHash]| {
+        if !refuted.is_empty() {
+            // What the attempt before has left is of another chain.
+            target.discard(disk);
+            work.remove()?;
+        }
+        build(&work, options, &datadir, &target, refuted, (sink, interrupt), &mut clock)
+    };
+    let result =
+        run::without_refuted(sink, attempt).map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard(disk);
         // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
@@ -95,7 +103,9 @@ fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error>
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
     run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    Ok((Run { method: &Method::Join, ..run }.settle(clock)?, false))
+    let replanned = options.without_undo.then(|| hints::plan_with_undo(&run)).transpose()?;
+    let plan = replanned.as_ref().unwrap_or(run.plan);
+    Ok((Run { method: &Method::Join, plan, ..run }.settle(clock)?, false))
 }
 
 fn build(
@@ -103,15 +113,17 @@ fn build(
     options: &ReindexOptions,
     datadir: &Datadir,
     target: &Target,
-    sink: &dyn Sink,
-    interrupt: &AtomicBool,
+    refuted: &[BlockHash],
+    (sink, interrupt): (&dyn Sink, &AtomicBool),
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
     let disk = work.disk();
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
+    let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
+    let choosing = Choosing { hints: hints.as_ref().map(hints::end), preferred: None, refuted };
+    let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
     let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
@@ -123,8 +135,8 @@ fn build(
         // Before hints look for a key in it.
         work.remove()?;
     }
-    let method = match &options.hints {
-        Some(hints) => hints::method(work, options, hints, plan)?,
+    let method = match options.hints.as_ref().zip(hints) {
+        Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };

@@ -9,8 +9,8 @@ use crate::{
     machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    run::{self, Run},
-    stages::{Stage, commit::WORK_DIR, ledger::Method},
+    run::{self, Choosing, Run},
+    stages::{Stage, commit::WORK_DIR, ledger::Method, plan::Plan},
     unspent::{EachError, Unspent},
     work_dir::WorkDir,
 };
@@ -110,23 +110,41 @@ pub fn verify(
     let work = WorkDir::new(disk, home.join(format!("{WORK_DIR}-verify-{}", std::process::id())));
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, &options, sink, interrupt)?;
+    let attempt = |refuted: &[BlockHash]| {
+        let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
+        let choosing = Choosing { preferred, refuted, hints: None };
+        let plan = &run::plan(files, &options, &choosing, sink, interrupt)?;
+        check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
+    };
+    run::without_refuted(sink, attempt)
+}
+
+/// Checks the blocks of a plan.
+fn check(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    plan: &Plan,
+    chainstate: Option<&ChainstateReader<'_>>,
+    work: &WorkDir<'_>,
+    (sink, interrupt): (&dyn Sink, &AtomicBool),
+    clock: &mut Clock,
+) -> Result<VerifyReport, Error> {
     clock.lap(Stage::Plan);
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    if let Some(best) = chainstate.as_ref().map(ChainstateReader::best_block).filter(|best| *best != hash) {
+    if let Some(best) = chainstate.map(ChainstateReader::best_block).filter(|best| *best != hash) {
         let detail =
             format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
-        return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
+        return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let method = &Method::Join;
-    let run = Run { files, plan, options: &options, method, work: &work, resumable: false, sink, interrupt };
-    let result = coins_of(&run, chainstate.as_ref(), &mut clock);
+    let run = Run { files, plan, options, method, work, resumable: false, sink, interrupt };
+    let result = coins_of(&run, chainstate, clock);
     work.remove()?;
     let (counts, txouts, against_chainstate) = result?;
     Ok(VerifyReport {
         height,
         hash,
-        scripts: run::scripts_report(&options, plan, &counts),
+        scripts: run::scripts_report(options, plan, &counts),
         counts,
         txouts,
         threads: options.threads.get(),

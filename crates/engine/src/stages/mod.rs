@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod plan;
 pub mod read;
 pub mod scripts;
+mod siblings;
 pub mod spill;
 
 use std::fmt;

@@ -1,21 +1,27 @@
 //! Stage plan: everything that can be refused before a block is read.
 //!
-//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, chooses
-//! the chain, judges its headers, and sees that the files it needs are there and reach as far as the index
-//! says.
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, judges
+//! them, chooses the chain, and sees that the files it needs are there and reach as far as the index says.
+//! Which files those are follows from the method: a run that goes by hints without undo data opens no `rev`
+//! file for a block up to the hints' last one.
 
 use crate::{
     chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
-    tree::{Choice, Node, Tree},
+    stages::siblings::Siblings,
+    tree::{Choice, Node, Tree, Wanted},
 };
 use disk::{
+    fs::During as _,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, BlockTime, Height};
+
+/// Blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
+pub const CHECKED_AT_START: usize = 6;
 
 /// What the plan says.
 pub struct Plan {
@@ -29,6 +35,11 @@ pub struct Plan {
     pub new_index: Option<BlockIndex>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// With a scan: the last block has no blocks above it that were connected, and its undo data is that of a
+    /// sibling as well. So it may be that it was never connected.
+    pub tip_is_contested: bool,
+    /// The undo data that bitcoind reads when it starts on the last block is not all on disk.
+    pub lacks_last_undo: bool,
 }
 
 /// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
@@ -39,25 +50,51 @@ pub struct Plan {
 pub fn plan(
     files: &Files<'_>,
     scan: bool,
-    stop_at: Option<Height>,
-    assume_valid: Option<BlockHash>,
+    wanted: &Wanted<'_>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let params = ChainParams::of(files.network);
-    let (tree, scanned) = if scan {
+    let mut contested = Vec::new();
+    let (mut tree, scanned) = if scan {
         let scan = scan_all(files, interrupt)?;
         let order = by_hash(&scan);
-        let tree = tree_of_scan(files, &scan, &order, params, now)?;
+        let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
+        contested = Siblings::new(files, &scan, &order).settle(&mut tree, interrupt)?;
         (tree, Some((scan, order)))
     } else {
         (tree_of_index(files, params)?, None)
     };
-    let Choice { branch, unconnected, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
-    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
-    let chain = tree.into_chain(branch);
+    let Choice { branch, unconnected, assumed_valid_to, top } = tree.choose(wanted)?;
+    let is_contested = |number: &u32| contested.binary_search(number).is_ok();
+    let tip_is_contested = branch.last() == Some(&top) && is_contested(&top);
+    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
+    let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
+    let chain = tree.into_chain(branch, wanted.undo_from());
     let block_bytes = check_files(files, &chain)?;
-    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to })
+    Ok(Plan {
+        chain,
+        unconnected,
+        block_bytes,
+        new_index,
+        assumed_valid_to,
+        tip_is_contested,
+        lacks_last_undo,
+    })
+}
+
+/// Whether bitcoind would miss undo data when it starts with this branch.
+fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
+    // The genesis block has none.
+    for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
+        let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
+        let path = files.path(FileKind::Rev, file);
+        let found = files.disk.metadata(&path).during("look at", &path)?;
+        if found.is_none_or(|found| found.len <= pos.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
@@ -69,10 +106,14 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie.
+/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie, but those with
+/// undo data first: Core writes that to the file of the copy which it knows of.
 fn by_hash(scan: &Scan) -> Vec<u32> {
     let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
-    order.sort_unstable_by_key(|&number| (scan.blocks[number as usize].hash, number));
+    order.sort_unstable_by_key(|&number| {
+        let block = &scan.blocks[number as usize];
+        (block.hash, block.undo_pos.is_none(), number)
+    });
     order
 }
 
@@ -134,8 +175,16 @@ fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<
     Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))
 }
 
-/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored.
-fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) -> BlockIndex {
+/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored. Of the
+/// contested ones, only those of the chain have undo data: bitcoind writes it anew for any other one that it
+/// connects.
+fn index_of_scan(
+    scan: &Scan,
+    order: &[u32],
+    tree: &Tree<'_>,
+    branch: &[u32],
+    is_contested: impl Fn(&u32) -> bool,
+) -> BlockIndex {
     let mut index = BlockIndex::default();
     for file in &scan.files {
         index.files.resize(file.file.0 as usize + 1, FileInfo::default());
@@ -147,7 +196,7 @@ fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) ->
     for (number, height) in tree.valid() {
         let block = &scan.blocks[order[number as usize] as usize];
         let chosen = branch.get(height.0 as usize) == Some(&number);
-        let undo_pos = block.undo_pos.filter(|_| height.0 > 0);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
         let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
