@@ -160,7 +160,8 @@ fn make_hints(context: &Context, dir: &Path, network: Network) -> Res<()> {
     for (flag, path) in named {
         words.extend([flag.to_owned(), path.display().to_string()]);
     }
-    Program { path: &context.peregrine, user: None }.run(&words, &Disturbance::None)?;
+    Program { path: &context.peregrine, user: None, patience: context.patience }
+        .run(&words, &Disturbance::None)?;
     let _ = fs::remove_dir_all(work);
     Ok(())
 }
@@ -208,7 +209,8 @@ fn by_testkit(
     if rebuilt {
         let words = ["reindex", "--progress", "none", "--chain", "regtest", "--datadir"].map(str::to_owned);
         let words = [&words[..], &[datadir.display().to_string()]].concat();
-        let ran = Program { path: &context.peregrine, user: None }.run(&words, &Disturbance::None)?;
+        let ran = Program { path: &context.peregrine, user: None, patience: context.patience }
+            .run(&words, &Disturbance::None)?;
         if ran.code != Some(0) {
             return Err(ran.told().into());
         }
@@ -233,6 +235,7 @@ impl Making<'_> {
             network: Network::Regtest,
             flags: &flags,
             user: None,
+            patience: self.context.patience,
         })?;
         match node.wait() {
             Started::Yes { .. } => Ok(node),

@@ -228,6 +228,7 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
         network: scene.base.network,
         flags: &scene.base.flags,
         user: scene.node_user,
+        patience: context.patience,
     }
 }
 
@@ -266,7 +267,11 @@ impl Case<'_> {
     }
 
     fn program(&self) -> Program<'_> {
-        Program { path: &self.context.peregrine, user: self.scene.peregrine_user }
+        Program {
+            path: &self.context.peregrine,
+            user: self.scene.peregrine_user,
+            patience: self.context.patience,
+        }
     }
 
     fn step(&mut self, words: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
@@ -305,7 +310,7 @@ impl Case<'_> {
         let is_loading = ran.stderr.is_empty() && ran.signalled
             || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
         match (ran.code, ran.signal) {
-            _ if ran.hung => self.find("hang", "the run was not done, nor ended, after a minute"),
+            _ if ran.hung => self.find("hang", "the run was not done, nor ended, in time"),
             (None, Some(9)) if is_ours => {}
             _ if is_loading => {}
             (None, signal) => self.find("signal-death", format!("signal {signal:?}")),
