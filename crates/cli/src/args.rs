@@ -1,12 +1,22 @@
 //! The command line: one definition per flag, which gives parser and help.
 
-use crate::{bench::BenchCommand, plot::PlotArgs, progress::Style};
+use crate::{
+    bench::BenchCommand,
+    limits::{MOST_THREADS, default_memory},
+    plot::PlotArgs,
+    progress::Style,
+};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
     AggregateKind, AssumeValid, Height, HintFormat, HintOptions, Network, ReindexOptions, ScriptVerifier,
     StatsOptions,
 };
-use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
@@ -190,7 +200,7 @@ pub struct VerifySnapshotArgs {
     pub aggregate: AggregateKind,
 
     /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
 
     /// How to show progress
@@ -223,7 +233,7 @@ pub struct DatadirArgs {
     pub chain: Network,
 
     /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
 
     /// Print the report as one JSON object
@@ -283,6 +293,14 @@ pub struct ReindexArgs {
 
     #[command(flatten)]
     pub resume: ResumeArgs,
+
+    /// Replace a chainstate or block index that knows more blocks than the new one will
+    #[arg(long)]
+    pub accept_lower_tip: bool,
+
+    /// Keep what is replaced, as chainstate.old (and with --scan blocks/index.old)
+    #[arg(long, conflicts_with = "output")]
+    pub keep_old: bool,
 
     /// Go by SwiftSync hints: less memory, and less work with --without-undo
     #[arg(long, value_name = "FILE")]
@@ -357,6 +375,15 @@ fn size(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// A number of threads that some machine could have cores for.
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads: NonZeroUsize = text.parse().map_err(|error| format!("{error}"))?;
+    if threads.get() > MOST_THREADS {
+        return Err(format!("at most {MOST_THREADS}: more than cores is of no use"));
+    }
+    Ok(threads)
+}
+
 /// Core's `-assumevalid`: a block hash, or 0.
 fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
@@ -381,11 +408,26 @@ impl DatadirArgs {
 }
 
 impl CheckArgs {
+    /// The folders in which a datadir can have the blocks of a network: below it, or the network's own if
+    /// that was given.
+    pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
+        match network.folder() {
+            None => vec![datadir.to_owned()],
+            Some(folder) => {
+                let own = datadir.file_name().is_some_and(|name| name == folder);
+                let own = own.then(|| datadir.to_owned());
+                [datadir.join(folder)].into_iter().chain(own).collect()
+            }
+        }
+    }
+
     /// What the engine is asked to check.
     pub fn options(&self) -> ReindexOptions {
         let options = ReindexOptions::new(&self.datadir.datadir, self.datadir.chain);
         ReindexOptions {
-            memory: self.memory.unwrap_or(options.memory),
+            memory: self
+                .memory
+                .unwrap_or_else(|| default_memory(options.memory, self.datadir.threads().get())),
             work_dir: self.work_dir.clone(),
             scan: self.scan,
             scripts: script_verifier(),
@@ -411,6 +453,8 @@ impl ReindexArgs {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
+            accept_lower_tip: self.accept_lower_tip,
+            keep_old: self.keep_old,
             hints: self.hints.clone().map(|file| HintOptions {
                 file,
                 format: None,
@@ -474,6 +518,8 @@ mod tests {
             "peregrine reindex",
             "peregrine reindex --datadir d --chain mainnet",
             "peregrine reindex --datadir d --threads 0",
+            "peregrine reindex --datadir d --threads 1025",
+            "peregrine snapshot verify f --threads 99999999",
             "peregrine reindex --datadir d --stop-at-height -1",
             "peregrine reindex --datadir d --assumevalid 1",
             "peregrine utxo stats",

@@ -4,9 +4,10 @@ use crate::{
     Done,
     args::{CheckHintsArgs, ConvertHintsArgs, HintsCommand, HintsFileArgs, MakeHintsArgs},
     exit::Exit,
-    interrupt,
+    limits, paths,
     progress::{Progress, Style},
     report::json,
+    stop::interrupt,
 };
 use engine::{HintCheck, HintInfo, RealDisk, ReindexOptions, hex_reversed};
 use serde::Serialize;
@@ -45,9 +46,11 @@ pub fn run(command: &HintsCommand) -> (bool, Done) {
 }
 
 fn make(args: &MakeHintsArgs) -> Done {
-    let interrupt = interrupt()?;
-    let progress = Progress::new(args.check.progress);
     let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
+    paths::check_output(&args.check, &args.output)?;
+    limits::check(&options)?;
+    let interrupt = interrupt(args.check.datadir.json)?;
+    let progress = Progress::new(args.check.progress);
     let made = engine::make_hints(&RealDisk, &options, &args.output, args.format, &progress, &interrupt);
     progress.close();
     Ok((info_text(&args.output, &made?, args.check.datadir.json), Exit::Done))
@@ -59,7 +62,7 @@ fn info(args: &HintsFileArgs) -> Done {
 }
 
 fn convert(args: &ConvertHintsArgs) -> Done {
-    let interrupt = interrupt()?;
+    let interrupt = interrupt(args.file.json)?;
     let progress = Progress::new(Style::Auto);
     let datadir = args.datadir.as_ref().map(|datadir| ReindexOptions::new(datadir, args.chain));
     let from = (args.file.file.as_path(), args.file.from);
@@ -70,9 +73,10 @@ fn convert(args: &ConvertHintsArgs) -> Done {
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
-    let interrupt = interrupt()?;
-    let progress = Progress::new(args.check.progress);
     let options = args.check.options();
+    limits::check(&options)?;
+    let interrupt = interrupt(args.check.datadir.json)?;
+    let progress = Progress::new(args.check.progress);
     let check = engine::check_hints(&RealDisk, &options, &args.file, args.from, &progress, &interrupt);
     progress.close();
     let HintCheck { info, wrong_blocks, first } = check?;

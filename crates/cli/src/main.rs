@@ -7,11 +7,14 @@ mod args;
 mod bench;
 mod exit;
 mod hints;
+mod limits;
+mod paths;
 mod plot;
 mod progress;
 mod report;
 mod run_log;
 mod snapshot;
+mod stop;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
@@ -22,17 +25,15 @@ use run_log::RunLog;
 use std::{
     io::{self, Write},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
+use stop::interrupt;
 
 /// What a command has to say, and how the process ends if that can be said.
 type Done = Result<(String, Exit), Error>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    limits::ignore_file_size_signal();
     let (json, done) = match args.command {
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
@@ -48,7 +49,10 @@ fn main() -> ExitCode {
             if json {
                 print(&report::failure_json(&error), Exit::Done);
             }
-            let _ = writeln!(io::stderr(), "error: {error}");
+            say(&format!("error: {error}"));
+            if let Some(user) = error.run_as {
+                say(&format!("help: {}", as_user(user, std::env::args())));
+            }
             Exit::of(&error)
         }
     };
@@ -56,7 +60,10 @@ fn main() -> ExitCode {
 }
 
 fn reindex(args: &ReindexArgs) -> Done {
-    let interrupt = interrupt()?;
+    let options = args.options();
+    paths::check_reindex(args)?;
+    limits::check(&options)?;
+    let interrupt = interrupt(args.check.datadir.json)?;
     let log = args.log.as_deref().map(RunLog::create).transpose()?;
     let progress = Progress::new(args.check.progress);
     let sink = |event: Event| {
@@ -65,7 +72,7 @@ fn reindex(args: &ReindexArgs) -> Done {
         }
         progress.event(event);
     };
-    let report = engine::reindex(&RealDisk, &args.options(), &sink, &interrupt);
+    let report = engine::reindex(&RealDisk, &options, &sink, &interrupt);
     progress.close();
     if let Some(log) = &log {
         log.close(report.as_ref().ok());
@@ -77,9 +84,11 @@ fn reindex(args: &ReindexArgs) -> Done {
 }
 
 fn verify(args: &VerifyArgs) -> Done {
-    let interrupt = interrupt()?;
-    let progress = Progress::new(args.check.progress);
     let options = args.check.options();
+    paths::check_work_dir(&args.check)?;
+    limits::check(&options)?;
+    let interrupt = interrupt(args.check.datadir.json)?;
+    let progress = Progress::new(args.check.progress);
     let report = engine::verify(&RealDisk, &options, args.against_chainstate, &progress, &interrupt);
     progress.close();
     let report = report?;
@@ -96,25 +105,43 @@ fn stats(args: &StatsArgs) -> Done {
     Ok((if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) }, Exit::Done))
 }
 
-/// The flag that Ctrl-C sets. A second Ctrl-C ends the process at once: the datadir is safe at any moment.
-fn interrupt() -> Result<Arc<AtomicBool>, Error> {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupt);
-    let handler = ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(Exit::Interrupted as u8));
-        }
-    });
-    handler.map_err(|error| {
-        Error::new(engine::ErrorKind::Environment, format!("cannot watch for Ctrl-C: {error}"))
-    })?;
-    Ok(interrupt)
+/// The command line that runs `words` as the user with that number.
+fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
+    let name = uzers::get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let name = name.unwrap_or_else(|| format!("#{user}"));
+    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(words).map(quote).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes a report; a reader that has gone away (a closed pipe) is not an error.
 fn print(text: &str, exit: Exit) -> Exit {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Exit::Environment,
+    match stop::writing(|| writeln!(io::stdout(), "{text}")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("error: cannot write the report to standard output: {error}"));
+            Exit::Environment
+        }
         _ => exit,
+    }
+}
+
+/// Writes a line for the user.
+fn say(text: &str) {
+    let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_for_another_user_can_be_pasted_into_a_shell() {
+        let words = ["peregrine", "reindex", "--datadir", "/srv/my node"].map(str::to_owned);
+        let line = as_user(4_000_000_000, words.into_iter());
+        assert_eq!(line, "sudo -u '#4000000000' peregrine reindex --datadir '/srv/my node'");
+        assert!(as_user(0, ["x".to_owned()].into_iter()).starts_with("sudo -u root x"));
     }
 }

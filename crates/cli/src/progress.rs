@@ -1,6 +1,7 @@
 //! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a
 //! block of 2024 has a thousand times the bytes of one of 2009.
 
+use crate::stop;
 use clap::ValueEnum;
 use engine::{Event, Sink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -89,7 +90,7 @@ impl Progress {
     /// Takes the bar off the screen.
     pub fn close(&self) {
         if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
+            stop::writing(|| bar.finish_and_clear());
         }
     }
 
@@ -104,19 +105,23 @@ impl Progress {
 
 impl Sink for Progress {
     fn event(&self, event: Event) {
+        if let Event::Started(stage) = event {
+            stop::at_stage(stage);
+        }
+        stop::writing(|| self.show(event));
+    }
+}
+
+impl Progress {
+    fn show(&self, event: Event) {
         match event {
             Event::Started(stage) => match self {
                 Self::Bar(bar) => bar.set_prefix(stage.name()),
                 Self::Log(_) if !matches!(stage, Stage::Read | Stage::Settle) => line(&format!("{stage}")),
                 Self::Log(_) | Self::None => {}
             },
-            Event::Planned { height, hash, unconnected, .. } => {
+            Event::Planned { height, hash, .. } => {
                 self.say(&format!("chain of {height} blocks on genesis, tip {hash}"));
-                if unconnected > 0 {
-                    self.say(&format!(
-                        "{unconnected} blocks above it were never connected: bitcoind will do so"
-                    ));
-                }
             }
             Event::Progress(progress) => match self {
                 Self::Bar(bar) => {
@@ -138,6 +143,7 @@ impl Sink for Progress {
                 Self::None => {}
             },
             Event::Note(text) => self.say(&format!("note: {text}")),
+            Event::Warning(text) => self.say(&format!("warning: {text}")),
             _ => {}
         }
     }

@@ -34,6 +34,10 @@ struct ReindexJson<'a> {
     sha256: &'a str,
     sha256_limit: Sha256LimitJson,
     chainstate: String,
+    kept: Vec<String>,
+    lost_blocks: u32,
+    unconnected_blocks: u32,
+    notes: &'a [String],
     stages: Vec<StageJson>,
 }
 
@@ -132,6 +136,10 @@ pub fn reindex_json(report: &ReindexReport) -> String {
             share: least / report.elapsed.as_secs_f64().max(1e-9),
         },
         chainstate: report.chainstate.display().to_string(),
+        kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
+        lost_blocks: report.lost_blocks,
+        unconnected_blocks: report.unconnected,
+        notes: &report.notes,
         stages: report
             .stages
             .iter()
@@ -158,6 +166,9 @@ pub fn reindex_text(report: &ReindexReport) -> String {
             peak_bytes.div_ceil(1 << 20)
         ),
     };
+    let kept: String =
+        report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
+    let notes = notes_text(&report.notes);
     let (rules, proof) = match &report.hints {
         None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.engine)),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
@@ -175,7 +186,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and settle run side by side: summed over threads)\n\
-         peak memory        {peak} of {} MiB allowed{temporary}",
+         peak memory        {peak} of {} MiB allowed{temporary}{kept}{notes}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -265,6 +276,7 @@ struct VerifyJson {
     chainstate_differences: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_differences: Vec<String>,
+    notes: Vec<String>,
 }
 
 fn first_differences(report: &VerifyReport) -> Vec<String> {
@@ -287,6 +299,7 @@ pub fn verify_json(report: &VerifyReport) -> String {
         block_bytes: report.counts.block_bytes,
         chainstate_differences: report.against_chainstate.as_ref().map(|found| found.differences),
         first_differences: first_differences(report),
+        notes: report.notes.clone(),
     })
 }
 
@@ -307,7 +320,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
          \x20                  {} blocks, {} transactions, {} inputs\n\
          scripts            {}\n\
          chainstate         {chainstate}\n\
-         time               {:.2} s on {} threads",
+         time               {:.2} s on {} threads{}",
         report.height,
         report.hash,
         counts.blocks,
@@ -316,7 +329,13 @@ pub fn verify_text(report: &VerifyReport) -> String {
         scripts_text(report.scripts, report.height),
         report.elapsed.as_secs_f64(),
         report.threads,
+        notes_text(&report.notes),
     )
+}
+
+/// The lines about what the operator must know, to follow others.
+fn notes_text(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nnote               {note}")).collect()
 }
 
 pub fn stats_json(stats: &UtxoStatsReport) -> String {
@@ -429,6 +448,10 @@ mod tests {
             sha256_limit: Sha256Limit { bytes: 3_000_000, bytes_per_second: 15e6 },
             peak_memory_bytes: Some(100 << 20),
             chainstate: "there".into(),
+            kept: vec!["there.old".into()],
+            lost_blocks: 3,
+            unconnected: 2,
+            notes: vec!["something is odd".to_owned()],
         }
     }
 
@@ -437,13 +460,19 @@ mod tests {
         let text = reindex_text(&reindexed(7));
         assert!(text.contains("\nresumed            an interrupted run had done 7 of the blocks"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
-        assert!(text.ends_with("temporary files    9 MiB written, at most 5 MiB at a time"), "{text}");
+        assert!(text.contains("\ntemporary files    9 MiB written, at most 5 MiB at a time\n"), "{text}");
+        assert!(
+            text.ends_with("\nkept               there.old\nnote               something is odd"),
+            "{text}"
+        );
         let text = reindex_text(&reindexed(0));
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7))).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
+        assert_eq!((&json["lost_blocks"], &json["unconnected_blocks"]), (&3.into(), &2.into()));
+        assert_eq!((&json["notes"][0], &json["kept"][0]), (&"something is odd".into(), &"there.old".into()));
         let limit = &json["sha256_limit"];
         assert_eq!((&limit["bytes"], &limit["seconds"]), (&3_000_000.into(), &0.1.into()));
         assert_eq!(limit["share"], 0.1);

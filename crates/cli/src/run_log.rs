@@ -78,7 +78,7 @@ impl RunLog {
                 bytes_total: progress.bytes_total,
                 memory_bytes: resident_bytes(),
             },
-            Event::Note(text) => Line::Note { seconds, text: text.clone() },
+            Event::Note(text) | Event::Warning(text) => Line::Note { seconds, text: text.clone() },
             _ => return,
         };
         self.write(&line);

@@ -4,9 +4,10 @@ use crate::{
     Done,
     args::{MakeSnapshotArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
     exit::Exit,
-    interrupt,
+    limits, paths,
     progress::Progress,
     report::json,
+    stop::interrupt,
 };
 use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};
 use serde::Serialize;
@@ -46,9 +47,11 @@ pub fn run(command: &SnapshotCommand) -> (bool, Done) {
 }
 
 fn make(args: &MakeSnapshotArgs) -> Done {
-    let interrupt = interrupt()?;
-    let progress = Progress::new(args.check.progress);
     let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
+    paths::check_output(&args.check, &args.output)?;
+    limits::check(&options)?;
+    let interrupt = interrupt(args.check.datadir.json)?;
+    let progress = Progress::new(args.check.progress);
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
     progress.close();
     let made = made?;
@@ -81,7 +84,7 @@ fn info(args: &SnapshotFileArgs) -> Done {
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
-    let interrupt = interrupt()?;
+    let interrupt = interrupt(args.file.json)?;
     let progress = Progress::new(args.progress);
     let file = &args.file.file;
     let network = engine::snapshot_info(&RealDisk, file)?.network;

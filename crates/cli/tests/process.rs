@@ -222,9 +222,14 @@ fn locked(datadir: &Path, more: &[&str]) -> String {
 #[test]
 fn an_output_below_a_file_ends_with_5() {
     let dir = lay_out(chain());
-    let file = dir.path().join("regtest/blocks/xor.dat/deeper");
-    let error = refused(dir.path(), &["--output", file.to_str().unwrap()], 5, "environment");
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let below = dir.path().join("file/deeper");
+    let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 5, "environment");
     assert!(error["detail"].as_str().unwrap().contains("--output"), "{error}");
+    // Among block files it is not even tried.
+    let below = dir.path().join("regtest/blocks/new");
+    let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 2, "usage");
+    assert!(error["detail"].as_str().unwrap().contains("which has other contents"), "{error}");
 }
 
 /// Ctrl-C at the first sign of life, and again while blocks are checked, whose scripts take seconds: a busy

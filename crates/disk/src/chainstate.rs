@@ -37,6 +37,26 @@ const OLD_COINS: u8 = b'c';
 /// Longest key of a coin: prefix, txid, VARINT of 32 bits.
 const COIN_KEY_LEN: usize = 1 + 32 + 5;
 
+/// The best block of the chainstate in `dir`, without looking at its coins; `None` if there is no database.
+/// Where Core was stopped while it wrote, the block that it was going to: it ends the work at its next start.
+///
+/// # Errors
+/// As [`ChainstateReader::open`], but for [`DiskError::InterruptedFlush`].
+pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>, DiskError> {
+    let current = dir.join("CURRENT");
+    if !disk.exists(&current).during("look for", &current)? {
+        return Ok(None);
+    }
+    let database = Database::open(disk, dir)?;
+    let obfuscation = read_database_obfuscation(&database, dir)?;
+    let heads = database.get(HEAD_BLOCKS)?;
+    let Some(mut value) = heads.or(database.get(BEST_BLOCK)?) else { return Ok(None) };
+    obfuscation.apply(&mut value, 0);
+    // Two hashes, with their number before them, or one.
+    let hashes = if value.len() == 65 { value.get(1..) } else { value.get(..) };
+    Ok(hashes.and_then(|hashes| hashes.first_chunk()).copied().map(BlockHash))
+}
+
 /// A chainstate, open for reading by any number of threads; it is left as it is.
 pub struct ChainstateReader<'d> {
     database: Database<'d>,
@@ -68,6 +88,12 @@ impl<'d> ChainstateReader<'d> {
             return Err(DiskError::row(dir, BEST_BLOCK, flaw));
         };
         Ok(Self { database, dir: dir.to_owned(), best_block: BlockHash(hash), obfuscation })
+    }
+
+    /// The database's folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The block after which these coins exist.

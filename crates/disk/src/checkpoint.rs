@@ -5,25 +5,28 @@
 //! ```text
 //! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
 //! | chain 32 | settings 32 | key of the coinbase hashes 8, 8 | next run 8
-//! | number of blocks 4 | of runs 4 | of coinbases 4 | of counts 4
+//! | number of blocks 4 | of files 4 | of runs 4 | of coinbases 4 | of counts 4
 //! | settled: 8 for each 64 blocks or part of them
+//! | files: number 4, length and time of change of the blk file 8, 8, of the rev file 8, 8
 //! | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | coinbases: 8 each | counts: 8 each
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. Their key is a
-//! secret, as who knows it can make hashes collide: the file is for its owner only.
+//! secret, as who knows it can make hashes collide: the file is for its owner only. Version 1 had no files.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash there is the old one or the new one, and maybe the start of a new one, which is
 //! removed at the next write. What it names must have been synced before it is written. Runs that it does not
 //! name are leftovers ([`is_ours`]).
 
+use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, WriteFile};
+use crate::fs::{Disk, During as _, Metadata, WriteFile};
+use crate::run;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use wire::{Network, Reader, WireError};
+use wire::{FileNo, Network, Reader, WireError};
 
 /// Name of the manifest.
 const MANIFEST: &str = "manifest";
@@ -31,10 +34,11 @@ const MANIFEST: &str = "manifest";
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, network, length.
 const HEADER_LEN: usize = 8 + 4 + 4 + 8;
-const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 4 * 4;
+const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 5 * 4;
+const FILE_LEN: usize = 4 + 4 * 8;
 const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
 const CHECKSUM_LEN: usize = 4;
 /// A manifest is read at once. A longer one would be of a chain with 30 million blocks.
@@ -57,6 +61,40 @@ pub struct RunRef {
     pub checksum: u32,
 }
 
+/// What tells whether a file was changed: its length, and when that was done last. Zeros if it is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub len: u64,
+    /// [`Metadata::modified`].
+    pub modified: i64,
+}
+
+/// A pair of block files as it was when its blocks were read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileStamp {
+    /// The pair's number.
+    pub file: FileNo,
+    /// Of its `blk` file.
+    pub blk: Stamp,
+    /// Of its `rev` file.
+    pub rev: Stamp,
+}
+
+impl FileStamp {
+    /// Of the pair `file` in a datadir, now.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn now(disk: &dyn Disk, datadir: &Datadir, file: FileNo) -> Result<Self, DiskError> {
+        let stamp = |path: PathBuf| -> Result<Stamp, DiskError> {
+            let found = disk.metadata(&path).during("look at", &path)?;
+            Ok(found.map_or(Stamp::default(), |Metadata { len, modified, .. }| Stamp { len, modified }))
+        };
+        Ok(Self { file, blk: stamp(datadir.blk_path(file))?, rev: stamp(datadir.rev_path(file))? })
+    }
+}
+
 /// What an interrupted rebuild goes on from.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -70,6 +108,8 @@ pub struct Checkpoint {
     pub blocks: u32,
     /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is settled.
     pub settled: Vec<u64>,
+    /// The block files, as they were before the settled blocks were read.
+    pub files: Vec<FileStamp>,
     /// The runs that hold what is open.
     pub runs: Vec<RunRef>,
     /// The lowest number that no run has had.
@@ -187,16 +227,20 @@ impl Checkpoint {
         if self.runs.iter().any(|run| run.number >= self.next_run) {
             return Err("it names a run whose number is still to come");
         }
-        let counts = [self.runs.len(), self.coinbases.len(), self.counts.len()];
-        if counts.into_iter().any(|count| u32::try_from(count).is_err()) {
+        if self.counts_of_lists().into_iter().any(|count| u32::try_from(count).is_err()) {
             return Err("it has more than 32 bits can count");
         }
         Ok(())
     }
 
+    fn counts_of_lists(&self) -> [usize; 4] {
+        [self.files.len(), self.runs.len(), self.coinbases.len(), self.counts.len()]
+    }
+
     fn encode(&self, file: &mut Pieces<'_>) -> Result<(), DiskError> {
         let numbers = self.settled.len() + self.coinbases.len() + self.counts.len();
-        let len = FIXED_LEN + self.runs.len() * RUN_LEN + numbers * 8 + CHECKSUM_LEN;
+        let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN + numbers * 8;
+        let len = FIXED_LEN + lists + CHECKSUM_LEN;
         file.put(&MAGIC)?;
         file.put(&VERSION.to_le_bytes())?;
         file.put(&self.network.magic())?;
@@ -205,10 +249,17 @@ impl Checkpoint {
         file.put(&self.settings)?;
         file.numbers(&[self.coinbase_key.0, self.coinbase_key.1, self.next_run])?;
         file.put(&self.blocks.to_le_bytes())?;
-        for count in [self.runs.len(), self.coinbases.len(), self.counts.len()] {
+        for count in self.counts_of_lists() {
             file.put(&(count as u32).to_le_bytes())?;
         }
         file.numbers(&self.settled)?;
+        for FileStamp { file: number, blk, rev } in &self.files {
+            file.put(&number.0.to_le_bytes())?;
+            for stamp in [blk, rev] {
+                file.put(&stamp.len.to_le_bytes())?;
+                file.put(&stamp.modified.to_le_bytes())?;
+            }
+        }
         for run in &self.runs {
             file.put(&run.number.to_le_bytes())?;
             file.put(&[run.level])?;
@@ -231,14 +282,15 @@ impl Checkpoint {
         let (chain, settings) = (reader.array()?, reader.array()?);
         let (coinbase_key, next_run) = ((reader.u64()?, reader.u64()?), reader.u64()?);
         let blocks = reader.u32()?;
-        let [runs, coinbases, counts] =
-            [reader.u32()?, reader.u32()?, reader.u32()?].map(|count| count as usize);
+        let [files, runs, coinbases, counts] =
+            [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?].map(|count| count as usize);
         let checkpoint = Self {
             network,
             chain,
             settings,
             blocks,
             settled: read_numbers(&mut reader, blocks.div_ceil(64) as usize)?,
+            files: read_files(&mut reader, files)?,
             runs: read_runs(&mut reader, runs)?,
             next_run,
             coinbase_key,
@@ -253,6 +305,16 @@ impl Checkpoint {
 fn read_numbers(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, WireError> {
     let bytes = reader.bytes(count.saturating_mul(8))?;
     Ok(bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
+}
+
+fn read_files(reader: &mut Reader<'_>, count: usize) -> Result<Vec<FileStamp>, WireError> {
+    let mut files = Reader::new(reader.bytes(count.saturating_mul(FILE_LEN))?);
+    let mut file = || {
+        let file = FileNo(files.u32()?);
+        let mut stamp = || Ok(Stamp { len: files.u64()?, modified: i64::from_le_bytes(files.array()?) });
+        Ok(FileStamp { file, blk: stamp()?, rev: stamp()? })
+    };
+    (0..count).map(|_| file()).collect()
 }
 
 fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<RunRef>, WireError> {
@@ -313,14 +375,29 @@ fn run_name(number: u64) -> String {
     format!("run-{number:08}.run")
 }
 
-/// Whether a file of this name in the work directory is one that a rebuild makes: a manifest, finished or
-/// not, or a run. Those that no manifest names can be removed.
-#[must_use]
-pub fn is_ours(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else { return false };
+/// Whether a file in the work directory is one that a rebuild makes: a manifest, finished or not, or a run, by
+/// its name and by how it begins. Those that no manifest names can be removed.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn is_ours(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(false) };
     let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));
     let is_run = digits.and_then(|digits| digits.parse().ok()).is_some_and(|number| run_name(number) == name);
-    is_run || [MANIFEST, UNFINISHED].contains(&name)
+    let magic = if is_run { run::MAGIC } else { MAGIC };
+    if !is_run && ![MANIFEST, UNFINISHED].contains(&name) {
+        return Ok(false);
+    }
+    if disk.metadata(path).during("look at", path)?.is_none_or(|found| found.is_dir) {
+        return Ok(false);
+    }
+    let file = disk.open(path).during("open for reading", path)?;
+    let mut start = magic;
+    let len = file.len().during("measure", path)?.min(start.len() as u64) as usize;
+    let (start, _) = start.split_at_mut(len);
+    file.read_exact_at(start, 0).during("read", path)?;
+    // A power cut can leave zeros where bytes were not synced.
+    Ok(magic.starts_with(start) || start.iter().all(|&byte| byte == 0))
 }
 
 #[cfg(test)]
@@ -336,6 +413,11 @@ mod tests {
             settings: [2; 32],
             blocks: 70,
             settled: vec![u64::MAX, 0b10_0001],
+            files: vec![FileStamp {
+                file: FileNo(3),
+                blk: Stamp { len: 1 << 40, modified: -5 },
+                rev: Stamp { len: 0, modified: i64::MAX },
+            }],
             runs: vec![
                 RunRef { number: 7, level: 2, bytes: 11_400, entries: 3, checksum: 0xdead_beef },
                 RunRef { number: 1, ..RunRef::default() },
@@ -357,6 +439,7 @@ mod tests {
             network in prop::sample::select(&Network::ALL[..]),
             hashes in any::<([u8; 32], [u8; 32])>(),
             bits in prop::collection::vec(any::<bool>(), 0..300),
+            files in prop::collection::vec(any::<(u32, (u64, i64), (u64, i64))>(), 0..20),
             runs in prop::collection::vec((0u64..1000, any::<(u8, u64, u64, u32)>()), 0..20),
             coinbase_key in any::<(u64, u64)>(),
             coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
@@ -366,6 +449,10 @@ mod tests {
             for (height, _) in bits.iter().enumerate().filter(|(_, is_settled)| **is_settled) {
                 settled[height / 64] |= 1 << (height % 64);
             }
+            let stamp = |(len, modified)| Stamp { len, modified };
+            let file = |&(number, blk, rev)| {
+                FileStamp { file: FileNo(number), blk: stamp(blk), rev: stamp(rev) }
+            };
             let run = |&(number, (level, bytes, entries, checksum))| {
                 RunRef { number, level, bytes, entries, checksum }
             };
@@ -375,6 +462,7 @@ mod tests {
                 settings: hashes.1,
                 blocks: bits.len() as u32,
                 settled,
+                files: files.iter().map(file).collect(),
                 runs: runs.iter().map(run).collect(),
                 next_run: 1000,
                 coinbase_key,
@@ -429,19 +517,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let refused = |at: usize, byte: u8| resealed(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: not a checkpoint of peregrine"));
-        assert!(refused(8, 2).ends_with(
-            "manifest: made by another version of peregrine (format 2, this one reads 1); \
+        assert!(refused(8, 1).ends_with(
+            "manifest: made by another version of peregrine (format 1, this one reads 2); \
             start anew with --restart"
         ));
         assert!(refused(12, 0).contains("no network that is known"));
-        // Counts of blocks, runs, coinbases, counters: more than the file has room for.
-        let counts = FIXED_LEN - 16;
-        for field in 0..4 {
+        // Counts of blocks, files, runs, coinbases, counters: more than the file has room for.
+        let counts = FIXED_LEN - 20;
+        for field in 0..5 {
             let error = refused(counts + 4 * field + 3, 0xff);
             assert!(error.contains("ends early"), "field {field}: {error}");
         }
         assert!(refused(counts, 69).contains("bits of settled blocks"), "the 70th is settled");
-        assert!(refused(counts + 12, 0).contains("8 bytes too many"));
+        assert!(refused(counts + 16, 0).contains("8 bytes too many"));
         assert!(refused(counts - 8, 7).contains("a run whose number is still to come"));
 
         let beyond = Checkpoint { blocks: 129, ..small() };
@@ -460,16 +548,27 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_others() {
-        let dir = Path::new("work");
-        assert_eq!(run_path(dir, 1), dir.join("run-00000001.run"));
+    fn only_files_with_our_names_and_beginnings_are_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_ours = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            super::is_ours(&RealDisk, &path).unwrap()
+        };
+        assert_eq!(run_path(dir.path(), 1), dir.path().join("run-00000001.run"));
         for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
-            assert!(is_ours(run_path(dir, number).file_name().unwrap()), "{number}");
+            // What a power cut can leave of a run: all, its beginning, nothing, zeros.
+            for bytes in [&b"PGRN-RUN and more"[..], b"PGRN", b"", &[0; 512]] {
+                assert!(is_ours(&run_name(number), bytes), "{number}");
+            }
+            assert!(!is_ours(&run_name(number), b"notes of a user"), "{number}");
         }
-        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(OsStr::new(name))));
-        for name in ["", "run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"]
-        {
-            assert!(!is_ours(OsStr::new(name)), "{name}");
+        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(name, b"PGRN-CKP")));
+        assert!(!is_ours(MANIFEST, b"1. bread, 2. milk"));
+        for name in ["run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"] {
+            assert!(!is_ours(name, b"PGRN-RUN"), "{name}");
         }
+        std::fs::create_dir(dir.path().join("run-00000007.run")).unwrap();
+        assert!(!super::is_ours(&RealDisk, &dir.path().join("run-00000007.run")).unwrap());
     }
 }

@@ -10,13 +10,19 @@
 //!   blocks/index/              LevelDB: headers, positions, files               (index)
 //!   chainstate/                LevelDB: the UTXO set                            (chainstate)
 //! ```
-//! `-blocksdir` is not looked up: a datadir whose `blocks` is elsewhere needs a symbolic link to it.
+//! With `-blocksdir` the `*.dat` files are elsewhere, the index is not. That folder is not looked up: a
+//! datadir whose `blocks` has no block files needs symbolic links to them.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wire::{FileNo, Network};
+
+/// The block index, below the folder of the network.
+pub const INDEX: &str = "blocks/index";
+/// The chainstate, below the folder of the network.
+pub const CHAINSTATE: &str = "chainstate";
 
 /// The paths of one network in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +32,8 @@ pub struct Datadir {
 }
 
 impl Datadir {
-    /// Finds `network` in the datadir at `root`.
+    /// Finds `network` in the datadir at `root`, which may also be the network's own folder, if it has the
+    /// name that Core gives it.
     ///
     /// # Errors
     /// [`DiskError::NoDatadir`] if it has no blocks there: the message names the networks that have.
@@ -34,13 +41,22 @@ impl Datadir {
     pub fn open(disk: &dyn Disk, root: &Path, network: Network) -> Result<Self, DiskError> {
         let found = Self::at(root, network);
         if is_dir(disk, &found.blocks_dir())? {
-            return Ok(found);
+            return found.with_blocks(disk);
+        }
+        let own = Network::ALL.into_iter().find(|own| own.folder().map(OsStr::new) == root.file_name());
+        if own == Some(network) {
+            let found = Self { network, net_dir: root.to_owned() };
+            if is_dir(disk, &found.blocks_dir())? {
+                return found.with_blocks(disk);
+            }
         }
         let flaw = if is_dir(disk, root)? {
             let mut others = Vec::new();
             for other in Network::ALL {
                 if is_dir(disk, &Self::at(root, other).blocks_dir())? {
-                    others.push(other.name());
+                    // What lies in a network's own folder as main's would in a datadir is that network's.
+                    let is_own = other == Network::Main;
+                    others.push(own.filter(|_| is_own).unwrap_or(other).name());
                 }
             }
             match others.as_slice() {
@@ -58,6 +74,21 @@ impl Datadir {
             "no such folder; give the folder that bitcoind uses as -datadir".to_owned()
         };
         Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
+    }
+
+    /// Itself, if block files are there.
+    fn with_blocks(self, disk: &dyn Disk) -> Result<Self, DiskError> {
+        if !self.blk_files(disk)?.is_empty() {
+            return Ok(self);
+        }
+        let blocks = self.blocks_dir();
+        let below = self.network.folder().map_or(String::new(), |folder| format!("/{folder}"));
+        let flaw = format!(
+            "no block files (blkNNNNN.dat) are there; if bitcoind runs with -blocksdir=DIR, link them: \
+             ln -s DIR{below}/blocks/*.dat {}/",
+            blocks.display()
+        );
+        Err(DiskError::NoDatadir { path: blocks, flaw })
     }
 
     /// The paths that a datadir at `root` has, whether it exists or not.
@@ -88,13 +119,13 @@ impl Datadir {
     /// `blocks/index`.
     #[must_use]
     pub fn index_dir(&self) -> PathBuf {
-        self.blocks_dir().join("index")
+        self.net_dir.join(INDEX)
     }
 
     /// `chainstate`.
     #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
-        self.net_dir.join("chainstate")
+        self.net_dir.join(CHAINSTATE)
     }
 
     /// `blocks/blkNNNNN.dat`.
@@ -146,7 +177,9 @@ mod tests {
             |network| Datadir::open(&RealDisk, root.path(), network).map_err(|error| error.to_string());
         assert!(open(Network::Main).unwrap_err().contains("no Bitcoin Core datadir"));
         for folder in ["signet/blocks", "regtest/blocks"] {
-            RealDisk.create_dir_all(&root.path().join(folder)).unwrap();
+            let blocks = root.path().join(folder);
+            RealDisk.create_dir_all(&blocks).unwrap();
+            RealDisk.create(&blocks.join("blk00000.dat")).unwrap();
         }
         assert!(open(Network::Main).unwrap_err().contains("of chain main, but of: signet, regtest"));
         let signet = open(Network::Signet).unwrap();
@@ -155,6 +188,35 @@ mod tests {
         let missing =
             Datadir::open(&RealDisk, &root.path().join("x"), Network::Main).unwrap_err().to_string();
         assert!(missing.contains("no such folder"), "{missing}");
+    }
+
+    /// `--datadir ~/.bitcoin/regtest --chain regtest` was told to choose the chain main.
+    #[test]
+    fn the_networks_own_folder_is_understood_by_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("regtest");
+        RealDisk.create_dir_all(&own.join("blocks")).unwrap();
+        RealDisk.create(&own.join("blocks/blk00000.dat")).unwrap();
+        let open = |dir: &Path, network| {
+            let found = Datadir::open(&RealDisk, dir, network).map_err(|error| error.to_string());
+            found.map(|datadir| datadir.net_dir().to_owned())
+        };
+        assert_eq!(open(&own, Network::Regtest).as_ref(), Ok(&own));
+        assert_eq!(open(root.path(), Network::Regtest).as_ref(), Ok(&own));
+        let error = open(&own, Network::Signet).unwrap_err();
+        assert!(error.contains("of chain signet, but of: regtest; choose the chain"), "{error}");
+        // A datadir that happens to have that name.
+        RealDisk.create_dir_all(&own.join("regtest/blocks")).unwrap();
+        RealDisk.create(&own.join("regtest/blocks/blk00000.dat")).unwrap();
+        assert_eq!(open(&own, Network::Regtest).unwrap(), own.join("regtest"));
+    }
+
+    #[test]
+    fn without_block_files_blocksdir_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        RealDisk.create_dir_all(&root.path().join("signet/blocks/index")).unwrap();
+        let error = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap_err().to_string();
+        assert!(error.contains("-blocksdir=DIR, link them: ln -s DIR/signet/blocks/*.dat"), "{error}");
     }
 
     #[test]

@@ -63,6 +63,25 @@ pub enum DiskError {
         /// The database.
         dir: PathBuf,
     },
+    /// What a run would have to do cannot be done here, or must not be.
+    #[error("{}: {flaw}", path.display())]
+    Refused {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is there, and what to do.
+        flaw: String,
+    },
+    /// What is written would belong to another user than the database that it replaces.
+    #[error(
+        "{} belongs to user number {owner}, for whom this process cannot create files; run as that user",
+        path.display()
+    )]
+    NotOwner {
+        /// The database, or the folder in which it would be.
+        path: PathBuf,
+        /// The number of the user to whom it belongs.
+        owner: u32,
+    },
     /// The caller gave rows that cannot be written: our own mistake.
     #[error("{}: {flaw}; this is a bug, please report it", dir.display())]
     Misuse {
@@ -74,6 +93,10 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    pub(crate) fn refused(path: &Path, flaw: impl Into<String>) -> Self {
+        Self::Refused { path: path.to_owned(), flaw: flaw.into() }
+    }
+
     pub(crate) fn row(dir: &Path, key: &[u8], flaw: impl Into<String>) -> Self {
         let key = key.iter().map(|byte| format!("{byte:02x}")).collect();
         Self::Row { dir: dir.to_owned(), key, flaw: flaw.into() }

@@ -6,16 +6,21 @@
 //! action with [`During::during`].
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 
 /// Suffix of the name under which [`Disk::exchange`] parks its first path when the file system cannot swap.
 pub const PARKED: &str = ".exchange";
+
+const NANOSECONDS: i64 = 1_000_000_000;
 
 /// A file operation that failed, with the place and what was tried.
 #[derive(Debug, thiserror::Error)]
@@ -92,20 +97,43 @@ pub struct Metadata {
     pub is_dir: bool,
     /// Length in bytes; of no meaning for a directory.
     pub len: u64,
+    /// When the content was last changed, in nanoseconds since 1970; negative before.
+    pub modified: i64,
 }
+
+/// Who owns a file or a directory, and who may do what with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner's user number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// The permission bits (`0o7777` at most).
+    pub mode: u32,
+}
+
+/// Permission bits of the directories that Bitcoin Core creates, whose umask is `0o077`.
+pub const CORE_DIR_MODE: u32 = 0o700;
+
+/// Most symbolic links that are followed one after the other, as in Linux.
+const MAX_LINKS: usize = 40;
 
 /// A held lock, given back when dropped.
 pub trait Lock: Send {}
 
-/// All that the project does with files. Paths are used as they are given.
+/// All that the project does with files. Paths are used as they are given. A disk without symbolic links,
+/// mounts and owners keeps the default methods for these.
 pub trait Disk: Send + Sync {
-    /// Opens an existing file for reads at offsets.
+    /// Opens an existing regular file for reads at offsets. Opening anything else (a pipe, a device, a
+    /// socket, a directory) could wait for ever, or has no end: it is refused at once.
     ///
     /// # Errors
-    /// What the medium says.
+    /// `InvalidInput` with [`NotRegular`] inside if it is no regular file; else what the medium says.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
-    /// Makes a file that does not exist yet.
+    /// Creates a file that does not exist yet. It belongs to the owner and the group of its folder, where the
+    /// system lets this process give it away, and others may do with it at most what they may do with the
+    /// folder.
     ///
     /// # Errors
     /// `AlreadyExists` if there is one; else what the medium says.
@@ -156,11 +184,59 @@ pub trait Disk: Send + Sync {
         Ok(self.metadata(path)?.is_some())
     }
 
-    /// Makes a directory and the missing ones above it.
+    /// Creates a directory and the missing ones above it. Each belongs to the owner and the group of the
+    /// folder above, where the system allows it, and is for the owner alone ([`CORE_DIR_MODE`]).
     ///
     /// # Errors
     /// What the medium says.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// The path that `path` stands for once all symbolic links are followed. The last name may be missing,
+    /// also where a link leads to it.
+    ///
+    /// # Errors
+    /// What the medium says; `NotFound` if a folder above the last name is missing.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    /// Whether `path` is itself a symbolic link.
+    ///
+    /// # Errors
+    /// What the medium says, absence excepted.
+    fn is_link(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Whether a file system is mounted at the directory `dir`, which can then be neither renamed nor
+    /// exchanged.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn is_mount_point(&self, _dir: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Owner, group and mode of what is at `path`.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn ownership(&self, _path: &Path) -> io::Result<Ownership> {
+        Ok(Ownership { uid: self.user(), gid: 0, mode: CORE_DIR_MODE })
+    }
+
+    /// Gives what is at `path` this owner, group and mode.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if this process may not do so; else what the medium says.
+    fn set_ownership(&self, _path: &Path, _ownership: Ownership) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The user number that this process acts as: what it creates belongs to that user.
+    fn user(&self) -> u32 {
+        0
+    }
 
     /// Gives `from` the name `to` in one step; a file at `to` is replaced, a directory only if it is empty.
     ///
@@ -184,11 +260,12 @@ pub trait Disk: Send + Sync {
     /// What the medium says.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory with all that is in it.
+    /// Removes an empty directory. Nothing here removes a directory with all that is in it: whoever wants
+    /// that names each file, and so never takes what belongs to somebody else.
     ///
     /// # Errors
-    /// What the medium says; part of the content may be gone.
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// `DirectoryNotEmpty` if something is in it; else what the medium says.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Returns when the names in `dir` (made, renamed, removed) are on the medium.
     ///
@@ -304,15 +381,15 @@ impl Lock for File {}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_regular(path)?))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(File::create_new(path)?))
+        Ok(Box::new(create_in(path, 0o666)?))
     }
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?))
+        Ok(Box::new(create_in(path, 0o600)?))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
@@ -324,14 +401,79 @@ impl Disk for RealDisk {
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
         match fs::metadata(path) {
-            Ok(found) => Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len() })),
+            Ok(found) => {
+                let modified = found.mtime().saturating_mul(NANOSECONDS).saturating_add(found.mtime_nsec());
+                Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len(), modified }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        if dir.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.create_dir_all(above)?;
+        }
+        match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+            done => done?,
+        }
+        give_to_owner_of_folder(&File::open(dir)?, dir)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            match fs::canonicalize(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => return done,
+            }
+            let above = folder_of(&path);
+            match fs::read_link(&path) {
+                Ok(target) => path = above.join(target),
+                Err(_) => {
+                    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+                    return Ok(fs::canonicalize(above)?.join(name));
+                }
+            }
+        }
+        Err(rustix::io::Errno::LOOP.into())
+    }
+
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(found.is_symlink()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
+        let (inside, above) = (fs::metadata(dir)?, fs::metadata(dir.join(".."))?);
+        Ok(inside.dev() != above.dev() || is_mount_root(dir))
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let found = fs::metadata(path)?;
+        Ok(Ownership { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
+    }
+
+    fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
+        let now = self.ownership(path)?;
+        if (now.uid, now.gid) != (ownership.uid, ownership.gid) {
+            std::os::unix::fs::chown(path, Some(ownership.uid), Some(ownership.gid))?;
+        }
+        if now.mode != ownership.mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(ownership.mode))?;
+        }
+        Ok(())
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -349,12 +491,13 @@ impl Disk for RealDisk {
         fs::remove_file(path)
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::remove_dir_all(dir)
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+        let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
+        OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all()
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
@@ -367,19 +510,136 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).truncate(false);
+        let file = match open_at_once(path, &mut options) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mode = fs::metadata(folder_of(path))?.mode() & 0o666;
+                let file = open_at_once(path, options.create(true).mode(mode))?;
+                give_to_owner_of_folder(&file, path)?;
+                file
+            }
+            opened => opened?,
+        };
         take_lock(file, FlockOperation::NonBlockingLockExclusive)
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        take_lock(File::open(path)?, FlockOperation::NonBlockingLockShared)
+        take_lock(open_regular(path)?, FlockOperation::NonBlockingLockShared)
     }
+}
+
+/// Opens an existing regular file for reading, at once, as [`Disk::open`] does: for files that are no data of
+/// the project, such as logs.
+///
+/// # Errors
+/// As [`Disk::open`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_at_once(path, OpenOptions::new().read(true))
+}
+
+/// Opens a regular file without waiting: a named pipe would else wait for its other end, and a program that
+/// waits in `open` does not hear signals.
+fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Has no effect on regular files.
+    let opened = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        // The system's own words for a socket, and for a pipe or device without another end, say nothing.
+        Err(error) => {
+            let found = fs::metadata(path).map(|found| found.file_type());
+            return Err(found.ok().and_then(not_regular).unwrap_or(error));
+        }
+    };
+    match not_regular(file.metadata()?.file_type()) {
+        Some(error) => Err(error),
+        None => Ok(file),
+    }
+}
+
+/// What to do about a limit of this process or user that a file operation has hit; nothing if it was none.
+#[must_use]
+pub fn limit_remedy(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::FBIG => "; files may not be so large: raise the limit (ulimit -f unlimited) and run again",
+        Errno::MFILE => "; the process may not have so many files open: raise the limit (ulimit -n 1024)",
+        Errno::NFILE => "; the system may not have so many files open: end other programs and run again",
+        Errno::DQUOT => "; the quota of this user is used up: make room and run again",
+        _ => return None,
+    })
+}
+
+/// The refusal of what is no regular file.
+fn not_regular(found: FileType) -> Option<io::Error> {
+    let what = match found {
+        found if found.is_file() => return None,
+        found if found.is_dir() => "a directory",
+        found if found.is_fifo() => "a named pipe (FIFO)",
+        found if found.is_socket() => "a socket",
+        found if found.is_char_device() => "a character device",
+        found if found.is_block_device() => "a block device",
+        _ => "of an unknown kind",
+    };
+    Some(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(what)))
+}
+
+/// What was to be read is no regular file: the error inside that of [`Disk::open`].
+#[derive(Debug, thiserror::Error)]
+#[error("it is {0}, not a regular file; put the file there, or name another one")]
+pub struct NotRegular(&'static str);
+
+impl NotRegular {
+    /// Whether this is why an operation failed.
+    #[must_use]
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+/// The folder that `path` is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates a file on which others have at most the permissions `most`, and those that they have on the folder.
+fn create_in(path: &Path, most: u32) -> io::Result<File> {
+    let mode = fs::metadata(folder_of(path))?.mode() & most;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    give_to_owner_of_folder(&file, path)?;
+    Ok(file)
+}
+
+/// A root shell must not leave files that the node cannot open: gives what was just created at `path` to the
+/// owner and the group of its folder. Where that is not allowed the file stays as the system has made it.
+fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
+    let (folder, created) = (fs::metadata(folder_of(path))?, file.metadata()?);
+    if (folder.uid(), folder.gid()) == (created.uid(), created.gid()) {
+        return Ok(());
+    }
+    match std::os::unix::fs::fchown(file, Some(folder.uid()), Some(folder.gid())) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `dir` is the root of a mount, a bind mount of the same file system included; false where the
+/// system cannot say so.
+#[cfg(target_os = "linux")]
+fn is_mount_root(dir: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS)
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mount_root(_: &Path) -> bool {
+    false
 }
 
 fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
     match rustix::fs::fcntl_lock(&file, operation) {
         Ok(()) => Ok(Some(Box::new(file))),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(None),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -392,13 +652,12 @@ fn swap_names(a: &Path, b: &Path) -> io::Result<()> {
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
 fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
-    Err(rustix::io::Errno::NOSYS.into())
+    Err(Errno::NOSYS.into())
 }
 
 /// Whether the error says that this system or file system has no exchange (`EINVAL` from file systems on
 /// Linux).
 fn cannot_swap(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
         .into_iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
@@ -407,6 +666,40 @@ fn cannot_swap(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    /// A named pipe that nobody writes to would hold its reader in `open` for ever, deaf to signals.
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once_and_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| dir.path().join(name));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        for (path, what) in [
+            (&*pipe, "a named pipe (FIFO)"),
+            (&*link, "a named pipe (FIFO)"),
+            (&*socket, "a socket"),
+            (Path::new("/dev/zero"), "a character device"),
+            (dir.path(), "a directory"),
+        ] {
+            for error in [
+                RealDisk.open(path).err(),
+                RealDisk.read(path, 8).err(),
+                RealDisk.lock_shared(path).err(),
+                open_regular(path).err(),
+            ] {
+                let text = error.unwrap().to_string();
+                assert!(text.starts_with(&format!("it is {what}, not a regular file; ")), "{text}");
+            }
+        }
+        for path in [&pipe, &socket] {
+            let text = RealDisk.lock(path).err().unwrap().to_string();
+            assert!(text.contains("not a regular file"), "{text}");
+        }
+        assert!(RealDisk.sync_dir(&pipe).is_err());
+        assert_eq!(RealDisk.open(&dir.path().join("no")).err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
 
     fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
         let mut file = disk.create(path).unwrap();
@@ -430,7 +723,10 @@ mod tests {
 
         assert_eq!(disk.read(&path, 10).unwrap(), b"0123456789");
         assert_eq!(disk.read(&path, 9).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(disk.metadata(&path).unwrap(), Some(Metadata { is_dir: false, len: 10 }));
+        let found = disk.metadata(&path).unwrap().unwrap();
+        assert_eq!((found.is_dir, found.len), (false, 10));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+        assert!((now - 60 * NANOSECONDS..=now).contains(&found.modified), "{found:?} at {now}");
         assert_eq!(disk.list(dir.path()).unwrap(), ["a"]);
         assert!(disk.metadata(dir.path()).unwrap().unwrap().is_dir);
         assert!(disk.free_space(dir.path()).unwrap() > 0);
@@ -463,7 +759,7 @@ mod tests {
             assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new");
             assert_eq!(RealDisk.read(&b.join("file"), 9).unwrap(), b"old");
             assert!(!finish_exchange(&RealDisk, &a, &b).unwrap());
-            RealDisk.remove_dir_all(&b).unwrap();
+            fs::remove_dir_all(&b).unwrap();
             assert!(exchange(&a, &b).is_err());
             assert_eq!(
                 RealDisk.read(&a.join("file"), 9).unwrap(),

@@ -3,7 +3,7 @@
 //! Below all lies [`fs`], the one door to files; [`leveldb`] knows databases as such. On them stand Core's
 //! formats: [`blk`] and [`undo`] records, their obfuscation ([`xor`]), the block [`index`], the
 //! [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`] and [`mod@lock`] know where things lie and who
-//! uses them; [`scan`] does without the index.
+//! uses them; [`scan`] does without the index; [`replace`] puts new databases in the place of old ones.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -17,6 +17,7 @@ pub mod hints;
 pub mod index;
 pub mod leveldb;
 pub mod lock;
+pub mod replace;
 pub mod run;
 pub mod scan;
 pub mod snapshot;

@@ -7,6 +7,11 @@
 //! Blocks with nothing but a coinbase all have the undo data `00`, and the first file of mainnet is full of
 //! them: those are looked up by their checksums.
 //!
+//! Siblings have the same block before them. A record is given to each of them that has its shape: as many
+//! transactions, and as many inputs in each. Of a sibling that fits, nothing here tells whether it was ever
+//! connected: Core writes a record when it connects a block, not when it stores one. A block can fit several
+//! records too, one of its own and one of a sibling.
+//!
 //! Nothing is judged here: headers may not connect, blocks may be broken, a block may be there several times.
 
 use crate::blk::{BlockRecord, BlockScanner, Candidate, RecordSearch};
@@ -15,7 +20,7 @@ use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
 use digest::obfuscation::Obfuscation;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Reader};
 
 /// The undo data of a block with nothing but a coinbase: no transactions.
@@ -42,6 +47,8 @@ pub struct ScannedBlock {
     pub tx_count: u32,
     /// Where its undo data starts in the `rev` file, after the record header; none if it was not found.
     pub undo_pos: Option<ByteOffset>,
+    /// Whether a record that fits it fits a sibling as well: a block of another hash on the same block.
+    pub shared: bool,
 }
 
 /// A scanned pair of files.
@@ -63,6 +70,9 @@ pub struct Scan {
     pub blocks: Vec<ScannedBlock>,
     /// The files, ascending by number.
     pub files: Vec<ScannedFile>,
+    /// Further records that fit a block, with other undo data than the one at its `undo_pos`: the block's
+    /// position in `blocks`, ascending, and the record's in the `rev` file of the same number.
+    pub other_undo: Vec<(u32, ByteOffset)>,
 }
 
 /// Scans one pair of files after the other; reads headers and undo data, and skips over blocks.
@@ -86,11 +96,35 @@ pub fn scan_files(
         }
         let mut blocks = scan_blocks(disk, datadir, obfuscation, file)?;
         let size = blocks.last().map_or(0, |block| block.data_pos.0 + u64::from(block.size));
-        let undo_size = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
+        let first = scan.blocks.len();
+        let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
+        scan.other_undo.extend(others.into_iter().map(|(index, pos)| ((first + index) as u32, pos)));
         scan.blocks.append(&mut blocks);
         scan.files.push(ScannedFile { file, size, undo_size });
     }
     Ok(scan)
+}
+
+/// Counts the blocks of one file from byte `from` on; 0 if the file ends before.
+///
+/// # Errors
+/// [`DiskError::File`] if the file cannot be read.
+pub fn count_blocks(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    obfuscation: Obfuscation,
+    file: FileNo,
+    from: ByteOffset,
+) -> Result<u32, DiskError> {
+    let path = datadir.blk_path(file);
+    let open = disk.open(&path).during("open for reading", &path)?;
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
+    scanner.skip_to(from);
+    let mut count = 0;
+    while scanner.next_record()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn scan_blocks(
@@ -104,23 +138,27 @@ fn scan_blocks(
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
     let mut blocks = Vec::new();
     while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
-        let (hash, undo_pos) = (header.hash(), None);
-        blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos });
+        let (hash, undo_pos, shared) = (header.hash(), None, false);
+        blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos, shared });
     }
     Ok(blocks)
 }
 
-/// Gives the blocks of one file their undo positions; returns the bytes in use of the `rev` file.
+/// A further record of a block: the block's position in its file's list, and the record's in the `rev` file.
+type OtherUndo = (usize, ByteOffset);
+
+/// Gives the blocks of one file their undo positions; returns the bytes in use of the `rev` file, and the
+/// records that fit a block besides the one it was given.
 fn match_undo(
     disk: &dyn Disk,
     datadir: &Datadir,
     obfuscation: Obfuscation,
     file: FileNo,
     blocks: &mut [ScannedBlock],
-) -> Result<u64, DiskError> {
+) -> Result<(u64, Vec<OtherUndo>), DiskError> {
     let path = datadir.rev_path(file);
     if !disk.exists(&path).during("look at", &path)? {
-        return Ok(0);
+        return Ok((0, Vec::new()));
     }
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut search = RecordSearch::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
@@ -146,17 +184,13 @@ fn match_undo(
         let found = matcher.find(undo, &sum, &read_block)?;
         if !found.is_empty() {
             (used, search.at) = (end, end);
-        }
-        for index in found {
-            if let Some(block) = matcher.blocks.get_mut(index) {
-                block.undo_pos = Some(ByteOffset(data_pos));
-            }
+            matcher.give(&found, &sum, ByteOffset(data_pos));
         }
     }
-    Ok(used)
+    Ok((used, matcher.others()))
 }
 
-/// Finds the block of undo data among the blocks of one file.
+/// Finds the blocks that undo data fits among the blocks of one file.
 struct Matcher<'a> {
     blocks: &'a mut [ScannedBlock],
     /// Blocks by the hash of the block before: several in a fork, or where a block is stored twice.
@@ -169,6 +203,12 @@ struct Matcher<'a> {
     last: Option<BlockHash>,
     /// Bytes that may still be hashed in vain.
     budget: u64,
+    /// The shapes of siblings that had to be told apart.
+    shapes: HashMap<usize, Option<Shape>>,
+    /// The checksums of the records that blocks were given.
+    sums: HashMap<usize, [u8; CHECKSUM_LEN]>,
+    /// Further records of blocks, and their checksums.
+    others: Vec<(OtherUndo, [u8; CHECKSUM_LEN])>,
 }
 
 impl<'a> Matcher<'a> {
@@ -179,11 +219,41 @@ impl<'a> Matcher<'a> {
             children.entry(block.header.prev).or_default().push(index);
             by_tx_count.entry(block.tx_count).or_default().push(index);
         }
-        Self { blocks, children, by_tx_count, no_spends: None, last: None, budget }
+        let (shapes, sums, others) = Default::default();
+        Self { blocks, children, by_tx_count, no_spends: None, last: None, budget, shapes, sums, others }
     }
 
-    /// The blocks that `undo` with checksum `sum` is of: none, one, or several with the same undo data,
-    /// which are copies or have coinbases only. `read` gets a block's bytes.
+    /// Gives a record to blocks that it fits. Of records with the same bytes, which a crash or a sibling
+    /// leaves, the first one counts.
+    fn give(&mut self, found: &[usize], sum: &[u8; CHECKSUM_LEN], pos: ByteOffset) {
+        let shared = self.is_forked(found);
+        for &index in found {
+            let Some(block) = self.blocks.get_mut(index) else { continue };
+            block.shared |= shared;
+            let given = *self.sums.entry(index).or_insert(*sum);
+            if given == *sum {
+                block.undo_pos = block.undo_pos.or(Some(pos));
+            } else if !self.others.iter().any(|((other, _), known)| (*other, known) == (index, sum)) {
+                self.others.push(((index, pos), *sum));
+            }
+        }
+    }
+
+    /// The further records, ascending by block.
+    fn others(mut self) -> Vec<OtherUndo> {
+        self.others.sort_by_key(|((index, _), _)| *index);
+        self.others.into_iter().map(|(other, _)| other).collect()
+    }
+
+    /// Whether there are blocks of different hashes among those, which are on the same block.
+    fn is_forked(&self, found: &[usize]) -> bool {
+        let mut hashes = found.iter().filter_map(|&index| Some(self.blocks.get(index)?.hash));
+        let first = hashes.next();
+        hashes.any(|hash| Some(hash) != first)
+    }
+
+    /// The blocks that `undo` with checksum `sum` fits: none, one and its copies, or siblings. `read` gets a
+    /// block's bytes.
     fn find(
         &mut self,
         undo: &[u8],
@@ -192,46 +262,33 @@ impl<'a> Matcher<'a> {
     ) -> Result<Vec<usize>, DiskError> {
         let Some(prev) = self.find_prev(undo, sum) else { return Ok(Vec::new()) };
         let Some(tx_count) = undo_tx_count(undo) else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for &index in self.children.get(&prev).map(Vec::as_slice).unwrap_or_default() {
-            let Some(block) = self.blocks.get(index).filter(|block| block.tx_count == tx_count) else {
-                continue;
-            };
-            found.push((index, *block));
+        let mut found = self.children.get(&prev).cloned().unwrap_or_default();
+        found.retain(|&index| self.blocks.get(index).is_some_and(|block| block.tx_count == tx_count));
+        if tx_count > 1 && self.is_forked(&found) {
+            let Some(shape) = shape_of_undo(undo) else { return Ok(Vec::new()) };
+            let mut fits = Vec::new();
+            for index in found {
+                if self.shape(index, read)?.as_ref() == Some(&shape) {
+                    fits.push(index);
+                }
+            }
+            found = fits;
         }
-        let forked =
-            found.iter().any(|(_, block)| found.first().is_some_and(|(_, first)| first.hash != block.hash));
-        if forked && tx_count > 1 {
-            self.choose_sibling(undo, &mut found, read)?;
-        }
-        if let Some((_, block)) = found.first() {
+        if let Some(block) = found.first().and_then(|&index| self.blocks.get(index)) {
             self.last = Some(block.hash);
         }
-        Ok(found.into_iter().map(|(index, _)| index).collect())
+        Ok(found)
     }
 
-    /// Keeps of siblings in a fork the one that `undo` is of: the checksum is the same for all, so the
-    /// inputs of each transaction are counted. Where they agree too, the first sibling without undo data is
-    /// taken.
-    fn choose_sibling(
-        &self,
-        undo: &[u8],
-        siblings: &mut Vec<(usize, ScannedBlock)>,
-        read: &ReadBlock<'_>,
-    ) -> Result<(), DiskError> {
-        let mut fits = Vec::new();
-        for &(index, block) in siblings.iter() {
-            if has_shape(&read(&block)?, undo) {
-                fits.push((index, block));
+    /// The shape of a block, which is read once; none if it is malformed.
+    fn shape(&mut self, index: usize, read: &ReadBlock<'_>) -> Result<&Option<Shape>, DiskError> {
+        Ok(match self.shapes.entry(index) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let bytes = self.blocks.get(index).map(read).transpose()?;
+                unknown.insert(bytes.and_then(|bytes| shape_of_block(&bytes)))
             }
-        }
-        let chosen = fits
-            .iter()
-            .find(|(_, block)| block.undo_pos.is_none())
-            .or(fits.first())
-            .map(|(_, block)| block.hash);
-        siblings.retain(|(_, block)| Some(block.hash) == chosen);
-        Ok(())
+        })
     }
 
     /// The block before the one that `undo` is of.
@@ -273,12 +330,19 @@ impl<'a> Matcher<'a> {
 /// Reads the bytes of a block.
 type ReadBlock<'a> = dyn Fn(&ScannedBlock) -> Result<Vec<u8>, DiskError> + 'a;
 
-/// Whether `undo` has as many coins as `block` has inputs, transaction by transaction.
-fn has_shape(block: &[u8], undo: &[u8]) -> bool {
-    let (mut block_arena, mut undo_arena) = (BlockArena::default(), UndoArena::default());
-    let Ok(block) = block_arena.parse(block) else { return false };
-    let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return false };
-    block.txs().skip(1).map(|tx| tx.input_count()).eq(undo.txs().map(|coins| coins.len()))
+/// How many inputs each transaction has, the coinbase left out.
+type Shape = Vec<u32>;
+
+fn shape_of_block(block: &[u8]) -> Option<Shape> {
+    let mut arena = BlockArena::default();
+    let block = arena.parse_first(block).ok()?;
+    Some(block.txs().skip(1).map(|tx| tx.input_count() as u32).collect())
+}
+
+fn shape_of_undo(undo: &[u8]) -> Option<Shape> {
+    let mut arena = UndoArena::default();
+    let undo = UndoView::parse(undo, &mut arena).ok()?;
+    Some(undo.txs().map(|coins| coins.len() as u32).collect())
 }
 
 /// How many transactions the block of this undo data has, its coinbase included.
@@ -361,6 +425,10 @@ mod tests {
         scan.blocks.iter().map(|block| block.undo_pos.map(|pos| pos.0)).collect()
     }
 
+    fn shared(scan: &Scan) -> Vec<bool> {
+        scan.blocks.iter().map(|block| block.shared).collect()
+    }
+
     #[test]
     fn undo_data_is_found_out_of_order_between_garbage_and_behind_a_gap() {
         let mut files = Files::new();
@@ -409,8 +477,46 @@ mod tests {
             files.add_block(bytes);
         }
         let [second, first, third] = [&b, &a, &c].map(|(header, _, undo)| files.add_undo(&header.prev, undo));
-        let want = [None, Some(first), Some(second), Some(second), Some(third)];
-        assert_eq!(positions(&files.scan()), want);
+        let scan = files.scan();
+        assert_eq!(positions(&scan), [None, Some(first), Some(second), Some(second), Some(second)]);
+        let others: Vec<_> = [2, 3, 4].map(|index| (index, ByteOffset(third))).to_vec();
+        assert_eq!(scan.other_undo, others, "the third record fits them as well");
+        assert_eq!(shared(&scan), [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn siblings_that_one_record_fits_share_it() {
+        let root = block(BlockHash([0xee; 32]), 0, &[]);
+        let prev = root.0.hash();
+        for inputs in [&[][..], &[3, 1]] {
+            let siblings = [1, 2, 3].map(|nonce| block(prev, nonce, inputs));
+            let other = block(prev, 9, &[2]);
+            for connected in 0..3 {
+                let mut files = Files::new();
+                for (_, bytes, _) in siblings.iter().chain([&root, &other]) {
+                    files.add_block(bytes);
+                }
+                let at = files.add_undo(&prev, &siblings[connected].2);
+                // A reorganisation between siblings leaves the same bytes again.
+                files.add_undo(&prev, &siblings[connected].2);
+                let scan = files.scan();
+                assert_eq!(positions(&scan), [Some(at), Some(at), Some(at), None, None], "{inputs:?}");
+                assert_eq!(shared(&scan), [true, true, true, false, false]);
+                assert!(scan.other_undo.is_empty(), "the same bytes are no other undo data");
+                assert_eq!(scan.files[0].undo_size, files.rev.len() as u64, "both records are in use");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_of_a_block_are_no_siblings() {
+        let a = block(BlockHash([0xee; 32]), 1, &[2]);
+        let mut files = Files::new();
+        files.add_block(&a.1);
+        files.add_block(&a.1);
+        let at = files.add_undo(&a.0.prev, &a.2);
+        let scan = files.scan();
+        assert_eq!((positions(&scan), shared(&scan)), (vec![Some(at); 2], vec![false; 2]));
     }
 
     #[test]
@@ -445,10 +551,10 @@ mod tests {
     #[test]
     fn generated_blocks_parse() {
         let (_, bytes, undo) = block(BlockHash([1; 32]), 7, &[2, 3]);
-        assert!(has_shape(&bytes, &undo));
+        assert_eq!(shape_of_block(&bytes), shape_of_undo(&undo));
         let mut arena = BlockArena::default();
         let prevout = OutPoint { txid: Txid([9; 32]), vout: 0x0909_0909 };
         assert_eq!(arena.parse(&bytes).unwrap().tx(2).unwrap().inputs().next().unwrap().prevout(), prevout);
-        assert!(!has_shape(&bytes, &block(BlockHash([1; 32]), 7, &[3, 2]).2));
+        assert_ne!(shape_of_block(&bytes), shape_of_undo(&block(BlockHash([1; 32]), 7, &[3, 2]).2));
     }
 }

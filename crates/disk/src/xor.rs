@@ -11,35 +11,102 @@
 //! Without the row values are plain. Losing either key makes everything it covers unreadable, so neither is
 //! ever written over.
 
+use crate::blk::RECORD_HEADER_LEN;
+use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
 use crate::leveldb::Database;
 use digest::obfuscation::Obfuscation;
 use std::path::Path;
+use wire::{BlockHash, FileNo, Header, Network, Reader};
 
 /// Key of a database's row that holds its obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`).
 pub const OBFUSCATION_ROW: &[u8] = b"\x0e\x00obfuscate_key";
+
+/// Name of the file with the key of block files.
+const KEY_FILE: &str = "xor.dat";
+
+/// Where zeros are in the first block file, at a multiple of the key's length: in the hash of the block
+/// before the genesis block, behind the record's header and the block's version.
+const ZEROS: std::ops::Range<usize> = 16..24;
+
+const _: () = assert!(ZEROS.start >= RECORD_HEADER_LEN + 4 && ZEROS.end <= RECORD_HEADER_LEN + 4 + 32);
 
 /// Reads `xor.dat` in the folder `blocks_dir`; plain if there is none.
 ///
 /// # Errors
 /// [`DiskError::Damaged`] if it has not 8 bytes, [`DiskError::File`] if it cannot be read.
 pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfuscation, DiskError> {
-    let path = blocks_dir.join("xor.dat");
-    let Some(found) = disk.metadata(&path).during("look at", &path)? else {
+    let path = blocks_dir.join(KEY_FILE);
+    if !disk.exists(&path).during("look at", &path)? {
         return Ok(Obfuscation::default());
-    };
-    if found.len != 8 {
+    }
+    let file = disk.open(&path).during("open for reading", &path)?;
+    let len = file.len().during("measure", &path)?;
+    let mut key = [0; 8];
+    if len != key.len() as u64 {
         let flaw = format!(
-            "the key has {} bytes instead of 8; restore it, block files cannot be read without it",
-            found.len
+            "the key has {len} bytes instead of 8; restore it, block files cannot be read without it"
         );
         return Err(DiskError::Damaged { path, offset: 0, flaw });
     }
-    let bytes = disk.read(&path, 8).during("read", &path)?;
-    let mut key = [0; 8];
-    key.copy_from_slice(&bytes);
+    file.read_exact_at(&mut key, 0).during("read", &path)?;
     Ok(Obfuscation::from_key(key))
+}
+
+/// Sees that the first block file, with `obfuscation` taken off, begins as one of the network's does. If not,
+/// but the file tells its key, the error does too: block files begin with the genesis block, whose header
+/// names a block of zeros as the one before, and zeros show the key.
+///
+/// # Errors
+/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key, [`DiskError::NoDatadir`] if the blocks
+/// are another network's, [`DiskError::File`]. A file that tells nothing is none.
+pub fn check_block_obfuscation(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    obfuscation: Obfuscation,
+    genesis: &BlockHash,
+) -> Result<(), DiskError> {
+    let path = datadir.blk_path(FileNo(0));
+    let mut start = [0; RECORD_HEADER_LEN + Header::LEN];
+    let Some(found) = disk.metadata(&path).during("look at", &path)? else { return Ok(()) };
+    if found.len < start.len() as u64 {
+        return Ok(());
+    }
+    let file = disk.open(&path).during("open for reading", &path)?;
+    file.read_exact_at(&mut start, 0).during("read", &path)?;
+    let begins_with = |obfuscation: Obfuscation, magic: [u8; 4]| {
+        let mut plain = start;
+        obfuscation.apply(&mut plain, 0);
+        plain.starts_with(&magic).then_some(plain)
+    };
+    let network = datadir.network();
+    if begins_with(obfuscation, network.magic()).is_some() {
+        return Ok(());
+    }
+    let other = Network::ALL.into_iter().find(|other| begins_with(obfuscation, other.magic()).is_some());
+    if let Some(other) = other {
+        let flaw = format!("the blocks are of chain {other}, not of {network}; give --chain {other}");
+        return Err(DiskError::NoDatadir { path: datadir.net_dir().to_owned(), flaw });
+    }
+    let mut key = [0; 8];
+    key.copy_from_slice(start.get(ZEROS).unwrap_or(&[0; 8]));
+    let plain = begins_with(Obfuscation::from_key(key), network.magic());
+    let header = plain.and_then(|plain| {
+        Header::read(&mut Reader::new(plain.get(RECORD_HEADER_LEN..).unwrap_or_default())).ok()
+    });
+    if header.is_none_or(|header| header.hash() != *genesis) {
+        return Ok(());
+    }
+    let path = datadir.blocks_dir().join(KEY_FILE);
+    let is_there = disk.exists(&path).during("look at", &path)?;
+    let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
+    let [digits, escapes] = ["", "\\x"].map(|before| key.map(|byte| format!("{before}{byte:02x}")).concat());
+    let flaw = format!(
+        "{what}, which are obfuscated with {digits}; restore the file, or make it: printf '{escapes}' > '{}'",
+        path.display()
+    );
+    Err(DiskError::Damaged { path, offset: 0, flaw })
 }
 
 /// Reads the obfuscation key of a database; plain if it has none.
@@ -73,6 +140,43 @@ pub(crate) fn obfuscation_row_value(obfuscation: Obfuscation) -> [u8; 9] {
 mod tests {
     use super::*;
     use crate::fs::RealDisk;
+
+    #[test]
+    fn block_files_tell_their_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let datadir = Datadir::at(dir.path(), Network::Regtest);
+        let genesis = Header { nonce: 7, time: wire::BlockTime(9), ..Header::default() };
+        let key = [0x00, 0xa1, 0xff, 0x5c, 0x27, 0x0a, 1, 0x80];
+        let lay_out = |magic: [u8; 4]| {
+            let mut file = Vec::new();
+            crate::blk::write_record(&mut file, magic, &[&genesis.to_bytes()[..], &[0; 200]].concat());
+            Obfuscation::from_key(key).apply(&mut file, 0);
+            std::fs::write(datadir.blk_path(FileNo(0)), file).unwrap();
+        };
+        let check = |key: [u8; 8]| {
+            let obfuscation = Obfuscation::from_key(key);
+            check_block_obfuscation(&RealDisk, &datadir, obfuscation, &genesis.hash())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(check([0; 8]), Ok(()), "no file");
+        RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
+        std::fs::write(datadir.blk_path(FileNo(0)), [0; 87]).unwrap();
+        assert_eq!(check([0; 8]), Ok(()), "nothing to tell from");
+        lay_out(Network::Regtest.magic());
+        assert_eq!(check(key), Ok(()));
+        let told = check([0; 8]).unwrap_err();
+        assert!(told.contains("the file is missing") && told.contains("00a1ff5c270a0180"), "{told}");
+        // What is told can be done.
+        let (_, command) = told.split_once("make it: ").unwrap();
+        assert!(std::process::Command::new("bash").args(["-c", command]).status().unwrap().success());
+        let made = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+        assert_eq!(made.key(), key);
+        assert!(check([1; 8]).unwrap_err().contains("not the key of the block files"));
+        lay_out(Network::Signet.magic());
+        assert!(check(key).unwrap_err().contains("give --chain signet"));
+        lay_out(*b"else");
+        assert_eq!(check(key), Ok(()));
+    }
 
     #[test]
     fn absent_is_plain_and_a_wrong_length_is_an_error() {

@@ -5,7 +5,7 @@
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
-use disk::checkpoint::{Checkpoint, RunRef, run_path};
+use disk::checkpoint::{Checkpoint, FileStamp, RunRef, run_path};
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
 use disk::run::{RunMeta, RunReader, RunWriter};
@@ -89,9 +89,9 @@ impl Disk for Faults {
         RealDisk.remove_file(path)
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
         self.step()?;
-        RealDisk.remove_dir_all(dir)
+        RealDisk.remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -228,6 +228,7 @@ fn a_manifest_is_the_old_one_or_the_new_one() {
         settings: [2; 32],
         blocks: 64,
         settled: vec![u64::MAX],
+        files: vec![FileStamp::default(); 3],
         runs: vec![RunRef { number: count, ..RunRef::default() }],
         next_run: count + 1,
         coinbase_key: (1, 2),

@@ -90,7 +90,7 @@ impl Disk for Faults {
         unused()
     }
 
-    fn remove_dir_all(&self, _: &Path) -> io::Result<()> {
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
         unused()
     }
 

@@ -157,8 +157,8 @@ impl Disk for TestDisk {
         RealDisk.remove_file(path)
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.remove_dir_all(dir)
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -4,9 +4,10 @@ use crate::{error::Error, error::ErrorKind};
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
-    fs::{Disk, ReadAt},
+    fs::{Disk, NotRegular, ReadAt, limit_remedy},
+    xor::{check_block_obfuscation, read_block_obfuscation},
 };
-use rules::Violation;
+use rules::{ChainParams, Violation};
 use std::{io, num::NonZeroU32, path::PathBuf};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
 
@@ -166,6 +167,17 @@ pub struct Files<'a> {
     pub network: Network,
 }
 
+/// The key that obfuscates the block files of a datadir.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if it is not theirs; I/O errors.
+pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir) -> Result<Obfuscation, Error> {
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let genesis = &ChainParams::of(datadir.network()).genesis_hash;
+    check_block_obfuscation(disk, datadir, obfuscation, genesis)?;
+    Ok(obfuscation)
+}
+
 impl Files<'_> {
     /// Path of a file.
     #[must_use]
@@ -192,14 +204,17 @@ impl Files<'_> {
         })
     }
 
-    /// An I/O error while reading: a file that ends early is damaged, anything else is the machine's fault.
+    /// An I/O error while reading: a file that ends early, or is none, is damaged; anything else is the
+    /// machine's fault.
     #[must_use]
     pub fn io(path: PathBuf, offset: u64, source: &io::Error) -> Error {
         let kind = match source.kind() {
             io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
+            _ if NotRegular::is_cause_of(source) => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
-        Error::new(kind, format!("cannot read: {source}")).in_file(path, Some(offset))
+        let remedy = limit_remedy(source).unwrap_or_default();
+        Error::new(kind, format!("cannot read: {source}{remedy}")).in_file(path, Some(offset))
     }
 }
 

@@ -14,12 +14,12 @@ use crate::{
 use coins::{CoinbaseTxids, aggregate::AggregateKey};
 use digest::sha256::Sha256;
 use disk::{
-    checkpoint::{Checkpoint, RunRef, is_ours, run_path},
+    checkpoint::{Checkpoint, FileStamp, RunRef, is_ours, run_path},
     fs::During as _,
     run::RunReader,
 };
 use rules::ChainParams;
-use wire::{Height, Network};
+use wire::{FileNo, Height, Network};
 
 /// Blocks whose effects are in the join or in runs.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +66,8 @@ impl Settled {
 pub struct Resumed {
     /// Blocks that are done.
     pub settled: Settled,
+    /// Files that are not as they were when those blocks were read.
+    pub changed: Vec<FileNo>,
     /// What was read and checked.
     pub counts: Counts,
     /// What [`Method::save`] told.
@@ -86,6 +88,17 @@ pub struct Identity<'a> {
     pub chain: &'a Chain,
     /// What of the options has a part in what "settled" means.
     pub settings: [u8; 32],
+    /// The block files, as they were before the first block was read.
+    pub stamps: Vec<FileStamp>,
+}
+
+/// The block files of a chain, as they are now.
+///
+/// # Errors
+/// What the file system says.
+pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error> {
+    let stamp = |(file, _)| Ok(FileStamp::now(files.disk, files.datadir, file)?);
+    chain.by_file().map(stamp).collect()
 }
 
 /// A digest of the options that decide what is checked of a block, and which effects it has.
@@ -153,6 +166,7 @@ impl Identity<'_> {
             settings: self.settings,
             blocks: self.chain.block_count() as u32,
             settled: settled.bits.clone(),
+            files: self.stamps.clone(),
             runs: runs.iter().map(Run::to_ref).collect(),
             next_run,
             coinbase_key: coinbases.key(),
@@ -160,6 +174,12 @@ impl Identity<'_> {
             counts: [&[blocks, transactions, inputs, outputs, block_bytes, scripts], ledger].concat(),
         };
         Ok(checkpoint.write(work.disk(), work.path())?)
+    }
+
+    /// Files that are not as they were, or were not known then.
+    fn changed_since(&self, before: &[FileStamp]) -> Vec<FileNo> {
+        let changed = self.stamps.iter().filter(|now| !before.contains(now));
+        changed.map(|now| now.file).collect()
     }
 
     /// Reads the checkpoint, if there is one, and removes what it does not name.
@@ -185,11 +205,6 @@ impl Identity<'_> {
         if checkpoint.network != self.files.network {
             return Err(other(&format!("it is of the network {}", checkpoint.network)));
         }
-        if checkpoint.settings != self.settings {
-            return Err(other(
-                "it was with other options about which scripts to check or which hints to go by",
-            ));
-        }
         let mut settled = Settled { bits: checkpoint.settled, count: 0 };
         settled.count = settled.bits.iter().map(|word| word.count_ones()).sum();
         let highest = settled.heights().last();
@@ -197,7 +212,14 @@ impl Identity<'_> {
             return Err(other("it has blocks above the last one of this chain"));
         }
         if self.chain_digest(&settled) != checkpoint.chain {
-            return Err(other("it is of another chain, or the block files have changed"));
+            return Err(other(
+                "it is of another chain, or the blocks lie elsewhere in their files than they did",
+            ));
+        }
+        if checkpoint.settings != self.settings {
+            return Err(other(
+                "it was with other options about which scripts to check or which hints to go by",
+            ));
         }
         settled.bits.resize(self.chain.block_count().div_ceil(64), 0);
         let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref ledger @ ..] =
@@ -210,6 +232,7 @@ impl Identity<'_> {
         clear_runs(work, &checkpoint.runs)?;
         Ok(Some(Resumed {
             settled,
+            changed: self.changed_since(&checkpoint.files),
             counts: Counts { blocks, transactions, inputs, outputs, block_bytes, scripts },
             ledger: ledger.to_vec(),
             coinbases: CoinbaseTxids::from_parts(checkpoint.coinbase_key, checkpoint.coinbases),
@@ -261,7 +284,8 @@ fn clear_runs(work: &WorkDir<'_>, named: &[RunRef]) -> Result<(), Error> {
     let keep: Vec<_> = named.iter().map(|run| run_path(dir, run.number)).collect();
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
-        if is_ours(&name) && path.extension().is_some_and(|suffix| suffix == "run") && !keep.contains(&path) {
+        let is_run = path.extension().is_some_and(|suffix| suffix == "run");
+        if is_run && !keep.contains(&path) && is_ours(disk, &path)? {
             disk.remove_file(&path).during("remove", &path)?;
         }
     }

@@ -1,7 +1,10 @@
 //! What a rebuild will need on disk, before it starts. An estimate, on the safe side:
 //! `docs/adr/0005-bounded-memory.md` says where the numbers come from.
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    size::HumanSize,
+};
 use disk::fs::{Disk, During as _};
 use std::{fmt, path::Path};
 
@@ -24,11 +27,10 @@ pub struct DiskNeed {
 
 impl fmt::Display for DiskNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [chainstate, temporary] = [self.chainstate, self.temporary].map(|bytes| bytes / 1_000_000);
-        write!(f, "needs about {chainstate} MB of disk for the new chainstate")?;
-        match temporary {
+        write!(f, "needs about {} of disk for the new chainstate", HumanSize(self.chainstate))?;
+        match self.temporary {
             0 => Ok(()),
-            _ => write!(f, ", and up to {temporary} MB for temporary files"),
+            temporary => write!(f, ", and up to {} for temporary files", HumanSize(temporary)),
         }
     }
 }
@@ -63,9 +65,9 @@ impl DiskNeed {
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
                 let detail = format!(
-                    "the run {self}, but only {} MB are free there: make room, give more --memory, or write \
+                    "the run {self}, but only {} are free there: make room, give more --memory, or write \
                      elsewhere with --work-dir or --output",
-                    free / 1_000_000
+                    HumanSize(free)
                 );
                 return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None));
             }
@@ -116,5 +118,7 @@ mod tests {
         let error = need(u64::MAX / 2).check(&disk::fs::RealDisk, &dir, &dir).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.detail.contains("--work-dir"), "{error}");
+        // It was "needs about 0 MB".
+        assert!(need(900_000).to_string().starts_with("needs about 900 kB of disk"));
     }
 }

@@ -13,13 +13,14 @@ use crate::{
         scripts::ScriptQueue,
         spill::Spill,
     },
+    threads::spawn,
 };
 use coins::Join;
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use rules::ChainParams;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 use wire::Height;
@@ -171,10 +172,12 @@ impl Drive<'_> {
             let workers: Vec<_> = (0..self.run.threads())
                 .map(|_| {
                     let (done, shared, reader, stop) = (done.clone(), &shared, &reader, &stop);
-                    scope.spawn(move || {
+                    let work = move || {
                         let _done = done;
                         check::work(shared, reader, stop, key)
-                    })
+                    };
+                    // Those that have begun must not do all the work before this is told.
+                    spawn(scope, "worker", work).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
                 })
                 .collect();
             // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
@@ -183,11 +186,14 @@ impl Drive<'_> {
                 let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
                 self.run.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
             }
-            workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
+            let join = |worker: Result<ScopedJoinHandle<'_, _>, Error>| {
+                worker.and_then(|worker| worker.join().map_err(|_| Error::panicked())?)
+            };
+            workers.into_iter().map(join).collect()
         });
         let mut all = Outcome::new(key);
         for outcome in outcomes {
-            all.merge(outcome.map_err(|_| Error::panicked())??);
+            all.merge(outcome?);
         }
         drop(reader);
         Ok((all, faults.into_lowest()))

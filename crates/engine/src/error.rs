@@ -1,6 +1,10 @@
 //! One error for the whole engine: what kind of wrong it is, where, by which rule, and what to do.
 
-use disk::{DiskError, fs::FileError, leveldb::LevelDbError};
+use disk::{
+    DiskError,
+    fs::{FileError, NotRegular, limit_remedy},
+    leveldb::LevelDbError,
+};
 use rules::Violation;
 use std::{borrow::Cow, fmt, io, path::PathBuf};
 use wire::{BlockHash, Height, Txid};
@@ -44,8 +48,13 @@ pub struct Error {
     pub file: Option<PathBuf>,
     /// Byte in that file.
     pub offset: Option<u64>,
+    /// Number of the user who must run the command instead, if that is what is wrong.
+    pub run_as: Option<u32>,
     /// What is wrong, with values, and what to do.
     pub detail: String,
+    /// Whether the block may be one that was stored and never connected: a scan took it for the chain's last
+    /// one, and what undo data there is for it is of a sibling as well.
+    pub contested: bool,
 }
 
 impl Error {
@@ -61,7 +70,9 @@ impl Error {
             core: None,
             file: None,
             offset: None,
+            run_as: None,
             detail: detail.into(),
+            contested: false,
         }
     }
 
@@ -159,9 +170,11 @@ impl std::error::Error for Error {}
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
         let kind = match error.source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotADirectory => {
-                ErrorKind::Damaged
-            }
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory => ErrorKind::Damaged,
+            _ if NotRegular::is_cause_of(&error.source) => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
         let remedy = match error.source.kind() {
@@ -169,7 +182,7 @@ impl From<FileError> for Error {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; give the permission, or write elsewhere with --output"
             }
-            _ => "",
+            _ => limit_remedy(&error.source).unwrap_or_default(),
         };
         Self::new(kind, format!("cannot {}: {}{remedy}", error.action, error.source))
             .in_file(error.path, None)
@@ -191,6 +204,10 @@ impl From<DiskError> for Error {
             DiskError::File(error) => error.into(),
             DiskError::LevelDb(error) => error.into(),
             DiskError::Locked { .. } => Self::new(ErrorKind::Environment, error.to_string()),
+            DiskError::Refused { path, flaw } => Self::new(ErrorKind::Environment, flaw).in_file(path, None),
+            DiskError::NotOwner { owner, .. } => {
+                Self { run_as: Some(owner), ..Self::new(ErrorKind::Environment, error.to_string()) }
+            }
             DiskError::Misuse { .. } => Self::new(ErrorKind::Internal, error.to_string()),
             DiskError::Damaged { path, offset, flaw } => Self::damaged(flaw).in_file(path, Some(offset)),
             other => Self::damaged(other.to_string()),

@@ -2,6 +2,7 @@
 //! of events.
 
 use crate::stages::Stage;
+use std::sync::{Mutex, PoisonError};
 use wire::{BlockHash, Height};
 
 /// One thing worth telling.
@@ -26,6 +27,8 @@ pub enum Event {
     Progress(Progress),
     /// Something the user should know that is not an error.
     Note(String),
+    /// Something that the operator must know; it is also in the report.
+    Warning(String),
 }
 
 /// How far the reading and checking of blocks is.
@@ -46,6 +49,32 @@ pub struct Progress {
 pub trait Sink: Sync {
     /// Takes one event; must not block for long.
     fn event(&self, event: Event);
+}
+
+/// Passes all events on, and keeps the warnings for the report.
+pub struct Warnings<'a> {
+    sink: &'a dyn Sink,
+    texts: Mutex<Vec<String>>,
+}
+
+impl<'a> Warnings<'a> {
+    pub(crate) fn new(sink: &'a dyn Sink) -> Self {
+        Self { sink, texts: Mutex::new(Vec::new()) }
+    }
+
+    /// The texts of the warnings so far, in order.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sink for Warnings<'_> {
+    fn event(&self, event: Event) {
+        if let Event::Warning(text) = &event {
+            self.texts.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
+        }
+        self.sink.event(event);
+    }
 }
 
 impl<F: Fn(Event) + Sync> Sink for F {

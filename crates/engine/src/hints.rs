@@ -2,7 +2,7 @@
 //! a format to another.
 
 use crate::{
-    chain::{Chain, Files},
+    chain::{self, Chain, Files},
     checkpoint,
     clock::Clock,
     error::{Error, ErrorKind},
@@ -10,13 +10,14 @@ use crate::{
     options::{HintOptions, ReindexOptions},
     places::sorted_places,
     reading::with_run,
-    run::{self, Run},
+    run::{self, Choosing, Run},
     stages::{
         Stage,
         ledger::{HintRun, Method, PlaceRun},
         plan::Plan,
         read::read_block,
     },
+    tree::HintsEnd,
     work_dir::WorkDir,
 };
 use coins::aggregate::{Aggregate, AggregateKey};
@@ -26,7 +27,6 @@ use disk::{
     fs::{Disk, During as _},
     hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
 use std::{
     path::Path,
@@ -69,7 +69,21 @@ impl std::fmt::Display for WrongHint {
     }
 }
 
-/// Opens hints for a rebuild: they must be of this chain, as far as they tell.
+/// Opens hints for a rebuild: before the chain is chosen, for which chain that is depends on them.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if the file is of no format; what the file system says.
+pub fn open(disk: &dyn Disk, options: &HintOptions) -> Result<HintReader, Error> {
+    Ok(HintReader::open(disk, &options.file, options.format)?)
+}
+
+/// The last block that hints speak of.
+#[must_use]
+pub fn end(reader: &HintReader) -> HintsEnd {
+    HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
+}
+
+/// The method of a rebuild by hints: they must be of this chain, as far as they tell.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a run without undo data whose
@@ -78,9 +92,9 @@ pub fn method(
     work: &WorkDir<'_>,
     all: &ReindexOptions,
     options: &HintOptions,
+    reader: HintReader,
     plan: &Plan,
 ) -> Result<Method, Error> {
-    let reader = HintReader::open(work.disk(), &options.file, options.format)?;
     let height = reader.info().height;
     fits(reader.info(), &plan.chain, all.network).map_err(|error| error.in_file(&options.file, None))?;
     if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
@@ -239,13 +253,32 @@ pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongH
     let mut reader = HintReader::open(run.work.disk(), &options.file, options.format)?;
     let info = reader.info().clone();
     // What blocks above the hints' last one spend is unspent to them.
-    let options = &ReindexOptions { stop_at_height: Some(info.height), ..run.options.clone() };
-    let plan = &run::plan(run.files, options, &|_| {}, run.interrupt)?;
+    let stop_at_height = Some(info.height);
+    let options = &ReindexOptions { stop_at_height, hints: None, ..run.options.clone() };
+    let plan = &run::plan(run.files, options, &Choosing::default(), &|_| {}, run.interrupt)?;
     let run = &Run { plan, options, ..*run };
     let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;
     Ok(check.first)
+}
+
+/// The plan of a run whose hints have failed: the same chain, with undo data for each of its blocks.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if not all of that is on disk.
+pub fn plan_with_undo(run: &Run<'_>) -> Result<Plan, Error> {
+    let tip = run.plan.chain.tip();
+    let stop_at_height = Some(run.plan.chain.tip_height());
+    let options = &ReindexOptions { stop_at_height, hints: None, ..run.options.clone() };
+    let choosing = &Choosing { preferred: Some(tip.hash), ..Choosing::default() };
+    let plan = run::plan(run.files, options, choosing, &|_| {}, run.interrupt)?;
+    if plan.chain.tip().hash == tip.hash {
+        return Ok(plan);
+    }
+    let detail = "the hints have failed, and without them another chain is the best one that has all undo data; \
+                  rerun without --hints to rebuild that one";
+    Err(Error::damaged(detail).at_block(run.plan.chain.tip_height(), tip.hash))
 }
 
 /// Goes through the places of a datadir's unspent outputs.
@@ -255,7 +288,7 @@ fn with_places<T>(
     beside: Option<&Path>,
     numbering: Numbering,
     watch: (&dyn Sink, &AtomicBool),
-    work: impl FnOnce(
+    mut work: impl FnMut(
         &Files<'_>,
         &Plan,
         &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
@@ -284,6 +317,9 @@ fn places<T>(
     let mut each_block = |each: &mut EachBlock<'_>| {
         let mut unspent = Vec::new();
         for (height, outputs) in outputs.iter().enumerate().skip(1) {
+            if run.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
             unspent.clear();
             sorted.take_block(height as u32, &mut unspent)?;
             each(Height(height as u32), outputs.load(Ordering::Relaxed), &unspent)?;
@@ -320,16 +356,19 @@ pub fn convert_hints(
         }
         let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
         while reader.next_block(&mut unspent)?.is_some() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
             writer.push_block(reader.outputs(), &unspent)?;
         }
         return Ok(writer.finish()?);
     };
     let home = Datadir::open(disk, &options.datadir, options.network)?;
     let _locks = DatadirLock::take(disk, &home, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &home.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &home)?;
     let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    let chain = &run::plan(files, &options, sink, interrupt)?.chain;
+    let chain = &run::plan(files, &options, &Choosing::default(), sink, interrupt)?.chain;
     fits(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;

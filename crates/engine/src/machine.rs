@@ -72,9 +72,14 @@ fn sha256_rate() -> f64 {
 /// The machine's memory (Linux `MemTotal`), or what this process may have of it.
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|text| text.trim().parse().ok());
-    [kilobytes("/proc/meminfo", "MemTotal:"), limit].into_iter().flatten().min()
+    [kilobytes("/proc/meminfo", "MemTotal:"), memory_limit()].into_iter().flatten().min()
+}
+
+/// The memory that the control group of this process may have (Linux `memory.max`); nothing if it is not
+/// limited.
+#[must_use]
+pub fn memory_limit() -> Option<u64> {
+    std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }
 
 /// The memory that the process has resident now (Linux `VmRSS`); nothing where the system does not say.

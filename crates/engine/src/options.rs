@@ -103,6 +103,10 @@ pub struct ReindexOptions {
     pub work_dir: Option<PathBuf>,
     /// Forget what an interrupted run has left.
     pub restart: bool,
+    /// Replace a chainstate, or a block index, that knows more blocks than the new one will.
+    pub accept_lower_tip: bool,
+    /// Keep what is replaced, as `chainstate.old` and, with a scan, `blocks/index.old`.
+    pub keep_old: bool,
     /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
     /// that it takes little of the time, unless this is zero: then after each few blocks.
     pub checkpoint_every: Duration,
@@ -131,6 +135,8 @@ impl ReindexOptions {
             join_bytes: None,
             work_dir: None,
             restart: false,
+            accept_lower_tip: false,
+            keep_old: false,
             checkpoint_every: CHECKPOINT_EVERY,
             range_bytes: RANGE_BYTES,
             obfuscation_key: None,

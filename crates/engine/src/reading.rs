@@ -1,21 +1,19 @@
 //! Work on the blocks of a datadir that leaves the datadir as it is.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, Sink},
     machine,
     options::ReindexOptions,
-    run::{self, Run},
-    stages::{Stage, ledger::Method},
+    run::{self, Choosing, Run},
+    stages::{Stage, commit, ledger::Method},
     work_dir::WorkDir,
 };
 use disk::{
-    datadir::Datadir,
     fs::Disk,
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 
@@ -30,28 +28,32 @@ pub fn with_run<T>(
     beside: Option<&Path>,
     method: &Method,
     (sink, interrupt): (&dyn Sink, &AtomicBool),
-    work: impl FnOnce(&Run<'_>, &mut Clock) -> Result<T, Error>,
+    mut work: impl FnMut(&Run<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
+    commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
-    clock.lap(Stage::Plan);
-    let temporary = &WorkDir::of(disk, options, beside);
-    // What leaves no file behind does not leave a checkpoint either.
-    let resumable = beside.is_some();
-    let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
-    let result = work(&run, clock);
-    let goes_on = matches!(
-        result.as_ref().map_err(|error| error.kind),
-        Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-    );
-    if !(resumable && goes_on) {
-        temporary.remove()?;
-    }
-    result
+    run::without_refuted(sink, |refuted| {
+        let choosing = Choosing { refuted, ..Choosing::default() };
+        let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
+        clock.lap(Stage::Plan);
+        let temporary = &WorkDir::of(disk, options, beside);
+        // What leaves no file behind does not leave a checkpoint either.
+        let resumable = beside.is_some();
+        let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
+        let result = work(&run, clock);
+        let goes_on = matches!(
+            result.as_ref().map_err(|error| error.kind),
+            Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
+        );
+        if !(resumable && goes_on) {
+            temporary.remove()?;
+        }
+        result
+    })
 }

@@ -1,23 +1,25 @@
 //! The rebuild, stage after stage: control flow only.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     checkpoint,
     clock::Clock,
     disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, Sink, Warnings},
     hints,
     machine::{self, Sha256Limit},
     memory::join_bytes_now,
+    neighbours,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
-    run::{self, Run, Settlement},
+    run::{self, Choosing, Run, Settlement},
     stages::{
         Stage,
-        commit::Target,
+        commit::{self, Target},
         finish::{self, Finish},
         ledger::Method,
+        predecessor::Predecessor,
     },
     work_dir::WorkDir,
 };
@@ -27,11 +29,10 @@ use disk::{
     fs::Disk,
     lock::{DatadirLock, LockMode},
     utxo_stats::UtxoCounts,
-    xor::read_block_obfuscation,
 };
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::Height;
+use wire::{BlockHash, Height};
 
 /// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
 /// has either the old chainstate or the new one, whole.
@@ -49,23 +50,41 @@ pub fn reindex(
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let mode = if options.output.is_some() { LockMode::Read } else { LockMode::Change };
-    let _locks = DatadirLock::take(disk, &datadir, mode)?;
-    let target = Target::prepare(disk, &datadir, options)?;
-    // Two runs that read one datadir must not write to one place.
-    let _output_lock = match &options.output {
-        Some(output) => {
-            Some(DatadirLock::take(disk, &Datadir::at(output, options.network), LockMode::Change)?)
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
+    let sink = &Warnings::new(sink);
+    let _read_lock = match &options.output {
+        Some(_) => {
+            commit::recover_before_reading(disk, &datadir, sink)?;
+            Some(DatadirLock::take(disk, &datadir, LockMode::Read)?)
         }
         None => None,
     };
-    target.clear_leftovers(disk)?;
+    // Where the result goes. Two runs that read one datadir must not write to one place.
+    let home = match &options.output {
+        Some(output) => Datadir::at(output, options.network),
+        None => datadir.clone(),
+    };
+    if options.output.is_some() {
+        commit::prepare_output(disk, &home, options.scan, sink)?;
+    } else {
+        commit::check_owner(disk, &home, options.scan)?;
+    }
+    let _locks = DatadirLock::take(disk, &home, LockMode::Change)?;
+    commit::recover(disk, &home, sink)?;
+    let target = Target::prepare(disk, home, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let result = build(&work, options, &datadir, &target, sink, interrupt, &mut clock)
-        .map_err(|error| checkpoint::told(error, &work, options.restart));
+    let attempt = |refuted: &[BlockHash]| {
+        if !refuted.is_empty() {
+            // What the attempt before has left is of another chain.
+            target.start_over()?;
+            work.remove()?;
+        }
+        build(&work, options, &datadir, &target, refuted, (sink, interrupt), &mut clock)
+    };
+    let result =
+        run::without_refuted(sink, attempt).map_err(|error| checkpoint::told(error, &work, options.restart));
     if let Err(error) = &result {
-        target.discard(disk);
+        target.discard();
         // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
         if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
             // That it cannot be removed is not what the user must hear of.
@@ -95,36 +114,46 @@ fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error>
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
     run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    Ok((Run { method: &Method::Join, ..run }.settle(clock)?, false))
+    let replanned = options.without_undo.then(|| hints::plan_with_undo(&run)).transpose()?;
+    let plan = replanned.as_ref().unwrap_or(run.plan);
+    Ok((Run { method: &Method::Join, plan, ..run }.settle(clock)?, false))
 }
 
 fn build(
     work: &WorkDir<'_>,
     options: &ReindexOptions,
     datadir: &Datadir,
-    target: &Target,
-    sink: &dyn Sink,
-    interrupt: &AtomicBool,
+    target: &Target<'_>,
+    refuted: &[BlockHash],
+    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
     let disk = work.disk();
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let obfuscation = chain::obfuscation(disk, datadir)?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, options, sink, interrupt)?;
+    let in_place = options.output.is_none();
+    let before = if in_place { Predecessor::read(files, options.scan) } else { Predecessor::default() };
+    let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
+    let choosing = Choosing { hints: hints.as_ref().map(hints::end), preferred: before.best_block, refuted };
+    let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
+    if in_place {
+        neighbours::check(disk, datadir, plan, options.scan, sink)?;
+    }
+    let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
     let (chain, threads) = (&plan.chain, options.threads.get());
     let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
-    let old = disk_need::folder_bytes(disk, target.chainstate_dir());
+    let old = disk_need::folder_bytes(disk, &target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
-    need.check(disk, target.chainstate_dir(), work.path())?;
+    need.check(disk, target.building(), work.path())?;
     sink.event(Event::Note(need.to_string()));
     if options.restart {
         // Before hints look for a key in it.
         work.remove()?;
     }
-    let method = match &options.hints {
-        Some(hints) => hints::method(work, options, hints, plan)?,
+    let method = match options.hints.as_ref().zip(hints) {
+        Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
         None => Method::Join,
     };
     let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
@@ -138,7 +167,7 @@ fn build(
         Some(written) => written,
         // Only the last merge has shown that a spend has no coin.
         None => {
-            target.clear_leftovers(disk)?;
+            target.start_over()?;
             (settled, by_hints) = (run.judge(clock, Height(0), 0)?, false);
             finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
         }
@@ -163,9 +192,9 @@ fn build(
     if interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let chainstate = target.commit(disk, plan.new_index.as_ref(), sink)?;
+    let kept = target.commit(plan.new_index.as_ref(), sink)?;
     if let Err(error) = work.remove() {
-        sink.event(Event::Note(format!("temporary files stay: {error}")));
+        sink.event(Event::Warning(format!("temporary files stay: {error}")));
     }
     clock.lap(Stage::Commit);
 
@@ -192,6 +221,10 @@ fn build(
         sha256_kernel: machine::sha256_kernel()?,
         sha256_limit,
         peak_memory_bytes: machine::peak_memory_bytes(),
-        chainstate,
+        chainstate: target.chainstate_dir(),
+        kept,
+        lost_blocks,
+        unconnected: plan.unconnected,
+        notes: sink.take(),
     })
 }

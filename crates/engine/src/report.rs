@@ -53,6 +53,14 @@ pub struct ReindexReport {
     pub peak_memory_bytes: Option<u64>,
     /// Where the chainstate is.
     pub chainstate: PathBuf,
+    /// Where the databases are that it replaced, if they are kept.
+    pub kept: Vec<PathBuf>,
+    /// Blocks that the replaced databases knew and the new ones do not: 0, unless the caller has accepted it.
+    pub lost_blocks: u32,
+    /// Stored blocks above the last one that have no undo data; bitcoind connects them when it starts.
+    pub unconnected: u32,
+    /// What the operator must know besides.
+    pub notes: Vec<String>,
 }
 
 /// Which hints were used, and what they leave to trust.

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
     memory,
-    options::{Engine, ReindexOptions},
+    options::{AssumeValid, Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -18,9 +18,12 @@ use crate::{
         judge::{self, JudgeScripts},
         ledger::Method,
         plan::{self, Plan},
+        recheck,
         scripts::{ScriptQueue, Scripts},
         spill::{Run as SpilledRun, Spill, SpillVolume},
     },
+    threads::spawn,
+    tree::{HintsEnd, Wanted},
     unspent::Unspent,
     work_dir::WorkDir,
 };
@@ -31,7 +34,7 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use wire::{BlockTime, Height};
+use wire::{BlockHash, BlockTime, Height};
 
 /// How often progress is told.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -52,6 +55,17 @@ pub struct Settlement {
     pub spilled: SpillVolume,
 }
 
+/// What the choice of a chain depends on besides the options.
+#[derive(Clone, Copy, Default)]
+pub struct Choosing<'a> {
+    /// The last block of the hints that the run goes by.
+    pub hints: Option<HintsEnd>,
+    /// Of branches of equal work, the one with this block is chosen, if no hints speak for one.
+    pub preferred: Option<BlockHash>,
+    /// Blocks that earlier attempts found invalid.
+    pub refuted: &'a [BlockHash],
+}
+
 /// The chain that is to be rebuilt.
 ///
 /// # Errors
@@ -59,18 +73,76 @@ pub struct Settlement {
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
+    choosing: &Choosing<'_>,
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let assume_valid = options.assume_valid.hash(ChainParams::of(options.network));
-    let plan = plan::plan(files, options.scan, options.stop_at_height, assume_valid, now(), interrupt)?;
+    let without_undo = options.hints.as_ref().is_some_and(|hints| hints.without_undo);
+    let wanted = Wanted {
+        stop_at: options.stop_at_height,
+        assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
+        preferred: choosing.hints.and_then(|end| end.hash).or(choosing.preferred),
+        without_undo: choosing.hints.filter(|_| without_undo),
+        refuted: choosing.refuted,
+    };
+    let plan = plan::plan(files, options.scan, &wanted, choosing.preferred, now(), interrupt)?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
+        let text = |whose: &str| {
+            format!(
+                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are \
+                 checked"
+            )
+        };
+        sink.event(match options.assume_valid {
+            AssumeValid::Block(_) => Event::Warning(text("that --assumevalid names")),
+            _ => Event::Note(text("that Bitcoin Core assumes to be valid by default")),
+        });
+    }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
         block_bytes: plan.block_bytes,
         unconnected: plan.unconnected,
     });
+    if wanted.without_undo.is_some() && plan.lacks_last_undo {
+        let note = format!(
+            "bitcoind looks at the undo data of the last {} blocks when it starts, and that is not all on disk: \
+             start it with -checklevel=1 until it has connected as many new blocks; it cannot undo these",
+            plan::CHECKED_AT_START
+        );
+        sink.event(Event::Warning(note));
+    }
     Ok(plan)
+}
+
+/// Makes an attempt, and another one for as long as the last block of the chain turns out to be an invalid one
+/// that was stored and never connected. `attempt` is told the blocks that must not be in the chain.
+///
+/// Bitcoin Core does the same when it connects blocks: one that breaks a rule is marked, and the next best
+/// chain is tried. A block index tells which ones it has marked; block files do not (ADR 8).
+///
+/// # Errors
+/// Those of the last attempt.
+pub fn without_refuted<T>(
+    sink: &dyn Sink,
+    mut attempt: impl FnMut(&[BlockHash]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut refuted = Vec::new();
+    loop {
+        match attempt(&refuted) {
+            Err(Error { contested: true, block_hash: Some(hash), detail, height, .. })
+                if !refuted.contains(&hash) =>
+            {
+                let height = height.map_or(String::new(), |height| format!(" at height {height}"));
+                sink.event(Event::Warning(format!(
+                    "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), and \
+                     a sibling has the same undo data; going on without it"
+                )));
+                refuted.push(hash);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Which scripts a run has run.
@@ -157,7 +229,7 @@ impl Run<'_> {
 
     /// Checks and books all blocks, or up to one at fault.
     fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
-        let identity = self.identity();
+        let identity = self.identity()?;
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let (threads, scripts) = (self.threads(), self.scripts());
         let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
@@ -167,7 +239,7 @@ impl Run<'_> {
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
-            let _merger = scope.spawn(|| spill.tend(self.interrupt));
+            let _merger = spawn(scope, "merger", || spill.tend(self.interrupt))?;
             let drive =
                 Drive { run: self, identity: &identity, join: &join, spill: &spill, queue: queue.as_ref() };
             let fault = drive.check_all(&mut state);
@@ -227,13 +299,10 @@ impl Run<'_> {
         self.options.scripts.map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
-    fn identity(&self) -> Identity<'_> {
-        let chain = &self.plan.chain;
-        Identity {
-            files: self.files,
-            chain,
-            settings: checkpoint::settings(self.options, chain, self.method),
-        }
+    fn identity(&self) -> Result<Identity<'_>, Error> {
+        let (files, chain) = (self.files, &self.plan.chain);
+        let settings = checkpoint::settings(self.options, chain, self.method);
+        Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
     /// What there is to begin with: nothing, or what an interrupted run has left.
@@ -265,6 +334,7 @@ impl Run<'_> {
             self.plan.chain.block_count()
         );
         self.sink.event(Event::Note(note));
+        recheck::recheck(self, &state.settled, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 
@@ -303,7 +373,8 @@ impl Run<'_> {
                 told = Instant::now();
                 self.progress(counts.blocks as u32, counts.block_bytes);
             }
-        })?;
+        })
+        .map_err(|error| self.of_contested(error))?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Judge);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
@@ -315,6 +386,13 @@ impl Run<'_> {
             burned: 0,
             spilled: SpillVolume::default(),
         })
+    }
+
+    /// Marks a verdict on a last block that may never have been connected.
+    fn of_contested(&self, error: Error) -> Error {
+        let of_tip = error.block_hash == Some(self.plan.chain.tip().hash);
+        let contested = self.plan.tip_is_contested && of_tip && error.kind == ErrorKind::Consensus;
+        Error { contested, ..error }
     }
 
     /// Tells how far the work is.

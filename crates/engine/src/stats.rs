@@ -1,6 +1,6 @@
 //! What Core's `gettxoutsetinfo` says, from a chainstate on disk.
 
-use crate::{error::Error, machine};
+use crate::{error::Error, machine, stages::commit};
 use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
@@ -60,6 +60,7 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     if !disk.exists(&chainstate).during("look for", &chainstate)? {
         datadir = Datadir::open(disk, &options.datadir, options.network)?;
     }
+    commit::recover_before_reading(disk, &datadir, &|_| {})?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let dir = datadir.chainstate_dir();
     let reader = ChainstateReader::open(disk, &dir)?;

@@ -1,9 +1,13 @@
 //! The tree of block headers, from the block index or from a scan, and the choice of the chain to rebuild.
 //!
-//! Each header is judged on its branch when it is linked. Chosen is the most-work branch of which every block
-//! and its undo data are on disk, without blocks that Core marked as failed: what `-reindex-chainstate` would
-//! end at, but for blocks that were stored and never connected. Those have no undo data; bitcoind connects
-//! them when it next starts.
+//! Each header is judged on its branch. Chosen is the most-work branch of which every block and its undo data
+//! are on disk, without blocks that Core marked as failed: what `-reindex-chainstate` would end at, but for
+//! blocks that were stored and never connected. Those have no undo data; bitcoind connects them when it next
+//! starts. A run that goes by hints without undo data needs none up to the hints' last block: there it is
+//! enough that blocks are stored.
+//!
+//! Of branches with the same work the one with the preferred block is chosen; else, the one whose last block
+//! was stored first, as it would have reached the node first.
 //!
 //! A mainnet tree has a million headers, and must leave room in 128 MiB: a block takes its hash and 32 bytes.
 //! Parents are numbers, heights and sums of work are known only while headers are linked, height by height,
@@ -13,6 +17,7 @@ use crate::{
     chain::{Chain, Place},
     error::{Error, ErrorKind},
     hash_list::HashList,
+    stages::predecessor::{Gap, Known, Standing},
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
@@ -49,8 +54,15 @@ const STORED: u8 = 8;
 const INVALID: u8 = 16;
 /// The header itself breaks a rule.
 const BREAKS_RULE: u8 = 32;
+/// The block is the preferred one or descends from it.
+const PREFERRED: u8 = 64;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit");
+
+/// A position in the bits there are for it; none if no record can be there.
+fn narrow(pos: ByteOffset) -> Option<NonZeroU32> {
+    u32::try_from(pos.0).ok().and_then(NonZeroU32::new)
+}
 
 impl Node {
     /// A block with its header, the place of its bytes and that of its undo data, and whether Core found it
@@ -62,7 +74,6 @@ impl Node {
         undo_pos: Option<ByteOffset>,
         failed: bool,
     ) -> Option<Self> {
-        let narrow = |pos: ByteOffset| u32::try_from(pos.0).ok().and_then(NonZeroU32::new);
         let mut node = Self {
             version: header.version,
             time: header.time,
@@ -99,9 +110,40 @@ pub struct Tree<'a> {
     /// In the order of the hashes.
     nodes: Vec<Node>,
     genesis: u32,
-    tops: Tops,
-    /// The latest of the blocks that have been connected once, and yet do not descend from genesis.
-    lost: Option<Lost>,
+    /// Of the blocks without a parent, the latest of those that have been connected once.
+    root: Option<Lost>,
+}
+
+/// What a run asks of the chain that it rebuilds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Wanted<'a> {
+    /// Its last block; none for the last one on disk.
+    pub stop_at: Option<Height>,
+    /// Scripts up to this block are taken for valid, under Core's conditions.
+    pub assume_valid: Option<BlockHash>,
+    /// Of branches of equal work, the one with this block is wanted.
+    pub preferred: Option<BlockHash>,
+    /// Blocks up to this one need no undo data.
+    pub without_undo: Option<HintsEnd>,
+    /// Blocks that were found invalid.
+    pub refuted: &'a [BlockHash],
+}
+
+/// The last block that hints speak of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HintsEnd {
+    /// Its height.
+    pub height: Height,
+    /// Its hash, if the hint file tells it.
+    pub hash: Option<BlockHash>,
+}
+
+impl Wanted<'_> {
+    /// The lowest block whose undo data is needed.
+    #[must_use]
+    pub fn undo_from(&self) -> Height {
+        self.without_undo.map_or(Height(0), |end| Height(end.height.0.saturating_add(1)))
+    }
 }
 
 /// The most-work blocks of several kinds.
@@ -135,15 +177,21 @@ struct Lost {
 pub struct Choice {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// Stored blocks on top of it that were never connected.
+    /// The sum of work of the branch.
+    pub work: U256,
+    /// Stored blocks on top of the last connected one.
     pub unconnected: u32,
+    /// Why they are not connected.
+    pub gap: Option<Gap>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// The last block that could be rebuilt: the branch's, unless the caller wants to stop below it.
+    pub top: u32,
 }
 
 impl<'a> Tree<'a> {
-    /// Links blocks to their parents and judges their headers; `now` is for the one rule that knows a clock.
-    /// Of blocks given twice the first one counts.
+    /// Links blocks to their parents; `now` is for the one rule of headers that knows a clock. Of blocks given
+    /// twice the first one counts.
     ///
     /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the
     /// hash of each block and of the block before it.
@@ -166,13 +214,8 @@ impl<'a> Tree<'a> {
                 params.genesis_hash
             ))
         })?;
-        let tops = Tops::default();
-        let mut tree = Self { params, now, hashes, nodes, genesis, tops, lost: None };
-        let root = tree.find_parents(links)?;
-        let heights = tree.heights();
-        tree.lost = tree.find_lost(&heights, root);
-        let (order, ends) = tree.by_height(heights);
-        tree.judge_all(&order, &ends);
+        let mut tree = Self { params, now, hashes, nodes, genesis, root: None };
+        tree.root = tree.find_parents(links)?;
         Ok(tree)
     }
 
@@ -208,6 +251,35 @@ impl<'a> Tree<'a> {
         Ok(root)
     }
 
+    /// The height of each block that descends from genesis and is the first of its hash, by number.
+    pub fn linked(&self) -> impl Iterator<Item = (u32, Height)> {
+        let known = (0..).zip(self.heights());
+        let first = known.filter(|&(number, height)| height != NONE && !self.hashes.is_repeated(number));
+        first.map(|(number, height)| (number, Height(height)))
+    }
+
+    /// The number of the files that a block is in, if it is on disk.
+    #[must_use]
+    pub fn file(&self, number: u32) -> Option<FileNo> {
+        Some(self.nodes.get(number as usize)?.data()?.0)
+    }
+
+    /// Where a block's undo data is.
+    #[must_use]
+    pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {
+        self.nodes.get(number as usize)?.undo_pos.map(|pos| ByteOffset(pos.get().into()))
+    }
+
+    /// Gives a block other undo data, or none. False if it lies where none can lie.
+    #[must_use]
+    pub fn set_undo_pos(&mut self, number: u32, pos: Option<ByteOffset>) -> bool {
+        let narrowed = pos.and_then(narrow);
+        if let Some(node) = self.nodes.get_mut(number as usize) {
+            node.undo_pos = narrowed;
+        }
+        narrowed.is_some() == pos.is_some()
+    }
+
     /// The height of each block that descends from genesis; `NONE` for the others.
     fn heights(&self) -> Vec<u32> {
         const NOT_YET: u32 = NONE - 1;
@@ -241,13 +313,12 @@ impl<'a> Tree<'a> {
         heights
     }
 
-    /// The latest of the blocks that have been connected once and are not linked now; `root` is the latest
-    /// of those whose parent is not there.
-    fn find_lost(&self, heights: &[u32], root: Option<Lost>) -> Option<Lost> {
+    /// The latest of the blocks that have been connected once and are not linked now.
+    fn find_lost(&self, heights: &[u32]) -> Option<Lost> {
         let unlinked = (0..).zip(heights).zip(&self.nodes).filter(|((_, height), _)| **height == NONE);
         let lost = unlinked.filter_map(|((number, _), node)| Some((node.lateness()?, number, node.parent)));
         let (_, node, parent) = lost.max()?;
-        if parent == NONE { root } else { Some(Lost { node, prev: *self.hashes.get(parent) }) }
+        if parent == NONE { self.root } else { Some(Lost { node, prev: *self.hashes.get(parent) }) }
     }
 
     /// Numbers of the linked blocks in order of height, those of one height in order of number, and where
@@ -281,8 +352,18 @@ impl<'a> Tree<'a> {
         (order, ends)
     }
 
-    /// Links and judges all blocks, parents before children.
-    fn judge_all(&mut self, order: &[u32], ends: &[u32]) {
+    /// Marks the blocks that were found invalid. What they were given as undo data is of others.
+    fn refute(&mut self, refuted: &[BlockHash]) {
+        for number in refuted.iter().filter_map(|hash| self.hashes.find(hash)) {
+            let node = &mut self.nodes[number as usize];
+            (node.state, node.undo_pos) = (node.state | FAILED, None);
+        }
+    }
+
+    /// Judges all blocks, parents before children, and finds the most-work ones.
+    fn judge_all(&mut self, order: &[u32], ends: &[u32], wanted: &Wanted<'_>) -> Tops {
+        let (undo_from, mut tops) = (wanted.undo_from(), Tops::default());
+        let preferred = wanted.preferred.and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
         for (height, &end) in (0..).map(Height).zip(ends) {
@@ -292,25 +373,29 @@ impl<'a> Tree<'a> {
                 let before = before.and_then(|at| parents_work.get(at)).copied().unwrap_or(U256::ZERO);
                 let own = rules::work(self.nodes[number as usize].bits);
                 let top = Top { node: number, height, work: before.wrapping_add(own) };
-                self.judge(&top);
-                self.offer(top);
+                self.judge(&top, preferred, undo_from);
+                self.offer(top, &mut tops);
                 work.push(top.work);
             }
             (parents, begin) = (level, end as usize);
             std::mem::swap(&mut parents_work, &mut work);
             work.clear();
         }
+        tops
     }
 
     /// Finds out what holds of a block whose parent has been judged.
-    fn judge(&mut self, block: &Top) {
+    fn judge(&mut self, block: &Top, preferred: Option<u32>, undo_from: Height) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state | LINKED | parent & (FAILED | INVALID);
+        let mut state = node.state & FAILED | LINKED | parent & (FAILED | INVALID | PREFERRED);
+        if preferred == Some(block.node) {
+            state |= PREFERRED;
+        }
         if state & (FAILED | INVALID) == 0 && node.data_pos.is_some() {
             state |= parent & STORED;
         }
-        if state & STORED != 0 && self.has_undo(block.node) {
+        if state & STORED != 0 && (block.height < undo_from || self.has_undo(block.node)) {
             state |= parent & CONNECTED;
         }
         if state & INVALID == 0 && self.check_header(block.node, block.height).is_err() {
@@ -331,24 +416,31 @@ impl<'a> Tree<'a> {
     }
 
     /// Takes a block for the most-work one of each of its kinds, if it is.
-    fn offer(&mut self, block: Top) {
+    fn offer(&self, block: Top, tops: &mut Tops) {
         let node = &self.nodes[block.node as usize];
         let (not_failed, has_undo) = (!node.has(FAILED), self.has_undo(block.node));
         for (top, eligible) in [
-            (&mut self.tops.connected, node.has(CONNECTED)),
-            (&mut self.tops.stored, node.has(STORED)),
-            (&mut self.tops.with_undo, not_failed && has_undo),
-            (&mut self.tops.header, not_failed && !node.has(INVALID)),
+            (&mut tops.connected, node.has(CONNECTED)),
+            (&mut tops.stored, node.has(STORED)),
+            (&mut tops.with_undo, not_failed && has_undo),
+            (&mut tops.header, not_failed && !node.has(INVALID)),
         ] {
-            // Of equal work the block that was stored first wins, as it would have reached the node first.
             let better = top.is_none_or(|top| {
-                let stored_before = || node.data() < self.nodes[top.node as usize].data();
-                block.work > top.work || block.work == top.work && stored_before()
+                let other = &self.nodes[top.node as usize];
+                // Of equal work: the preferred one first, then the one that was stored first.
+                let rank = |node: &Node| (!node.has(PREFERRED), node.data());
+                block.work > top.work || block.work == top.work && rank(node) < rank(other)
             });
             if eligible && better {
                 *top = Some(block);
             }
         }
+    }
+
+    /// Whether a block of this hash is among them, linked or not.
+    #[must_use]
+    pub fn has(&self, hash: &BlockHash) -> bool {
+        self.hashes.find(hash).is_some()
     }
 
     /// Each block whose header and ancestors' headers are valid, with its height.
@@ -358,24 +450,37 @@ impl<'a> Tree<'a> {
         valid.map(|((number, _), height)| (number, Height(height)))
     }
 
-    /// Chooses the branch to rebuild, up to `stop_at`, and tells how far `assume_valid` vouches for its
-    /// scripts.
+    /// Judges all headers, chooses the branch to rebuild, and tells how far its scripts are vouched for.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
-    /// (a pruned node, lost files); [`ErrorKind::Usage`] if `stop_at` is above the tip.
-    pub fn choose(&self, stop_at: Option<Height>, assume_valid: Option<BlockHash>) -> Result<Choice, Error> {
-        let tip = self.tops.connected.ok_or_else(|| {
+    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the last block that is wanted is above the tip.
+    pub fn choose(&mut self, wanted: &Wanted<'_>) -> Result<Choice, Error> {
+        self.refute(wanted.refuted);
+        let heights = self.heights();
+        let lost = self.find_lost(&heights);
+        let (order, ends) = self.by_height(heights);
+        let tops = self.judge_all(&order, &ends, wanted);
+        drop((order, ends));
+        self.pick(&tops, lost, wanted)
+    }
+
+    fn pick(&self, tops: &Tops, lost: Option<Lost>, wanted: &Wanted<'_>) -> Result<Choice, Error> {
+        let tip = tops.connected.ok_or_else(|| {
             Error::damaged(
                 "not even the genesis block is on disk: the blocks folder is empty or of a pruned node",
             )
         })?;
-        if let Some(lone) = self.tops.with_undo.filter(|lone| lone.work > tip.work) {
-            return Err(self.gap_beneath(&lone));
+        let undo_from = wanted.undo_from();
+        if let Some(lone) = tops.with_undo.filter(|lone| lone.work > tip.work) {
+            return Err(self.gap_beneath(lone.node, undo_from));
+        }
+        if let Some(end) = self.hints_end_above_gap(wanted) {
+            return Err(self.gap_beneath(end, undo_from));
         }
         // How high such a block was is not known, but that it came after the tip tells that it was above.
         let time_of = |number: u32| self.nodes[number as usize].time;
-        if let Some(lost) = self.lost.filter(|lost| time_of(lost.node) > time_of(tip.node)) {
+        if let Some(lost) = lost.filter(|lost| time_of(lost.node) > time_of(tip.node)) {
             return Err(Error::damaged(format!(
                 "the chain on disk ends at height {}, but block {} was connected above it once and the block \
                  before that, {}, is not on disk: files are missing or damaged (restore them, or let \
@@ -385,15 +490,16 @@ impl<'a> Tree<'a> {
                 lost.prev
             )));
         }
-        let unconnected = match self.tops.stored {
+        let unconnected = match tops.stored {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
             _ => 0,
         };
         let mut branch = Vec::with_capacity(tip.height.0 as usize + 1);
         branch.extend(self.branch(tip.node));
         branch.reverse();
-        let assumed_valid_to = assume_valid.and_then(|hash| self.assumed_valid_to(&branch, hash));
-        if let Some(stop) = stop_at {
+        let assumed = wanted.assume_valid.zip(tops.header);
+        let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
+        if let Some(stop) = wanted.stop_at {
             if stop > tip.height {
                 return Err(Error::new(
                     ErrorKind::Usage,
@@ -405,14 +511,86 @@ impl<'a> Tree<'a> {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        Ok(Choice { branch, unconnected, assumed_valid_to })
+        let above = tops.stored.filter(|_| unconnected > 0);
+        let gap = above.and_then(|stored| self.gap_above(stored.node, undo_from));
+        let work = self.work_of(branch.iter().copied());
+        Ok(Choice { branch, work, unconnected, gap, assumed_valid_to, top: tip.node })
+    }
+
+    /// The first block that is at another height than `said`, which is in the order of the blocks, with both
+    /// heights.
+    #[must_use]
+    pub fn wrong_height(&self, said: &[Height]) -> Option<(BlockHash, Height, Height)> {
+        let blocks = (0..).zip(self.heights()).zip(said);
+        let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
+        let ((number, height), said) = linked.find(|((_, height), said)| *height != said.0)?;
+        Some((*self.hashes.get(number), Height(height), *said))
+    }
+
+    fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
+        branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
+    }
+
+    /// Judges all headers, and finds the last block up to which all data and undo data are on disk.
+    #[must_use]
+    pub fn connected(&mut self) -> Option<Known> {
+        let (order, ends) = self.by_height(self.heights());
+        let tops = self.judge_all(&order, &ends, &Wanted::default());
+        tops.connected.map(|top| Known {
+            hash: *self.hashes.get(top.node),
+            height: top.height,
+            work: top.work,
+        })
+    }
+
+    /// Where a block that descends from genesis is, seen from the chain of the blocks with the numbers
+    /// `branch`. Undo data is wanted of those from `undo_from` on. All headers must have been judged.
+    #[must_use]
+    pub fn standing(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<Standing> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let height = self.branch(number).count().checked_sub(1)? as u32;
+        let known = Known { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
+        let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
+        let fork =
+            self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
+        Some(Standing { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+    }
+
+    /// The lowest block, of `number` and its ancestors, that keeps it from being connected.
+    fn gap_above(&self, number: u32, undo_from: Height) -> Option<Gap> {
+        let heights = (0..self.branch(number).count() as u32).rev().map(Height);
+        let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
+            let node = &self.nodes[number as usize];
+            if node.state & (FAILED | INVALID) != 0 {
+                return Some(Gap::Invalid(height));
+            }
+            match node.data_pos {
+                None => Some(Gap::Block(height)),
+                Some(_) => (height >= undo_from && !self.has_undo(number)).then_some(Gap::Undo(height)),
+            }
+        });
+        gaps.last()
+    }
+
+    /// The blocks that are marked invalid, sorted by their hashes.
+    #[must_use]
+    pub fn failed(&self) -> Vec<BlockHash> {
+        let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));
+        failed.map(|(number, _)| *self.hashes.get(number)).collect()
+    }
+
+    /// The hints' last block, if it is on disk and something beneath it is not.
+    fn hints_end_above_gap(&self, wanted: &Wanted<'_>) -> Option<u32> {
+        let end = self.hashes.find(&wanted.without_undo?.hash?)?;
+        let node = &self.nodes[end as usize];
+        let sound = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
+        (sound && !node.has(CONNECTED)).then_some(end)
     }
 
     /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:
-    /// Core's conditions, see [`rules::assume`].
-    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash) -> Option<Height> {
+    /// Core's conditions, see [`rules::assume`]. `best` is the most-work header.
+    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &Top) -> Option<Height> {
         let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
-        let best = self.tops.header?;
         if best.work < self.params.minimum_chain_work {
             return None;
         }
@@ -433,14 +611,15 @@ impl<'a> Tree<'a> {
         buried.count().checked_sub(1).map(|height| Height(height as u32))
     }
 
-    /// The chosen branch as a chain; the rest is given up on the way, piece by piece.
+    /// The chosen branch as a chain, with undo data `undo_from` that height on; the rest is given up on the
+    /// way, piece by piece.
     #[must_use]
-    pub fn into_chain(self, branch: Vec<u32>) -> Chain {
+    pub fn into_chain(self, branch: Vec<u32>, undo_from: Height) -> Chain {
         let node = |&number: &u32| self.nodes[number as usize];
-        let places = branch.iter().map(node).map(|node| Place {
+        let places = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| Place {
             file: node.file,
             data_pos: node.data_pos.map_or(0, NonZeroU32::get),
-            undo_pos: node.undo_pos.filter(|_| node.parent != NONE),
+            undo_pos: node.undo_pos.filter(|_| node.parent != NONE && height >= undo_from),
         });
         let places = places.collect();
         let median_times = median_times(branch.iter().map(|number| node(number).time).collect());
@@ -451,7 +630,7 @@ impl<'a> Tree<'a> {
     }
 
     /// From a block back to genesis.
-    fn branch(&self, from: u32) -> impl Iterator<Item = u32> {
+    pub fn branch(&self, from: u32) -> impl Iterator<Item = u32> {
         let parent = |number: u32| self.nodes.get(number as usize).map(|node| node.parent);
         std::iter::successors(Some(from), move |&number| parent(number).filter(|&parent| parent != NONE))
     }
@@ -462,13 +641,14 @@ impl<'a> Tree<'a> {
         node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
     }
 
-    /// Why a block with data and undo data is not connected.
-    fn gap_beneath(&self, lone: &Top) -> Error {
-        let heights = (0..=lone.height.0).rev().map(Height);
-        let gap = self
-            .branch(lone.node)
-            .zip(heights)
-            .filter(|&(number, _)| self.nodes[number as usize].has(BREAKS_RULE) || !self.has_undo(number));
+    /// Why a block that has all that is needed of itself is not connected.
+    fn gap_beneath(&self, lone: u32, undo_from: Height) -> Error {
+        let heights = (0..self.branch(lone).count() as u32).rev().map(Height);
+        let gap = self.branch(lone).zip(heights).filter(|&(number, height)| {
+            let node = &self.nodes[number as usize];
+            let has_all = self.has_undo(number) || height < undo_from && node.data_pos.is_some();
+            node.has(BREAKS_RULE) || !has_all
+        });
         let Some((number, height)) = gap.last() else {
             return Error::new(ErrorKind::Internal, "no gap beneath a lone block");
         };
@@ -540,3 +720,6 @@ fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
     }
     times
 }
+
+#[cfg(test)]
+mod tests;

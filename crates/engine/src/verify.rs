@@ -2,15 +2,15 @@
 //! coin.
 
 use crate::{
-    chain::Files,
+    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, Sink, Warnings},
     machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    run::{self, Run},
-    stages::{Stage, commit::WORK_DIR, ledger::Method},
+    run::{self, Choosing, Run},
+    stages::{Stage, commit, ledger::Method, plan::Plan},
     unspent::{EachError, Unspent},
     work_dir::WorkDir,
 };
@@ -20,9 +20,13 @@ use disk::{
     fs::Disk,
     index::stream_block_index,
     lock::{DatadirLock, LockMode},
-    xor::read_block_obfuscation,
 };
-use std::{cmp::Ordering, fmt, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::atomic::{self, AtomicBool},
+    time::Duration,
+};
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
 /// So many differences are named; all are counted.
@@ -47,6 +51,8 @@ pub struct VerifyReport {
     pub elapsed: Duration,
     /// How the chainstate differs, if it was asked for.
     pub against_chainstate: Option<Comparison>,
+    /// What the operator must know besides.
+    pub notes: Vec<String>,
 }
 
 /// How a chainstate differs from the coins that the blocks leave.
@@ -93,10 +99,11 @@ pub fn verify(
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<VerifyReport, Error> {
-    let mut clock = Clock::start();
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
     machine::sha256_kernel()?;
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
+    commit::recover_before_reading(disk, &datadir, sink)?;
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let chainstate = match against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
@@ -107,31 +114,50 @@ pub fn verify(
         options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
     }
     let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let work = WorkDir::new(disk, home.join(format!("{WORK_DIR}-verify-{}", std::process::id())));
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    let work = WorkDir::alone(disk, &home);
+    let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let plan = &run::plan(files, &options, sink, interrupt)?;
+    let attempt = |refuted: &[BlockHash]| {
+        let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
+        let choosing = Choosing { preferred, refuted, hints: None };
+        let plan = &run::plan(files, &options, &choosing, sink, interrupt)?;
+        check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
+    };
+    run::without_refuted(sink, attempt)
+}
+
+/// Checks the blocks of a plan.
+fn check(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    plan: &Plan,
+    chainstate: Option<&ChainstateReader<'_>>,
+    work: &WorkDir<'_>,
+    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
+    clock: &mut Clock,
+) -> Result<VerifyReport, Error> {
     clock.lap(Stage::Plan);
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    if let Some(best) = chainstate.as_ref().map(ChainstateReader::best_block).filter(|best| *best != hash) {
+    if let Some(best) = chainstate.map(ChainstateReader::best_block).filter(|best| *best != hash) {
         let detail =
             format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
-        return Err(Error::damaged(detail).in_file(datadir.chainstate_dir(), None));
+        return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let method = &Method::Join;
-    let run = Run { files, plan, options: &options, method, work: &work, resumable: false, sink, interrupt };
-    let result = coins_of(&run, chainstate.as_ref(), &mut clock);
+    let run = Run { files, plan, options, method, work, resumable: false, sink, interrupt };
+    let result = coins_of(&run, chainstate, clock);
     work.remove()?;
     let (counts, txouts, against_chainstate) = result?;
     Ok(VerifyReport {
         height,
         hash,
-        scripts: run::scripts_report(&options, plan, &counts),
+        scripts: run::scripts_report(options, plan, &counts),
         counts,
         txouts,
         threads: options.threads.get(),
         elapsed: clock.started.elapsed(),
         against_chainstate,
+        notes: sink.take(),
     })
 }
 
@@ -143,11 +169,11 @@ fn coins_of(
 ) -> Result<(Counts, u64, Option<Comparison>), Error> {
     let mut settled = run.settle(clock)?;
     let mut txouts = settled.unspent.coins();
-    let comparison = match compare(settled.unspent, chainstate) {
+    let comparison = match compare(settled.unspent, chainstate, run.interrupt) {
         Err(EachError::Mismatch) => {
             settled = run.judge(clock, Height(0), 0)?;
             txouts = settled.unspent.coins();
-            compare(settled.unspent, chainstate)
+            compare(settled.unspent, chainstate, run.interrupt)
         }
         done => done,
     };
@@ -171,10 +197,15 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
 }
 
 /// Goes through both in key order; through the coins only, if there is no chainstate.
-fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Result<Comparison, EachError> {
+fn compare(
+    unspent: Unspent,
+    chainstate: Option<&ChainstateReader<'_>>,
+    interrupt: &AtomicBool,
+) -> Result<Comparison, EachError> {
     let mut comparison = Comparison::default();
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
+        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
         Some(cursor) => owned(cursor),
         None => Ok(None),
     };
@@ -183,7 +214,7 @@ fn compare(unspent: Unspent, chainstate: Option<&ChainstateReader<'_>>) -> Resul
     for range in ranges {
         range.each(&runs, |outpoint, coin| {
             if chainstate.is_none() {
-                return Ok(());
+                return next().map(drop);
             }
             while let Some((extra, _, _)) = &theirs
                 && chainstate_key_order(extra, outpoint) == Ordering::Less

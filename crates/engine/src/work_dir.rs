@@ -8,16 +8,20 @@ use crate::{
     stages::commit::WORK_DIR,
 };
 use disk::{
-    checkpoint::Checkpoint,
+    checkpoint::{Checkpoint, is_ours},
     fs::{Disk, During as _, Lock},
 };
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
 /// Whoever holds it owns the folder.
-const LOCK_NAME: &str = "lock";
+const LOCK_NAME: &str = "peregrine.lock";
+
+/// How the name of a folder begins that a process has for itself. Its number follows.
+const ALONE: &str = "peregrine-work-";
 
 /// The folder, there or not.
 pub struct WorkDir<'a> {
@@ -33,6 +37,20 @@ impl<'a> WorkDir<'a> {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
+    /// A folder of this process alone, below `home`. Removes those there that other processes were killed
+    /// over.
+    #[must_use]
+    pub fn alone(disk: &'a dyn Disk, home: &Path) -> Self {
+        for name in disk.list(home).unwrap_or_default() {
+            let is_alone = name.to_str().is_some_and(|name| name.starts_with(ALONE));
+            if is_alone && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
+                // Whatever is wrong with it, or whoever works in it, this run does without.
+                let _ = Self::new(disk, home.join(&name)).remove();
+            }
+        }
+        Self::new(disk, home.join(format!("{ALONE}{}", std::process::id())))
+    }
+
     /// The folder of work whose result goes `beside` it; where there is none, one of this process alone.
     #[must_use]
     pub fn of(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
@@ -40,8 +58,7 @@ impl<'a> WorkDir<'a> {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
             (None, Some(beside)) => beside.with_file_name(WORK_DIR),
             (dir, None) => {
-                let home = dir.clone().unwrap_or_else(std::env::temp_dir);
-                home.join(format!("{WORK_DIR}-{}", std::process::id()))
+                return Self::alone(disk, &dir.clone().unwrap_or_else(std::env::temp_dir));
             }
         };
         Self::new(disk, path)
@@ -76,7 +93,13 @@ impl<'a> WorkDir<'a> {
         if held.is_some() {
             return Ok(());
         }
-        if !self.exists()? {
+        let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
+        if found.is_some_and(|found| !found.is_dir) {
+            let detail = "temporary files would go here, but this is not a folder; move it away, or name \
+                          another --work-dir";
+            return Err(Error::new(ErrorKind::Environment, detail).in_file(&self.path, None));
+        }
+        if found.is_none() {
             self.disk.create_dir_all(&self.path).during("create", &self.path)?;
             // Else a power cut could take a checkpoint away with the folder.
             let parent = self.path.parent().unwrap_or(&self.path);
@@ -91,18 +114,29 @@ impl<'a> WorkDir<'a> {
         Ok(())
     }
 
-    /// Removes the folder with all that is in it.
+    /// Removes the files of a run, and the folder if nothing else is in it.
     ///
     /// # Errors
     /// As [`WorkDir::take`].
     pub fn remove(&self) -> Result<(), Error> {
-        if self.exists()? {
-            self.take()?;
-            // First of all: a checkpoint whose runs are gone in part could not be gone on from.
-            Checkpoint::remove(self.disk, &self.path)?;
-            self.disk.remove_dir_all(&self.path).during("remove", &self.path)?;
-            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if !self.exists()? {
+            return Ok(());
         }
-        Ok(())
+        self.take()?;
+        // First of all: a checkpoint whose runs are gone in part could not be gone on from.
+        Checkpoint::remove(self.disk, &self.path)?;
+        for name in self.disk.list(&self.path).during("list", &self.path)? {
+            let path = self.path.join(&name);
+            if is_ours(self.disk, &path)? {
+                self.disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        let lock = self.path.join(LOCK_NAME);
+        self.disk.remove_file(&lock).during("remove", &lock)?;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match self.disk.remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => Ok(done.during("remove", &self.path)?),
+        }
     }
 }

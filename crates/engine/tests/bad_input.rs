@@ -6,10 +6,12 @@
 mod common;
 
 use common::{Case, THREADS, assert_same_tree, chain, refused, run, says, stats, tree, with_threads};
+use digest::obfuscation::Obfuscation;
 use disk::index::{BlockStatus, IndexEntry};
 use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions};
 use std::{
     path::{Path, PathBuf},
+    process::Command,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -87,8 +89,12 @@ fn blocks_of_another_network() {
     for scan in [false, true] {
         let options = ReindexOptions { network: Network::Signet, scan, ..case.options() };
         let error = refused(&options, ErrorKind::Damaged);
-        says(&error, &["genesis block", "another network"]);
+        says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
     }
+    // Where the first file does not tell, the genesis block is missed.
+    std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
+    let options = ReindexOptions { network: Network::Signet, ..case.options() };
+    says(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
 #[test]
@@ -203,12 +209,112 @@ fn a_flipped_bit_anywhere_in_a_block() {
         let offset = pos - 8 + at;
         flip_bit(&path, offset, number as u32 % 8).unwrap();
         let options = with_threads(&case.options(), THREADS[number % 3]);
+        // A record may be longer than its block.
+        let len = bytes.len() as u64;
+        let claimed = if (4..8).contains(&at) { len ^ (1 << ((at - 4) * 8 + number as u64 % 8)) } else { 0 };
+        if claimed > len && pos + claimed <= std::fs::metadata(&path).unwrap().len() {
+            run(&options).unwrap();
+            flip_bit(&path, offset, number as u32 % 8).unwrap();
+            continue;
+        }
         let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
         names(&error, &path, BUSY);
         flip_bit(&path, offset, number as u32 % 8).unwrap();
     }
     run(&case.options()).unwrap();
+}
+
+/// Core takes a block whatever follows it in its record, and so does `-reindex`: such a record was called
+/// damaged.
+#[test]
+fn a_record_longer_than_its_block_is_taken() {
+    let case = Case::new();
+    let index = case.index();
+    let in_first = || index.entries.iter().filter(|entry| entry.file.is_some_and(|file| file.0 == 0));
+    let last = in_first().max_by_key(|entry| entry.data_pos).unwrap();
+    let (path, pos) = (blk(&case, last), last.data_pos.unwrap().0 as usize);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let key = Obfuscation::from_key(std::fs::read(case.blocks("xor.dat")).unwrap().try_into().unwrap());
+    key.apply(&mut bytes, 0);
+    let plain = run(&case.options()).unwrap();
+    for more in [1, 80, 5_000_000] {
+        let mut longer = bytes.clone();
+        longer.resize(bytes.len() + more, 0xfa);
+        let len = (longer.len() - pos) as u32;
+        longer[pos - 4..pos].copy_from_slice(&len.to_le_bytes());
+        key.apply(&mut longer, 0);
+        std::fs::write(&path, longer).unwrap();
+        // A scan takes only what can be a block for one: here Core's does neither.
+        let scan = if more < 4_000_000 { vec![case.options(), case.scan()] } else { vec![case.options()] };
+        for options in scan {
+            let report = run(&options).unwrap();
+            assert_eq!(report.hash_serialized_3, plain.hash_serialized_3);
+            assert_eq!(report.counts, plain.counts, "what follows a block is not counted");
+        }
+    }
+}
+
+/// A named pipe without a writer would hold whoever opens it for ever.
+#[test]
+fn what_is_no_regular_file() {
+    let names = ["blk00001.dat", "rev00001.dat", "xor.dat", "index/CURRENT", ".lock"];
+    for name in names {
+        let case = Case::new();
+        let path = case.blocks(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = run(&case.options()).map(|report| report.height).unwrap_err();
+        says(&error, &[name, "named pipe (FIFO), not a regular file", "put the file there"]);
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        if name.starts_with("blk") {
+            let error = run(&case.scan()).map(|report| report.height).unwrap_err();
+            says(&error, &[name, "named pipe (FIFO)"]);
+        }
+    }
+    let device = Path::new("/dev/zero");
+    let error = engine::hints_info(&disk::fs::RealDisk, device, None).unwrap_err();
+    says(&error, &["/dev/zero", "a character device, not a regular file"]);
+    let error = engine::snapshot_info(&disk::fs::RealDisk, device).unwrap_err();
+    says(&error, &["a character device, not a regular file"]);
+}
+
+/// `-blocksdir`: the files were called missing, and what to do was not said.
+#[test]
+fn blocks_in_another_folder() {
+    let case = Case::new();
+    let elsewhere = common::scratch();
+    let dats = || {
+        let entries = std::fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.filter(|name| name.to_string_lossy().ends_with(".dat")).collect::<Vec<_>>()
+    };
+    for name in dats() {
+        std::fs::copy(case.blocks("").join(&name), elsewhere.path().join(&name)).unwrap();
+        std::fs::remove_file(case.blocks("").join(&name)).unwrap();
+    }
+    for options in [case.options(), case.scan()] {
+        says(&refused(&options, ErrorKind::Damaged), &["-blocksdir", "ln -s DIR/regtest/blocks/*.dat"]);
+    }
+    for entry in std::fs::read_dir(elsewhere.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::os::unix::fs::symlink(entry.path(), case.blocks("").join(entry.file_name())).unwrap();
+    }
+    for options in [case.options(), case.scan()] {
+        assert_eq!(run(&options).unwrap().hash_serialized_3, chain().model.stats().hash_serialized_3);
+    }
+}
+
+/// `--datadir ~/.bitcoin/regtest --chain regtest`.
+#[test]
+fn the_networks_own_folder() {
+    let case = Case::new();
+    let options = ReindexOptions { datadir: case.root().join("regtest"), ..case.options() };
+    let report = run(&options).unwrap();
+    assert_eq!(report.chainstate, case.root().join("regtest/chainstate"));
+    assert_eq!(stats(&options.datadir, Network::Regtest).unwrap().height, Some(report.height));
+    // Taken for a datadir of main, it is still seen whose blocks these are.
+    let error = refused(&ReindexOptions { network: Network::Main, ..options }, ErrorKind::Damaged);
+    says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
 }
 
 #[test]
@@ -343,7 +449,12 @@ fn a_wrong_key_in_xor_dat() {
         says(&error, &["8", "restore it"]);
     }
     std::fs::remove_file(&path).unwrap();
-    says(&refused(&case.options(), ErrorKind::Damaged), &["xor.dat"]);
+    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    for options in [case.options(), case.scan()] {
+        let error = refused(&options, ErrorKind::Damaged);
+        says(&error, &["xor.dat", "the file is missing", &digits, "printf '"]);
+        assert!(!error.to_string().contains("--scan"), "a scan cannot help: {error}");
+    }
 }
 
 #[test]
@@ -429,6 +540,59 @@ fn blocks_that_were_never_connected() {
     assert_eq!(seen.into_inner().unwrap(), Some(2));
 }
 
+/// The warnings of a run that ends well.
+fn warnings(options: &ReindexOptions) -> Vec<String> {
+    let texts = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Warning(text) = event {
+            texts.lock().unwrap().push(text);
+        }
+    };
+    engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
+    texts.into_inner().unwrap()
+}
+
+#[test]
+fn indexes_are_left_and_spoken_of() {
+    let case = Case::new();
+    assert_eq!(warnings(&case.options()), [] as [String; 0]);
+    let indexes = case.root().join("regtest/indexes");
+    std::fs::create_dir_all(indexes.join("txindex")).unwrap();
+    std::fs::write(indexes.join("txindex/LOCK"), "").unwrap();
+    let texts = warnings(&case.options());
+    assert_eq!(texts.len(), 1);
+    assert!(texts[0].contains("(txindex) are left as they are"), "{texts:?}");
+    assert!(indexes.join("txindex/LOCK").exists());
+}
+
+/// bitcoind asserts that the tip of `chainstate` is at or below the block of `chainstate_snapshot`: above it,
+/// it does not start.
+#[test]
+fn the_chainstate_of_a_snapshot_beside_the_rebuilt_one() {
+    let case = Case::new();
+    let snapshot = case.root().join("regtest/chainstate_snapshot");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    assert_eq!(
+        warnings(&case.options()),
+        [] as [String; 0],
+        "bitcoind does not look at it without its block"
+    );
+    let base = chain().main().nth(100).unwrap().hash;
+    std::fs::write(snapshot.join("base_blockhash"), base.0).unwrap();
+    let error = refused(&case.options(), ErrorKind::Usage);
+    says(&error, &["chainstate_snapshot", "above its block", "move the folder away", "--stop-at-height 100"]);
+    let elsewhere = common::scratch();
+    let output = Some(elsewhere.path().join("new"));
+    run(&ReindexOptions { output, ..case.options() }).unwrap();
+    for stop in [99, 100] {
+        let options = ReindexOptions { stop_at_height: Some(Height(stop)), ..case.options() };
+        let texts = warnings(&options);
+        assert!(texts[0].contains("bitcoind goes on with both"), "{texts:?}");
+    }
+    std::fs::write(snapshot.join("base_blockhash"), [9; 32]).unwrap();
+    says(&refused(&case.scan(), ErrorKind::Usage), &["would not know its block"]);
+}
+
 #[test]
 fn a_height_above_the_tip() {
     let case = Case::new();
@@ -495,13 +659,20 @@ fn an_interruption_at_any_event() {
 }
 
 #[test]
-fn what_an_earlier_run_left_is_cleared() {
+fn what_an_earlier_run_left_is_cleared_and_what_others_left_is_refused() {
     let case = Case::new();
-    let leftover = case.root().join("regtest/chainstate.peregrine");
-    std::fs::create_dir_all(&leftover).unwrap();
-    std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
-    run(&case.options()).unwrap();
-    assert!(!leftover.exists());
+    for leftover in ["regtest/chainstate.peregrine", "regtest/blocks/index.peregrine"] {
+        let leftover = case.root().join(leftover);
+        std::fs::create_dir_all(&leftover).unwrap();
+        std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
+        std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+        run(&case.options()).unwrap();
+        assert!(!leftover.exists());
+    }
+    let theirs = case.root().join("regtest/chainstate.peregrine");
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("notes"), b"mine").unwrap();
+    says(&refused(&case.options(), ErrorKind::Environment), &["chainstate.peregrine", "move it away"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::{Case, Template, assert_same_tree, bounded, leftovers, run, stats, t
 use engine::{BlockHash, ErrorKind, Network, ReindexOptions};
 use std::{
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -324,6 +324,59 @@ fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
     eprintln!("power cuts: {resumed} went on, {refused} were refused");
     // All is synced before it is named: nothing that was left is damaged.
     assert!(resumed >= 50 && refused == 0, "{resumed} went on, {refused} were refused");
+}
+
+/// The block index of a [`tiny_case`], as it is before a run.
+fn index_of(case: &Case) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
+    tree(&case.blocks("index")).into_iter().map(|(path, bytes)| (relative(path), bytes)).collect()
+}
+
+/// Both databases and the journal: power fails at some operation of a scan, and of the run that follows; what
+/// was not synced is lost, kept, or torn, names too. Afterwards both databases are old or both are new.
+#[test]
+fn a_power_cut_never_leaves_one_database_of_two() {
+    let (old, old_index) = (found(&tiny_case()).unwrap(), index_of(&tiny_case()));
+    let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
+    let operations = {
+        let case = tiny_case();
+        let disk = FaultDisk::fail_at(u64::MAX, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        rebuild(&disk, &case.scan()).unwrap();
+        disk.count()
+    };
+    let (ends_old, ends_new) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_operation(1, |seed| {
+        let case = tiny_case();
+        let mut rng = Rng::new(seed, "power cuts of a scan");
+        for run in 0..=rng.below(2) {
+            // Most of them in the last part, in which names are exchanged.
+            let at = if rng.chance(1, 4) { rng.below(operations) } else { operations - 1 - rng.below(40) };
+            let disk = FaultDisk::fail_at(at, Fault::Sticky, Operations::Changes, io::ErrorKind::Other);
+            let disk = disk.with_names_at_risk(case.root().parent().unwrap());
+            let done = rebuild(&disk, &ReindexOptions { keep_old: false, ..case.scan() });
+            disk.cut_power(rng.next_u64()).unwrap();
+            let what = format!("seed {seed}, run {run}, operation {at} of {operations}");
+            // To look at the chainstate puts right what the power cut has left.
+            let chainstate = found(&case).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(chainstate == old || chainstate == new, "{what}");
+            assert!(done.is_err() || chainstate == new, "{what}: it said done");
+            if index_of(&case) == old_index {
+                assert_eq!(chainstate.0, old.0, "{what}: the chainstate alone is new");
+                ends_old.fetch_add(1, Ordering::Relaxed);
+            } else {
+                assert_eq!(chainstate.0, new.0, "{what}: the index alone is new");
+                ends_new.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+        }
+        run(&case.scan()).unwrap_or_else(|error| panic!("seed {seed}, at last: {error}"));
+        assert_eq!(found(&case).unwrap(), new, "seed {seed}");
+        assert_eq!(leftovers(case.root()), [] as [&Path; 0], "seed {seed}");
+        seed >= 1_000
+    });
+    let (ends_old, ends_new) = (ends_old.into_inner(), ends_new.into_inner());
+    eprintln!("power cuts of a scan: {ends_old} times both are old, {ends_new} times both are new");
+    assert!(ends_old > 100 && ends_new > 100, "{ends_old} old, {ends_new} new");
 }
 
 /// A disk that refuses changes from operation `at` on: nothing may be left, nothing touched.

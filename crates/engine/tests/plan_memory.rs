@@ -62,7 +62,9 @@ fn make_datadir(root: &Path, count: u32) {
         let (file, place) = (height / BLOCKS_PER_FILE, height % BLOCKS_PER_FILE);
         let status = BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         let undo = if height > 0 { BlockStatus::HAVE_UNDO } else { 0 };
-        index.files.resize(file as usize + 1, FileInfo::default());
+        index
+            .files
+            .resize(file as usize + 1, FileInfo { size: BLOCK_LEN * BLOCKS_PER_FILE, ..FileInfo::default() });
         index.entries.push(IndexEntry {
             hash: header.hash(),
             header,

@@ -70,3 +70,10 @@ fn signet_is_rebuilt_to_cores_hashes() {
 fn regtest_is_rebuilt_to_cores_hashes() {
     rebuild_all("regtest", Network::Regtest);
 }
+
+/// Core's `feature_taproot.py` leaves siblings at many heights that are invalid and were never connected, and
+/// that spend the same coins as the blocks of the chain.
+#[test]
+fn regtest_siblings_is_rebuilt_to_cores_hashes() {
+    rebuild_all("regtest-siblings", Network::Regtest);
+}

@@ -156,6 +156,9 @@ fn a_checkpoint_of_another_chain_is_refused() {
     let error = refused(&theirs, ErrorKind::Usage);
     says(&error, &["another chain"]);
     assert_eq!(error.file, Some(shared.path().join("peregrine-work")));
+    // That is said, and not that options are others, if they are too.
+    let assume_valid = AssumeValid::Block(other.main().nth(100).unwrap().hash);
+    says(&refused(&ReindexOptions { assume_valid, ..theirs.clone() }, ErrorKind::Usage), &["another chain"]);
     // Whose it is can go on.
     assert!(goes_on(&ReindexOptions { work_dir, ..case.options() }) > 50);
     assert_eq!(run(&theirs).unwrap().resumed, 0);
@@ -173,7 +176,8 @@ fn a_checkpoint_of_other_options_is_refused() {
 #[test]
 fn a_checkpoint_from_above_the_last_block_is_refused() {
     let (_case, options) = interrupted();
-    let low = ReindexOptions { stop_at_height: Some(Height(20)), ..options.clone() };
+    let stop_at_height = Some(Height(20));
+    let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
     says(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
     assert_eq!(run(&ReindexOptions { restart: true, ..low }).unwrap().resumed, 0);
     assert_eq!(goes_on(&options), 0, "it was forgotten");
@@ -186,7 +190,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let elsewhere = Layout { seed: 8, ..layout() };
     chain().write_datadir(case.root(), &elsewhere).unwrap();
     let error = refused(&options, ErrorKind::Usage);
-    says(&error, &["the block files have changed"]);
+    says(&error, &["the blocks lie elsewhere in their files"]);
     // One block that has another place will do.
     std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
@@ -198,6 +202,45 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
         entry.data_pos.as_mut().unwrap().0 += 1;
     });
     refused(&options, ErrorKind::Usage);
+}
+
+/// What is settled is not read again: a file that went bad meanwhile was not noticed.
+#[test]
+fn a_block_file_that_changed_meanwhile_is_read_again() {
+    let (case, options) = interrupted();
+    let settled = checkpoint(case.root()).settled;
+    let height = (1..141).find(|height| settled[height / 64] >> (height % 64) & 1 == 1).unwrap();
+    let hash = chain().main().nth(height).unwrap().hash;
+    let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
+    let file = entry.file.unwrap().0;
+    let (blk, rev) = (case.blocks(&format!("blk{file:05}.dat")), case.blocks(&format!("rev{file:05}.dat")));
+    for (path, pos) in [(&blk, entry.data_pos.unwrap().0), (&rev, entry.undo_pos.unwrap().0)] {
+        // The block's header, its last bytes, and its undo data.
+        for at in [pos + 40, pos + if *path == blk { 150 } else { 2 }] {
+            flip_bit(path, at, 3).unwrap();
+            let before = common::tree(&options.datadir);
+            let error = run(&options).map(|report| report.height).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+            assert_eq!(error.file.as_ref(), Some(path));
+            says(&error, &["has changed since an interrupted run has read it", "restore the file"]);
+            common::assert_same_tree(&before, &options.datadir, &error.to_string());
+            flip_bit(path, at, 3).unwrap();
+        }
+    }
+    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are the
+    // same.
+    testkit::corrupt::pad(&blk, 100_000).unwrap();
+    let notes = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Note(text) = event {
+            notes.lock().unwrap().push(text);
+        }
+    };
+    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    assert!(report.resumed > 50);
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    let notes = notes.into_inner().unwrap();
+    assert!(notes.iter().any(|note| note.contains("1 block files have changed")), "{notes:?}");
 }
 
 /// Blocks that came in while the run was interrupted are just more work.
@@ -321,8 +364,8 @@ fn truncated_missing_and_foreign_files_are_refused_by_name() {
     // What a kill leaves besides is not in the way either.
     let stray = run_path(Path::new(""), 7_000_000);
     let left_besides = |path: &Path| {
-        std::fs::write(path, "half a run").unwrap();
-        std::fs::write(path.with_file_name("manifest.new"), "half a manifest").unwrap();
+        std::fs::write(path, "PGRN-RUN, half of one").unwrap();
+        std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
     };
     assert!(left.with(&stray, left_besides).unwrap() > 50);
     assert_eq!(leftovers(left.case.root()), [] as [&Path; 0]);

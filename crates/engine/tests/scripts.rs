@@ -162,6 +162,35 @@ fn the_lowest_failing_script_names_the_verdict() {
 }
 
 /// Core asks for two weeks of work above a block whose scripts it skips: on regtest 2,017 blocks.
+/// A typing error in --assumevalid went unsaid, and cost days.
+#[test]
+fn a_block_that_should_vouch_and_is_not_there_is_told() {
+    let case = Case::new(&unsigned(22, 100_000));
+    let verifier: &'static Notes = Box::leak(Box::new(Notes(Arc::default())));
+    let told = |assume_valid: AssumeValid| {
+        let texts = Mutex::new(Vec::new());
+        let sink = |event| {
+            if let engine::Event::Warning(text) = event {
+                texts.lock().unwrap().push(text);
+            }
+        };
+        let output = tempfile::tempdir().unwrap();
+        let output = Some(output.path().to_owned());
+        let options =
+            ReindexOptions { scripts: Some(verifier), assume_valid, output, ..options(case.root.path()) };
+        let never = std::sync::atomic::AtomicBool::new(false);
+        engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
+        texts.into_inner().unwrap()
+    };
+    let known = case.chain.main().nth(3).unwrap().hash;
+    for fine in [AssumeValid::Default, AssumeValid::Nothing, AssumeValid::Block(known)] {
+        assert_eq!(told(fine), [] as [String; 0]);
+    }
+    let texts = told(AssumeValid::Block(wire::BlockHash([9; 32])));
+    assert_eq!(texts.len(), 1);
+    assert!(texts[0].contains("090909") && texts[0].contains("scripts of all blocks"), "{texts:?}");
+}
+
 #[test]
 fn scripts_are_skipped_only_where_core_skips_them() {
     let case = Case::new(&ChainSpec { empty_tail: 2017, ..unsigned(23, 300_000) });

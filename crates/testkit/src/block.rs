@@ -26,7 +26,8 @@ pub struct GeneratedBlock {
     pub height: u32,
     /// How many transactions.
     pub txs: u32,
-    /// Undo data (without magic, length and checksum); none for the genesis block and for stale ones.
+    /// Undo data (without magic, length and checksum); none for the genesis block and for blocks that were
+    /// never connected. A stale block that has some was in the chain for a time.
     pub undo: Option<Vec<u8>>,
     /// Whether the chain left it behind.
     pub stale: bool,

@@ -1,8 +1,8 @@
 //! Lays generated blocks out as a Bitcoin Core datadir: `blk` and `rev` files, `xor.dat` and the block index.
 //!
 //! As a node leaves them after its initial download: blocks in the order in which peers delivered them (a
-//! window of disorder), undo records in the order of connection but in the `rev` file of their block's
-//! number, the last files padded with zeros to the next preallocated chunk. There is no chainstate: making it
+//! window of disorder), undo records in the order of connection, stale blocks that were connected for a time
+//! included, but in the `rev` file of their block's number, the last files padded with zeros to the next preallocated chunk. There is no chainstate: making it
 //! is what is tested.
 
 use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
@@ -78,6 +78,13 @@ struct Pair {
     info: FileInfo,
 }
 
+/// Undo data that is not written yet.
+struct WaitingUndo {
+    prev: BlockHash,
+    undo: Vec<u8>,
+    stale: bool,
+}
+
 /// Writes a datadir block by block.
 pub struct DatadirWriter {
     paths: Datadir,
@@ -87,9 +94,8 @@ pub struct DatadirWriter {
     waiting: Vec<GeneratedBlock>,
     pairs: Vec<Pair>,
     entries: Vec<IndexEntry>,
-    /// By height: undo data that waits for that of lower blocks, with the number of its entry and the block
-    /// before.
-    undo: BTreeMap<u32, (usize, BlockHash, Vec<u8>)>,
+    /// By height and number of the block's entry: undo data that waits for that of lower blocks.
+    undo: BTreeMap<(u32, usize), WaitingUndo>,
     next_undo: u32,
     /// The record being written; kept so that its memory is.
     record: Vec<u8>,
@@ -201,14 +207,18 @@ impl DatadirWriter {
             undo_pos: None,
         });
         if let Some(undo) = block.undo {
-            self.undo.insert(block.height, (self.entries.len() - 1, block.header.prev, undo));
+            let waiting = WaitingUndo { prev: block.header.prev, undo, stale: block.stale };
+            self.undo.insert((block.height, self.entries.len() - 1), waiting);
         }
         self.write_undo()
     }
 
     fn write_undo(&mut self) -> Result<(), WriteError> {
-        while let Some((entry, prev, undo)) = self.undo.remove(&self.next_undo) {
-            self.next_undo += 1;
+        while let Some(lowest) = self.undo.first_entry().filter(|lowest| lowest.key().0 <= self.next_undo) {
+            let ((height, entry), WaitingUndo { prev, undo, stale }) = lowest.remove_entry();
+            if !stale {
+                self.next_undo = height + 1;
+            }
             let entry = &mut self.entries[entry];
             let number = entry.file.map_or(0, |file| file.0) as usize;
             let pair = &mut self.pairs[number];

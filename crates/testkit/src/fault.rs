@@ -2,15 +2,15 @@
 //!
 //! [`FaultDisk`] hands everything to the real disk, counts operations, and fails the chosen one: once, as a
 //! bad sector does, or from then on, as a dead disk or a killed process looks to the files; or it fails when
-//! so many bytes are written, as a full disk does. A write that fails has written half, a removal that fails
-//! has removed a part. Syncs are not passed on, which makes tests fast; they are noted instead, so that a
-//! power cut can be played: [`FaultDisk::lose_unsynced`] cuts each file to what was synced,
-//! [`FaultDisk::cut_power`] loses or tears any part of what was not, names included.
+//! so many bytes are written, as a full disk does. A write that fails has written half. Syncs are not
+//! passed on, which makes tests fast; they are noted instead, so that a power cut can be played:
+//! [`FaultDisk::lose_unsynced`] cuts each file to what was synced, [`FaultDisk::cut_power`] loses or tears any
+//! part of what was not, names included.
 
 mod names;
 
 use crate::rng::Rng;
-use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use disk::fs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteFile, exchange_in_steps};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
@@ -48,6 +48,10 @@ pub struct FaultDisk {
     state: Arc<State>,
     /// Whether names are swapped by three renames, as where the file system cannot do it in one step.
     exchange_in_steps: bool,
+    /// Where a file system seems to be mounted.
+    mounted: Option<PathBuf>,
+    /// The user that the process seems to act as.
+    user: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl FaultDisk {
             synced: Mutex::new(Vec::new()),
             names: None,
         };
-        Self { state: Arc::new(state), exchange_in_steps: false }
+        Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, user: None }
     }
 
     /// A disk with room for so many more bytes; a write beyond them, and all after it, fail with
@@ -140,6 +144,18 @@ impl FaultDisk {
     #[must_use]
     pub fn without_exchange(self) -> Self {
         Self { exchange_in_steps: true, ..self }
+    }
+
+    /// The same with a file system that seems to be mounted at `path`.
+    #[must_use]
+    pub fn with_mount(self, path: &Path) -> Self {
+        Self { mounted: Some(path.to_owned()), ..self }
+    }
+
+    /// The same for a process that seems to act as another user.
+    #[must_use]
+    pub fn with_user(self, user: u32) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     /// Ends the fault.
@@ -388,20 +404,44 @@ impl Disk for FaultDisk {
         self.state.remove(path, |path| RealDisk.remove_file(path))
     }
 
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        if let Err(error) = self.state.change() {
-            // The first one, or all but the first.
-            let names = RealDisk.list(dir)?;
-            let (from, to) =
-                if self.state.at.is_multiple_of(2) { (0, 1.min(names.len())) } else { (1, names.len()) };
-            for path in names.iter().take(to).skip(from).map(|name| dir.join(name)) {
-                if path.is_file() {
-                    RealDisk.remove_file(&path)?;
-                }
-            }
-            return Err(error);
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.state.change()?;
+        if !RealDisk.list(dir)?.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        self.state.remove(dir, |dir| RealDisk.remove_dir_all(dir))
+        self.state.remove(dir, |dir| RealDisk.remove_dir(dir))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.state.look()?;
+        RealDisk.resolve(path)
+    }
+
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        self.state.look()?;
+        RealDisk.is_link(path)
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
+        self.state.look()?;
+        if self.mounted.as_ref().is_some_and(|path| RealDisk.resolve(path).is_ok_and(|path| path == dir)) {
+            return Ok(true);
+        }
+        RealDisk.is_mount_point(dir)
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        self.state.look()?;
+        RealDisk.ownership(path)
+    }
+
+    fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
+        self.state.change()?;
+        RealDisk.set_ownership(path, ownership)
+    }
+
+    fn user(&self) -> u32 {
+        self.user.unwrap_or_else(|| RealDisk.user())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -22,6 +22,7 @@ pub mod plan;
 pub mod purse;
 pub mod rng;
 pub mod scripts;
+pub mod sibling;
 
 pub use block::GeneratedBlock;
 pub use chain::Chain;

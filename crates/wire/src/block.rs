@@ -3,7 +3,8 @@
 //! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output
 //! lies; the views then read fields straight from the block's bytes. The arena's vectors are reused from
 //! block to block, so parsing does not allocate once they have grown. Strictness is Core's
-//! `UnserializeTransaction` and `ReadCompactSize`, plus: the block must end where its last transaction does.
+//! `UnserializeTransaction` and `ReadCompactSize`. Whether bytes may follow the last transaction is the
+//! caller's choice: Core refuses them in a message and does not look at them in a block file.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -59,15 +60,31 @@ impl BlockArena {
     /// # Errors
     /// [`WireError`] with the offset of the first malformed byte.
     pub fn parse<'a>(&'a mut self, bytes: &'a [u8]) -> Result<BlockView<'a>, WireError> {
-        self.clear();
         let mut reader = Reader::new(bytes);
-        let header = Header::read(&mut reader)?;
-        let count = reader.compact_size()?;
-        for _ in 0..count {
-            self.walk_tx(&mut reader)?;
-        }
+        let header = self.walk_block(&mut reader)?;
         reader.finish()?;
         Ok(BlockView { bytes, header, arena: self })
+    }
+
+    /// Walks the serialised block that `bytes` begin with: the view is of the block alone, whatever follows.
+    ///
+    /// # Errors
+    /// [`WireError`] with the offset of the first malformed byte.
+    pub fn parse_first<'a>(&'a mut self, bytes: &'a [u8]) -> Result<BlockView<'a>, WireError> {
+        let mut reader = Reader::new(bytes);
+        let header = self.walk_block(&mut reader)?;
+        let bytes = bytes.get(..reader.position()).unwrap_or(bytes);
+        Ok(BlockView { bytes, header, arena: self })
+    }
+
+    fn walk_block(&mut self, reader: &mut Reader<'_>) -> Result<Header, WireError> {
+        self.clear();
+        let header = Header::read(reader)?;
+        let count = reader.compact_size()?;
+        for _ in 0..count {
+            self.walk_tx(reader)?;
+        }
+        Ok(header)
     }
 
     /// Walks a lone serialised transaction.

@@ -6,9 +6,15 @@ mod place;
 mod report;
 mod statistics;
 
-use crate::{Done, exit::Exit, interrupt, report::json, run_log::create_new};
+use crate::{
+    Done,
+    exit::Exit,
+    report::json,
+    run_log::create_new,
+    stop::{self, interrupt},
+};
 use clap::{Args as ClapArgs, Subcommand};
-use engine::{Error, ErrorKind, Network};
+use engine::{Error, ErrorKind, Network, Stage};
 use measure::{Measured, measure};
 use place::{Copy, Scratch};
 use report::{Report, Row, csv_row};
@@ -89,7 +95,9 @@ fn reindex(args: &BenchArgs) -> Done {
         let detail = "--against must say {datadir} where the command takes its data directory";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    let interrupt = interrupt()?;
+    let interrupt = interrupt(args.json)?;
+    // Programs that are measured must be ended too.
+    stop::at_stage(Stage::Read);
     let csv = args.csv.as_deref().map(create_new).transpose()?;
     let mut bench = Bench::new(args, csv, &interrupt)?;
     for run in 1..=args.runs.get() {
@@ -295,7 +303,7 @@ fn environment(what: &str, path: &Path, error: io::Error) -> Error {
 }
 
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where measurements happen: a scratch folder, a copy of the blocks that is put right before each run, and
 //! the page cache in a known state.
 
+use engine::open_regular;
 use rustix::{
     fs::{Advice, FlockOperation, fadvise, fcntl_lock, statvfs},
     io::{Errno, ReadWriteFlags, preadv2},
@@ -42,9 +43,15 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
-            if fs::metadata(&path)?.is_dir() {
+            let found_there = fs::metadata(&path)?;
+            if found_there.is_dir() {
                 open.push(path);
             } else if !path.ends_with("LOCK") && !path.ends_with(".lock") {
+                if !found_there.is_file() {
+                    // Whoever reads a named pipe could wait for ever.
+                    let text = format!("{} is not a regular file; remove it", path.display());
+                    return Err(io::Error::other(text));
+                }
                 found.push(path);
             }
         }
@@ -116,7 +123,7 @@ fn state(path: &Path) -> Option<(u64, SystemTime)> {
 
 /// Bitcoin Core's lock, shared: a node that runs must not change files while they are copied.
 pub fn lock(network_folder: &Path) -> io::Result<Option<File>> {
-    let file = match File::open(network_folder.join(".lock")) {
+    let file = match open_regular(&network_folder.join(".lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
@@ -188,6 +195,15 @@ mod tests {
         fs::write(to.path().join("regtest/chainstate/new"), "new").unwrap();
         copy.restore().unwrap();
         assert_eq!(texts(), ["first", "second"]);
+    }
+
+    #[test]
+    fn a_named_pipe_among_the_blocks_is_refused_by_name() {
+        let dir = TempDir::new().unwrap();
+        let pipe = dir.path().join("blk00000.dat");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let error = files(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("blk00000.dat is not a regular file"), "{error}");
     }
 
     #[test]

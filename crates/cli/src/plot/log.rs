@@ -2,8 +2,8 @@
 //! not fit is counted and skipped, and however long a log is, about the same number of points is kept.
 
 use crate::run_log::Line;
+use engine::open_regular;
 use std::{
-    fs::File,
     io::{self, BufRead, BufReader, Read},
     path::Path,
 };
@@ -54,11 +54,7 @@ pub struct Series {
 
 /// Reads a log.
 pub fn read(path: &Path, name: String) -> io::Result<Series> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("this is not a file"));
-    }
-    read_lines(BufReader::with_capacity(1 << 20, file), name)
+    read_lines(BufReader::with_capacity(1 << 20, open_regular(path)?), name)
 }
 
 fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {

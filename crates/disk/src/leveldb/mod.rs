@@ -29,7 +29,7 @@ pub use cursor::Cursor;
 pub use reader::Database;
 pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
 
-use std::path::PathBuf;
+use std::{ffi::OsStr, path::PathBuf};
 
 use crate::fs::FileError;
 
@@ -70,6 +70,20 @@ pub enum LevelDbError {
         /// The later key, in hex.
         after: String,
     },
+}
+
+/// Whether LevelDB gives a file of a database this name.
+#[must_use]
+pub fn is_database_file(name: &OsStr) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(name) = name.to_str() else { return false };
+    match name.split_once('.') {
+        Some((number, "ldb" | "sst" | "log" | "dbtmp")) => is_number(number),
+        _ => {
+            ["CURRENT", "LOCK", "LOG", "LOG.old"].contains(&name)
+                || name.strip_prefix("MANIFEST-").is_some_and(is_number)
+        }
+    }
 }
 
 /// Lower-case hex, for keys in messages.

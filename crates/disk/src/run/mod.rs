@@ -39,7 +39,7 @@ use wire::{NetSize, Reader, WireError};
 /// Number of shards: one for each first byte of a txid.
 const SHARDS: usize = 256;
 
-const MAGIC: [u8; 8] = *b"PGRN-RUN";
+pub(crate) const MAGIC: [u8; 8] = *b"PGRN-RUN";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 16;
 const BLOCK_HEADER_LEN: usize = 12;

@@ -3,7 +3,7 @@
 use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
 use crate::error::DiskError;
-use crate::fs::Disk;
+use crate::fs::{Disk, During as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -88,12 +88,18 @@ pub fn stats_unless_stopped(
     };
     let back = ReadBack { reader, muhash, rooms: Rooms::default() };
     thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while let Some((range, sender)) = next()
-                    && back.send_range(range, &sender)
-                {}
-            });
+        let read = || {
+            while let Some((range, sender)) = next()
+                && back.send_range(range, &sender)
+            {}
+        };
+        for number in 0..threads.max(1) {
+            match thread::Builder::new().name("read back".to_owned()).spawn_scoped(scope, read) {
+                Ok(_) => {}
+                // Any number gives the same answer.
+                Err(_) if number > 0 => break,
+                Err(source) => return Err(source).during("start a thread to read", reader.dir())?,
+            }
         }
         back.hash_ranges(receivers, hashed, stop)
     })

@@ -199,8 +199,10 @@ impl Worker<'_> {
         let located = Located { chain, files: self.shared.files, height };
         let damaged = |kind, flaw: &str| Fault::Damaged(located.damaged(kind, flaw));
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
-        let block =
-            self.arena.parse(block_bytes).map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
+        let block = self
+            .arena
+            .parse_first(block_bytes)
+            .map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
 
         self.hashes.of_block(&block, undo_data);
@@ -296,8 +298,11 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
 }
 
-/// What undo data say of the coins that a block spends: one for each input; else what is wrong with them.
-fn claims_of<'u>(
+/// What undo data say of the coins that a block spends: one for each input.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
     expected: &[u8; CHECKSUM_LEN],

@@ -1,186 +1,191 @@
-//! Stage commit, and what must be so before anything is written: where the new chainstate is built, and how
-//! it takes the old one's place.
+//! Stage commit, and what must be so before anything is written: where the new databases are built, and how
+//! they take the old ones' places.
 //!
-//! The new chainstate is built beside the old one, under a name that Core does not know, and takes its place
-//! by one atomic exchange of names; then the old one, now under our name, is removed. A crash at any point
-//! leaves either the old or the new one in place; what is left over under our name is removed by the next
-//! run.
+//! `disk::replace` has the mechanism: the new databases are built beside the old ones and take their places all
+//! at once, whatever happens in between.
 
 use crate::{
     error::{Error, ErrorKind},
     event::{Event, Sink},
     options::ReindexOptions,
+    run::random,
 };
 use disk::{
-    datadir::Datadir,
-    fs::{Disk, During as _, FileError, finish_exchange},
+    datadir::{CHAINSTATE, Datadir, INDEX},
+    fs::{Disk, During as _, FileError},
     index::{BlockIndex, write_block_index},
+    lock::{DatadirLock, LockMode},
+    replace::{self, CommitError, Recovery, Replacement},
 };
-use std::{
-    cell::Cell,
-    path::{Path, PathBuf},
-};
-
-/// Suffix of the directories we build in.
-const BUILDING: &str = ".peregrine";
+use std::path::{Path, PathBuf};
+use wire::Network;
 
 /// Name of the folder for temporary files.
 pub const WORK_DIR: &str = "peregrine-work";
 
+/// All databases that a run may replace, in the order in which they are put in place: the index first, since
+/// the best block of the chainstate must be in it.
+fn replaceable() -> [&'static Path; 2] {
+    [INDEX, CHAINSTATE].map(Path::new)
+}
+
 /// Where the results go.
-pub struct Target {
-    chainstate: Place,
-    index: Option<Place>,
+pub struct Target<'d> {
+    disk: &'d dyn Disk,
+    /// Whose databases they become.
+    home: Datadir,
+    replacement: Replacement<'d>,
+    with_index: bool,
 }
 
-/// A directory, and the one beside it in which its successor is built.
-struct Place {
-    dir: PathBuf,
-    building: PathBuf,
-    /// The new one has the name `dir`. Under the other name is the old one, which must stay until that is on
-    /// the medium.
-    exchanged: Cell<bool>,
-}
-
-impl Place {
-    fn new(dir: PathBuf) -> Self {
-        let mut building = dir.clone().into_os_string();
-        building.push(BUILDING);
-        Self { dir, building: building.into(), exchanged: Cell::new(false) }
-    }
-
-    /// Makes the folders above in an output, which must not have the database yet.
-    fn make_room(&self, disk: &dyn Disk) -> Result<(), Error> {
-        // Whatever is wrong with this path, it is not damage to the datadir.
-        let unusable = |error: FileError| {
-            let error = Error::from(error);
-            let detail = format!("{}; or name another --output", error.detail);
-            Error { kind: ErrorKind::Environment, detail, ..error }
-        };
-        if disk.exists(&self.dir).during("look for", &self.dir).map_err(unusable)? {
+/// Makes the folders of an output, which must not have the databases yet.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
+pub fn prepare_output(disk: &dyn Disk, home: &Datadir, scan: bool, sink: &dyn Sink) -> Result<(), Error> {
+    // Whatever is wrong with this path, it is not damage to the datadir.
+    let not_damage = |error: Error| {
+        let detail = format!("{}; or name another --output", error.detail);
+        Error { kind: ErrorKind::Environment, detail, ..error }
+    };
+    let unusable = |error: FileError| not_damage(error.into());
+    recover_before_reading(disk, home, sink).map_err(not_damage)?;
+    let databases = [Some(home.chainstate_dir()), scan.then(|| home.index_dir())];
+    for dir in databases.into_iter().flatten() {
+        if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
             let detail = "the output has one already; name an empty or new directory";
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(&self.dir, None));
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(&dir, None));
         }
-        let parent = self.dir.parent().unwrap_or(&self.dir);
-        disk.create_dir_all(parent).during("create", parent).map_err(unusable)
-    }
-
-    /// Ends an exchange that a crash cut short, and removes what was built or replaced before.
-    fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
-        // The same order of names as in the exchange itself.
-        finish_exchange(disk, &self.building, &self.dir).during("put back", &self.dir)?;
-        if disk.exists(&self.building).during("look for", &self.building)? {
-            self.sync_names(disk)?;
-        }
-        remove(disk, &self.building)
-    }
-
-    /// Puts the names on the medium, before what may be the only other chainstate is removed.
-    fn sync_names(&self, disk: &dyn Disk) -> Result<(), Error> {
-        let parent = self.dir.parent().unwrap_or(&self.dir);
-        Ok(disk.sync_dir(parent).during("sync", parent)?)
-    }
-
-    fn commit(&self, disk: &dyn Disk) -> Result<(), Error> {
-        if disk.exists(&self.dir).during("look for", &self.dir)? {
-            disk.exchange(&self.building, &self.dir).during("put the new database in place of", &self.dir)?;
-        } else {
-            disk.rename(&self.building, &self.dir).during("put the new database in place as", &self.dir)?;
-        }
-        self.exchanged.set(true);
-        self.sync_names(disk)
-    }
-}
-
-fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
-    if disk.exists(dir).during("look for", dir)? {
-        disk.remove_dir_all(dir).during("remove", dir)?;
+        let parent = dir.parent().unwrap_or(&dir);
+        disk.create_dir_all(parent).during("create", parent).map_err(unusable)?;
     }
     Ok(())
 }
 
-impl Target {
-    /// Decides where results go; refuses an output that has a chainstate already. Makes the output's folders.
+/// Finds the network in a datadir.
+///
+/// # Errors
+/// What is wrong with the folder. Where it is another user's, who keeps it closed, the error names the user.
+pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Datadir, Error> {
+    Datadir::open(disk, root, network).map_err(|error| {
+        let error = Error::from(error);
+        let owner = disk.ownership(root).ok().map(|ownership| ownership.uid);
+        let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
+        Error { run_as: run_as.filter(|_| error.kind == ErrorKind::Environment), ..error }
+    })
+}
+
+/// Refuses a process that could not write for the owner of the datadir.
+///
+/// # Errors
+/// [`ErrorKind::Environment`].
+pub fn check_owner(disk: &dyn Disk, home: &Datadir, scan: bool) -> Result<(), Error> {
+    let databases = if scan { replaceable().to_vec() } else { vec![Path::new(CHAINSTATE)] };
+    Ok(replace::check_owner(disk, home.net_dir(), &databases)?)
+}
+
+/// Puts right what an earlier run was interrupted in. The datadir must be locked for changes.
+///
+/// # Errors
+/// What the file system says.
+pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), Error> {
+    let text = match replace::recover(disk, home.net_dir(), &replaceable())? {
+        None => return Ok(()),
+        Some(Recovery::Finished) => {
+            "an earlier run was interrupted while it put its databases in place; this is done now"
+        }
+        Some(Recovery::Undone) => {
+            "an earlier run was interrupted while it put its databases in place, and the datadir was used after \
+             that; the old databases are in place again"
+        }
+        Some(Recovery::Abandoned) => {
+            "an earlier run was interrupted while it put its databases in place, and the datadir was used after \
+             that; the databases in use stay, and the others of that run are removed"
+        }
+    };
+    sink.event(Event::Warning(text.to_owned()));
+    Ok(())
+}
+
+/// The same for a command that only reads the datadir. It locks the datadir for changes only if there is
+/// something to do.
+///
+/// # Errors
+/// As [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
+pub fn recover_before_reading(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), Error> {
+    if !replace::needs_recovery(disk, home.net_dir(), &replaceable())? {
+        return Ok(());
+    }
+    let _locks = DatadirLock::take(disk, home, LockMode::Change)?;
+    recover(disk, home, sink)
+}
+
+impl<'d> Target<'d> {
+    /// Creates the folders in which the new databases are built: with `scan` of the block index too. Whatever
+    /// could not be put in place in the end is refused here.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
-    pub fn prepare(disk: &dyn Disk, datadir: &Datadir, options: &ReindexOptions) -> Result<Self, Error> {
-        let home = match &options.output {
-            None => datadir.clone(),
-            Some(output) => Datadir::at(output, options.network),
-        };
-        let target = Self {
-            chainstate: Place::new(home.chainstate_dir()),
-            index: options.scan.then(|| Place::new(home.index_dir())),
-        };
-        if options.output.is_some() {
-            target.places().try_for_each(|place| place.make_room(disk))?;
-        }
-        Ok(target)
+    /// [`ErrorKind::Environment`]: another owner, a mount point, something that is in the way, or what the
+    /// file system says.
+    pub fn prepare(disk: &'d dyn Disk, home: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
+        let databases = if options.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
+        // In the order of `replaceable`.
+        let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
+        let replacement = Replacement::begin(disk, home.net_dir(), &databases, random()?, options.keep_old)?;
+        Ok(Self { disk, home, replacement, with_index: options.scan })
     }
 
-    fn places(&self) -> impl Iterator<Item = &Place> {
-        self.index.iter().chain([&self.chainstate])
-    }
-
-    /// Removes what an earlier run left.
+    /// Removes what this run has built so far, so that it can build again.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn clear_leftovers(&self, disk: &dyn Disk) -> Result<(), Error> {
-        self.places().try_for_each(|place| place.clear_leftovers(disk))
+    pub fn start_over(&self) -> Result<(), Error> {
+        Ok(self.replacement.start_over()?)
     }
 
-    /// Removes what this run has built so far: after a failure.
-    pub fn discard(&self, disk: &dyn Disk) {
-        for place in self.places().filter(|place| !place.exchanged.get()) {
-            // The failure is what the user must hear of; the next run removes what stays.
-            let _ = remove(disk, &place.building);
-        }
+    /// Removes what this run has built: after a failure.
+    pub fn discard(&self) {
+        self.replacement.discard();
     }
 
-    /// Where temporary files go.
+    /// Where the new chainstate will be, as the user calls it.
     #[must_use]
-    pub fn work_dir(&self, options: &ReindexOptions) -> PathBuf {
-        if let Some(dir) = &options.work_dir {
-            return dir.join(WORK_DIR);
-        }
-        self.chainstate.dir.with_file_name(WORK_DIR)
-    }
-
-    /// Where the new chainstate will be.
-    #[must_use]
-    pub fn chainstate_dir(&self) -> &Path {
-        &self.chainstate.dir
+    pub fn chainstate_dir(&self) -> PathBuf {
+        self.home.chainstate_dir()
     }
 
     /// Where the new chainstate is built.
     #[must_use]
     pub fn building(&self) -> &Path {
-        &self.chainstate.building
+        self.replacement.building(usize::from(self.with_index))
     }
 
-    /// Puts everything in place: the index of a scan first, for a chainstate's best block must be in it.
-    /// Gives the chainstate's place. An old database that cannot be removed is told to `sink`: the work is
-    /// done without.
+    /// Where temporary files go.
+    #[must_use]
+    pub fn work_dir(&self, options: &ReindexOptions) -> PathBuf {
+        match &options.work_dir {
+            Some(dir) => dir.join(WORK_DIR),
+            None => self.building().with_file_name(WORK_DIR),
+        }
+    }
+
+    /// Puts everything in place. Returns where the old databases are, if they are kept. What is left of them
+    /// and cannot be removed is told to `sink`: the work is done.
     ///
     /// # Errors
-    /// What the file system says.
-    pub fn commit(
-        &self,
-        disk: &dyn Disk,
-        index: Option<&BlockIndex>,
-        sink: &dyn Sink,
-    ) -> Result<PathBuf, Error> {
-        if let (Some(place), Some(index)) = (&self.index, index) {
-            write_block_index(disk, &place.building, index)?;
+    /// What the file system says. The old databases are in place then.
+    pub fn commit(&self, index: Option<&BlockIndex>, sink: &dyn Sink) -> Result<Vec<PathBuf>, Error> {
+        if let Some(index) = index.filter(|_| self.with_index) {
+            write_block_index(self.disk, self.replacement.building(0), index)?;
         }
-        self.places().try_for_each(|place| place.commit(disk))?;
-        for place in self.places() {
-            if let Err(error) = remove(disk, &place.building) {
-                sink.event(Event::Note(format!("the old database stays until the next run: {error}")));
+        match self.replacement.commit() {
+            Ok(kept) => Ok(kept),
+            Err(CommitError::Failed(error)) => Err(error.into()),
+            Err(CommitError::Standing(error)) => {
+                let text = format!("the new databases are in place, but the next run must tidy up: {error}");
+                sink.event(Event::Warning(text));
+                Ok(Vec::new())
             }
         }
-        Ok(self.chainstate.dir.clone())
     }
 }

@@ -8,6 +8,7 @@
 use crate::{
     chain::Chain,
     error::{Error, ErrorKind},
+    threads::spawn,
     unspent::{EachError, Range, Unspent},
 };
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -96,7 +97,8 @@ impl Finish<'_> {
             let (write, sync) = (&write, &sync);
             let pair = |_| {
                 let (to_sync, unsynced) = (to_sync.clone(), unsynced.clone());
-                (scope.spawn(move || write(to_sync)), scope.spawn(move || sync(unsynced)))
+                let writer = spawn(scope, "write", move || write(to_sync)).inspect_err(|_| fail());
+                (writer, spawn(scope, "sync", move || sync(unsynced)).inspect_err(|_| fail()))
             };
             let (writing, syncing): (Vec<_>, Vec<_>) = (0..self.threads).map(pair).unzip();
             drop((to_sync, unsynced));
@@ -160,8 +162,11 @@ impl Finish<'_> {
 }
 
 /// What the threads return.
-fn join_all<T, E: From<Error>>(threads: Vec<ScopedJoinHandle<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
-    threads.into_iter().map(|thread| thread.join().map_err(|_| Error::panicked())?).collect()
+/// What threads bring, those that could not be started included.
+type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
+
+fn join_all<T, E: From<Error>>(threads: Vec<Started<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
+    threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())?).collect()
 }
 
 /// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the

@@ -21,8 +21,11 @@ mod hashes;
 pub mod judge;
 pub mod ledger;
 pub mod plan;
+pub mod predecessor;
 pub mod read;
+pub mod recheck;
 pub mod scripts;
+mod siblings;
 pub mod spill;
 
 use std::fmt;

@@ -1,34 +1,58 @@
 //! Stage plan: everything that can be refused before a block is read.
 //!
-//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, chooses
-//! the chain, judges its headers, and sees that the files it needs are there and reach as far as the index
-//! says.
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, judges
+//! them, chooses the chain, and sees that the files it needs are there and reach as far as the index says.
+//! Which files those are follows from the method: a run that goes by hints without undo data opens no `rev`
+//! file for a block up to the hints' last one.
 
 use crate::{
     chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
-    tree::{Choice, Node, Tree},
+    stages::{
+        predecessor::{Gap, Standing},
+        siblings::Siblings,
+    },
+    tree::{Choice, Node, Tree, Wanted},
 };
 use disk::{
+    fs::During as _,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
 };
-use rules::ChainParams;
+use rules::{ChainParams, U256};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, BlockTime, Height};
+
+/// Blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
+pub const CHECKED_AT_START: usize = 6;
 
 /// What the plan says.
 pub struct Plan {
     /// What will be rebuilt.
     pub chain: Chain,
-    /// Stored blocks on top that were never connected.
+    /// The sum of work of the chain.
+    pub work: U256,
+    /// Stored blocks on top that have no undo data.
     pub unconnected: u32,
+    /// Why they cannot be rebuilt.
+    pub gap: Option<Gap>,
+    /// Where the best block of the old chainstate is, if it is known here.
+    pub best_block: Option<Standing>,
+    /// Without a scan: what the block index knows of each pair of files.
+    pub index_files: Vec<FileInfo>,
     /// Bytes of block files to be read, about.
     pub block_bytes: u64,
     /// With a scan: the block index to be written once the chain is proven.
     pub new_index: Option<BlockIndex>,
     /// Scripts of blocks up to here need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// The block that should vouch for scripts, if there is no such block.
+    pub unknown_assumed: Option<BlockHash>,
+    /// With a scan: the last block has no blocks above it that were connected, and its undo data is that of a
+    /// sibling as well. So it may be that it was never connected.
+    pub tip_is_contested: bool,
+    /// The undo data that bitcoind reads when it starts on the last block is not all on disk.
+    pub lacks_last_undo: bool,
 }
 
 /// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
@@ -39,25 +63,60 @@ pub struct Plan {
 pub fn plan(
     files: &Files<'_>,
     scan: bool,
-    stop_at: Option<Height>,
-    assume_valid: Option<BlockHash>,
+    wanted: &Wanted<'_>,
+    best_block: Option<BlockHash>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let params = ChainParams::of(files.network);
-    let (tree, scanned) = if scan {
+    let mut contested = Vec::new();
+    let (mut tree, scanned, index_files) = if scan {
         let scan = scan_all(files, interrupt)?;
         let order = by_hash(&scan);
-        let tree = tree_of_scan(files, &scan, &order, params, now)?;
-        (tree, Some((scan, order)))
+        let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
+        contested = Siblings::new(files, &scan, &order).settle(&mut tree, interrupt)?;
+        (tree, Some((scan, order)), Vec::new())
     } else {
-        (tree_of_index(files, params)?, None)
+        let (tree, index_files) = tree_of_index(files, params)?;
+        (tree, None, index_files)
     };
-    let Choice { branch, unconnected, assumed_valid_to } = tree.choose(stop_at, assume_valid)?;
-    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch));
-    let chain = tree.into_chain(branch);
+    let Choice { branch, work, unconnected, gap, assumed_valid_to, top } = tree.choose(wanted)?;
+    let unknown_assumed = wanted.assume_valid.filter(|hash| !tree.has(hash));
+    let best_block = best_block.and_then(|best| tree.standing(&best, &branch, wanted.undo_from()));
+    let is_contested = |number: &u32| contested.binary_search(number).is_ok();
+    let tip_is_contested = branch.last() == Some(&top) && is_contested(&top);
+    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
+    let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
+    let chain = tree.into_chain(branch, wanted.undo_from());
     let block_bytes = check_files(files, &chain)?;
-    Ok(Plan { chain, unconnected, block_bytes, new_index, assumed_valid_to })
+    Ok(Plan {
+        chain,
+        work,
+        unconnected,
+        gap,
+        best_block,
+        index_files,
+        block_bytes,
+        new_index,
+        assumed_valid_to,
+        unknown_assumed,
+        tip_is_contested,
+        lacks_last_undo,
+    })
+}
+
+/// Whether bitcoind would miss undo data when it starts with this branch.
+fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
+    // The genesis block has none.
+    for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
+        let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
+        let path = files.path(FileKind::Rev, file);
+        let found = files.disk.metadata(&path).during("look at", &path)?;
+        if found.is_none_or(|found| found.len <= pos.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
@@ -69,10 +128,14 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie.
+/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie, but those with
+/// undo data first: Core writes that to the file of the copy which it knows of.
 fn by_hash(scan: &Scan) -> Vec<u32> {
     let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
-    order.sort_unstable_by_key(|&number| (scan.blocks[number as usize].hash, number));
+    order.sort_unstable_by_key(|&number| {
+        let block = &scan.blocks[number as usize];
+        (block.hash, block.undo_pos.is_none(), number)
+    });
     order
 }
 
@@ -102,7 +165,10 @@ fn tree_of_scan<'a>(
 
 /// Reads the index twice: blocks first, then each one's parent. A node of Core has a million of them, and
 /// between the two only what is needed is kept.
-fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<'a>, Error> {
+pub fn tree_of_index<'a>(
+    files: &Files<'_>,
+    params: &'a ChainParams,
+) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
@@ -111,11 +177,12 @@ fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<
         }
         error => error,
     };
-    let (mut hashes, mut nodes) = (Vec::new(), Vec::new());
+    let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let index = stream_block_index(files.disk, &dir, |entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
         hashes.push(entry.hash);
+        heights.push(entry.height);
         // No entry has a place that is none: it would not have been decoded.
         nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
     });
@@ -131,11 +198,27 @@ fn tree_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<Tree<
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not ask what it has in its index whether it comes from the future.
-    Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))
+    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
+    if let Some((hash, height, said)) = tree.wrong_height(&heights) {
+        let detail = format!(
+            "the block index says that block {hash} is at height {said}, but it is at height {height}; bitcoind \
+             would not start; rerun with --scan, which makes a new index"
+        );
+        return Err(Error::damaged(detail).in_file(dir, None));
+    }
+    Ok((tree, index.files))
 }
 
-/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored.
-fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) -> BlockIndex {
+/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored. Of the
+/// contested ones, only those of the chain have undo data: bitcoind writes it anew for any other one that it
+/// connects.
+fn index_of_scan(
+    scan: &Scan,
+    order: &[u32],
+    tree: &Tree<'_>,
+    branch: &[u32],
+    is_contested: impl Fn(&u32) -> bool,
+) -> BlockIndex {
     let mut index = BlockIndex::default();
     for file in &scan.files {
         index.files.resize(file.file.0 as usize + 1, FileInfo::default());
@@ -147,7 +230,7 @@ fn index_of_scan(scan: &Scan, order: &[u32], tree: &Tree<'_>, branch: &[u32]) ->
     for (number, height) in tree.valid() {
         let block = &scan.blocks[order[number as usize] as usize];
         let chosen = branch.get(height.0 as usize) == Some(&number);
-        let undo_pos = block.undo_pos.filter(|_| height.0 > 0);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
         let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };

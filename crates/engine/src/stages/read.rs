@@ -10,7 +10,8 @@
 //!
 //! Neither the block index nor a scan holds record lengths that could be trusted, so each record's length is
 //! taken from its own frame (`magic 4 | length 4`, before the position the index gives) and checked against
-//! the file's end and the largest block.
+//! the file's end and the longest record. A record may be longer than its block: what follows the block is
+//! not looked at, as in Core (`ReadRawBlock`, `ReadBlock`).
 //!
 //! [ADR 7]: ../../../../docs/adr/0007-workers-read.md
 
@@ -20,7 +21,10 @@ use crate::{
     error::{Error, ErrorKind},
     stages::faults::{Fault, Faults},
 };
-use disk::{fs::ReadAt, undo::CHECKSUM_LEN};
+use disk::{
+    fs::ReadAt,
+    undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
+};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -34,6 +38,9 @@ use wire::{BlockArena, BlockView, FileNo, Height};
 
 /// No block's serialisation is longer (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
 pub const MAX_BLOCK_BYTES: usize = 4_000_000;
+
+/// No record of a block file is longer, in bytes (Core `MAX_SIZE`).
+const MAX_RECORD_BYTES: usize = 0x0200_0000;
 
 /// Blocks that a worker takes at once: enough that most spends of young coins are among them.
 const STRETCH: u32 = 32;
@@ -122,18 +129,24 @@ impl RecordFile {
             )));
         }
         let len = u32::from_le_bytes(len) as usize;
-        if self.kind == FileKind::Blk && len > MAX_BLOCK_BYTES {
+        let (longest, checksum_len) = match self.kind {
+            FileKind::Blk => (MAX_RECORD_BYTES, 0),
+            // Undo data are followed by a checksum that is not counted in.
+            FileKind::Rev => (MAX_UNDO_LEN, CHECKSUM_LEN),
+        };
+        if len > longest {
             return Err(damaged(format!(
-                "the record claims {len} bytes, no block has more than {MAX_BLOCK_BYTES}; the file is \
-                 damaged, or xor.dat is not its own"
+                "the record claims {len} bytes, none has more than {longest}; the file is damaged, or \
+                 xor.dat is not its own"
             )));
         }
-        // Undo data are followed by a checksum that is not counted in.
-        let whole = if self.kind == FileKind::Rev { len + CHECKSUM_LEN } else { len };
+        let whole = len + checksum_len;
         if pos + whole as u64 > self.len {
             return Err(beyond(format!("the record of {len} bytes runs")));
         }
-        let bytes = buffer.room(whole);
+        // Whatever the rest of a longer record is, it is not of a block.
+        let wanted = if self.kind == FileKind::Blk { len.min(MAX_BLOCK_BYTES) } else { whole };
+        let bytes = buffer.room(wanted);
         self.read_exact_at(bytes, pos)?;
         files.obfuscation.apply(bytes, pos);
         self.read_ahead(pos + whole as u64);
@@ -280,12 +293,14 @@ pub struct RawBlock<'a> {
 }
 
 impl RawBlock<'_> {
-    /// Parses the block.
+    /// Parses the block, whatever follows it in its record.
     ///
     /// # Errors
     /// Damage if it is malformed.
     pub fn parse<'b>(&'b self, arena: &'b mut BlockArena) -> Result<BlockView<'b>, Error> {
-        arena.parse(&self.block).map_err(|error| self.located.damaged(FileKind::Blk, &error.to_string()))
+        arena
+            .parse_first(&self.block)
+            .map_err(|error| self.located.damaged(FileKind::Blk, &error.to_string()))
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::{
     error::{Error, ErrorKind},
     memory::{FAN_IN, RUN_BUFFER_BYTES},
+    threads::spawn,
     work_dir::WorkDir,
 };
 use coins::{
@@ -214,7 +215,7 @@ impl<'a> Spill<'a> {
             let parts: Vec<_> = (0..SHARDS)
                 .step_by(part)
                 .map(|start| {
-                    scope.spawn(move || {
+                    spawn(scope, "save", move || {
                         self.write_run(0, |writer| {
                             (start..SHARDS.min(start + part))
                                 .try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))
@@ -222,7 +223,7 @@ impl<'a> Spill<'a> {
                     })
                 })
                 .collect();
-            let done = parts.into_iter().map(|part| part.join().map_err(|_| Error::panicked())?);
+            let done = parts.into_iter().map(|part| part?.join().map_err(|_| Error::panicked())?);
             done.collect()
         })
     }

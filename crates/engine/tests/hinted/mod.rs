@@ -243,8 +243,8 @@ impl Disk for Stopping {
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.disk.remove_file(path)
     }
-    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.disk.remove_dir_all(dir)
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.remove_dir(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.disk.sync_dir(dir)

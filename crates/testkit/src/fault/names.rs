@@ -175,7 +175,7 @@ impl Names {
 
     fn undo(&mut self, change: Change, rng: &mut Rng) -> io::Result<()> {
         match change {
-            Change::Made(path) if path.is_dir() => RealDisk.remove_dir_all(&path),
+            Change::Made(path) if path.is_dir() => std::fs::remove_dir_all(&path),
             Change::Made(path) => unless_gone(RealDisk.remove_file(&path)),
             Change::Removed(path, kept) => {
                 if kept.is_dir() {

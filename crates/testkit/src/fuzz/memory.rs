@@ -52,9 +52,10 @@ impl Disk for MemoryDisk {
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        let file = self.0.get(path).map(|bytes| Metadata { is_dir: false, len: bytes.len() as u64 });
+        let file =
+            self.0.get(path).map(|bytes| Metadata { is_dir: false, len: bytes.len() as u64, modified: 0 });
         let is_dir = || self.0.keys().any(|file| file.starts_with(path));
-        Ok(file.or_else(|| is_dir().then_some(Metadata { is_dir: true, len: 0 })))
+        Ok(file.or_else(|| is_dir().then_some(Metadata { is_dir: true, len: 0, modified: 0 })))
     }
 
     fn same_file_system(&self, _: &Path, _: &Path) -> io::Result<bool> {
@@ -89,7 +90,7 @@ impl Disk for MemoryDisk {
         read_only()
     }
 
-    fn remove_dir_all(&self, _: &Path) -> io::Result<()> {
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
         read_only()
     }
 

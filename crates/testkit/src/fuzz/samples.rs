@@ -6,7 +6,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     blk,
     chainstate::ChainstateWriter,
-    checkpoint::{Checkpoint, RunRef},
+    checkpoint::{Checkpoint, FileStamp, RunRef},
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
     run::RunWriter,
@@ -283,6 +283,7 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
             settings: [2; 32],
             blocks,
             settled: vec![0; blocks.div_ceil(64) as usize],
+            files: vec![FileStamp::default(); blocks as usize / 60],
             runs: (0..u64::from(blocks / 50)).map(|number| RunRef { number, ..RunRef::default() }).collect(),
             next_run: 100,
             coinbase_key: (3, 4),

@@ -1,0 +1,182 @@
+//! Where files may be written: not into databases and block files. Said before anything is made.
+
+use crate::args::{CheckArgs, ReindexArgs};
+use engine::{Error, ErrorKind};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// Sees that nothing a rebuild writes goes where it would be lost, or where bitcoind would find it.
+///
+/// # Errors
+/// [`ErrorKind::Usage`].
+pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
+    let folders = Folders::of(&args.check);
+    folders.check_work_dir(&args.check)?;
+    if let Some(log) = &args.log {
+        folders.check("--log", log)?;
+    }
+    let Some(output) = &args.output else { return Ok(()) };
+    folders.check("--output", output)?;
+    if folders.homes.contains(&resolve(output)) {
+        let what = "is the datadir itself: name another one, or leave --output out to rebuild in place";
+        return Err(refused("--output", output, what));
+    }
+    if let Some(log) = &args.log {
+        let there = CheckArgs::network_folders(output, args.check.datadir.chain);
+        Folders::new(&there, None).check("--log", log)?;
+    }
+    Ok(())
+}
+
+/// Sees the same of a command that reads a datadir and writes one file.
+///
+/// # Errors
+/// [`ErrorKind::Usage`].
+pub fn check_output(args: &CheckArgs, output: &Path) -> Result<(), Error> {
+    let folders = Folders::of(args);
+    folders.check_work_dir(args)?;
+    folders.check("--output", output)
+}
+
+/// Sees the same of a command that writes temporary files only.
+///
+/// # Errors
+/// [`ErrorKind::Usage`].
+pub fn check_work_dir(args: &CheckArgs) -> Result<(), Error> {
+    Folders::of(args).check_work_dir(args)
+}
+
+/// The folders of a datadir, symbolic links followed.
+struct Folders {
+    /// The datadir, and those of its networks that may be meant.
+    homes: Vec<PathBuf>,
+    /// Folders with data, and those that a rebuild makes and removes.
+    taken: Vec<PathBuf>,
+    /// Databases, and those that a rebuild makes of them.
+    databases: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn of(args: &CheckArgs) -> Self {
+        let datadir = &args.datadir;
+        let mut folders =
+            Self::new(&CheckArgs::network_folders(&datadir.datadir, datadir.chain), args.work_dir.as_deref());
+        folders.homes.push(resolve(&datadir.datadir));
+        folders
+    }
+
+    fn new(networks: &[PathBuf], work_dir: Option<&Path>) -> Self {
+        let below = |names: &[&str]| -> Vec<PathBuf> {
+            let paths = networks.iter().flat_map(|home| names.iter().map(move |name| home.join(name)));
+            paths.map(|path| resolve(&path)).collect()
+        };
+        let databases =
+            below(&["chainstate", "chainstate.peregrine", "blocks/index", "blocks/index.peregrine"]);
+        let mut taken = below(&["blocks", "peregrine-work"]);
+        taken.extend(databases.iter().cloned());
+        taken.extend(work_dir.map(|dir| resolve(&dir.join("peregrine-work"))));
+        Self { homes: networks.iter().map(|home| resolve(home)).collect(), taken, databases }
+    }
+
+    fn check(&self, flag: &str, path: &Path) -> Result<(), Error> {
+        is_outside(&self.taken, flag, path)
+    }
+
+    fn check_work_dir(&self, args: &CheckArgs) -> Result<(), Error> {
+        args.work_dir.as_ref().map_or(Ok(()), |dir| is_outside(&self.databases, "--work-dir", dir))
+    }
+}
+
+fn is_outside(folders: &[PathBuf], flag: &str, path: &Path) -> Result<(), Error> {
+    let resolved = resolve(path);
+    match folders.iter().find(|folder| resolved.starts_with(folder)) {
+        Some(folder) => {
+            let what = format!("lies in {}, which has other contents: name another place", folder.display());
+            Err(refused(flag, path, &what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn refused(flag: &str, path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Usage, format!("{flag} {} {what}", path.display()))
+}
+
+/// A path without symbolic links, as far as it is there; what is not there yet is kept as it is written.
+fn resolve(path: &Path) -> PathBuf {
+    let path = match env::current_dir() {
+        Ok(here) => here.join(path),
+        Err(_) => path.to_owned(),
+    };
+    let there = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    match there {
+        Some((above, real)) => match path.strip_prefix(above) {
+            Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+            _ => real,
+        },
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+    use tempfile::TempDir;
+
+    fn check(root: &Path, more: &[&str]) -> Result<(), String> {
+        let words = ["peregrine", "reindex", "--chain", "regtest", "--datadir"];
+        let more = more.iter().map(|word| word.replace('@', &root.to_string_lossy()));
+        let words = words.iter().map(|&word| word.to_owned()).chain([format!("{}/d", root.display())]);
+        let Command::Reindex(args) = Args::try_parse_from(words.chain(more)).unwrap().command else {
+            panic!("reindex")
+        };
+        check_reindex(&args).map_err(|error| {
+            assert_eq!(error.kind, ErrorKind::Usage);
+            error.to_string()
+        })
+    }
+
+    /// A log in the old chainstate went with it; an output in `blocks` was made.
+    #[test]
+    fn nothing_is_written_among_other_data() {
+        let root = TempDir::new().unwrap();
+        let net = root.path().join("d/regtest");
+        fs::create_dir_all(net.join("blocks/index")).unwrap();
+        fs::create_dir_all(root.path().join("disk")).unwrap();
+        std::os::unix::fs::symlink(root.path().join("disk"), net.join("chainstate")).unwrap();
+        std::os::unix::fs::symlink(net.join("blocks"), root.path().join("link")).unwrap();
+        for good in [
+            &[][..],
+            &["--log", "@/log", "--output", "@/new", "--work-dir", "@/work"],
+            &["--log", "@/d/regtest/log", "--work-dir", "@/d"],
+            &["--log", "@/d/regtest/chainstate.log"],
+            &["--output", "@/d/regtest/new"],
+        ] {
+            assert_eq!(check(root.path(), good), Ok(()), "{good:?}");
+        }
+        for (flag, path, words) in [
+            ("--log", "@/d/regtest/chainstate/log", "disk, which has other contents"),
+            ("--log", "@/disk/log", "lies in"),
+            ("--log", "@/link/index/log", "blocks, which"),
+            ("--log", "@/d/regtest/chainstate.peregrine/log", "lies in"),
+            ("--log", "@/d/regtest/peregrine-work/log", "lies in"),
+            ("--output", "@/link/new", "blocks, which"),
+            ("--output", "@/d/regtest/chainstate", "lies in"),
+            ("--output", "@/d", "is the datadir itself"),
+            ("--output", "@/d/regtest/../../d/", "is the datadir itself"),
+            ("--work-dir", "@/link/index", "index, which"),
+            ("--work-dir", "@/disk", "lies in"),
+        ] {
+            let error = check(root.path(), &[flag, path]).unwrap_err();
+            assert!(error.starts_with(flag) && error.contains(words), "{flag} {path}: {error}");
+        }
+        let error = check(root.path(), &["--output", "@/new", "--log", "@/new/regtest/chainstate/log"]);
+        assert!(error.unwrap_err().starts_with("--log"));
+        let error = check(root.path(), &["--work-dir", "@/w", "--log", "@/w/peregrine-work/log"]);
+        assert!(error.unwrap_err().starts_with("--log"));
+    }
+}

@@ -1,0 +1,195 @@
+//! What the system does to a process: pipes that nobody empties or fills, signals, and limits. None may hold
+//! the program for ever, or end it without a word.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::command;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+};
+use std::{
+    fs,
+    io::{PipeReader, PipeWriter, Write},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::OnceLock,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
+
+/// The program promises about a second; a busy machine gets more here.
+const LONGEST: Duration = Duration::from_secs(20);
+
+fn datadir() -> TempDir {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    let chain =
+        CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(5, 300_000) }));
+    let dir = TempDir::new().unwrap();
+    chain.write_datadir(dir.path(), &Layout { preallocate: false, ..Layout::new(5) }).unwrap();
+    dir
+}
+
+fn reindex(datadir: &Path, more: &[&str]) -> Command {
+    command(&[&["reindex", "--chain", "regtest", "--threads", "2"], more].concat(), datadir)
+}
+
+/// The exit code; panics if the process does not end.
+fn ends(child: &mut Child) -> Option<i32> {
+    let until = Instant::now() + LONGEST;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > until {
+            child.kill().unwrap();
+            panic!("the process does not end");
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// A pipe that takes nothing more.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_named_pipe_holds_no_command() {
+    let dir = datadir();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for words in [
+        &["reindex", "--chain", "regtest", "--hints", pipe, "--datadir", dir.path().to_str().unwrap()][..],
+        &["hints", "info", pipe],
+        &["hints", "convert", pipe, "new", "--format", "bitmap"],
+        &["snapshot", "info", pipe],
+        &["snapshot", "verify", pipe],
+        &["plot", pipe, "-o", "new"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_peregrine"))
+            .args(words)
+            .current_dir(dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let code = ends(&mut child);
+        let text = stderr(&child.wait_with_output().unwrap());
+        assert!(code.is_some_and(|code| code > 0), "{words:?}: {text}");
+        assert!(text.contains("is a named pipe (FIFO), not a regular file"), "{words:?}: {text}");
+    }
+}
+
+/// A terminal that was stopped, or `| less`: the program waits in a write, and did not hear the signal.
+#[test]
+fn a_signal_is_heard_while_nobody_reads_what_is_written() {
+    for (style, to_stdout) in [("none", true), ("log", false), ("bar", false)] {
+        let dir = datadir();
+        let (_reader, writer) = full_pipe();
+        let mut command = reindex(dir.path(), &["--progress", style]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if to_stdout {
+            command.stdout(writer)
+        } else {
+            command.stderr(writer)
+        };
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        // Until it writes, and waits.
+        let made = dir.path().join("regtest/chainstate");
+        let until = Instant::now() + LONGEST;
+        while to_stdout && !made.exists() && Instant::now() < until {
+            sleep(Duration::from_millis(20));
+        }
+        sleep(Duration::from_millis(1500));
+        assert_eq!(child.try_wait().unwrap(), None, "{style}: it waits");
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(ends(&mut child), Some(130), "{style}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_with_words() {
+    let dir = datadir();
+    let mut command = reindex(dir.path(), &["--progress", "none"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stderr(&output).contains("cannot write the report to standard output"), "{}", stderr(&output));
+}
+
+/// Runs under a limit of the shell's; must say it and leave the datadir as it is.
+fn limited(limit: &str, more: &[&str], words: &[&str]) {
+    let dir = datadir();
+    let before = snapshot(dir.path()).unwrap();
+    let command = reindex(dir.path(), more);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]).arg(command.get_program());
+    let output = shell.args(command.get_args()).output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(5), "{limit}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{limit}: no {word:?} in {text}");
+    }
+    let after = snapshot(dir.path()).unwrap();
+    let is_lock = |path: &Path| path.ends_with(".lock") || path.ends_with("LOCK");
+    let data = |files: Vec<(std::path::PathBuf, Vec<u8>)>| -> Vec<_> {
+        let ours = |path: &Path| path.components().any(|part| part.as_os_str() == "peregrine-work");
+        files.into_iter().filter(|(path, _)| !is_lock(path) && !ours(path)).collect()
+    };
+    assert!(data(before) == data(after), "{limit}: the datadir was touched");
+}
+
+#[test]
+fn limits_are_told() {
+    limited("-f 8", &[], &["files may not be so large", "ulimit -f"]);
+    limited("-n 8", &[], &["so many files open", "ulimit -n"]);
+    limited("-v 500000", &["--memory", "128M"], &["address space", "ulimit -v"]);
+    limited("-v 500000", &[], &["ulimit -v"]);
+}
+
+#[test]
+fn more_threads_than_cores_exist_are_a_typing_error() {
+    let output = command(&["reindex", "--threads", "99999999"], Path::new("d")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("at most 1024"), "{}", stderr(&output));
+}
+
+/// With room for what it needs, it does not fail later.
+#[test]
+fn an_address_space_that_is_said_to_suffice_does() {
+    let dir = datadir();
+    let command = reindex(dir.path(), &["--memory", "128M"]);
+    for (kib, code) in [(660_000, 5), (680_000, 0)] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\"")]).arg(command.get_program());
+        let output = shell.args(command.get_args()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{kib}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_log_in_a_database_is_refused_before_it_is_made() {
+    let dir = datadir();
+    fs::create_dir(dir.path().join("regtest/chainstate")).unwrap();
+    let log = dir.path().join("regtest/chainstate/log");
+    let output = reindex(dir.path(), &["--log", log.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--log") && !log.exists(), "{}", stderr(&output));
+}

@@ -1,0 +1,179 @@
+//! `peregrine-commit`: the journal of a replacement of databases, in the folder of the network.
+//!
+//! ```text
+//! magic 8 "PGRN-JNL" | version 4 | number of the replacement 16 | stage 1 | keep the old ones 1 | databases 1
+//! | for each database: length of its name 2 | name, relative to the folder | there was an old one 1
+//!   | digest of the old one 32 (zeros if there was none) | digest of the new one 32
+//! | checksum 4: CRC-32C of all before
+//! ```
+//! Integers are little-endian. The journal is written under another name, synced, renamed, and its folder is
+//! synced: after a crash it is whole or absent.
+
+use crate::error::DiskError;
+use crate::fs::{Disk, During as _};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use wire::{Reader, WireError};
+
+const NAME: &str = "peregrine-commit";
+const UNFINISHED: &str = "peregrine-commit.new";
+const MAGIC: [u8; 8] = *b"PGRN-JNL";
+const VERSION: u32 = 1;
+/// No journal is longer: it names a few databases.
+const MAX_LEN: u64 = 64 << 10;
+const CHECKSUM_LEN: usize = 4;
+
+/// How far a replacement has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Names are being exchanged.
+    Exchanging = 1,
+    /// All new databases are in place.
+    Exchanged = 2,
+}
+
+/// A database that is replaced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its path, relative to the folder of the journal.
+    pub name: PathBuf,
+    /// Digest of the old one, if there was one.
+    pub before: Option<[u8; 32]>,
+    /// Digest of the new one.
+    pub after: [u8; 32],
+}
+
+/// A replacement under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Journal {
+    /// Number of the replacement, which the marks carry.
+    pub id: [u8; 16],
+    /// How far it has come.
+    pub stage: Stage,
+    /// Whether the old databases are kept.
+    pub keep_old: bool,
+    /// The databases, in the order in which they are put in place.
+    pub entries: Vec<Entry>,
+}
+
+impl Journal {
+    /// Whether there is one in `home`.
+    pub fn exists(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
+        let path = home.join(NAME);
+        Ok(disk.exists(&path).during("look for", &path)?)
+    }
+
+    /// Puts the journal in place of the one before. When it returns, it is on the medium.
+    pub fn write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        Self::remove_unfinished(disk, home)?;
+        self.try_write(disk, home).inspect_err(|_| {
+            // The failure is what the user must hear of; the next run removes what stays.
+            let _ = Self::remove_unfinished(disk, home);
+        })
+    }
+
+    fn try_write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        let (path, unfinished) = (home.join(NAME), home.join(UNFINISHED));
+        let mut file = disk.create(&unfinished).during("create", &unfinished)?;
+        file.write_all(&self.encode()).during("write", &unfinished)?;
+        file.sync().during("sync", &unfinished)?;
+        disk.rename(&unfinished, &path).during("rename", &unfinished)?;
+        Ok(disk.sync_dir(home).during("sync", home)?)
+    }
+
+    /// Reads the journal in `home`; `None` if there is none.
+    pub fn read(disk: &dyn Disk, home: &Path) -> Result<Option<Self>, DiskError> {
+        if !Self::exists(disk, home)? {
+            return Ok(None);
+        }
+        let path = home.join(NAME);
+        let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
+        let damaged = |flaw: &str| DiskError::Damaged {
+            path: path.clone(),
+            offset: 0,
+            flaw: format!(
+                "{flaw}; this file says how an interrupted exchange of databases goes on: find out which \
+                 databases are whole, move this file away, and run again"
+            ),
+        };
+        if !bytes.starts_with(&MAGIC) {
+            return Err(damaged("not a journal of peregrine"));
+        }
+        let (content, checksum) =
+            bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or_else(|| damaged("truncated"))?;
+        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
+            return Err(damaged("the checksum differs"));
+        }
+        let journal = Self::decode(content).map_err(|error| damaged(&error.to_string()))?;
+        journal.map(Some).ok_or_else(|| damaged("made by another version of peregrine"))
+    }
+
+    /// Removes the journal in `home`, and returns when that is on the medium.
+    pub fn remove(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        let path = home.join(NAME);
+        if Self::exists(disk, home)? {
+            disk.remove_file(&path).during("remove", &path)?;
+            disk.sync_dir(home).during("sync", home)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a journal that a crash has left before it had its name.
+    pub fn remove_unfinished(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        let path = home.join(UNFINISHED);
+        let found = disk.metadata(&path).during("look for", &path)?;
+        if found.is_some_and(|found| !found.is_dir && found.len <= MAX_LEN) {
+            let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
+            let begins = bytes.iter().zip(&MAGIC).all(|(byte, magic)| byte == magic);
+            // A power cut can leave zeros where bytes were not synced.
+            if begins || bytes.iter().all(|&byte| byte == 0) {
+                disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &self.id].concat();
+        bytes.extend([self.stage as u8, self.keep_old.into(), self.entries.len() as u8]);
+        for entry in &self.entries {
+            let name = entry.name.as_os_str().as_bytes();
+            bytes.extend((name.len() as u16).to_le_bytes());
+            bytes.extend(name);
+            bytes.push(entry.before.is_some().into());
+            bytes.extend(entry.before.unwrap_or_default());
+            bytes.extend(entry.after);
+        }
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Decodes all but the checksum; `None` for what this version does not know.
+    fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
+        let mut reader = Reader::new(content);
+        reader.array::<8>()?;
+        let version = reader.u32()?;
+        let id = reader.array()?;
+        let stage = match reader.u8()? {
+            1 => Stage::Exchanging,
+            2 => Stage::Exchanged,
+            _ => return Ok(None),
+        };
+        let (keep_old, count) = (reader.u8()? != 0, reader.u8()?);
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let len = u16::from_le_bytes(reader.array()?);
+            let name = PathBuf::from(OsStr::from_bytes(reader.bytes(len.into())?));
+            let had = reader.u8()? != 0;
+            let before = Some(reader.array()?).filter(|_| had);
+            entries.push(Entry { name, before, after: reader.array()? });
+        }
+        reader.finish()?;
+        // It must not lead out of the folder.
+        let is_below =
+            |entry: &Entry| entry.name.components().all(|part| matches!(part, Component::Normal(_)));
+        let known = version == VERSION && entries.iter().all(is_below);
+        Ok(known.then_some(Self { id, stage, keep_old, entries }))
+    }
+}

@@ -1,0 +1,372 @@
+use super::*;
+use crate::fs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::TempDir;
+
+const ID: [u8; 16] = [7; 16];
+const INDEX: &str = "blocks/index";
+const CHAINSTATE: &str = "chainstate";
+
+/// The real disk, on which changes from number `left` on fail, as for a process that is killed there.
+struct Dying {
+    left: AtomicU64,
+    in_steps: bool,
+}
+
+impl Dying {
+    fn after(changes: u64, in_steps: bool) -> Self {
+        Self { left: AtomicU64::new(changes), in_steps }
+    }
+
+    fn change(&self) -> io::Result<()> {
+        let take = |left: u64| left.checked_sub(1);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.map(|_| ()).map_err(|_| io::Error::other("dead"))
+    }
+
+    fn is_dead(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Disk for Dying {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        RealDisk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.change()?;
+        RealDisk.create(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        RealDisk.list(dir)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        RealDisk.metadata(path)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.change()?;
+        RealDisk.create_dir_all(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change()?;
+        RealDisk.rename(from, to)
+    }
+
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        if self.in_steps {
+            return exchange_in_steps(self, a, b);
+        }
+        self.change()?;
+        RealDisk.exchange(a, b)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.change()?;
+        RealDisk.remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.change()?;
+        RealDisk.remove_dir(dir)
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        self.change()
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.free_space(path)
+    }
+
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        RealDisk.same_file_system(a, b)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        RealDisk.lock(path)
+    }
+}
+
+/// A home with the old databases.
+fn home() -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    for name in [INDEX, CHAINSTATE] {
+        database(&home.path().join(name), "old");
+    }
+    home
+}
+
+/// A folder with the files of a database, whose `CURRENT` holds `text`.
+fn database(dir: &Path, text: &str) {
+    fs::create_dir_all(dir).unwrap();
+    fs::write(dir.join("CURRENT"), text).unwrap();
+    fs::write(dir.join("000001.ldb"), text.repeat(100)).unwrap();
+}
+
+/// What `CURRENT` of both databases holds, the index first.
+fn texts(home: &Path) -> [String; 2] {
+    [INDEX, CHAINSTATE].map(|name| fs::read_to_string(home.join(name).join("CURRENT")).unwrap_or_default())
+}
+
+fn names() -> [&'static Path; 2] {
+    [Path::new(INDEX), Path::new(CHAINSTATE)]
+}
+
+/// Everything below `home` but the two databases.
+fn leftovers(home: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for dir in [home.to_owned(), home.join("blocks")] {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if ![CHAINSTATE, "blocks", INDEX].iter().any(|name| path == home.join(name)) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d> {
+    let replacement = Replacement::begin(disk, home, &names(), ID, keep_old).unwrap();
+    for number in 0..2 {
+        database(replacement.building(number), "new");
+    }
+    replacement
+}
+
+/// What was recovered, and the databases in place after that.
+type Seen = (Option<Recovery>, [String; 2]);
+
+/// Kills a commit before each of its changes in turn, lets `meanwhile` use the datadir, and recovers: once
+/// undisturbed, and once so that the recovery is killed as well, each time one change later, until it gets
+/// through. Returns what was seen.
+fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    for trial in 0u64.. {
+        let (changes, first) = (trial / 2, if trial % 2 == 0 { u64::MAX } else { 0 });
+        let home = home();
+        let disk = Dying::after(u64::MAX, in_steps);
+        let replacement = begin(&disk, home.path(), keep_old);
+        disk.left.store(changes, Ordering::Relaxed);
+        let done = replacement.commit();
+        if !disk.is_dead() {
+            done.unwrap();
+            assert_eq!(texts(home.path()), ["new", "new"]);
+            break;
+        }
+        meanwhile(home.path());
+        let mut recovery = Err(DiskError::refused(home.path(), "not tried"));
+        let mut left = first;
+        while recovery.is_err() {
+            recovery = recover(&Dying::after(left, in_steps), home.path(), &names());
+            left = left.saturating_add(1);
+        }
+        seen.push((recovery.unwrap(), texts(home.path())));
+        let kept =
+            leftovers(home.path()).into_iter().all(|path| path.extension().is_some_and(|end| end == "old"));
+        assert!(kept, "{changes}: {:?}", leftovers(home.path()));
+        for name in [INDEX, CHAINSTATE] {
+            assert!(!home.path().join(name).join(MARK).exists(), "{changes}: a mark is left in {name}");
+        }
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+    seen
+}
+
+#[test]
+fn a_commit_that_is_killed_anywhere_puts_both_in_place_or_neither() {
+    for (in_steps, keep_old) in [(false, false), (true, false), (false, true)] {
+        let seen = kill_each(in_steps, keep_old, |_| {});
+        let ends =
+            |text: &str| seen.iter().filter(|(_, texts)| texts == &[text; 2].map(str::to_owned)).count();
+        assert_eq!(ends("old") + ends("new"), seen.len(), "{seen:?}");
+        assert!(ends("old") > 0 && ends("new") > 0, "{seen:?}");
+    }
+}
+
+#[test]
+fn databases_that_were_used_after_a_crash_are_not_taken_away() {
+    // As a bitcoind does that starts in between: each database gets a new manifest.
+    let seen = kill_each(false, false, |home| {
+        for (name, text) in [INDEX, CHAINSTATE].iter().zip(texts(home)) {
+            fs::write(home.join(name).join("CURRENT"), format!("{text}, used")).unwrap();
+        }
+    });
+    for (recovery, texts) in &seen {
+        assert!(texts.iter().all(|text| text.ends_with(", used")), "{recovery:?}: {texts:?}");
+    }
+    assert!(seen.iter().any(|(recovery, _)| *recovery == Some(Recovery::Abandoned)), "{seen:?}");
+}
+
+#[test]
+fn where_only_a_database_was_used_that_is_not_exchanged_yet_the_other_goes_back() {
+    let seen = kill_each(false, false, |home| {
+        let path = home.join(CHAINSTATE).join("CURRENT");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{text}, used")).unwrap();
+    });
+    for (recovery, texts) in &seen {
+        assert!(
+            [["old", "old, used"], ["new", "new, used"]].contains(&[&*texts[0], &*texts[1]]),
+            "{texts:?}"
+        );
+        assert!(*recovery != Some(Recovery::Abandoned), "{texts:?}");
+    }
+    assert!(seen.iter().any(|(recovery, _)| *recovery == Some(Recovery::Undone)), "{seen:?}");
+}
+
+#[test]
+fn old_databases_are_kept_where_that_is_asked_for() {
+    let home = home();
+    let kept = begin(&RealDisk, home.path(), true).commit().unwrap();
+    let expected = [INDEX, CHAINSTATE].map(|name| with_suffix(&home.path().join(name), KEPT));
+    assert_eq!(kept.len(), 2);
+    for (path, expected) in kept.iter().zip(expected) {
+        assert!(path.ends_with(expected.file_name().unwrap()));
+        assert_eq!(fs::read_to_string(path.join("CURRENT")).unwrap(), "old");
+    }
+    assert_eq!(texts(home.path()), ["new", "new"]);
+    let again = Replacement::begin(&RealDisk, home.path(), &names(), ID, true).err().unwrap().to_string();
+    assert!(again.contains("leave out --keep-old"), "{again}");
+}
+
+#[test]
+fn files_of_others_in_an_old_database_move_to_the_new_one() {
+    let home = home();
+    fs::write(home.path().join("chainstate/notes.txt"), "mine").unwrap();
+    fs::create_dir(home.path().join("chainstate/lost")).unwrap();
+    // A folder with the name of a table, which the new database has too, and one that it has not.
+    fs::remove_file(home.path().join("chainstate/000001.ldb")).unwrap();
+    for folder in ["000001.ldb", "000009.ldb"] {
+        fs::create_dir(home.path().join("chainstate").join(folder)).unwrap();
+        fs::write(home.path().join("chainstate").join(folder).join("odd.txt"), "mine").unwrap();
+    }
+    begin(&RealDisk, home.path(), false).commit().unwrap();
+    let kept = home.path().join("chainstate.old/000001.ldb/odd.txt");
+    assert_eq!(fs::read(&kept).unwrap(), b"mine");
+    assert!(home.path().join("chainstate/000009.ldb/odd.txt").exists());
+    fs::remove_dir_all(home.path().join("chainstate.old")).unwrap();
+    assert_eq!(fs::read(home.path().join("chainstate/notes.txt")).unwrap(), b"mine");
+    assert!(home.path().join("chainstate/lost").is_dir());
+    assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_folder_of_our_name_that_is_not_ours_is_neither_used_nor_removed() {
+    for (name, text) in [("notes", "mine"), ("CURRENT", "a copy of a database, by hand")] {
+        let home = home();
+        let theirs = home.path().join("chainstate.peregrine");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join(name), text).unwrap();
+        assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
+        assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+        let error =
+            Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap().to_string();
+        assert!(error.contains("move it away"), "{error}");
+        assert_eq!(fs::read_to_string(theirs.join(name)).unwrap(), text);
+        assert!(!home.path().join("blocks/index.peregrine").exists(), "what was begun is left");
+    }
+    // A file and a link are in the way as well.
+    let home = home();
+    let theirs = home.path().join("chainstate.peregrine");
+    std::os::unix::fs::symlink("nowhere", &theirs).unwrap();
+    assert!(Replacement::begin(&RealDisk, home.path(), &names(), ID, false).is_err());
+    fs::remove_file(&theirs).unwrap();
+    fs::write(&theirs, "mine").unwrap();
+    assert!(Replacement::begin(&RealDisk, home.path(), &names(), ID, false).is_err());
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "mine");
+}
+
+#[test]
+fn what_an_earlier_run_has_built_is_cleared_whatever_it_was_building() {
+    let home = home();
+    begin(&RealDisk, home.path(), false);
+    assert!(needs_recovery(&RealDisk, home.path(), &names()).unwrap());
+    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+    assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+    assert_eq!(texts(home.path()), ["old", "old"]);
+}
+
+#[test]
+fn links_stay_and_their_targets_are_exchanged() {
+    let (home, elsewhere) = (home(), tempfile::tempdir().unwrap());
+    fs::remove_dir_all(home.path().join(CHAINSTATE)).unwrap();
+    fs::create_dir(elsewhere.path().join("ssd")).unwrap();
+    let target = elsewhere.path().join("ssd/coins");
+    for is_dangling in [true, false] {
+        let link = home.path().join(CHAINSTATE);
+        if is_dangling {
+            std::os::unix::fs::symlink(&target, &link).unwrap();
+        } else {
+            fs::write(target.join("CURRENT"), "old").unwrap();
+        }
+        let replacement = begin(&RealDisk, home.path(), false);
+        assert_eq!(replacement.building(1), elsewhere.path().join("ssd/coins.peregrine"));
+        replacement.commit().unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(target.join("CURRENT")).unwrap(), "new");
+        assert_eq!(fs::read_dir(elsewhere.path().join("ssd")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn new_databases_have_the_mode_and_owner_of_the_old_ones() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    for mode in [0o700, 0o750] {
+        let home = home();
+        let is_root = RealDisk.user() == 0;
+        for name in [INDEX, CHAINSTATE] {
+            let dir = home.path().join(name);
+            fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+            if is_root {
+                chown(&dir, Some(4711), Some(4712)).unwrap();
+            }
+        }
+        let replacement = Replacement::begin(&RealDisk, home.path(), &names(), ID, false).unwrap();
+        for number in 0..2 {
+            RealDisk.create(&replacement.building(number).join("CURRENT")).unwrap();
+        }
+        replacement.commit().unwrap();
+        for name in [INDEX, CHAINSTATE] {
+            let (dir, file) = (home.path().join(name), home.path().join(name).join("CURRENT"));
+            let [dir, file] = [dir, file].map(|path| fs::metadata(path).unwrap());
+            assert_eq!((dir.mode() & 0o7777, file.mode() & 0o777 & !mode), (mode, 0));
+            if is_root {
+                assert_eq!([dir.uid(), dir.gid(), file.uid(), file.gid()], [4711, 4712, 4711, 4712]);
+            } else {
+                eprintln!("skipped: only the superuser can give files to another user");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_is_damaged_or_not_ours_is_refused_and_stays() {
+    let home = home();
+    let journal = begin(&RealDisk, home.path(), false).journal().unwrap();
+    journal.write(&RealDisk, home.path()).unwrap();
+    assert_eq!(Journal::read(&RealDisk, home.path()).unwrap().as_ref(), Some(&journal));
+    let path = home.path().join("peregrine-commit");
+    let bytes = fs::read(&path).unwrap();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        fs::write(&path, &flipped).unwrap();
+        let error = recover(&RealDisk, home.path(), &names()).unwrap_err().to_string();
+        assert!(error.contains("move this file away"), "{at}: {error}");
+        fs::write(&path, &bytes[..at]).unwrap();
+        assert!(recover(&RealDisk, home.path(), &names()).is_err(), "{at}");
+        assert_eq!(fs::read(&path).unwrap(), bytes[..at]);
+    }
+    // A name that leads elsewhere.
+    let entries = vec![Entry { name: "../chainstate".into(), ..journal.entries[0].clone() }];
+    Journal { entries, ..journal }.write(&RealDisk, home.path()).unwrap();
+    assert!(recover(&RealDisk, home.path(), &names()).is_err());
+    assert_eq!(texts(home.path()), ["old", "old"]);
+}

@@ -1,0 +1,102 @@
+//! What else a datadir can have that depends on its chainstate: indexes, and the second chainstate of a node
+//! that was started from a snapshot. A rebuild leaves both as they are; what bitcoind makes of them when it
+//! starts was read in its source.
+
+use crate::{
+    error::{Error, ErrorKind},
+    event::{Event, Sink},
+    stages::plan::Plan,
+};
+use disk::{
+    datadir::Datadir,
+    fs::{Disk, During as _},
+};
+use std::path::PathBuf;
+use wire::{BlockHash, Height};
+
+/// The chainstate of a snapshot (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names the block
+/// of which it is (`SNAPSHOT_BLOCKHASH_FILENAME`).
+const SNAPSHOT: &str = "chainstate_snapshot";
+const SNAPSHOT_BASE: &str = "base_blockhash";
+
+/// Says what becomes of the indexes and the second chainstate of a datadir whose chainstate is rebuilt in
+/// place, with `scan` its block index too.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if bitcoind could not start any more; I/O errors.
+pub fn check(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    plan: &Plan,
+    scan: bool,
+    sink: &dyn Sink,
+) -> Result<(), Error> {
+    if let Some(text) = indexes(disk, datadir)? {
+        sink.event(Event::Warning(text));
+    }
+    if let Some(text) = snapshot(disk, datadir, plan, scan)? {
+        sink.event(Event::Warning(text));
+    }
+    Ok(())
+}
+
+/// Core `BaseIndex::Init` wants the best block of an index in the block index; `BaseIndex::Sync` goes back to
+/// the chain from a block that is not on it.
+fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> {
+    let dir = datadir.net_dir().join("indexes");
+    let found = disk.metadata(&dir).during("look at", &dir)?;
+    if !found.is_some_and(|found| found.is_dir) {
+        return Ok(None);
+    }
+    let names = disk.list(&dir).during("list", &dir)?;
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    Ok((!names.is_empty()).then(|| {
+        format!(
+            "the indexes in {} ({}) are left as they are: bitcoind takes each up from its own best block, \
+             and goes back to the chain from one that is not on it; if it says that the best block of an \
+             index is not found, remove that index, and bitcoind makes it anew",
+            dir.display(),
+            names.join(", ")
+        )
+    }))
+}
+
+/// Core `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or one
+/// before it, and `TargetBlock` that this block is in the block index.
+fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<String>, Error> {
+    let dir = datadir.net_dir().join(SNAPSHOT);
+    let base = dir.join(SNAPSHOT_BASE);
+    let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
+    let mut hash = BlockHash::default();
+    if found.len < hash.0.len() as u64 {
+        return Ok(None);
+    }
+    let file = disk.open(&base).during("open for reading", &base)?;
+    file.read_exact_at(&mut hash.0, 0).during("read", &base)?;
+    let chain = &plan.chain;
+    let tip = chain.tip_height();
+    let height = (0..=tip.0).map(Height).find(|&height| chain.block(height).hash == hash);
+    match height {
+        Some(height) if height < tip => Err(refused(
+            dir,
+            &format!("the chainstate would end at height {tip}, above its block {hash} (height {height})"),
+            &format!(", or give --stop-at-height {height}"),
+        )),
+        None if scan => {
+            Err(refused(dir, &format!("the new block index would not know its block {hash}"), ""))
+        }
+        _ => Ok(Some(format!(
+            "the chainstate of a snapshot in {} is left as it is: bitcoind goes on with both, and compares \
+             them when the rebuilt one has reached block {hash}",
+            dir.display()
+        ))),
+    }
+}
+
+fn refused(dir: PathBuf, why: &str, or: &str) -> Error {
+    let detail = format!(
+        "this is the chainstate of a snapshot, and bitcoind could not start beside it: {why}; move the \
+         folder away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with --output"
+    );
+    Error::new(ErrorKind::Usage, detail).in_file(dir, None)
+}

@@ -1,0 +1,187 @@
+//! The choice of a chain among branches that differ in what of them is on disk.
+
+use super::*;
+use rules::pow::has_proof_of_work;
+use wire::Network;
+
+/// A child of a block on regtest; `salt` makes siblings differ.
+fn child(parent: &Header, salt: u32) -> Header {
+    let params = ChainParams::of(Network::Regtest);
+    let time = BlockTime(parent.time.0 + 600 + salt);
+    let mut header = Header { version: 4, prev: parent.hash(), time, nonce: 0, ..*parent };
+    while !has_proof_of_work(params, &header.hash(), header.bits) {
+        header.nonce += 1;
+    }
+    header
+}
+
+/// Headers in the order in which their blocks are stored, each with whether its undo data is there, and
+/// whether Core found it invalid.
+#[derive(Default)]
+struct Stored(Vec<(Header, bool, bool)>);
+
+impl Stored {
+    /// The genesis block and `count` more, with undo data.
+    fn chain(count: usize) -> Self {
+        let genesis = ChainParams::of(Network::Regtest).genesis;
+        let line = std::iter::successors(Some(genesis), |parent| Some(child(parent, 0)));
+        Self(line.take(count + 1).map(|header| (header, true, false)).collect())
+    }
+
+    fn header(&self, at: usize) -> Header {
+        self.0[at].0
+    }
+
+    fn hash(&self, at: usize) -> BlockHash {
+        self.header(at).hash()
+    }
+
+    /// Stores a child of the block that was stored `at` that place; gives its own place.
+    fn add(&mut self, at: usize, salt: u32, undo: bool) -> usize {
+        self.0.push((child(&self.header(at), salt), undo, false));
+        self.0.len() - 1
+    }
+
+    fn choose(&self, wanted: &Wanted<'_>) -> Result<(Vec<BlockHash>, Choice), Error> {
+        let mut order: Vec<usize> = (0..self.0.len()).collect();
+        order.sort_by_key(|&at| self.hash(at));
+        let pos = |at: usize| ByteOffset(at as u64 * 1000 + 8);
+        let nodes = order.iter().map(|&at| {
+            let (header, undo, failed) = &self.0[at];
+            let undo_pos = Some(pos(at)).filter(|_| *undo && at > 0);
+            Node::new(header, Some((FileNo(0), pos(at))), undo_pos, *failed).unwrap()
+        });
+        let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
+            order.iter().for_each(|&at| link(self.hash(at), self.header(at).prev));
+            Ok(())
+        };
+        let hashes: Vec<_> = order.iter().map(|&at| self.hash(at)).collect();
+        let params = ChainParams::of(Network::Regtest);
+        let mut tree = Tree::link(hashes.clone(), nodes.collect(), links, params, BlockTime(u32::MAX))?;
+        let choice = tree.choose(wanted)?;
+        let branch = choice.branch.iter().map(|&number| hashes[number as usize]).collect();
+        Ok((branch, choice))
+    }
+
+    /// The last block of the choice, by its place.
+    fn tip(&self, wanted: &Wanted<'_>) -> usize {
+        let (branch, _) = self.choose(wanted).unwrap();
+        (0..self.0.len()).find(|&at| self.hash(at) == *branch.last().unwrap()).unwrap()
+    }
+}
+
+fn preferring(hash: BlockHash) -> Wanted<'static> {
+    Wanted { preferred: Some(hash), ..Wanted::default() }
+}
+
+fn without_undo(height: u32, hash: Option<BlockHash>) -> Wanted<'static> {
+    Wanted { without_undo: Some(HintsEnd { height: Height(height), hash }), ..Wanted::default() }
+}
+
+#[test]
+fn of_equal_work_the_preferred_branch_is_chosen_else_the_one_stored_first() {
+    let mut stored = Stored::chain(5);
+    let first = stored.add(5, 1, true);
+    let second = stored.add(5, 2, true);
+    assert_eq!(stored.tip(&Wanted::default()), first);
+    assert_eq!(stored.tip(&preferring(stored.hash(second))), second);
+    assert_eq!(stored.tip(&preferring(stored.hash(first))), first);
+    assert_eq!(stored.tip(&preferring(stored.hash(4))), first, "both descend from it");
+    assert_eq!(stored.tip(&preferring(BlockHash([7; 32]))), first, "of an unknown block nothing follows");
+    // Below the tips: the branch that descends from it.
+    let on_first = stored.add(first, 0, true);
+    let on_second = stored.add(second, 0, true);
+    assert_eq!(stored.tip(&preferring(stored.hash(second))), on_second);
+    // More work beats any preference.
+    let more = stored.add(on_first, 0, true);
+    assert_eq!(stored.tip(&preferring(stored.hash(on_second))), more);
+}
+
+#[test]
+fn a_preferred_block_that_cannot_be_connected_is_not_chosen() {
+    let mut stored = Stored::chain(3);
+    let tip = stored.add(3, 1, true);
+    let never = stored.add(3, 2, false);
+    assert_eq!(stored.tip(&preferring(stored.hash(never))), tip);
+    stored.0[never].1 = true;
+    stored.0[never].2 = true;
+    assert_eq!(stored.tip(&preferring(stored.hash(never))), tip);
+}
+
+#[test]
+fn a_refuted_block_and_what_is_above_it_is_not_chosen() {
+    let mut stored = Stored::chain(3);
+    let first = stored.add(3, 1, true);
+    let second = stored.add(3, 2, true);
+    let refuted = [stored.hash(first)];
+    let wanted = Wanted { refuted: &refuted, ..Wanted::default() };
+    assert_eq!(stored.tip(&wanted), second);
+    stored.add(first, 0, false);
+    let (_, choice) = stored.choose(&wanted).unwrap();
+    assert_eq!(choice.unconnected, 0, "nothing can be connected to it");
+}
+
+#[test]
+fn up_to_the_hints_end_stored_blocks_are_enough() {
+    let mut stored = Stored::chain(8);
+    for block in &mut stored.0[1..=6] {
+        block.1 = false;
+    }
+    let error = stored.choose(&Wanted::default()).map(|(branch, _)| branch).unwrap_err();
+    assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(1))), "{error}");
+    for hash in [None, Some(stored.hash(6))] {
+        assert_eq!(stored.tip(&without_undo(6, hash)), 8);
+        assert_eq!(stored.tip(&without_undo(8, hash)), 8);
+        // Below that, the undo data of block 6 is missing.
+        let error = stored.choose(&without_undo(5, None)).map(|(branch, _)| branch).unwrap_err();
+        assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(6))), "{error}");
+        assert!(error.detail.contains("undo data of the block is not on disk"), "{error}");
+    }
+}
+
+#[test]
+fn above_the_hints_end_blocks_without_undo_data_count_as_never_connected() {
+    let mut stored = Stored::chain(6);
+    stored.0[1..].iter_mut().for_each(|block| block.1 = false);
+    let (branch, choice) = stored.choose(&without_undo(4, Some(stored.hash(4)))).unwrap();
+    assert_eq!((branch.len(), choice.unconnected), (5, 2));
+    assert_eq!(stored.tip(&Wanted::default()), 0);
+}
+
+#[test]
+fn a_block_that_is_missing_below_the_hints_end_is_named() {
+    let mut stored = Stored::chain(6);
+    stored.0[1..].iter_mut().for_each(|block| block.1 = false);
+    let end = stored.hash(6);
+    stored.0[5].2 = true;
+    let branch = stored.choose(&without_undo(6, Some(end))).unwrap().0;
+    assert_eq!(branch.len(), 5, "on a failed block nothing is built");
+    // A header alone, as a pruned node has it.
+    let mut order: Vec<usize> = (0..=6).collect();
+    order.sort_by_key(|&at| stored.hash(at));
+    let nodes = order.iter().map(|&at| {
+        let place = (at != 3).then_some((FileNo(0), ByteOffset(at as u64 * 100 + 8)));
+        Node::new(&stored.header(at), place, None, false).unwrap()
+    });
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
+        order.iter().for_each(|&at| link(stored.hash(at), stored.header(at).prev));
+        Ok(())
+    };
+    let hashes = order.iter().map(|&at| stored.hash(at)).collect();
+    let params = ChainParams::of(Network::Regtest);
+    let mut tree = Tree::link(hashes, nodes.collect(), links, params, BlockTime(u32::MAX)).unwrap();
+    let error = tree.choose(&without_undo(6, Some(end))).map(|choice| choice.branch).unwrap_err();
+    assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(3))), "{error}");
+    assert!(error.detail.starts_with("the block is not on disk"), "{error}");
+}
+
+#[test]
+fn of_stored_branches_up_to_the_hints_end_theirs_is_preferred() {
+    let mut stored = Stored::chain(4);
+    stored.0[1..].iter_mut().for_each(|block| block.1 = false);
+    let first = stored.add(4, 1, false);
+    let second = stored.add(4, 2, false);
+    assert_eq!(stored.tip(&without_undo(5, None)), first);
+    let wanted = Wanted { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
+    assert_eq!(stored.tip(&wanted), second);
+}

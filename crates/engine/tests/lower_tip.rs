@@ -1,0 +1,201 @@
+//! A run in place never puts a lower state where a higher one was, unless it is told so by name.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{Case, chain, refused, run, says, stats, stats_by_height, tree};
+use disk::index::{BlockIndex, BlockStatus};
+use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport};
+use std::path::{Path, PathBuf};
+use testkit::corrupt::truncate;
+
+/// Height of the chainstate in a [`Case`].
+const OLD: u32 = 137;
+
+/// The `blk` or `rev` files of a case, in order.
+fn block_files(case: &Case, kind: &str) -> Vec<PathBuf> {
+    let files = tree(&case.blocks("")).into_keys();
+    files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind)).collect()
+}
+
+fn accepting(options: &ReindexOptions) -> ReindexOptions {
+    ReindexOptions { accept_lower_tip: true, ..options.clone() }
+}
+
+/// Runs, accepting a lower tip: must end there, and say what was lost.
+fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexReport {
+    let report = run(&accepting(options)).unwrap();
+    assert_eq!(report.height, Height(height));
+    assert_eq!(report.hash_serialized_3, stats_by_height(chain())[height as usize].hash_serialized_3);
+    assert!(report.notes.iter().any(|note| note.contains("--accept-lower-tip")), "{:?}", report.notes);
+    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
+    report
+}
+
+/// Removes the chainstate, so that only the index tells what there was.
+fn without_chainstate(case: &Case) {
+    std::fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+}
+
+/// Puts a database's `CURRENT` out of reach, so that it does not open.
+fn unreadable(dir: &Path) {
+    std::fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap();
+}
+
+#[test]
+fn without_undo_files_a_scan_does_not_empty_the_chainstate() {
+    let case = Case::new();
+    block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    let error = refused(&case.scan(), ErrorKind::Damaged);
+    says(
+        &error,
+        &["the chainstate reaches height 137", "end at height 0", "undo data of the block at height 1"],
+    );
+    says(&error, &["nothing was changed", "--accept-lower-tip", "--output"]);
+    let report = ends_lower(&case, &case.scan(), 0);
+    assert_eq!((report.lost_blocks, report.unconnected), (OLD, 140));
+}
+
+#[test]
+fn a_lost_tail_of_undo_data_or_blocks_does_not_lower_the_chainstate() {
+    for kind in ["rev", "blk"] {
+        let case = Case::new();
+        for path in block_files(&case, kind).iter().skip(2) {
+            truncate(path, 900).unwrap();
+        }
+        let error = refused(&case.scan(), ErrorKind::Damaged);
+        says(&error, &["height", "restore"]);
+    }
+}
+
+#[test]
+fn where_the_chainstate_is_broken_the_old_index_tells_what_there_was() {
+    for is_missing in [false, true] {
+        let case = Case::new();
+        block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        if is_missing {
+            without_chainstate(&case);
+        } else {
+            unreadable(&case.root().join("regtest/chainstate"));
+        }
+        let error = refused(&case.scan(), ErrorKind::Damaged);
+        says(&error, &["the block index reaches height 140", "end at height 0"]);
+        assert_eq!(ends_lower(&case, &case.scan(), 0).lost_blocks, 140);
+    }
+}
+
+#[test]
+fn where_nothing_can_be_read_the_scan_decides_and_says_what_it_leaves() {
+    let case = Case::new();
+    block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    without_chainstate(&case);
+    unreadable(&case.blocks("index"));
+    let report = run(&case.scan()).unwrap();
+    assert_eq!((report.height, report.lost_blocks, report.unconnected), (Height(0), 0, 140));
+    let note = "140 stored blocks above height 0 have no undo data: they were never connected, or it is lost";
+    assert!(report.notes.iter().any(|text| text.contains(note)), "{:?}", report.notes);
+}
+
+/// An index from a backup.
+fn forget_above(index: &mut BlockIndex, height: u32) {
+    index.entries.retain(|entry| entry.height.0 <= height);
+    for (number, info) in index.files.iter_mut().enumerate() {
+        let in_file =
+            index.entries.iter().filter(|entry| entry.file.map(|file| file.0) == Some(number as u32));
+        // Where the last known block begins is close enough to where it ends.
+        info.size =
+            in_file.filter_map(|entry| entry.data_pos).map(|pos| pos.0 as u32 + 81).max().unwrap_or(0);
+    }
+}
+
+#[test]
+fn an_index_that_does_not_know_the_chainstate_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| forget_above(index, 120));
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    says(&error, &["which the block index does not know", "rerun with --scan"]);
+    // It would not help to accept a lower tip: bitcoind would write over blocks.
+    refused(&accepting(&case.options()), ErrorKind::Damaged);
+    assert_eq!(run(&case.scan()).unwrap().height, Height(140));
+}
+
+#[test]
+fn blocks_behind_the_bytes_in_use_are_counted() {
+    let case = Case::new();
+    let mut places: Vec<_> =
+        case.index().entries.iter().map(|entry| (entry.file.unwrap(), entry.data_pos.unwrap())).collect();
+    case.edit_index(|index| forget_above(index, 120));
+    let files = case.index().files;
+    places.retain(|(file, pos)| pos.0 > files.get(file.0 as usize).map_or(0, |info| info.size.into()));
+    without_chainstate(&case);
+    let report = run(&case.options()).unwrap();
+    assert_eq!(report.height, Height(120));
+    let note = format!("{} blocks lie behind the bytes that the block index says are in use", places.len());
+    assert!(places.len() >= 10 && report.notes.iter().any(|text| text.contains(&note)), "{:?}", report.notes);
+}
+
+#[test]
+fn an_index_whose_blocks_lie_behind_the_bytes_in_use_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| index.files[0].size = 100);
+    says(&refused(&case.options(), ErrorKind::Damaged), &["bitcoind would write over it", "--scan"]);
+}
+
+#[test]
+fn to_stop_below_the_chainstate_must_be_accepted() {
+    let case = Case::new();
+    let low = ReindexOptions { stop_at_height: Some(Height(100)), ..case.options() };
+    let error = refused(&low, ErrorKind::Damaged);
+    says(&error, &["--stop-at-height 100 ends below it", "--accept-lower-tip"]);
+    // Elsewhere nothing is replaced.
+    let output = common::scratch();
+    let elsewhere = ReindexOptions { output: Some(output.path().to_owned()), ..low.clone() };
+    assert_eq!(run(&elsewhere).unwrap().height, Height(100));
+    assert_eq!(ends_lower(&case, &low, 100).lost_blocks, OLD - 100);
+    let same = ReindexOptions { stop_at_height: Some(Height(100)), ..case.options() };
+    let report = run(&same).unwrap();
+    assert_eq!((report.lost_blocks, report.notes.len()), (0, 0), "{:?}", report.notes);
+}
+
+#[test]
+fn a_chainstate_of_another_chain_is_not_replaced_unasked() {
+    let case = Case::new();
+    let dir = common::scratch();
+    let spec = testkit::ChainSpec { blocks: Some(110), ..testkit::ChainSpec::new(99, 30_000) };
+    testkit::Chain::generate(&spec).write_datadir(dir.path(), &common::layout()).unwrap();
+    run(&common::options(dir.path())).unwrap();
+    without_chainstate(&case);
+    let chainstate = case.root().join("regtest/chainstate");
+    testkit::corrupt::copy_dir(&dir.path().join("regtest/chainstate"), &chainstate).unwrap();
+    says(&refused(&case.options(), ErrorKind::Damaged), &["which the block index does not know"]);
+    says(&refused(&case.scan(), ErrorKind::Damaged), &["that block is in none of the block files"]);
+    assert_eq!(ends_lower(&case, &case.scan(), 140).lost_blocks, 1);
+}
+
+#[test]
+fn a_scan_names_a_block_that_the_old_index_marks_invalid() {
+    let case = Case::new();
+    case.edit_index(|index| {
+        let tip = index.entries.iter_mut().find(|entry| entry.height == Height(140)).unwrap();
+        tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
+    });
+    let report = run(&case.options()).unwrap();
+    assert_eq!((report.height, report.notes.len()), (Height(139), 0), "{:?}", report.notes);
+    let report = run(&case.scan()).unwrap();
+    assert_eq!(report.height, Height(140));
+    assert!(report.notes.iter().any(|note| note.contains("repeat invalidateblock")), "{:?}", report.notes);
+}
+
+/// bitcoind does not start on such an index, so a chainstate for it would be of no use.
+#[test]
+fn an_index_with_a_wrong_height_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.height == Height(90)).unwrap();
+        entry.height = Height(91);
+    });
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    says(&error, &["is at height 91, but it is at height 90", "rerun with --scan"]);
+    assert_eq!(run(&case.scan()).unwrap().height, Height(140));
+}

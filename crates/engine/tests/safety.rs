@@ -1,0 +1,254 @@
+//! What each command does with what can be in a datadir: every cell of the table in `docs/safety.md` is tried,
+//! and the table is what was seen. `UPDATE_DOCS=1` writes it anew.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{Case, chain, run, stats, tree};
+use disk::index::BlockStatus;
+use engine::{Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions};
+use std::{
+    collections::BTreeMap,
+    fs,
+    num::NonZeroUsize,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+use testkit::fault::FaultDisk;
+
+const COMMANDS: [&str; 8] = [
+    "reindex",
+    "reindex --scan",
+    "reindex --keep-old",
+    "reindex --output",
+    "verify",
+    "hints make",
+    "snapshot make",
+    "utxo stats",
+];
+
+/// Something that can be in a datadir.
+struct Row {
+    what: &'static str,
+    /// Puts it there; a folder outside of the datadir is given too.
+    prepare: fn(&Case, &Path),
+    /// How the process or the machine differs.
+    disk: fn(&Case, FaultDisk) -> FaultDisk,
+}
+
+fn row(what: &'static str, prepare: fn(&Case, &Path)) -> Row {
+    Row { what, prepare, disk: |_, disk| disk }
+}
+
+fn net(case: &Case) -> PathBuf {
+    case.root().join("regtest")
+}
+
+fn remove_undo(case: &Case) {
+    for path in tree(&case.blocks("")).into_keys() {
+        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn write(path: PathBuf, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn rows() -> Vec<Row> {
+    vec![
+        row("a chainstate some blocks behind the block files", |_, _| {}),
+        row("a chainstate at the tip", |case, _| {
+            run(&case.options()).unwrap();
+        }),
+        row("no chainstate", |case, _| fs::remove_dir_all(net(case).join("chainstate")).unwrap()),
+        row("a chainstate that does not open", |case, _| {
+            write(net(case).join("chainstate/CURRENT"), "MANIFEST-999999\n");
+        }),
+        row("a chainstate folder that is empty", |case, _| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            fs::create_dir(net(case).join("chainstate")).unwrap();
+        }),
+        row("a chainstate, but no undo files", |case, _| remove_undo(case)),
+        row("a chainstate that the block index does not know", |case, _| {
+            case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120));
+        }),
+        row("a file where the chainstate should be", |case, _| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            write(net(case).join("chainstate"), "mine");
+        }),
+        row("files of others in the chainstate's folder", |case, _| {
+            write(net(case).join("chainstate/notes.txt"), "mine");
+        }),
+        row("a symbolic link to the chainstate", |case, elsewhere| {
+            let (link, target) = (net(case).join("chainstate"), elsewhere.join("ssd"));
+            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            fs::remove_dir_all(&link).unwrap();
+            symlink(target, link).unwrap();
+        }),
+        row("a symbolic link that leads nowhere, for the chainstate", |case, elsewhere| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            symlink(elsewhere.join("gone"), net(case).join("chainstate")).unwrap();
+        }),
+        row("a symbolic link to the blocks", |case, elsewhere| {
+            let (link, target) = (net(case).join("blocks"), elsewhere.join("hdd"));
+            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            fs::remove_dir_all(&link).unwrap();
+            symlink(target, link).unwrap();
+        }),
+        Row {
+            disk: |case, disk| disk.with_mount(&net(case).join("chainstate")),
+            ..row("a file system mounted at the chainstate", |_, _| {})
+        },
+        Row {
+            disk: |case, disk| {
+                use std::os::unix::fs::MetadataExt as _;
+                disk.with_user(fs::metadata(net(case).join("chainstate")).unwrap().uid() + 4711)
+            },
+            ..row("a chainstate of another user, who is not who runs the command", |_, _| {})
+        },
+        row("a block index that does not open", |case, _| {
+            write(case.blocks("index/CURRENT"), "MANIFEST-999999\n");
+        }),
+        row("no block index", |case, _| fs::remove_dir_all(case.blocks("index")).unwrap()),
+        row("a block index of an interrupted bitcoind -reindex", |case, _| {
+            case.edit_index(|index| index.reindexing = true);
+        }),
+        row("a block index that marks the last block invalid", |case, _| {
+            case.edit_index(|index| {
+                let tip =
+                    index.entries.iter_mut().find(|entry| entry.height.0 == chain().tip().height).unwrap();
+                tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
+            });
+        }),
+        row("what an interrupted run was building", |case, _| {
+            for folder in [net(case).join("chainstate.peregrine"), case.blocks("index.peregrine")] {
+                write(folder.join("000007.ldb"), "half a table");
+                write(folder.join("peregrine.mark"), "PGRN-NEW");
+            }
+        }),
+        row("a folder of others with the name in which we build", |case, _| {
+            write(net(case).join("chainstate.peregrine/notes.txt"), "mine");
+        }),
+        row("files of others in a folder peregrine-work", |case, _| {
+            write(net(case).join("peregrine-work/notes.txt"), "mine");
+        }),
+        row("a file with the name peregrine-work", |case, _| write(net(case).join("peregrine-work"), "mine")),
+        row("a folder chainstate.old", |case, _| write(net(case).join("chainstate.old/CURRENT"), "mine")),
+        row("a file with the name of our journal", |case, _| {
+            write(net(case).join("peregrine-commit"), "mine, a diary");
+        }),
+    ]
+}
+
+/// What must never change: block and undo files, and whatever is not ours.
+fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = tree(case.root());
+    all.extend(tree(elsewhere));
+    let bytes = all.into_iter().filter_map(|(path, bytes)| Some((path, bytes?)));
+    let is_others = |path: &Path, bytes: &[u8]| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".dat") || bytes.starts_with(b"mine")
+    };
+    // By name: a link can lead there by more than one way, and files of others move with their folder.
+    bytes
+        .filter(|(path, bytes)| is_others(path, bytes))
+        .map(|(path, bytes)| (path.file_name().unwrap().to_string_lossy().into_owned(), bytes))
+        .collect()
+}
+
+fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Result<Option<Height>, Error> {
+    let (interrupt, options) = (AtomicBool::new(false), case.options());
+    let reindex = |options: ReindexOptions| {
+        engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
+    };
+    match command {
+        "reindex" => reindex(options),
+        "reindex --scan" => reindex(case.scan()),
+        "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
+        "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
+        "verify" => engine::verify(disk, &options, false, &|_| {}, &interrupt).map(|_| None),
+        "hints make" => {
+            let (file, format) = (elsewhere.join("hints"), HintFormat::Peregrine);
+            engine::make_hints(disk, &options, &file, format, &|_| {}, &interrupt).map(|_| None)
+        }
+        "snapshot make" => {
+            let file = elsewhere.join("snapshot");
+            engine::make_snapshot(disk, &options, &file, &|_| {}, &interrupt).map(|_| None)
+        }
+        _ => {
+            let (datadir, threads) = (case.root().to_owned(), NonZeroUsize::MIN);
+            let options = StatsOptions { datadir, network: Network::Regtest, threads, muhash: false };
+            engine::utxo_stats(disk, &options).map(|_| None)
+        }
+    }
+}
+
+/// Tries one cell of the table.
+fn cell(row: &Row, command: &str) -> String {
+    let what = format!("{}, {command}", row.what);
+    let (case, elsewhere) = (Case::new(), common::scratch());
+    (row.prepare)(&case, elsewhere.path());
+    let height = |case: &Case| stats(case.root(), Network::Regtest).ok().and_then(|stats| stats.height);
+    let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(net(case).join(name)).ok());
+    let (before, others, old_height) =
+        (tree(case.root()), untouchable(&case, elsewhere.path()), height(&case));
+    let old_links = links(&case);
+    let disk = (row.disk)(&case, FaultDisk::healthy());
+    let done = execute(command, &case, &disk, elsewhere.path());
+    assert!(untouchable(&case, elsewhere.path()) == others, "{what}: files of others have changed");
+    assert_eq!(links(&case), old_links, "{what}: links");
+    assert!(height(&case) >= old_height, "{what}: lower");
+    let is_same = tree(case.root()) == before;
+    match done {
+        Ok(Some(new)) if !command.contains("--output") => {
+            assert_eq!(height(&case), Some(new), "{what}");
+            let new_index = command.contains("--scan");
+            if new_index { "new chainstate and index".to_owned() } else { "new chainstate".to_owned() }
+        }
+        Ok(_) => {
+            let cleared = row.what.starts_with("what an interrupted run");
+            assert!(is_same || cleared, "{what}: a command that only reads has changed something");
+            if is_same { "reads" } else { "reads, clears it" }.to_owned()
+        }
+        Err(error) => {
+            let kind = match error.kind {
+                ErrorKind::Usage => 2,
+                ErrorKind::Damaged => 4,
+                ErrorKind::Environment => 5,
+                kind => panic!("{what}: {kind:?} {error}"),
+            };
+            let cleared = row.what.starts_with("what an interrupted run");
+            assert!(is_same || cleared, "{what}: refused, and yet changed: {error}");
+            format!("refuses ({kind})")
+        }
+    }
+}
+
+#[test]
+fn the_table_of_what_commands_do_is_what_they_do() {
+    let mut table =
+        format!("| in the datadir | {} |\n", COMMANDS.map(|command| format!("`{command}`")).join(" | "));
+    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
+    for row in rows() {
+        let cells = COMMANDS.map(|command| cell(&row, command));
+        table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/safety.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- table -->\n", "<!-- end of table -->\n");
+    let (head, rest) = text.split_once(begin).unwrap();
+    let (old, tail) = rest.split_once(end).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
+    } else {
+        assert_eq!(
+            old, table,
+            "docs/safety.md is stale: run UPDATE_DOCS=1 cargo test -p engine --test safety"
+        );
+    }
+}
