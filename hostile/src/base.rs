@@ -60,7 +60,7 @@ const BY_CORE: &[(&str, &str, u32, Tail)] = &[
     ("core-plain", "", 240, Tail::Plain),
     ("core-files", "-fastprune", 260, Tail::Plain),
     ("core-no-xor", "-fastprune -blocksxor=0", 180, Tail::Reorgs),
-    ("core-pruned", "-fastprune -prune=1", 400, Tail::Pruned),
+    ("core-pruned", "-fastprune -prune=1", 640, Tail::Pruned),
     ("core-indexes", "-txindex=1 -coinstatsindex=1", 170, Tail::Plain),
     ("core-killed", "-fastprune", 220, Tail::Killed),
     ("core-half-flushed", "", 230, Tail::HalfFlushed),
@@ -128,9 +128,7 @@ fn base(
         let _ = fs::remove_dir_all(&new);
         fs::create_dir_all(&new)?;
         make(&new).map_err(|error| format!("{name}: {error}"))?;
-        if !new.join("heights").exists() {
-            save_heights(&new, network)?;
-        }
+        save_heights(&new, network)?;
         make_hints(context, &new, network)?;
         fs::rename(&new, &dir)?;
     }
@@ -140,13 +138,21 @@ fn base(
     Ok(Base { name: name.to_owned(), dir, network, flags, heights, weight })
 }
 
-/// Saves the height of each block that the index knows.
+/// Saves the height of each block that the index knows, besides those that are saved already.
 fn save_heights(dir: &Path, network: Network) -> Res<()> {
-    let paths = Datadir::at(&dir.join("datadir"), network);
-    let index = read_block_index(&RealDisk, &paths.index_dir())?;
-    let rows: String =
-        index.entries.iter().map(|entry| format!("{} {}\n", entry.hash, entry.height.0)).collect();
-    Ok(fs::write(dir.join("heights"), rows)?)
+    let (paths, file) = (Datadir::at(&dir.join("datadir"), network), dir.join("heights"));
+    let mut rows = fs::read_to_string(&file).unwrap_or_default();
+    if paths.index_dir().exists() {
+        let index = read_block_index(&RealDisk, &paths.index_dir())?;
+        rows.extend(index.entries.iter().map(|entry| format!("{} {}\n", entry.hash, entry.height.0)));
+    }
+    Ok(fs::write(file, rows)?)
+}
+
+/// Saves the height of each block of a generated chain.
+fn save_chain(dir: &Path, chain: &Chain) -> Res<()> {
+    let rows = chain.blocks.iter().map(|block| format!("{} {}\n", block.hash, block.height));
+    Ok(fs::write(dir.join("heights"), rows.collect::<String>())?)
 }
 
 /// Hints for a rebuild; where they cannot be made (a pruned datadir), there are none.
@@ -160,7 +166,8 @@ fn make_hints(context: &Context, dir: &Path, network: Network) -> Res<()> {
     for (flag, path) in named {
         words.extend([flag.to_owned(), path.display().to_string()]);
     }
-    Program { path: &context.peregrine, user: None }.run(&words, &Disturbance::None)?;
+    Program { path: &context.peregrine, user: None, patience: context.patience }
+        .run(&words, &Disturbance::None)?;
     let _ = fs::remove_dir_all(work);
     Ok(())
 }
@@ -200,15 +207,17 @@ fn by_testkit(
     if !xor {
         layout.xor_key = None;
     }
-    chain(77, 200).write_datadir(&datadir, &layout)?;
-    save_heights(dir, Network::Regtest)?;
+    let chain = chain(77, 200);
+    chain.write_datadir(&datadir, &layout)?;
+    save_chain(dir, &chain)?;
     if !index {
         fs::remove_dir_all(Datadir::at(&datadir, Network::Regtest).index_dir())?;
     }
     if rebuilt {
         let words = ["reindex", "--progress", "none", "--chain", "regtest", "--datadir"].map(str::to_owned);
         let words = [&words[..], &[datadir.display().to_string()]].concat();
-        let ran = Program { path: &context.peregrine, user: None }.run(&words, &Disturbance::None)?;
+        let ran = Program { path: &context.peregrine, user: None, patience: context.patience }
+            .run(&words, &Disturbance::None)?;
         if ran.code != Some(0) {
             return Err(ran.told().into());
         }
@@ -233,6 +242,7 @@ impl Making<'_> {
             network: Network::Regtest,
             flags: &flags,
             user: None,
+            patience: self.context.patience,
         })?;
         match node.wait() {
             Started::Yes { .. } => Ok(node),
@@ -251,6 +261,7 @@ fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) 
     let flags = flags.split_whitespace().map(str::to_owned).collect();
     let making = Making { context, datadir: datadir.clone(), flags };
     let chain = chain(u64::from(blocks), blocks);
+    save_chain(dir, &chain)?;
     let cut = chain.blocks.len() * 3 / 5;
     let node = making.node(&[])?;
     for block in chain.blocks.iter().take(cut).skip(1) {

@@ -19,7 +19,7 @@ use disk::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -53,8 +53,8 @@ struct Worth {
     best: Option<Best>,
     /// The highest block that the index calls connected, if it opens.
     connected: Option<u32>,
-    /// All blocks that the index knows.
-    known: HashSet<String>,
+    /// All blocks that the index knows, with their heights.
+    known: HashMap<String, u32>,
 }
 
 impl Worth {
@@ -67,18 +67,27 @@ impl Worth {
             let hash = chainstate.best_block().to_string();
             worth.best = Some(Best { height: scene.base.heights.get(&hash).copied(), hash });
         }
-        if let Ok(index) = read_block_index(&RealDisk, &scene.paths.index_dir()) {
-            let connected = index.entries.iter().filter(|entry| {
-                entry.status.validity() >= BlockStatus::VALID_SCRIPTS
-                    && entry.status.has_data()
-                    && !entry.status.is_failed()
-                    // Rows that a damage has made say what they like.
-                    && scene.base.heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
-            });
-            worth.connected = connected.map(|entry| entry.height.0).max();
-            worth.known = index.entries.iter().map(|entry| entry.hash.to_string()).collect();
-        }
+        worth.read_index(scene);
         worth
+    }
+
+    /// What the index says, if it opens.
+    fn read_index(&mut self, scene: &Scene<'_>) {
+        let Ok(index) = read_block_index(&RealDisk, &scene.paths.index_dir()) else { return };
+        let heights = &scene.base.heights;
+        let connected = index.entries.iter().filter(|entry| {
+            entry.status.validity() >= BlockStatus::VALID_SCRIPTS
+                && entry.status.has_data()
+                && !entry.status.is_failed()
+                // Rows that a damage has made say what they like.
+                && heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
+        });
+        self.connected = connected.map(|entry| entry.height.0).max();
+        self.known = index.entries.iter().map(|entry| (entry.hash.to_string(), entry.height.0)).collect();
+        if let Some(best) = &mut self.best {
+            // A sibling that a damage has made is in no base.
+            best.height = best.height.or_else(|| self.known.get(&best.hash).copied());
+        }
     }
 }
 
@@ -228,6 +237,7 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
         network: scene.base.network,
         flags: &scene.base.flags,
         user: scene.node_user,
+        patience: context.patience,
     }
 }
 
@@ -266,7 +276,11 @@ impl Case<'_> {
     }
 
     fn program(&self) -> Program<'_> {
-        Program { path: &self.context.peregrine, user: self.scene.peregrine_user }
+        Program {
+            path: &self.context.peregrine,
+            user: self.scene.peregrine_user,
+            patience: self.context.patience,
+        }
     }
 
     fn step(&mut self, words: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
@@ -284,7 +298,8 @@ impl Case<'_> {
         }
         if done && !self.keep_old {
             let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
-            found.extend(compared.done(&datadir));
+            let told = [&ran.stdout[..], &ran.stderr].concat();
+            found.extend(compared.done(&datadir, &told));
         }
         self.find_all(found);
         self.tree = after;
@@ -305,7 +320,7 @@ impl Case<'_> {
         let is_loading = ran.stderr.is_empty() && ran.signalled
             || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
         match (ran.code, ran.signal) {
-            _ if ran.hung => self.find("hang", "the run was not done, nor ended, after a minute"),
+            _ if ran.hung => self.find("hang", "the run was not done, nor ended, in time"),
             (None, Some(9)) if is_ours => {}
             _ if is_loading => {}
             (None, signal) => self.find("signal-death", format!("signal {signal:?}")),
@@ -347,7 +362,7 @@ impl Case<'_> {
         if let Some(best) = self.worth.best.clone()
             && !scans
             && !self.worth.known.is_empty()
-            && !self.worth.known.contains(&best.hash)
+            && !self.worth.known.contains_key(&best.hash)
             && now.best != Some(best.clone())
         {
             let told = format!("the index does not know the old best block {}, which is replaced", best.hash);

@@ -60,6 +60,12 @@ impl Look<'_> {
         found
     }
 
+    /// Whether the words name this path, or one above it that is not the datadir's own.
+    fn is_told(&self, name: &Path, told: &str) -> bool {
+        let ours = name.ancestors().filter(|above| class(above) == Class::Ours);
+        ours.map(|above| self.live.join(above)).any(|path| told.contains(&path.display().to_string()))
+    }
+
     fn foreign_gone(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for (name, content) in self.foreign {
@@ -93,14 +99,15 @@ impl Look<'_> {
     }
 
     /// What a run that is done may not leave: its own files, and files of another owner or a wider mode.
-    pub fn done(&self, datadir: &Path) -> Vec<Finding> {
+    /// What it tells of by name may stay: it could not be removed.
+    pub fn done(&self, datadir: &Path, told: &str) -> Vec<Finding> {
         let mut found = Vec::new();
         let Some(home) = self.after.get(datadir) else { return found };
         for (name, is) in self.after {
             let foreign = self.foreign.keys().any(|other| other.starts_with(name));
             let in_foreign = name.ancestors().any(|above| self.foreign.contains_key(above));
             match class(name) {
-                Class::Ours if !foreign && !in_foreign => {
+                Class::Ours if !foreign && !in_foreign && !self.is_told(name, told) => {
                     found.push(Finding::new("leftover", format!("{} is left", name.display())));
                 }
                 Class::Other | Class::Block if !self.before.contains_key(name) => {

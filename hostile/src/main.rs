@@ -28,7 +28,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What can go wrong with the loop itself.
@@ -68,6 +68,9 @@ struct Args {
     /// Cases side by side
     #[arg(long, default_value_t = 2)]
     workers: usize,
+    /// A run that takes so many seconds hangs; give more on a busy machine
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
     /// Print the kinds of damage
     #[arg(long)]
     list: bool,
@@ -88,6 +91,8 @@ pub struct Context {
     pub dir: PathBuf,
     /// The kind of the first damage.
     pub only: Option<String>,
+    /// A process that is not done in this time hangs.
+    pub patience: Duration,
     /// Part of the names of the datadirs to start from.
     pub base: Option<String>,
     /// `strace` works here: runs can be killed at a system call.
@@ -165,6 +170,7 @@ fn context(args: &Args) -> Res<Context> {
         dir: fs::canonicalize(&args.dir)?,
         only: args.only.clone(),
         base: args.base.clone(),
+        patience: Duration::from_secs(args.patience),
         has_strace: traced.is_ok_and(|output| output.status.success()),
         has_keep_old: help.contains("--keep-old"),
     })

@@ -17,12 +17,6 @@ use wire::Network;
 
 /// `u:p` in Base64: user and password of the RPC server.
 const CREDENTIALS: &str = "dTpw";
-/// A node that has not said within this time that it has started has not.
-const START_LIMIT: Duration = Duration::from_secs(90);
-/// A node that has said nothing for so long waits for something that will not come.
-const SILENCE_LIMIT: Duration = Duration::from_secs(25);
-/// How long a node may take to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a node is started.
 #[derive(Clone, Copy)]
@@ -37,6 +31,9 @@ pub struct Start<'a> {
     pub flags: &'a [String],
     /// The user that it runs as.
     pub user: Option<u32>,
+    /// A node that has said nothing for half of this time has not started, nor one that is not done in all of
+    /// it. One that has not stopped after it does not stop.
+    pub patience: Duration,
 }
 
 /// A running node.
@@ -45,6 +42,7 @@ pub struct Node {
     lines: Receiver<String>,
     said: Vec<String>,
     port: u16,
+    patience: Duration,
 }
 
 /// What a start has come to.
@@ -101,7 +99,7 @@ impl Node {
                 }
             });
         }
-        Ok(Self { child, lines, said: Vec::new(), port })
+        Ok(Self { child, lines, said: Vec::new(), port, patience: start.patience })
     }
 
     /// Waits until it has connected all blocks that it has; tells heights, or why it has not started.
@@ -109,7 +107,7 @@ impl Node {
         let begun = Instant::now();
         let (mut loaded, mut imported) = (false, false);
         while !(loaded && imported) {
-            match self.lines.recv_timeout(SILENCE_LIMIT) {
+            match self.lines.recv_timeout(self.patience / 2) {
                 Ok(line) => {
                     loaded |= line.contains("Done loading");
                     imported |= line.contains("initload thread exit");
@@ -120,7 +118,7 @@ impl Node {
                     return Started::No("it waits without a word".to_owned());
                 }
             }
-            if begun.elapsed() > START_LIMIT {
+            if begun.elapsed() > self.patience {
                 return Started::No("it is not done in time".to_owned());
             }
         }
@@ -160,13 +158,14 @@ impl Node {
     pub fn call(&self, method: &str, params: Value) -> Res<Value> {
         let body = json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": params}).to_string();
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        stream.set_read_timeout(Some(START_LIMIT))?;
-        write!(
-            stream,
+        stream.set_read_timeout(Some(self.patience))?;
+        let request = format!(
             "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {CREDENTIALS}\r\n\
              Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
-        )?;
+        );
+        // In one piece: small ones would wait for each other.
+        stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (_, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
@@ -182,7 +181,7 @@ impl Node {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if begun.elapsed() > STOP_LIMIT {
+            if begun.elapsed() > self.patience {
                 return Err("bitcoind does not stop".into());
             }
             thread::sleep(Duration::from_millis(5));
@@ -194,7 +193,7 @@ impl Node {
     pub fn wait_end(mut self) -> Res<()> {
         let begun = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if begun.elapsed() > STOP_LIMIT {
+            if begun.elapsed() > self.patience {
                 return Err("bitcoind does not end".into());
             }
             thread::sleep(Duration::from_millis(5));

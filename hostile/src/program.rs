@@ -13,8 +13,6 @@ use std::{
 };
 use testkit::rng::Rng;
 
-/// A run that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(60);
 /// System calls that change names or make bytes last: where a kill hurts most.
 const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,fsync,fdatasync,fchmod,fchown,\
                        linkat,symlink,ftruncate";
@@ -115,6 +113,8 @@ pub struct Program<'a> {
     pub path: &'a Path,
     /// The user that it runs as.
     pub user: Option<u32>,
+    /// A run that takes longer hangs.
+    pub patience: Duration,
 }
 
 impl Program<'_> {
@@ -130,13 +130,13 @@ impl Program<'_> {
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.path.display()))?;
         let (stdout, _) = reader(child.stdout.take());
         let (stderr, stages) = reader(child.stderr.take());
-        let signalled = disturb(&mut child, disturbance, &stages)?;
+        let signalled = disturb(&mut child, disturbance, &stages, self.patience)?;
         let mut hung = false;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if begun.elapsed() > LIMIT {
+            if begun.elapsed() > self.patience {
                 hung = true;
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             }
@@ -172,14 +172,19 @@ impl Program<'_> {
 }
 
 /// Sends the signal that is wanted; tells whether the process was there to get it.
-fn disturb(child: &mut Child, disturbance: &Disturbance, stages: &Receiver<String>) -> Res<bool> {
+fn disturb(
+    child: &mut Child,
+    disturbance: &Disturbance,
+    stages: &Receiver<String>,
+    patience: Duration,
+) -> Res<bool> {
     let begun = Instant::now();
     let (signal, delay) = match disturbance {
         Disturbance::After(signal, delay) => (*signal, *delay),
         Disturbance::Stage(signal, stage, delay) => {
             // Ends when the stage begins, or when the process has closed its standard error.
-            while begun.elapsed() < LIMIT {
-                match stages.recv_timeout(LIMIT) {
+            while begun.elapsed() < patience {
+                match stages.recv_timeout(patience) {
                     Ok(line) if line.trim() == *stage => break,
                     Ok(_) => {}
                     Err(_) => return Ok(false),
