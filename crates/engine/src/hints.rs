@@ -305,7 +305,8 @@ fn places<T>(
 /// there are, the blocks of `datadir` tell.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is a file at `to`, or blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints
+/// [`ErrorKind::Usage`] if there is a file at `to`, or blocks are needed and there is no datadir;
+/// [`ErrorKind::Hints`] if the hints
 /// cannot be those of the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,

@@ -17,8 +17,8 @@ use wire::BlockHash;
 const MAX_POSITIONS: usize = 1 << 16;
 /// Records from one kept position to the next, at first.
 const FIRST_STRIDE: u32 = 16;
-/// The most records a file can have; at ten minutes each they are the blocks of 300 years. In some formats a zero
-/// byte is a record, and zeros are cheap: a file with holes or gzip can have any number of them.
+/// The most records a file can have; at ten minutes each they are the blocks of 300 years. In some formats a
+/// zero byte is a record, and zeros are cheap: a file with holes or gzip can have any number of them.
 const MAX_RECORDS: u32 = 1 << 24;
 
 /// An open file.
