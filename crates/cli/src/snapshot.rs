@@ -133,7 +133,8 @@ fn text(told: &VerdictJson, as_json: bool) -> String {
         told.file, told.chain, told.base_block, told.coins
     );
     if !told.coins_read {
-        text += "\nchecked            only the first 51 bytes and the length; `peregrine snapshot verify` reads the coins";
+        text +=
+            "\nchecked            only the first 51 bytes and the length; `snapshot verify` reads the coins";
     }
     if let Some(hash) = &told.hash_serialized_3 {
         text += &format!("\nhash_serialized_3  {hash}");

@@ -14,8 +14,8 @@
 //! all.
 //!
 //! While it is written the file has the suffix [`INCOMPLETE`], as with Core; an error removes that file, a
-//! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes here, a mainnet file
-//! (2026) about 11 GB.
+//! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes
+//! here, a mainnet file (2026) about 11 GB.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};

@@ -301,8 +301,8 @@ fn places<T>(
     work(&mut each_block)
 }
 
-/// Writes hints in another format, to a path where there is nothing yet. Where the two count outputs differently, or the new one must know how many
-/// there are, the blocks of `datadir` tell.
+/// Writes hints in another format, to a path where there is nothing yet. Where the two count outputs
+/// differently, or the new one must know how many there are, the blocks of `datadir` tell.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there is a file at `to`, or blocks are needed and there is no datadir;
