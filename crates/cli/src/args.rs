@@ -82,7 +82,7 @@ pub enum HintsCommand {
 pub enum SnapshotCommand {
     /// Write the UTXO set of a height
     Make(MakeSnapshotArgs),
-    /// Say what a snapshot says of itself
+    /// Say what a snapshot says of itself in its first bytes; its coins are not read
     Info(SnapshotFileArgs),
     /// Hash a snapshot, and prove it against the blocks of a datadir
     Verify(VerifySnapshotArgs),

@@ -29,6 +29,8 @@ struct VerdictJson {
     chain: &'static str,
     base_block: String,
     coins: u64,
+    /// Whether the coins were read; without, all of this is what the file's first bytes say.
+    coins_read: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash_serialized_3: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +99,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let verdict = verdict?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
     let told = VerdictJson {
+        coins_read: true,
         hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
         as_pinned_by_core: verdict.pinned,
         as_the_blocks_leave: verdict.proven,
@@ -111,6 +114,7 @@ fn told(file: &Path, metadata: &SnapshotMetadata) -> VerdictJson {
         chain: metadata.network.name(),
         base_block: metadata.base_block.to_string(),
         coins: metadata.coins,
+        coins_read: false,
         hash_serialized_3: None,
         as_pinned_by_core: None,
         as_the_blocks_leave: None,
@@ -128,6 +132,10 @@ fn text(told: &VerdictJson, as_json: bool) -> String {
          coins              {}",
         told.file, told.chain, told.base_block, told.coins
     );
+    if !told.coins_read {
+        text +=
+            "\nchecked            only the first 51 bytes and the length; `snapshot verify` reads the coins";
+    }
     if let Some(hash) = &told.hash_serialized_3 {
         text += &format!("\nhash_serialized_3  {hash}");
         text += match told.as_pinned_by_core {

@@ -119,6 +119,8 @@ fn hints_are_made_shown_converted_and_checked() {
         assert!(ok(desk.on(&["hints", "check", text(&made)])).ends_with("all hints are right\n"), "{format}");
     }
     let bare = desk.file("bare");
+    let again = peregrine(&["hints", "convert", text(&ours), text(&ours), "--format", "bip456"]);
+    refused(&again, 2, &["there is a file already"]);
     let without = peregrine(&["hints", "convert", text(&ours), text(&bare), "--format", "thestack"]);
     refused(&without, 2, &["give --datadir"]);
     assert!(!bare.exists());
@@ -214,6 +216,8 @@ fn snapshots_are_made_shown_and_verified() {
         told.contains(&format!("coins              {}", model.txouts)) && told.contains("regtest"),
         "{told}"
     );
+    assert!(told.contains("checked            only the first 51 bytes and the length"), "{told}");
+    assert_eq!(json(&peregrine(&["snapshot", "info", text(&path), "--json"]))["coins_read"], false);
     let told = ok(peregrine(&["snapshot", "verify", text(&path)]));
     assert!(told.contains(&model.hash_hex()) && !told.contains("proof"), "{told}");
     assert!(told.contains("Bitcoin Core's source names none for this block"), "{told}");

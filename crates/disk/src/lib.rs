@@ -23,6 +23,7 @@ pub mod scan;
 pub mod snapshot;
 mod table_run;
 pub mod undo;
+mod unfinished;
 pub mod utxo_stats;
 pub mod xor;
 

@@ -13,12 +13,13 @@
 //! loaded and compares with a hash in its source, so a changed file is found by its UTXO set hash, or not at
 //! all.
 //!
-//! While it is written the file has the suffix [`INCOMPLETE`], as with Core; a crash leaves that file, and
-//! the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes here, a mainnet file
-//! (2026) about 11 GB.
+//! While it is written the file has the suffix [`INCOMPLETE`], as with Core; an error removes that file, a
+//! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes
+//! here, a mainnet file (2026) about 11 GB.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};
+use crate::unfinished::Unfinished;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -96,6 +97,7 @@ pub struct SnapshotWriter<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
     incomplete: PathBuf,
+    unfinished: Unfinished<'d>,
     file: Box<dyn WriteFile>,
     buffer: Vec<u8>,
     /// Bytes of the file before the buffer.
@@ -137,6 +139,7 @@ impl<'d> SnapshotWriter<'d> {
         Ok(Self {
             disk,
             path: path.to_owned(),
+            unfinished: Unfinished::new(disk, &incomplete),
             incomplete,
             file,
             buffer,
@@ -188,6 +191,7 @@ impl<'d> SnapshotWriter<'d> {
         self.flush()?;
         self.file.sync().during("sync", &self.incomplete)?;
         self.disk.rename(&self.incomplete, &self.path).during("rename", &self.incomplete)?;
+        self.unfinished.settle();
         let dir = match self.path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),

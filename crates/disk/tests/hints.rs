@@ -6,7 +6,10 @@ mod hints_common;
 use disk::DiskError;
 use disk::fs::RealDisk;
 use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
+use flate2::{Compression, write::GzEncoder};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
+use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use wire::{BlockHash, Height, Network};
@@ -270,6 +273,35 @@ fn crash_inputs_are_refused() {
     }
     assert!(text(open(&[], None)).contains("empty"));
     assert!(text(open(b"no hints", None)).contains("at byte"));
+}
+
+/// A zero byte is a record of some formats, and a hole in a file or gzip makes billions of them of nothing.
+#[test]
+fn zeros_without_end_are_refused_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let holes = dir.path().join("holes");
+    fs::File::create(&holes).unwrap().set_len(100 << 30).unwrap();
+    let error = text(HintReader::open(&RealDisk, &holes, Some(HintFormat::SwiftSync2140)));
+    assert!(error.contains("there are more than 16777216 records"), "{error}");
+
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(b"UTXO\x01\xff\xff\xff\xff").unwrap();
+    (0..32).for_each(|_| gzip.write_all(&[0; 1 << 20]).unwrap());
+    let error = text(open(&gzip.finish().unwrap(), None));
+    assert!(error.contains("there are more than 16777216 records"), "{error}");
+}
+
+#[test]
+fn what_fails_leaves_no_part() {
+    for format in HintFormat::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hints");
+        let hash = Some(BlockHash([1; 32]));
+        let mut writer = HintWriter::create(&RealDisk, &path, format, None, Height(2), hash).unwrap();
+        writer.push_block(Some(1), &[0]).unwrap();
+        assert!(writer.finish().is_err(), "{format}: a block is missing");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{format}");
+    }
 }
 
 #[test]

@@ -317,7 +317,12 @@ fn a_wrong_order_or_count_is_misuse() {
     let other = dir.path().join("other.dat");
     let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap();
     assert!(matches!(writer.finish(), Err(DiskError::Misuse { .. })));
-    assert!(!other.exists() && incomplete(&other).exists());
+    assert!(!other.exists() && !incomplete(&other).exists());
+    std::mem::forget(SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap());
+    assert!(incomplete(&other).exists(), "a crash leaves it");
+    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap();
+    drop(writer);
+    assert!(!incomplete(&other).exists(), "the next writer removes it");
 }
 
 fn incomplete(path: &Path) -> PathBuf {

@@ -172,10 +172,7 @@ pub fn make_hints(
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
-    if disk.exists(path).during("look for", path)? {
-        let detail = "there is a file already; name another one";
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
-    }
+    nothing_at(disk, path)?;
     with_places(
         disk,
         options,
@@ -189,6 +186,15 @@ pub fn make_hints(
             Ok(writer.finish()?)
         },
     )
+}
+
+/// Refuses to write over a file.
+fn nothing_at(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+    if disk.exists(path).during("look for", path)? {
+        let detail = "there is a file already; name another one";
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+    }
+    Ok(())
 }
 
 /// Compares each hint of a file with the chain.
@@ -329,11 +335,12 @@ fn places<T>(
     work(&mut each_block)
 }
 
-/// Writes hints in another format. Where the two count outputs differently, or the new one must know how many
-/// there are, the blocks of `datadir` tell.
+/// Writes hints in another format, to a path where there is nothing yet. Where the two count outputs
+/// differently, or the new one must know how many there are, the blocks of `datadir` tell.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if blocks are needed and there is no datadir; [`ErrorKind::Hints`] if the hints
+/// [`ErrorKind::Usage`] if there is a file at `to`, or blocks are needed and there is no datadir;
+/// [`ErrorKind::Hints`] if the hints
 /// cannot be those of the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,
@@ -343,6 +350,7 @@ pub fn convert_hints(
     sink: &dyn Sink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
+    nothing_at(disk, to)?;
     let mut reader = HintReader::open(disk, from, from_format)?;
     let info = reader.info().clone();
     let needs_blocks = info.numbering != to_format.numbering()

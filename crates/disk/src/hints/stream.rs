@@ -17,6 +17,9 @@ use wire::BlockHash;
 const MAX_POSITIONS: usize = 1 << 16;
 /// Records from one kept position to the next, at first.
 const FIRST_STRIDE: u32 = 16;
+/// The most records a file can have; at ten minutes each they are the blocks of 300 years. In some formats a
+/// zero byte is a record, and zeros are cheap: a file with holes or gzip can have any number of them.
+const MAX_RECORDS: u32 = 1 << 24;
 
 /// An open file.
 #[derive(Clone)]
@@ -177,8 +180,8 @@ impl Layout {
         let (mut unspent, mut hints_in_first) = (Vec::new(), 0);
         while !self.at_end(&mut records, *record, stated)? {
             let position = records.input.position();
-            if let (Some(table), Some(next)) = (&mut table, record.checked_add(1)) {
-                bitmap::check_row(table, next, position)?;
+            if let Some(table) = &mut table {
+                bitmap::check_row(table, *record + 1, position)?;
             }
             self.keep(*record, position);
             if !records.read(&mut unspent)? {
@@ -196,9 +199,10 @@ impl Layout {
             let is_genesis = self.form == Form::TheStack && *record == 0;
             let counted = records.outputs.map(|outputs| if is_genesis { 0 } else { u64::from(outputs) });
             self.outputs = counted.map(|outputs| self.outputs.unwrap_or(0) + outputs).or(self.outputs);
-            // So that the height behind the last one is a height too.
-            let next = record.checked_add(1).filter(|next| *next < u32::MAX);
-            *record = next.ok_or_else(|| records.input.wrong("too many records"))?;
+            if *record == MAX_RECORDS {
+                return Err(records.input.wrong(format!("there are more than {MAX_RECORDS} records")));
+            }
+            *record += 1;
         }
         let count = *record;
         self.first = match (self.form, stated) {

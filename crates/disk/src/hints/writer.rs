@@ -1,13 +1,14 @@
 //! Writing a hint file of any format, a block at a time.
 //!
 //! The file is written under its name with `.part` behind, synced, and only then given its name: a crash
-//! leaves the old file or none. What was left by one is overwritten.
+//! leaves the old file or none. What was left by one is overwritten; an error leaves nothing.
 
 use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
 use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
 use crate::DiskError;
 use crate::fs::{Disk, During as _, FileError, WriteFile};
+use crate::unfinished::Unfinished;
 use digest::sha256::Sha256;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use std::io::{self, Write as _};
@@ -22,7 +23,7 @@ pub struct HintWriter<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
     info: HintInfo,
-    part: Part,
+    part: Part<'d>,
     /// What is not in the file yet.
     bytes: Vec<u8>,
     next: u32,
@@ -33,8 +34,9 @@ pub struct HintWriter<'d> {
 }
 
 /// A file under a name that it will not keep.
-struct Part {
+struct Part<'d> {
     path: PathBuf,
+    unfinished: Unfinished<'d>,
     file: Box<dyn WriteFile>,
     written: u64,
     sha256: Sha256,
@@ -252,7 +254,12 @@ fn unfit(path: &Path, text: String) -> DiskError {
 }
 
 /// Copies the records of a bitmap file behind the table that leads to them.
-fn with_table(disk: &dyn Disk, path: &Path, records: Part, sizes: &[u32]) -> Result<Part, DiskError> {
+fn with_table<'d>(
+    disk: &'d dyn Disk,
+    path: &Path,
+    records: Part<'d>,
+    sizes: &[u32],
+) -> Result<Part<'d>, DiskError> {
     let mut part = Part::create(disk, path, ".part")?;
     let mut bytes = Vec::new();
     bip456::write_header(&mut bytes, bip456::VERSION, sizes.len() as u32);
@@ -265,7 +272,7 @@ fn with_table(disk: &dyn Disk, path: &Path, records: Part, sizes: &[u32]) -> Res
         }
     }
     part.write(&mut bytes)?;
-    let Part { path: from, written: len, file, .. } = records;
+    let Part { path: from, unfinished, written: len, file, .. } = records;
     drop(file);
     let source = disk.open(&from).during("open for reading", &from)?;
     let mut at = 0;
@@ -276,11 +283,12 @@ fn with_table(disk: &dyn Disk, path: &Path, records: Part, sizes: &[u32]) -> Res
         part.write(&mut bytes)?;
     }
     disk.remove_file(&from).during("remove", &from)?;
+    unfinished.settle();
     Ok(part)
 }
 
-impl Part {
-    fn create(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
+impl<'d> Part<'d> {
+    fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
         let mut name = path.as_os_str().to_os_string();
         name.push(suffix);
         let path = PathBuf::from(name);
@@ -288,7 +296,8 @@ impl Part {
             disk.remove_file(&path).during("remove what a crash left", &path)?;
         }
         let file = disk.create(&path).during("create", &path)?;
-        Ok(Self { path, file, written: 0, sha256: Sha256::new() })
+        let unfinished = Unfinished::new(disk, &path);
+        Ok(Self { path, unfinished, file, written: 0, sha256: Sha256::new() })
     }
 
     /// Writes all of `bytes` and empties it.
@@ -304,6 +313,7 @@ impl Part {
         self.file.sync().during("sync", &self.path)?;
         drop(self.file);
         disk.rename(&self.path, path).during("rename to the name asked for", &self.path)?;
+        self.unfinished.settle();
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(dir).during("sync", dir)?;
         Ok(())
