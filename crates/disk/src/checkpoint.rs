@@ -375,8 +375,8 @@ fn run_name(number: u64) -> String {
     format!("run-{number:08}.run")
 }
 
-/// Whether a file in the work directory is one that a rebuild makes: a manifest, finished or not, or a run, by
-/// its name and by how it begins. Those that no manifest names can be removed.
+/// Whether a file in the work directory is one that a rebuild makes: a manifest, finished or not, or a run,
+/// by its name and by how it begins. Those that no manifest names can be removed.
 ///
 /// # Errors
 /// [`DiskError::File`].

@@ -1,9 +1,9 @@
 //! Replaces databases by newly built ones: all of them, or none.
 //!
 //! A new database is built in a folder beside the one that it replaces: `chainstate.peregrine` beside
-//! `chainstate`, and where `chainstate` is a symbolic link, beside the folder that the link leads to. The folder
-//! holds a mark, by which it is known to be ours. When all new databases are complete, they take the places of
-//! the old ones in this order, each step synced before the next one begins:
+//! `chainstate`, and where `chainstate` is a symbolic link, beside the folder that the link leads to. The
+//! folder holds a mark, by which it is known to be ours. When all new databases are complete, they take the
+//! places of the old ones in this order, each step synced before the next one begins:
 //!
 //! 1. The journal is written: which databases are replaced, and what their folders hold.
 //! 2. Each new folder and the old one exchange their names ([`Disk::exchange`]).
@@ -117,21 +117,24 @@ impl Place {
                 return refuse(
                     &self.live,
                     "a file system is mounted here, and a mounted folder cannot be exchanged for a new one; \
-                     mount it one level higher and put a symbolic link here, or write elsewhere with --output",
+                     mount it one level higher and put a symbolic link here, or write elsewhere with \
+                     --output",
                 );
             }
         }
         if exists(disk, &self.beside)? {
             return refuse(
                 &self.beside,
-                "the new database must be built here, but what is here does not come from peregrine, or holds \
+                "the new database must be built here, but what is here does not come from peregrine, or \
+                 holds \
                  files of others; move it away",
             );
         }
         if keep_old && exists(disk, &self.kept)? {
             return refuse(
                 &self.kept,
-                "the old database would be kept under this name; move away what is here, or leave out --keep-old",
+                "the old database would be kept under this name; move away what is here, or leave out \
+                 --keep-old",
             );
         }
         Ok(())
@@ -529,8 +532,8 @@ fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> 
     Ok(path.file_name().is_some_and(is_database_file) && (!is_dir || is_link))
 }
 
-/// A digest of what changes whenever LevelDB opens a database for writing: the name of its manifest, and which
-/// files there are.
+/// A digest of what changes whenever LevelDB opens a database for writing: the name of its manifest, and
+/// which files there are.
 fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
     let mut sha = Sha256::new();
     let is_of_state =

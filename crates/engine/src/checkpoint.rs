@@ -131,14 +131,13 @@ impl Identity<'_> {
     /// A digest of where the settled blocks lie and which they are.
     fn chain_digest(&self, settled: &Settled) -> [u8; 32] {
         let mut sha = Sha256::new();
-        let mut row = [0; 32 + 4 + 4 + 8 + 8];
+        let mut row = [0; 32 + 4 + 4 + 8];
         for height in settled.heights() {
             let block = self.chain.block(height);
             row[..32].copy_from_slice(&block.hash.0);
             row[32..36].copy_from_slice(&height.0.to_le_bytes());
             row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
-            row[40..48].copy_from_slice(&block.data_pos.0.to_le_bytes());
-            row[48..].copy_from_slice(&block.undo_pos.map_or(0, |pos| pos.0).to_le_bytes());
+            row[40..].copy_from_slice(&block.data_pos.0.to_le_bytes());
             sha.update(&row);
         }
         sha.finalize()

@@ -106,7 +106,8 @@ pub fn plan(
     });
     if wanted.without_undo.is_some() && plan.lacks_last_undo {
         let note = format!(
-            "bitcoind looks at the undo data of the last {} blocks when it starts, and that is not all on disk: \
+            "bitcoind looks at the undo data of the last {} blocks when it starts, and that is not all on \
+             disk: \
              start it with -checklevel=1 until it has connected as many new blocks; it cannot undo these",
             plan::CHECKED_AT_START
         );
@@ -115,8 +116,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Makes an attempt, and another one for as long as the last block of the chain turns out to be an invalid one
-/// that was stored and never connected. `attempt` is told the blocks that must not be in the chain.
+/// Makes an attempt, and another one for as long as the last block of the chain turns out to be an invalid
+/// one that was stored and never connected. `attempt` is told the blocks that must not be in the chain.
 ///
 /// Bitcoin Core does the same when it connects blocks: one that breaks a rule is marked, and the next best
 /// chain is tried. A block index tells which ones it has marked; block files do not (ADR 8).
@@ -135,7 +136,8 @@ pub fn without_refuted<T>(
             {
                 let height = height.map_or(String::new(), |height| format!(" at height {height}"));
                 sink.event(Event::Warning(format!(
-                    "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), and \
+                    "block {hash}{height} is stored, but was never connected: it breaks a rule \
+                     ({detail}), and \
                      a sibling has the same undo data; going on without it"
                 )));
                 refuted.push(hash);

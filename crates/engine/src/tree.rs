@@ -190,8 +190,8 @@ pub struct Choice {
 }
 
 impl<'a> Tree<'a> {
-    /// Links blocks to their parents; `now` is for the one rule of headers that knows a clock. Of blocks given
-    /// twice the first one counts.
+    /// Links blocks to their parents; `now` is for the one rule of headers that knows a clock. Of blocks
+    /// given twice the first one counts.
     ///
     /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the
     /// hash of each block and of the block before it.

@@ -1,5 +1,5 @@
-//! What each command does with what can be in a datadir: every cell of the table in `docs/safety.md` is tried,
-//! and the table is what was seen. `UPDATE_DOCS=1` writes it anew.
+//! What each command does with what can be in a datadir: every cell of the table in `docs/safety.md` is
+//! tried, and the table is what was seen. `UPDATE_DOCS=1` writes it anew.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

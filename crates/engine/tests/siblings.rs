@@ -33,7 +33,7 @@ use testkit::{
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
     let notes = Mutex::new(String::new());
     let sink = |event| {
-        if let Event::Note(text) = event {
+        if let Event::Note(text) | Event::Warning(text) = event {
             *notes.lock().unwrap() += &format!("{text}\n");
         }
     };
@@ -163,7 +163,8 @@ fn siblings_are_refuted_one_after_the_other() {
     assert_eq!(siblings.map(with_undo).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
-/// An invalid block that has a valid sibling, but also blocks above it that were connected: the verdict stays.
+/// An invalid block that has a valid sibling, but also blocks above it that were connected: the verdict
+/// stays.
 #[test]
 fn an_invalid_block_below_connected_ones_is_a_verdict() {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY + 3).cloned().collect();

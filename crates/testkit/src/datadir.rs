@@ -2,8 +2,8 @@
 //!
 //! As a node leaves them after its initial download: blocks in the order in which peers delivered them (a
 //! window of disorder), undo records in the order of connection, stale blocks that were connected for a time
-//! included, but in the `rev` file of their block's number, the last files padded with zeros to the next preallocated chunk. There is no chainstate: making it
-//! is what is tested.
+//! included, but in the `rev` file of their block's number, the last files padded with zeros to the next
+//! preallocated chunk. There is no chainstate: making it is what is tested.
 
 use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
 use digest::obfuscation::Obfuscation;

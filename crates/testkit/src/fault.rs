@@ -4,8 +4,8 @@
 //! bad sector does, or from then on, as a dead disk or a killed process looks to the files; or it fails when
 //! so many bytes are written, as a full disk does. A write that fails has written half. Syncs are not
 //! passed on, which makes tests fast; they are noted instead, so that a power cut can be played:
-//! [`FaultDisk::lose_unsynced`] cuts each file to what was synced, [`FaultDisk::cut_power`] loses or tears any
-//! part of what was not, names included.
+//! [`FaultDisk::lose_unsynced`] cuts each file to what was synced, [`FaultDisk::cut_power`] loses or tears
+//! any part of what was not, names included.
 
 mod names;
 

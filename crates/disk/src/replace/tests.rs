@@ -1,3 +1,5 @@
+//! A replacement killed anywhere, used in between, and met by what is not ours.
+
 use super::*;
 use crate::fs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
 use std::fs;

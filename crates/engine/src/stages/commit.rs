@@ -1,8 +1,8 @@
 //! Stage commit, and what must be so before anything is written: where the new databases are built, and how
 //! they take the old ones' places.
 //!
-//! `disk::replace` has the mechanism: the new databases are built beside the old ones and take their places all
-//! at once, whatever happens in between.
+//! `disk::replace` has the mechanism: the new databases are built beside the old ones and take their places
+//! all at once, whatever happens in between.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -95,11 +95,13 @@ pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), E
             "an earlier run was interrupted while it put its databases in place; this is done now"
         }
         Some(Recovery::Undone) => {
-            "an earlier run was interrupted while it put its databases in place, and the datadir was used after \
+            "an earlier run was interrupted while it put its databases in place, and the datadir was used \
+             after \
              that; the old databases are in place again"
         }
         Some(Recovery::Abandoned) => {
-            "an earlier run was interrupted while it put its databases in place, and the datadir was used after \
+            "an earlier run was interrupted while it put its databases in place, and the datadir was used \
+             after \
              that; the databases in use stay, and the others of that run are removed"
         }
     };

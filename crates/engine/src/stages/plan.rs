@@ -201,7 +201,8 @@ pub fn tree_of_index<'a>(
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
     if let Some((hash, height, said)) = tree.wrong_height(&heights) {
         let detail = format!(
-            "the block index says that block {hash} is at height {said}, but it is at height {height}; bitcoind \
+            "the block index says that block {hash} is at height {said}, but it is at height {height}; \
+             bitcoind \
              would not start; rerun with --scan, which makes a new index"
         );
         return Err(Error::damaged(detail).in_file(dir, None));
@@ -209,9 +210,9 @@ pub fn tree_of_index<'a>(
     Ok((tree, index.files))
 }
 
-/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored. Of the
-/// contested ones, only those of the chain have undo data: bitcoind writes it anew for any other one that it
-/// connects.
+/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored. Of
+/// the contested ones, only those of the chain have undo data: bitcoind writes it anew for any other one that
+/// it connects.
 fn index_of_scan(
     scan: &Scan,
     order: &[u32],

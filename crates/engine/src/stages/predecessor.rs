@@ -1,8 +1,8 @@
 //! What a run in place is about to replace, and the rule that nothing lower takes its place.
 //!
-//! The chainstate must not go back behind the best block of the one before, and a new block index must know at
-//! least the chain that the old one knew to be connected, unless the caller accepts that by name. What cannot
-//! be read is no obstacle: it is why the run is made.
+//! The chainstate must not go back behind the best block of the one before, and a new block index must know
+//! at least the chain that the old one knew to be connected, unless the caller accepts that by name. What
+//! cannot be read is no obstacle: it is why the run is made.
 
 use crate::{
     chain::{FileKind, Files},
@@ -188,8 +188,10 @@ impl Predecessor {
         let is_failed = |height: &Height| self.failed.binary_search(&plan.chain.block(*height).hash).is_ok();
         if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {
             sink.event(Event::Warning(format!(
-                "the old block index marks block {} (height {height}) as invalid, by invalidateblock or since it \
-                 once failed; this run has found it valid, and like bitcoind -reindex does not carry the mark \
+                "the old block index marks block {} (height {height}) as invalid, by invalidateblock or \
+                 since it \
+                 once failed; this run has found it valid, and like bitcoind -reindex does not carry the \
+                 mark \
                  over: repeat invalidateblock if it was meant",
                 plan.chain.block(height).hash
             )));
@@ -249,7 +251,8 @@ fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Sink
     if let Some((FileNo(_), size)) = first {
         let path = first.map(|(file, _)| files.path(FileKind::Blk, file)).unwrap_or_default();
         sink.event(Event::Warning(format!(
-            "{count} blocks lie behind the bytes that the block index says are in use, from byte {size} of {} \
+            "{count} blocks lie behind the bytes that the block index says are in use, from byte {size} \
+             of {} \
              on, as a bitcoind that crashed leaves them; bitcoind downloads them again and writes over them \
              (--scan takes them in)",
             path.display()

@@ -179,7 +179,7 @@ pub fn often(options: &ReindexOptions) -> ReindexOptions {
 pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
     let notes = std::sync::Mutex::new(Vec::new());
     let sink = |event| {
-        if let engine::Event::Note(text) = event {
+        if let engine::Event::Note(text) | engine::Event::Warning(text) = event {
             notes.lock().unwrap().push(text);
         }
     };

@@ -1,0 +1,335 @@
+//! The file system of this machine behind [`Disk`].
+
+use super::{CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteFile, exchange_in_steps};
+use std::ffi::OsString;
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// Most symbolic links that are followed one after the other, as in Linux.
+const MAX_LINKS: usize = 40;
+
+/// The file system of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl ReadAt for File {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_ahead(&self, offset: u64, len: u64) {
+        // A hint: whether it is followed, or cannot be, makes no difference but in time.
+        let _ = rustix::fs::fadvise(self, offset, NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
+    }
+}
+
+impl WriteFile for File {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Lock for File {}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        Ok(Box::new(open_regular(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(create_in(path, 0o666)?))
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        Ok(Box::new(create_in(path, 0o600)?))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        match fs::metadata(path) {
+            Ok(found) => {
+                let modified = found.mtime().saturating_mul(NANOSECONDS).saturating_add(found.mtime_nsec());
+                Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len(), modified }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.create_dir_all(above)?;
+        }
+        match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+            done => done?,
+        }
+        give_to_owner_of_folder(&File::open(dir)?, dir)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            match fs::canonicalize(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => return done,
+            }
+            let above = folder_of(&path);
+            match fs::read_link(&path) {
+                Ok(target) => path = above.join(target),
+                Err(_) => {
+                    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+                    return Ok(fs::canonicalize(above)?.join(name));
+                }
+            }
+        }
+        Err(rustix::io::Errno::LOOP.into())
+    }
+
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(found.is_symlink()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
+        let (inside, above) = (fs::metadata(dir)?, fs::metadata(dir.join(".."))?);
+        Ok(inside.dev() != above.dev() || is_mount_root(dir))
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let found = fs::metadata(path)?;
+        Ok(Ownership { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
+    }
+
+    fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
+        let now = self.ownership(path)?;
+        if (now.uid, now.gid) != (ownership.uid, ownership.gid) {
+            std::os::unix::fs::chown(path, Some(ownership.uid), Some(ownership.gid))?;
+        }
+        if now.mode != ownership.mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(ownership.mode))?;
+        }
+        Ok(())
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        match swap_names(a, b) {
+            Err(error) if cannot_swap(&error) => exchange_in_steps(self, a, b),
+            done => done,
+        }
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
+        OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all()
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).truncate(false);
+        let file = match open_at_once(path, &mut options) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mode = fs::metadata(folder_of(path))?.mode() & 0o666;
+                let file = open_at_once(path, options.create(true).mode(mode))?;
+                give_to_owner_of_folder(&file, path)?;
+                file
+            }
+            opened => opened?,
+        };
+        take_lock(file, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        take_lock(open_regular(path)?, FlockOperation::NonBlockingLockShared)
+    }
+}
+
+/// Opens an existing regular file for reading, at once, as [`Disk::open`] does: for files that are no data of
+/// the project, such as logs.
+///
+/// # Errors
+/// As [`Disk::open`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_at_once(path, OpenOptions::new().read(true))
+}
+
+/// Opens a regular file without waiting: a named pipe would else wait for its other end, and a program that
+/// waits in `open` does not hear signals.
+fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Has no effect on regular files.
+    let opened = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        // The system's own words for a socket, and for a pipe or device without another end, say nothing.
+        Err(error) => {
+            let found = fs::metadata(path).map(|found| found.file_type());
+            return Err(found.ok().and_then(not_regular).unwrap_or(error));
+        }
+    };
+    match not_regular(file.metadata()?.file_type()) {
+        Some(error) => Err(error),
+        None => Ok(file),
+    }
+}
+
+/// What to do about a limit of this process or user that a file operation has hit; nothing if it was none.
+#[must_use]
+pub fn limit_remedy(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::FBIG => "; files may not be so large: raise the limit (ulimit -f unlimited) and run again",
+        Errno::MFILE => "; the process may not have so many files open: raise the limit (ulimit -n 1024)",
+        Errno::NFILE => "; the system may not have so many files open: end other programs and run again",
+        Errno::DQUOT => "; the quota of this user is used up: make room and run again",
+        _ => return None,
+    })
+}
+
+/// The refusal of what is no regular file.
+fn not_regular(found: FileType) -> Option<io::Error> {
+    let what = match found {
+        found if found.is_file() => return None,
+        found if found.is_dir() => "a directory",
+        found if found.is_fifo() => "a named pipe (FIFO)",
+        found if found.is_socket() => "a socket",
+        found if found.is_char_device() => "a character device",
+        found if found.is_block_device() => "a block device",
+        _ => "of an unknown kind",
+    };
+    Some(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(what)))
+}
+
+/// What was to be read is no regular file: the error inside that of [`Disk::open`].
+#[derive(Debug, thiserror::Error)]
+#[error("it is {0}, not a regular file; put the file there, or name another one")]
+pub struct NotRegular(&'static str);
+
+impl NotRegular {
+    /// Whether this is why an operation failed.
+    #[must_use]
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+/// The folder that `path` is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates a file on which others have at most the permissions `most`, and those that they have on the folder.
+fn create_in(path: &Path, most: u32) -> io::Result<File> {
+    let mode = fs::metadata(folder_of(path))?.mode() & most;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    give_to_owner_of_folder(&file, path)?;
+    Ok(file)
+}
+
+/// A root shell must not leave files that the node cannot open: gives what was just created at `path` to the
+/// owner and the group of its folder. Where that is not allowed the file stays as the system has made it.
+fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
+    let (folder, created) = (fs::metadata(folder_of(path))?, file.metadata()?);
+    if (folder.uid(), folder.gid()) == (created.uid(), created.gid()) {
+        return Ok(());
+    }
+    match std::os::unix::fs::fchown(file, Some(folder.uid()), Some(folder.gid())) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `dir` is the root of a mount, a bind mount of the same file system included; false where the
+/// system cannot say so.
+#[cfg(target_os = "linux")]
+fn is_mount_root(dir: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS)
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mount_root(_: &Path) -> bool {
+    false
+}
+
+fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
+    match rustix::fs::fcntl_lock(&file, operation) {
+        Ok(()) => Ok(Some(Box::new(file))),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+fn swap_names(a: &Path, b: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
+fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
+    Err(Errno::NOSYS.into())
+}
+
+/// Whether the error says that this system or file system has no exchange (`EINVAL` from file systems on
+/// Linux).
+fn cannot_swap(error: &io::Error) -> bool {
+    [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
+        .into_iter()
+        .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
+}

@@ -1,0 +1,144 @@
+//! Tests of the disk of this machine, and of exchanges in steps.
+
+use super::*;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A named pipe that nobody writes to would hold its reader in `open` for ever, deaf to signals.
+#[test]
+fn what_is_no_regular_file_is_refused_at_once_and_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| dir.path().join(name));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::os::unix::fs::symlink(&pipe, &link).unwrap();
+    for (path, what) in [
+        (&*pipe, "a named pipe (FIFO)"),
+        (&*link, "a named pipe (FIFO)"),
+        (&*socket, "a socket"),
+        (Path::new("/dev/zero"), "a character device"),
+        (dir.path(), "a directory"),
+    ] {
+        for error in [
+            RealDisk.open(path).err(),
+            RealDisk.read(path, 8).err(),
+            RealDisk.lock_shared(path).err(),
+            open_regular(path).err(),
+        ] {
+            let text = error.unwrap().to_string();
+            assert!(text.starts_with(&format!("it is {what}, not a regular file; ")), "{text}");
+        }
+    }
+    for path in [&pipe, &socket] {
+        let text = RealDisk.lock(path).err().unwrap().to_string();
+        assert!(text.contains("not a regular file"), "{text}");
+    }
+    assert!(RealDisk.sync_dir(&pipe).is_err());
+    assert_eq!(RealDisk.open(&dir.path().join("no")).err().unwrap().kind(), io::ErrorKind::NotFound);
+}
+
+fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
+    let mut file = disk.create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
+fn files_are_made_once_read_at_offsets_and_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, path) = (RealDisk, dir.path().join("a"));
+    assert_eq!(disk.metadata(&path).unwrap(), None);
+    write(&disk, &path, b"0123456789");
+    assert_eq!(disk.create(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+
+    let file = disk.open(&path).unwrap();
+    let mut bytes = [0; 4];
+    file.read_exact_at(&mut bytes, 6).unwrap();
+    assert_eq!((&bytes, file.len().unwrap()), (b"6789", 10));
+    assert_eq!(file.read_exact_at(&mut bytes, 7).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+
+    assert_eq!(disk.read(&path, 10).unwrap(), b"0123456789");
+    assert_eq!(disk.read(&path, 9).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    let found = disk.metadata(&path).unwrap().unwrap();
+    assert_eq!((found.is_dir, found.len), (false, 10));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+    assert!((now - 60 * 1_000_000_000..=now).contains(&found.modified), "{found:?} at {now}");
+    assert_eq!(disk.list(dir.path()).unwrap(), ["a"]);
+    assert!(disk.metadata(dir.path()).unwrap().unwrap().is_dir);
+    assert!(disk.free_space(dir.path()).unwrap() > 0);
+    assert!(disk.same_file_system(dir.path(), &path).unwrap());
+    disk.sync_dir(dir.path()).unwrap();
+}
+
+#[test]
+fn errors_name_path_and_action() {
+    let error =
+        RealDisk.open(Path::new("no/blk00000.dat")).during("open for reading", Path::new("no/blk00000.dat"));
+    let text = error.err().unwrap().to_string();
+    assert!(text.starts_with("no/blk00000.dat: cannot open for reading: No such file"), "{text}");
+}
+
+#[test]
+fn exchange_swaps_directories_in_one_step_or_three() {
+    for exchange in [
+        |a: &Path, b: &Path| RealDisk.exchange(a, b),
+        |a: &Path, b: &Path| exchange_in_steps(&RealDisk, a, b),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+        for (path, text) in [(&a, b"old"), (&b, b"new")] {
+            RealDisk.create_dir_all(path).unwrap();
+            write(&RealDisk, &path.join("file"), text);
+        }
+        exchange(&a, &b).unwrap();
+        assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new");
+        assert_eq!(RealDisk.read(&b.join("file"), 9).unwrap(), b"old");
+        assert!(!finish_exchange(&RealDisk, &a, &b).unwrap());
+        fs::remove_dir_all(&b).unwrap();
+        assert!(exchange(&a, &b).is_err());
+        assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new", "a failed exchange changes nothing");
+    }
+}
+
+#[test]
+fn an_exchange_cut_short_is_undone_or_done() {
+    // (names left by the crash, names after the repair), each name holding the text of the file it was
+    // at first.
+    for (left, want) in [
+        ([("a.exchange", "a"), ("b", "b")], [("a", "a"), ("b", "b")]),
+        ([("a.exchange", "a"), ("a", "b")], [("a", "b"), ("b", "a")]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in left {
+            write(&RealDisk, &dir.path().join(name), text.as_bytes());
+        }
+        assert!(finish_exchange(&RealDisk, &dir.path().join("a"), &dir.path().join("b")).unwrap());
+        for (name, text) in want {
+            assert_eq!(RealDisk.read(&dir.path().join(name), 9).unwrap(), text.as_bytes());
+        }
+        assert_eq!(RealDisk.list(dir.path()).unwrap(), ["a", "b"]);
+    }
+}
+
+/// A POSIX lock binds processes, not threads, so this test runs itself once more as the other process.
+#[test]
+fn a_lock_is_held_against_other_processes() {
+    const OTHER: &str = "PEREGRINE_TEST_LOCK";
+    if let Some(path) = std::env::var_os(OTHER) {
+        let free = RealDisk.lock(Path::new(&path)).unwrap().is_some();
+        std::process::exit(if free { 10 } else { 11 });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let other = || {
+        let name = "fs::tests::a_lock_is_held_against_other_processes";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name]).env(OTHER, &path).output().unwrap().status.code()
+    };
+    let lock = RealDisk.lock(&path).unwrap();
+    assert!(lock.is_some());
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), ["LOCK"]);
+    assert_eq!(other(), Some(11));
+    drop(lock);
+    assert_eq!(other(), Some(10));
+}
