@@ -52,7 +52,7 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let Ok(found) = Checkpoint::read(&disk, Path::new("work")) else { return false };
         let found = found.expect("the file is there");
         let numbers = found.settled.len() + found.coinbases.len() + found.counts.len();
-        assert_eq!(len, 132 + found.runs.len() * 29 + numbers * 8);
+        assert_eq!(len, 136 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8);
         assert_eq!(found.settled.len(), found.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true
