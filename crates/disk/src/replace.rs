@@ -126,8 +126,7 @@ impl Place {
             return refuse(
                 &self.beside,
                 "the new database must be built here, but what is here does not come from peregrine, or \
-                 holds \
-                 files of others; move it away",
+                 holds files of others; move it away",
             );
         }
         if keep_old && exists(disk, &self.kept)? {

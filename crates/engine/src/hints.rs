@@ -283,8 +283,7 @@ pub fn plan_with_undo(run: &Run<'_>) -> Result<Plan, Error> {
         return Ok(plan);
     }
     let detail = "the hints have failed, and without them another chain is the best one that has all undo \
-                  data; \
-                  rerun without --hints to rebuild that one";
+                  data; rerun without --hints to rebuild that one";
     Err(Error::damaged(detail).at_block(run.plan.chain.tip_height(), tip.hash))
 }
 

@@ -107,8 +107,8 @@ pub fn plan(
     if wanted.without_undo.is_some() && plan.lacks_last_undo {
         let note = format!(
             "bitcoind looks at the undo data of the last {} blocks when it starts, and that is not all on \
-             disk: \
-             start it with -checklevel=1 until it has connected as many new blocks; it cannot undo these",
+             disk: start it with -checklevel=1 until it has connected as many new blocks; it cannot undo \
+             these",
             plan::CHECKED_AT_START
         );
         sink.event(Event::Warning(note));
@@ -136,9 +136,8 @@ pub fn without_refuted<T>(
             {
                 let height = height.map_or(String::new(), |height| format!(" at height {height}"));
                 sink.event(Event::Warning(format!(
-                    "block {hash}{height} is stored, but was never connected: it breaks a rule \
-                     ({detail}), and \
-                     a sibling has the same undo data; going on without it"
+                    "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), \
+                     and a sibling has the same undo data; going on without it"
                 )));
                 refuted.push(hash);
             }

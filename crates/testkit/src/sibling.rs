@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn siblings_are_blocks_of_other_hashes_on_the_same_block() {
-        let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(3, 200_000) });
+        let chain = Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) });
         let can_swap = |block: &&GeneratedBlock| swapped_sibling(block, 4).is_some();
         let of = chain.main().filter(can_swap).max_by_key(|block| block.txs).unwrap();
         let siblings = [sibling(of, 1, |_| {}), sibling(of, 2, |_| {}), greedy_sibling(of, 1)];

@@ -96,13 +96,11 @@ pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), E
         }
         Some(Recovery::Undone) => {
             "an earlier run was interrupted while it put its databases in place, and the datadir was used \
-             after \
-             that; the old databases are in place again"
+             after that; the old databases are in place again"
         }
         Some(Recovery::Abandoned) => {
             "an earlier run was interrupted while it put its databases in place, and the datadir was used \
-             after \
-             that; the databases in use stay, and the others of that run are removed"
+             after that; the databases in use stay, and the others of that run are removed"
         }
     };
     sink.event(Event::Warning(text.to_owned()));

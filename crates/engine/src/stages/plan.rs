@@ -202,8 +202,7 @@ pub fn tree_of_index<'a>(
     if let Some((hash, height, said)) = tree.wrong_height(&heights) {
         let detail = format!(
             "the block index says that block {hash} is at height {said}, but it is at height {height}; \
-             bitcoind \
-             would not start; rerun with --scan, which makes a new index"
+             bitcoind would not start; rerun with --scan, which makes a new index"
         );
         return Err(Error::damaged(detail).in_file(dir, None));
     }

@@ -189,10 +189,8 @@ impl Predecessor {
         if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {
             sink.event(Event::Warning(format!(
                 "the old block index marks block {} (height {height}) as invalid, by invalidateblock or \
-                 since it \
-                 once failed; this run has found it valid, and like bitcoind -reindex does not carry the \
-                 mark \
-                 over: repeat invalidateblock if it was meant",
+                 since it once failed; this run has found it valid, and like bitcoind -reindex does not \
+                 carry the mark over: repeat invalidateblock if it was meant",
                 plan.chain.block(height).hash
             )));
         }
@@ -251,10 +249,9 @@ fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Sink
     if let Some((FileNo(_), size)) = first {
         let path = first.map(|(file, _)| files.path(FileKind::Blk, file)).unwrap_or_default();
         sink.event(Event::Warning(format!(
-            "{count} blocks lie behind the bytes that the block index says are in use, from byte {size} \
-             of {} \
-             on, as a bitcoind that crashed leaves them; bitcoind downloads them again and writes over them \
-             (--scan takes them in)",
+            "{count} blocks lie behind the bytes that the block index says are in use, from byte {size} of \
+             {} on, as a bitcoind that crashed leaves them; bitcoind downloads them again and writes over \
+             them (--scan takes them in)",
             path.display()
         )));
     }
