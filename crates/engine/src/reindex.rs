@@ -9,7 +9,7 @@ use crate::{
     event::{Event, Sink},
     hints,
     machine::{self, Sha256Limit},
-    memory::join_bytes_now,
+    memory::{Sharers, join_bytes_now},
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
     run::{self, Run, Settlement},
@@ -113,8 +113,8 @@ fn build(
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let plan = &run::plan(files, options, sink, interrupt)?;
     clock.lap(Stage::Plan);
-    let (chain, threads) = (&plan.chain, options.threads.get());
-    let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
+    let (chain, sharers) = (&plan.chain, Sharers::of(options, plan.chain.block_count()));
+    let (threads, join_bytes) = (sharers.threads, join_bytes_now(options.memory, sharers));
     let old = disk_need::folder_bytes(disk, target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
     need.check(disk, target.chainstate_dir(), work.path())?;

@@ -129,7 +129,7 @@ pub fn verify(
         scripts: run::scripts_report(&options, plan, &counts),
         counts,
         txouts,
-        threads: options.threads.get(),
+        threads: run.threads(),
         elapsed: clock.started.elapsed(),
         against_chainstate,
     })
