@@ -37,7 +37,11 @@ impl CoinbaseTxids {
     /// Adds all that another worker has seen, under the same key.
     pub fn merge(&mut self, other: Self) {
         debug_assert_eq!(self.key, other.key);
-        self.seen.extend(other.seen);
+        if self.seen.is_empty() {
+            self.seen = other.seen;
+        } else {
+            self.seen.extend(other.seen);
+        }
     }
 
     /// The key of the hashes.
@@ -54,7 +58,7 @@ impl CoinbaseTxids {
 
     /// Whether one occurs twice.
     #[must_use]
-    pub fn repeat(mut self) -> bool {
+    pub fn repeat(&mut self) -> bool {
         self.seen.sort_unstable();
         self.seen.windows(2).any(|pair| pair[0] == pair[1])
     }
@@ -71,8 +75,8 @@ mod tests {
             numbers.iter().for_each(|&number| txids.push(&Txid([number; 32])));
             txids
         };
-        let (mut a, b) = (of(&[1, 2, 3]), of(&[4, 5, 2]));
-        assert!(!a.clone().repeat() && !b.clone().repeat());
+        let (mut a, mut b) = (of(&[1, 2, 3]), of(&[4, 5, 2]));
+        assert!(!a.repeat() && !b.repeat());
         a.merge(b);
         let mut again = CoinbaseTxids::from_parts(a.key(), a.hashes().to_vec());
         assert_eq!(again.hashes().len(), 6);

@@ -25,9 +25,12 @@
 //!
 //! # Memory
 //! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes,
-//! and the unfilled rest of a 45 KB chunk per shard. A compressed output above 47 bytes (bare multisig,
-//! mostly) lies outside its cell and costs its length, 16 bytes, and what the allocator adds.
-//! `tests/memory.rs` measures it. Each [`Effects`] stages up to 16,384 operations of 88 bytes and a
+//! and the unfilled rest of a 45 KB chunk and an 8 KiB page per shard. A compressed output above 47 bytes (bare
+//! multisig, mostly) lies outside its cell and costs its length and 16 bytes, and three quarters more, which the
+//! allocator wastes.
+//! `tests/memory.rs` measures it. Chunks that are emptied wait for the next shard that grows: the join takes no
+//! more than the most that [`Join::memory_bytes`] ever said, but for a shard's worth while one is taken out of
+//! (`tests/turnover.rs`). Each [`Effects`] stages up to 16,384 operations of 88 bytes and a
 //! MiB of long outputs: 2 MB for usual chains.
 //!
 //! What does not fit is taken out ([`Join::take_oldest`]), kept elsewhere in sorted runs, and met again by a
@@ -38,7 +41,7 @@ use crate::{
     cell::{Attic, Cell},
     delta::{Fate, Sink},
     finding::{Finding, Findings},
-    shard::Shard,
+    shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
 use digest::siphash::SipHash13Uj;
@@ -63,6 +66,8 @@ pub struct Join {
     /// Whether a spend must claim what its creation says.
     exact: bool,
     shards: Vec<Mutex<Shard>>,
+    /// What shards have no use for at the time.
+    spare: Spare,
     /// Bytes that the shards take.
     memory: AtomicUsize,
     /// Of the workers.
@@ -87,12 +92,14 @@ impl Join {
     }
 
     fn of_kind(key: (u64, u64), exact: bool) -> Self {
-        let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect();
+        let spare = Spare::new();
+        let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new(&spare))).collect();
         Self {
             hasher: SipHash13Uj::new(key.0, key.1),
             exact,
             memory: AtomicUsize::new(shards.iter().map(|shard| lock(shard).memory_bytes()).sum()),
             shards,
+            spare,
             findings: Mutex::default(),
             incomplete: AtomicBool::new(false),
         }
@@ -184,6 +191,8 @@ impl Join {
 
     fn end(self, look: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Finding>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
+        // Whoever goes through the coins needs the memory for other things.
+        self.spare.close();
         let mut findings = self.findings.into_inner().expect(POISONED);
         let mut shards = Vec::with_capacity(SHARDS);
         for shard in self.shards {

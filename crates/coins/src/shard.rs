@@ -8,12 +8,13 @@
 use crate::{
     cell::{Attic, Cell},
     finding::{Finding, Findings},
-    index::Index,
-    slab::Slab,
+    index::{Index, Pages},
+    slab::{Chunks, Slab},
     survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
-use wire::{Coin, NetSize};
+use std::sync::Arc;
+use wire::NetSize;
 
 /// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
 const WINDOW: usize = 64;
@@ -21,6 +22,25 @@ const WINDOW: usize = 64;
 const CHUNK: usize = 512;
 
 pub(crate) type Cells = Slab<Cell, CHUNK>;
+
+/// Memory that shards have no use for at the time, for the next one that grows.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    chunks: Arc<Chunks<Cell>>,
+    pages: Arc<Pages>,
+}
+
+impl Spare {
+    pub(crate) fn new() -> Self {
+        Self { chunks: Chunks::shared(), pages: Chunks::shared() }
+    }
+
+    /// Frees it, and from now on what shards give back.
+    pub(crate) fn close(&self) {
+        self.chunks.close();
+        self.pages.close();
+    }
+}
 
 /// Open creations and open spends of one shard.
 #[derive(Debug)]
@@ -35,10 +55,11 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new() -> Self {
+    /// An empty one.
+    pub(crate) fn new(spare: &Spare) -> Self {
         Self {
-            index: Index::new(),
-            cells: Slab::new(),
+            index: Index::new(Arc::clone(&spare.pages)),
+            cells: Slab::sharing(Arc::clone(&spare.chunks)),
             attic: Attic::new(),
             size: NetSize::default(),
             open_spends: 0,
@@ -110,7 +131,7 @@ impl Shard {
     /// Counts an open cell in, or out.
     #[inline]
     fn count(&mut self, cell: &Cell, comes: bool) {
-        let row = NetSize::of(cell.vout(), Coin { code: cell.code, out: cell.out(&self.attic) });
+        let row = cell.row_size(&self.attic);
         if cell.is_spend() {
             self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
         }
@@ -127,23 +148,34 @@ impl Shard {
     /// A spend is as old as the coin it claims: the coin it waits for is of that age too, so the two stay
     /// together or meet when runs are merged.
     pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
-        let Self { cells, attic: mut from, findings, .. } = std::mem::replace(self, Self::new());
-        self.findings = findings;
-        let live = || cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
+        let live = || self.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());
         let youngest_to_go = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
-        let mut taken = Self::new();
-        for cell in live() {
-            if youngest_to_go.is_some_and(|code| cell.code <= code) {
-                taken.add(cell, &mut from);
+        let goes = |cell: &Cell| youngest_to_go.is_some_and(|code| cell.code <= code);
+        let staying = codes.iter().filter(|&&code| youngest_to_go.is_none_or(|last| code > last)).count();
+        drop(codes);
+        let fresh = self.cells.another();
+        let all = std::mem::replace(&mut self.cells, fresh);
+        let mut from = std::mem::replace(&mut self.attic, Attic::new());
+        (self.size, self.open_spends) = (NetSize::default(), 0);
+        self.index.reset(staying);
+        let (mut taken, mut attic, mut size) = (self.cells.another(), Attic::new(), NetSize::default());
+        // What stays moves too, so that no chunk keeps places that are free.
+        all.drain(|cell| {
+            if cell.is_free() {
+            } else if goes(cell) {
+                let cell = cell.moved(&mut from, &mut attic);
+                let row = cell.row_size(&attic);
+                size = if cell.is_spend() { size - row } else { size + row };
+                taken.insert(cell);
             } else {
                 let hash = hasher.hash_outpoint(cell.txid(), cell.vout());
                 let at = self.add(cell, &mut from);
                 self.index.insert(hash, at);
             }
-        }
-        SurvivorShard::from_shard(taken)
+        });
+        SurvivorShard::new(taken, attic, size)
     }
 
     /// Adds a cell, but for the index.

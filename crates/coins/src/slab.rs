@@ -1,5 +1,44 @@
 //! Numbered places for values, in chunks: it grows without ever moving a value, and reuses the place freed
 //! last, which is the one most likely still in the processor's cache.
+//!
+//! Slabs of one owner can share their chunks ([`Chunks`]): what one has no more use for, the next one takes.
+//! The allocator alone does not see to that. It has an arena for each thread, and memory goes back to the arena
+//! that it came from: where threads take turns at making and emptying slabs, each arena grows to the most that
+//! its thread ever held, and all together to nearly twice of what is in use.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Empty chunks that wait for the next slab.
+#[derive(Debug)]
+pub(crate) struct Chunks<T> {
+    /// Nothing if what is given back is to be freed.
+    waiting: Mutex<Option<Vec<Vec<T>>>>,
+}
+
+impl<T> Chunks<T> {
+    pub(crate) fn shared() -> Arc<Self> {
+        Arc::new(Self { waiting: Mutex::new(Some(Vec::new())) })
+    }
+
+    /// A chunk that another slab has left, or a new one.
+    pub(crate) fn take(&self, len: usize) -> Vec<T> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.as_mut().and_then(Vec::pop).unwrap_or_else(|| Vec::with_capacity(len))
+    }
+
+    /// Keeps a chunk for the next slab.
+    pub(crate) fn give(&self, mut chunk: Vec<T>) {
+        chunk.clear();
+        if let Some(waiting) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            waiting.push(chunk);
+        }
+    }
+
+    /// Frees what waits, and from now on what is given back.
+    pub(crate) fn close(&self) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
 
 /// Numbered places for values of one type.
 #[derive(Debug)]
@@ -8,11 +47,23 @@ pub(crate) struct Slab<T, const CHUNK: usize> {
     /// Places ever used; those above are not yet there.
     len: u32,
     free: Vec<u32>,
+    /// Where chunks come from and go to, if not from and to the allocator.
+    shared: Option<Arc<Chunks<T>>>,
 }
 
 impl<T, const CHUNK: usize> Slab<T, CHUNK> {
     pub(crate) const fn new() -> Self {
-        Self { chunks: Vec::new(), len: 0, free: Vec::new() }
+        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: None }
+    }
+
+    /// One that shares chunks with others.
+    pub(crate) const fn sharing(chunks: Arc<Chunks<T>>) -> Self {
+        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: Some(chunks) }
+    }
+
+    /// An empty one that takes its chunks from where this one does.
+    pub(crate) fn another(&self) -> Self {
+        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: self.shared.clone() }
     }
 
     /// Bytes of memory it takes, without what the values own.
@@ -35,7 +86,8 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         let at = self.len;
         assert!(at < u32::MAX - 1, "a slab numbers its places with 32 bits");
         if (at as usize).is_multiple_of(CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+            let chunk = self.shared.as_ref().map(|shared| shared.take(CHUNK));
+            self.chunks.push(chunk.unwrap_or_else(|| Vec::with_capacity(CHUNK)));
         }
         self.chunks[at as usize / CHUNK].push(value);
         self.len += 1;
@@ -54,9 +106,31 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         std::mem::replace(&mut self[at], blank)
     }
 
+    /// Goes over all places ever used, blank ones included, and gives each chunk back when it is through.
+    pub(crate) fn drain(mut self, mut each: impl FnMut(&T)) {
+        for chunk in std::mem::take(&mut self.chunks) {
+            chunk.iter().for_each(&mut each);
+            self.give(chunk);
+        }
+    }
+
+    fn give(&self, chunk: Vec<T>) {
+        if let Some(shared) = &self.shared {
+            shared.give(chunk);
+        }
+    }
+
     /// All places ever used in order of their numbers, blank ones included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(self.chunks.iter().flatten())
+    }
+}
+
+impl<T, const CHUNK: usize> Drop for Slab<T, CHUNK> {
+    fn drop(&mut self) {
+        for chunk in std::mem::take(&mut self.chunks) {
+            self.give(chunk);
+        }
     }
 }
 
@@ -91,5 +165,31 @@ mod tests {
         assert_eq!((slab.insert(1), slab.insert(2), slab.insert(3)), (8, 3, 10));
         assert_eq!(slab.iter().map(|(_, &v)| v).collect::<Vec<_>>(), [0, 7, 14, 2, 28, 35, 42, 49, 1, 63, 3]);
         assert!(slab.memory_bytes() >= 12 * 4);
+    }
+
+    #[test]
+    fn chunks_go_round() {
+        let chunks = Chunks::shared();
+        let waiting = || chunks.waiting.lock().unwrap().as_ref().map(Vec::len);
+        let mut slab: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
+        (0..10).for_each(|value| assert_eq!(slab.insert(value), value));
+        let mut other = slab.another();
+        let (mut seen, mut waited) = (Vec::new(), Vec::new());
+        slab.drain(|&value| {
+            seen.push(value);
+            other.insert(value);
+            waited.push(waiting().unwrap());
+        });
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        assert_eq!(other.iter().map(|(_, &v)| v).collect::<Vec<_>>(), seen);
+        assert_eq!(waited, [0; 10], "the second chunk is the first one again");
+        assert_eq!(waiting(), Some(1));
+        drop(other);
+        assert_eq!(waiting(), Some(4));
+        chunks.close();
+        let mut last: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
+        last.insert(1);
+        drop(last);
+        assert_eq!(waiting(), None);
     }
 }

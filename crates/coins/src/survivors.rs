@@ -54,6 +54,10 @@ pub struct SurvivorShard {
 }
 
 impl SurvivorShard {
+    pub(crate) const fn new(cells: Cells, attic: Attic, size: NetSize) -> Self {
+        Self { cells, attic, size }
+    }
+
     /// From a shard, whose index is freed.
     pub(crate) fn from_shard(shard: Shard) -> Self {
         Self { cells: shard.cells, attic: shard.attic, size: shard.size }

@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn an_estimate_knows_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
-        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, 2, false);
+        let sharers = crate::memory::Sharers { threads: 2, scripts: false, blocks: 900_000 };
+        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, sharers);
         let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), join(1 << 30));
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7 });
         let large = DiskNeed::estimate(860 * GB, Some(12 * GB), join(40 << 30));

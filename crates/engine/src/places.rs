@@ -3,7 +3,7 @@
 
 use crate::{
     error::Error,
-    memory::join_bytes_now,
+    memory::{Sharers, join_bytes_now},
     run::Run,
     unspent::{EachError, Unspent},
     work_dir::WorkDir,
@@ -34,7 +34,8 @@ enum Source {
 /// # Errors
 /// What the file system says; [`crate::ErrorKind::Damaged`] if creations and spends do not fit each other.
 pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Error> {
-    let join_bytes = join_bytes_now(run.options.memory, 1, false);
+    let alone = Sharers { threads: 1, scripts: false, ..run.sharers() };
+    let join_bytes = join_bytes_now(run.options.memory, alone);
     let room = run.options.join_bytes.unwrap_or(join_bytes / 2).max(PIECE) / PLACE_LEN;
     let mut places: Vec<u64> = Vec::new();
     let mut sources = Vec::new();

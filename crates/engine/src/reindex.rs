@@ -9,7 +9,7 @@ use crate::{
     event::{Event, Sink, Warnings},
     hints,
     machine::{self, Sha256Limit},
-    memory::join_bytes_now,
+    memory::{Sharers, join_bytes_now},
     neighbours,
     options::{Engine, ReindexOptions},
     report::{HintsReport, ReindexReport},
@@ -142,8 +142,8 @@ fn build(
     }
     let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
-    let (chain, threads) = (&plan.chain, options.threads.get());
-    let join_bytes = join_bytes_now(options.memory, threads, options.scripts.is_some());
+    let (chain, sharers) = (&plan.chain, Sharers::of(options, plan.chain.block_count()));
+    let (threads, join_bytes) = (sharers.threads, join_bytes_now(options.memory, sharers));
     let old = disk_need::folder_bytes(disk, &target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
     need.check(disk, target.building(), work.path())?;

@@ -8,7 +8,7 @@ use crate::{
     drive::{Drive, State},
     error::{Error, ErrorKind},
     event::{Event, Progress, Sink},
-    memory,
+    memory::{self, Sharers},
     options::{AssumeValid, Engine, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
@@ -202,7 +202,7 @@ impl Run<'_> {
             }
             Some((height, Fault::Suspect)) => scripts_from = height,
             None if spill.has_mismatch() => scripts_from = Height(0),
-            None if state.outcome.coinbases.clone().repeat() => {}
+            None if state.outcome.coinbases.repeat() => {}
             None => {
                 if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
                     return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
@@ -231,9 +231,15 @@ impl Run<'_> {
     /// Checks and books all blocks, or up to one at fault.
     fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
         let identity = self.identity()?;
+        if self.threads() < self.options.threads.get() {
+            let (threads, memory) = (self.threads(), self.options.memory >> 20);
+            let note = format!("{threads} threads instead of {}: {memory} MiB", self.options.threads);
+            self.sink
+                .event(Event::Note(format!("{note} have no room for more; give more --memory for them")));
+        }
         let (mut state, runs, next_run) = self.begin(&identity)?;
-        let (threads, scripts) = (self.threads(), self.scripts());
-        let join_bytes = memory::join_bytes_now(self.options.memory, threads, scripts.is_some());
+        let scripts = self.scripts();
+        let join_bytes = memory::join_bytes_now(self.options.memory, self.sharers());
         let join = self.method.join(random_pair()?);
         let join_bytes = self.options.join_bytes.unwrap_or(join_bytes);
         let spill =
@@ -257,7 +263,7 @@ impl Run<'_> {
     /// # Errors
     /// As [`Run::settle`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let Driven { state, fault, .. } = self.drive(clock)?;
+        let Driven { mut state, fault, .. } = self.drive(clock)?;
         match (fault, state.outcome.sum) {
             (Some((_, Fault::Damaged(error))), _) => Err(error),
             (None, Some(sum)) if !state.outcome.coinbases.repeat() => Ok(sum),
@@ -291,7 +297,12 @@ impl Run<'_> {
 
     /// Worker threads.
     pub fn threads(&self) -> usize {
-        self.options.threads.get()
+        self.sharers().threads
+    }
+
+    /// Who shares the memory.
+    pub fn sharers(&self) -> Sharers {
+        Sharers::of(self.options, self.plan.chain.block_count())
     }
 
     fn scripts(&self) -> Option<Scripts<'_>> {

@@ -154,7 +154,7 @@ fn check(
         scripts: run::scripts_report(options, plan, &counts),
         counts,
         txouts,
-        threads: options.threads.get(),
+        threads: run.threads(),
         elapsed: clock.started.elapsed(),
         against_chainstate,
         notes: sink.take(),
