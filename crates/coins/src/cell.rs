@@ -180,8 +180,8 @@ impl Attic {
         self.long_bytes
     }
 
-    /// Bytes of memory it takes. Outputs of many lengths come and go in the arenas of several threads: of what
-    /// the allocator has for them, 3 bytes in 7 are not in use (`tests/turnover.rs`).
+    /// Bytes of memory it takes. Outputs of many lengths come and go in the arenas of several threads: of
+    /// what the allocator has for them, 3 bytes in 7 are not in use (`tests/turnover.rs`).
     pub(crate) fn memory_bytes(&self) -> usize {
         (self.long.memory_bytes() + self.long_bytes) / 4 * 7
     }

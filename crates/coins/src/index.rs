@@ -20,8 +20,8 @@ const MAX_LOAD: (usize, usize) = (4, 5);
 const PAGE: usize = 1024;
 /// Half a kilobyte a shard to begin with.
 const FIRST_CAPACITY: usize = 64;
-/// Slots for each entry above which a table that is filled anew is made smaller. Where half of the entries have
-/// gone, there are 2.5 to 3.8.
+/// Slots for each entry above which a table that is filled anew is made smaller. Where half of the entries
+/// have gone, there are 2.5 to 3.8.
 const KEPT_ROOM: usize = 4;
 
 /// Pages that tables share.
@@ -63,8 +63,8 @@ impl Index {
         std::mem::replace(&mut self.pages, pages)
     }
 
-    /// Forgets all entries, and makes room for `count`. A table that is not much too large is kept, since the next
-    /// entries fill it again.
+    /// Forgets all entries, and makes room for `count`. A table that is not much too large is kept, since the
+    /// next entries fill it again.
     pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
         if self.capacity <= FIRST_CAPACITY.max(count * KEPT_ROOM) {

@@ -25,13 +25,12 @@
 //!
 //! # Memory
 //! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes,
-//! and the unfilled rest of a 45 KB chunk and an 8 KiB page per shard. A compressed output above 47 bytes (bare
-//! multisig, mostly) lies outside its cell and costs its length and 16 bytes, and three quarters more, which the
-//! allocator wastes.
-//! `tests/memory.rs` measures it. Chunks that are emptied wait for the next shard that grows: the join takes no
-//! more than the most that [`Join::memory_bytes`] ever said, but for a shard's worth while one is taken out of
-//! (`tests/turnover.rs`). Each [`Effects`] stages up to 16,384 operations of 88 bytes and a
-//! MiB of long outputs: 2 MB for usual chains.
+//! and the unfilled rest of a 45 KB chunk and an 8 KiB page per shard. A compressed output above 47 bytes
+//! (bare multisig, mostly) lies outside its cell and costs its length and 16 bytes, and three quarters more,
+//! which the allocator wastes. `tests/memory.rs` measures it. Chunks that are emptied wait for the next shard
+//! that grows: the join takes no more than the most that [`Join::memory_bytes`] ever said, but for a shard's
+//! worth while one is taken out of (`tests/turnover.rs`). Each [`Effects`] stages up to 16,384 operations of
+//! 88 bytes and a MiB of long outputs: 2 MB for usual chains.
 //!
 //! What does not fit is taken out ([`Join::take_oldest`]), kept elsewhere in sorted runs, and met again by a
 //! [`crate::merge`]. The oldest coins go first, as most spends are of young ones.

@@ -2,9 +2,9 @@
 //! last, which is the one most likely still in the processor's cache.
 //!
 //! Slabs of one owner can share their chunks ([`Chunks`]): what one has no more use for, the next one takes.
-//! The allocator alone does not see to that. It has an arena for each thread, and memory goes back to the arena
-//! that it came from: where threads take turns at making and emptying slabs, each arena grows to the most that
-//! its thread ever held, and all together to nearly twice of what is in use.
+//! The allocator alone does not see to that. It has an arena for each thread, and memory goes back to the
+//! arena that it came from: where threads take turns at making and emptying slabs, each arena grows to the
+//! most that its thread ever held, and all together to nearly twice of what is in use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,5 +1,5 @@
-//! What a join takes in memory when its oldest coins are taken out again and again by changing threads, as the
-//! engine does when a budget is full: by the system's word, so alone in its process.
+//! What a join takes in memory when its oldest coins are taken out again and again by changing threads, as
+//! the engine does when a budget is full: by the system's word, so alone in its process.
 //!
 //! Once, each thread's part of the allocator's memory grew to what that thread had ever held, and the process
 //! to a third more than the join said.

@@ -23,7 +23,8 @@ pub fn default_memory() -> u64 {
     machine::total_memory_bytes().map_or(LEAST_MEMORY, |total| (total / 4).max(LEAST_MEMORY))
 }
 
-/// What is kept of each block until the end, and twice more while a checkpoint is written: its coinbase's hash.
+/// What is kept of each block until the end, and twice more while a checkpoint is written: its coinbase's
+/// hash.
 const BLOCK_BYTES: u64 = 3 * 8;
 /// The least that the join is given.
 const LEAST_JOIN_BYTES: u64 = 8 << 20;
@@ -40,8 +41,8 @@ pub struct Sharers {
 }
 
 impl Sharers {
-    /// Of a run with these options over a chain of so many blocks. Its threads are as many as are asked for, if the
-    /// memory is enough for them.
+    /// Of a run with these options over a chain of so many blocks. Its threads are as many as are asked for,
+    /// if the memory is enough for them.
     #[must_use]
     pub fn of(options: &ReindexOptions, blocks: usize) -> Self {
         let threads = threads_within(options.memory, options.threads);
@@ -49,15 +50,16 @@ impl Sharers {
     }
 }
 
-/// What the join may have grown to, in bytes, when it is emptied: of `memory`, of which `resident` is taken already.
+/// What the join may have grown to, in bytes, when it is emptied: of `memory`, of which `resident` is taken
+/// already.
 #[must_use]
 pub fn join_bytes(memory: u64, resident: u64, sharers: Sharers) -> usize {
     let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
     let scripts = if sharers.scripts { SCRIPTS_BYTES } else { 0 };
     let working = sharers.threads as u64 * WORKER_BYTES + sharers.blocks as u64 * BLOCK_BYTES;
     let rest = memory.saturating_sub(resident + merging + scripts + working);
-    // While one worker empties the join, the others fill it on, up to a 16th more (`Spill::relieve`). A 27th of
-    // the rest is for lists of free places, and for what the allocator cannot give back.
+    // While one worker empties the join, the others fill it on, up to a 16th more (`Spill::relieve`). A 27th
+    // of the rest is for lists of free places, and for what the allocator cannot give back.
     (rest / 10 * 9).max(LEAST_JOIN_BYTES) as usize
 }
 
@@ -67,8 +69,8 @@ pub fn join_bytes_now(memory: u64, sharers: Sharers) -> usize {
     join_bytes(memory, machine::resident_bytes().unwrap_or(memory / 4), sharers)
 }
 
-/// How many of so many `threads` fit into `memory`: workers get no more than a third of it together, so that there
-/// is room for coins.
+/// How many of so many `threads` fit into `memory`: workers get no more than a third of it together, so that
+/// there is room for coins.
 #[must_use]
 fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
     let most = usize::try_from(memory / 3 / WORKER_BYTES).unwrap_or(usize::MAX);

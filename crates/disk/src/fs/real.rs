@@ -272,7 +272,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a file on which others have at most the permissions `most`, and those that they have on the folder.
+/// Creates a file on which others have at most the permissions `most`, and those that they have on the
+/// folder.
 fn create_in(path: &Path, most: u32) -> io::Result<File> {
     let mode = fs::metadata(folder_of(path))?.mode() & most;
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;

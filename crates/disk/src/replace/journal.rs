@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! magic 8 "PGRN-JNL" | version 4 | number of the replacement 16 | stage 1 | keep the old ones 1
-//! | number of databases 1 | for each database: length of its name 2 | name, relative to the folder | there was an old one 1
-//!   | digest of the old one 32 (zeros if there was none) | digest of the new one 32
+//! | number of databases 1 | for each database: length of its name 2 | name, relative to the folder
+//!   | there was an old one 1 | digest of the old one 32 (zeros if there was none) | digest of the new one 32
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. The journal is written under another name, synced, renamed, and its folder is
