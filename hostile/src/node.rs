@@ -31,8 +31,8 @@ pub struct Start<'a> {
     pub flags: &'a [String],
     /// The user that it runs as.
     pub user: Option<u32>,
-    /// A node that has said nothing for half of this time has not started, nor one that is not done in all of
-    /// it. One that has not stopped after it does not stop.
+    /// A node that has said nothing for half of this time has not started. One that has not stopped after it
+    /// does not stop.
     pub patience: Duration,
 }
 
@@ -118,7 +118,8 @@ impl Node {
                     return Started::No("it waits without a word".to_owned());
                 }
             }
-            if begun.elapsed() > self.patience {
+            // It may have a chain to connect.
+            if begun.elapsed() > 10 * self.patience {
                 return Started::No("it is not done in time".to_owned());
             }
         }
