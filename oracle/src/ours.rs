@@ -33,6 +33,8 @@ impl Rebuild {
             scripts: Some(&script::Core),
             assume_valid: AssumeValid::Nothing,
             stop_at_height: self.stop_at_height,
+            // What Core's own reindex leaves out is left out, though the index of the datadir has it.
+            accept_lower_tip: true,
             range_bytes: if self.many_tables { SMALL_RANGE } else { default.range_bytes },
             ..default
         };

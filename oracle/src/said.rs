@@ -50,7 +50,8 @@ impl Said {
             return other();
         }
         match (error.kind, &error.core) {
-            (ErrorKind::Consensus, Some(core)) => Self::Rejected(core.to_string()),
+            // A stored header without proof of work is damage: Core stores none.
+            (ErrorKind::Consensus | ErrorKind::Damaged, Some(core)) => Self::Rejected(core.to_string()),
             (ErrorKind::Damaged, _) if error.detail.contains("the block is malformed") => Self::Malformed,
             (ErrorKind::Damaged, _) => mutated_reject(&error.detail).map_or_else(other, Self::Mutated),
             _ => other(),

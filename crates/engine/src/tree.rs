@@ -593,7 +593,9 @@ impl<'a> Tree<'a> {
             return Error::new(ErrorKind::Internal, "no gap beneath a lone block");
         };
         let error = match self.check_header(number, height) {
-            Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => Error::violation(&violation),
+            Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => {
+                self.bad_header(number, &violation)
+            }
             _ => {
                 let what = match self.nodes[number as usize].data_pos {
                     None => "the block",
@@ -607,6 +609,23 @@ impl<'a> Tree<'a> {
             }
         };
         error.at_block(height, *self.hashes.get(number))
+    }
+
+    /// A header that breaks a rule. Without proof of work it has changed on disk: no node stores such a block.
+    fn bad_header(&self, number: u32, violation: &Violation) -> Error {
+        let error = Error::violation(violation);
+        let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
+            return error;
+        };
+        if violation.rule.id != rules::PROOF_OF_WORK {
+            return error;
+        }
+        let detail = format!(
+            "{}; no node stores a block without it, so the bytes of the header, at byte {pos} of blk{:05}.dat, \
+             have changed: restore the file, or let bitcoind -reindex fetch the block again",
+            error.detail, file.0
+        );
+        Error { kind: ErrorKind::Damaged, detail, ..error }
     }
 }
 

@@ -50,7 +50,7 @@ fn without_undo_files_a_scan_does_not_empty_the_chainstate() {
     let error = refused(&case.scan(), ErrorKind::Damaged);
     says(
         &error,
-        &["the chainstate reaches height 137", "end at height 0", "undo data of the block at height 1"],
+        &["the chainstate reaches height 137", "end at height 0", "no undo data for the block at height 1"],
     );
     says(&error, &["nothing was changed", "--accept-lower-tip", "--output"]);
     let report = ends_lower(&case, &case.scan(), 0);

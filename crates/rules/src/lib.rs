@@ -35,7 +35,7 @@ pub use spend::{
     BlockSpendContext, BlockTotals, RewardContext, SpendContext, SpentCoin, check_block_spends,
     check_coinbase_amount, check_tx_spends,
 };
-pub use table::{BIP30, MISSING_OR_SPENT, SCRIPT, SIGNET_SOLUTION};
+pub use table::{BIP30, MISSING_OR_SPENT, PROOF_OF_WORK, SCRIPT, SIGNET_SOLUTION};
 pub use tx::{TxContext, check_tx};
 pub use u256::U256;
 pub use violation::{Class, Finding, Rule, RuleInfo, Source, Tests, Violation};

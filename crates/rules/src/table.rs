@@ -112,11 +112,14 @@ const fn version_4(params: &ChainParams, height: Height) -> bool {
     height.0 > 0 && height.0 >= params.bip65_height.0
 }
 
+/// Id of the rule that a header has proof of work.
+pub const PROOF_OF_WORK: &str = "proof-of-work";
+
 /// Rules of headers (Core `CheckBlockHeader`, `ContextualCheckBlockHeader`).
 pub static HEADER_RULES: &[HeaderRule] = &[
     Rule {
         info: RuleInfo {
-            id: "proof-of-work",
+            id: PROOF_OF_WORK,
             must: "The hash of a header MUST NOT be above its target, nor that above the network's limit.",
             source: Core("CheckProofOfWork"),
             core: "high-hash",

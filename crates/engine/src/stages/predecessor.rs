@@ -220,7 +220,9 @@ impl Loss {
         };
         let why = match self.gap {
             Some(Gap::Block(height)) => format!("the block at height {height} is not in the block files"),
-            Some(Gap::Undo(height)) => format!("the undo data of the block at height {height} is lost"),
+            Some(Gap::Undo(height)) => {
+                format!("no undo data for the block at height {height} is in the undo files")
+            }
             Some(Gap::Invalid(height)) => format!("the block at height {height} is marked invalid"),
             Some(Gap::Lost) => "that block is in none of the block files".to_owned(),
             None => format!("--stop-at-height {tip} ends below it"),
