@@ -8,7 +8,7 @@ use disk::{
     DiskError,
     chainstate::{ChainstateReader, ChainstateWriter},
     fs::RealDisk,
-    run::{RunCursor, RunReader, RunWriter},
+    run::{SortedRunCursor, SortedRunReader, SortedRunWriter},
     utxo_stats::{StatsPart, UtxoHasher},
 };
 use std::path::Path;
@@ -70,7 +70,7 @@ pub fn sort_and_walk(survivors: Survivors) -> usize {
 /// If the disk fails.
 #[must_use]
 pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
-    let mut run = RunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
+    let mut run = SortedRunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
     let mut source = ShardSource::new(shards);
     while let Ok(Some(entry)) = source.advance() {
         run.add(&entry).expect(DISK);
@@ -85,8 +85,8 @@ const DISK: &str = "the disk works";
 /// # Panics
 /// If the disk fails.
 #[must_use]
-pub fn open_run(path: &Path) -> RunReader {
-    RunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
+pub fn open_run(path: &Path) -> SortedRunReader {
+    SortedRunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
 }
 
 /// Reads a run from first to last; returns the bytes of all coins.
@@ -94,7 +94,7 @@ pub fn open_run(path: &Path) -> RunReader {
 /// # Panics
 /// If the disk fails.
 #[must_use]
-pub fn read_run(run: &RunReader) -> usize {
+pub fn read_run(run: &SortedRunReader) -> usize {
     let (mut cursor, mut bytes) = (run.cursor(0..coins::SHARDS, RUN_BUFFER_BYTES), 0);
     while let Some(entry) = cursor.advance().expect(DISK) {
         bytes += entry.coin.out.len();
@@ -103,7 +103,7 @@ pub fn read_run(run: &RunReader) -> usize {
 }
 
 /// A run as a source of a merge.
-pub struct RunSource<'r>(RunCursor<'r>);
+pub struct RunSource<'r>(SortedRunCursor<'r>);
 
 impl Source for RunSource<'_> {
     type Error = DiskError;
@@ -119,8 +119,8 @@ impl Source for RunSource<'_> {
 /// # Panics
 /// If the disk fails, or the runs do not fit each other.
 #[must_use]
-pub fn merge_runs(runs: &[RunReader]) -> (u64, usize) {
-    let source = |run| RunSource(RunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
+pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
+    let source = |run| RunSource(SortedRunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
     let mut merge = Merge::new(runs.iter().map(source).collect(), true).expect(DISK);
     let (mut coins, mut bytes) = (0, 0);
     while let Some(entry) = merge.advance().expect("the parts of a valid chain fit each other") {

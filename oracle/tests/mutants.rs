@@ -1,7 +1,7 @@
 //! Blocks spoiled at random: Core and a rebuild find the same flaw first, or both find none.
 
 use oracle::{
-    Judge, Wipe,
+    CoreNode, Wipe,
     coins::Rows,
     datadir,
     mine::empty_block,
@@ -40,9 +40,9 @@ impl Case {
 struct Core<'a> {
     base: &'a Path,
     dir: tempfile::TempDir,
-    judge: Option<Judge>,
+    core: Option<CoreNode>,
     /// Asked which of several failing scripts is the first.
-    in_order: Judge,
+    in_order: CoreNode,
     _in_order_dir: tempfile::TempDir,
 }
 
@@ -52,25 +52,25 @@ impl<'a> Core<'a> {
         for dir in [&dir, &in_order_dir] {
             datadir::copy(base, dir.path(), &|_| true)?;
         }
-        let judge = Some(Judge::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
-        let in_order = Judge::open_in_order(in_order_dir.path(), Network::Regtest)?;
-        Ok(Self { base, dir, judge, in_order, _in_order_dir: in_order_dir })
+        let core = Some(CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
+        let in_order = CoreNode::open_in_order(in_order_dir.path(), Network::Regtest)?;
+        Ok(Self { base, dir, core, in_order, _in_order_dir: in_order_dir })
     }
 
     /// The verdict, and the coins if it is accepted.
     fn says(&mut self, block: &GeneratedBlock) -> Result<(Said, Option<Rows>), Box<dyn Error>> {
-        let said = Said::of_verdict(self.judge.as_ref().expect("the judge is open").submit(&block.bytes));
+        let said = Said::of_verdict(self.core.as_ref().expect("the core is open").submit(&block.bytes));
         if said.is_of_script() {
             return Ok((Said::of_verdict(self.in_order.submit(&block.bytes)), None));
         }
         if said != Said::Accepted {
             return Ok((said, None));
         }
-        self.judge = None;
+        self.core = None;
         let rows = Rows::read(&self.dir.path().join("chainstate"))?;
         self.dir = tempfile::tempdir()?;
         datadir::copy(self.base, self.dir.path(), &|_| true)?;
-        self.judge = Some(Judge::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
+        self.core = Some(CoreNode::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
         Ok((said, Some(rows)))
     }
 }

@@ -2,7 +2,7 @@
 //! both say what the table of mutations says.
 
 use oracle::{
-    Judge, Verdict, Wipe,
+    CoreNode, Verdict, Wipe,
     coins::Rows,
     datadir,
     said::{self, Said},
@@ -12,7 +12,7 @@ use std::{error::Error, path::Path};
 use testkit::{
     Chain,
     datadir::Layout,
-    mutation::{MutatedChain, Mutation, Stage, base_chain, mutations},
+    mutation::{CheckLevel, MutatedChain, Mutation, base_chain, mutations},
 };
 use wire::Network;
 
@@ -60,12 +60,12 @@ const UNTOLD: &[(&str, &[&str])] = &[
 fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     datadir::copy(base, dir.path(), &|_| true)?;
-    let judge = Judge::open(dir.path(), Network::Regtest, Wipe::Nothing)?;
+    let core = CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?;
     for block in &mutated.setup {
-        assert_eq!(judge.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
+        assert_eq!(core.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
     }
-    let said = Said::of_verdict(judge.submit(&mutated.block.bytes));
-    drop(judge);
+    let said = Said::of_verdict(core.submit(&mutated.block.bytes));
+    drop(core);
     Ok((said, Rows::read(&dir.path().join("chainstate"))?))
 }
 
@@ -98,9 +98,9 @@ fn core_reindexes(mutated: &MutatedChain, scan: bool) -> Result<(Said, Rows), Bo
     let dir = tempfile::tempdir()?;
     mutated.chain.write_datadir(dir.path(), &Layout::new(1))?;
     let net_dir = dir.path().join("regtest");
-    let judge = Judge::open(&net_dir, Network::Regtest, if scan { Wipe::All } else { Wipe::Chainstate })?;
-    let said = if judge.tip().1 == mutated.block.hash { Said::Accepted } else { Said::LeftOut };
-    drop(judge);
+    let core = CoreNode::open(&net_dir, Network::Regtest, if scan { Wipe::All } else { Wipe::Chainstate })?;
+    let said = if core.tip().1 == mutated.block.hash { Said::Accepted } else { Said::LeftOut };
+    drop(core);
     Ok((said, Rows::read(&net_dir.join("chainstate"))?))
 }
 
@@ -113,7 +113,7 @@ fn core_and_rebuild_say_the_same(half: usize) -> Result<(), Box<dyn Error>> {
     for mutation in mutations().skip(half).step_by(2) {
         found.extend(disagreements(mutation, &base, base_dir.path())?);
         rows += 1;
-        of_scripts += u32::from(mutation.stage == Stage::Script);
+        of_scripts += u32::from(mutation.level == CheckLevel::Script);
     }
     println!("{rows} rows, {of_scripts} of scripts");
     assert_eq!(found, Vec::<String>::new());

@@ -6,7 +6,7 @@ use oracle::{Rebuild, coins::Rows, scenario};
 use std::{error::Error, ops::Range};
 use testkit::{
     datadir::Layout,
-    mutation::{Workbench, WorkbenchCoin, base_chain},
+    mutation::{BlockBuilder, BuilderCoin, base_chain},
     rng::Rng,
 };
 use wire::Network;
@@ -85,14 +85,14 @@ fn odd_outputs(seed: u64) -> Vec<TxOut> {
 #[test]
 fn odd_outputs_become_the_same_coins() -> Result<(), Box<dyn Error>> {
     let mut chain = base_chain(41);
-    let mut bench = Workbench::new(&chain, 1);
-    let coin = bench.take();
-    let make = bench.spend(&[&coin], odd_outputs(41));
-    bench.add(vec![make.clone()]);
-    let coins: Vec<WorkbenchCoin> = SPENT.iter().map(|&vout| bench.tip_coin_of(&make, vout)).collect();
-    let spend = bench.spend(&coins.iter().collect::<Vec<_>>(), vec![odd_outputs(42).swap_remove(1)]);
-    bench.add(vec![spend]);
-    let added = bench.into_added();
+    let mut builder = BlockBuilder::new(&chain, 1);
+    let coin = builder.take();
+    let make = builder.spend(&[&coin], odd_outputs(41));
+    builder.add(vec![make.clone()]);
+    let coins: Vec<BuilderCoin> = SPENT.iter().map(|&vout| builder.tip_coin_of(&make, vout)).collect();
+    let spend = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![odd_outputs(42).swap_remove(1)]);
+    builder.add(vec![spend]);
+    let added = builder.into_added();
     for block in &added {
         chain.model.apply(&block.bytes, block.height);
     }

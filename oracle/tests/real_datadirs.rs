@@ -1,12 +1,12 @@
 //! The datadirs that Bitcoin Core wrote from real chains, as far as they are at hand.
 
-use oracle::{Judge, Rebuild, Wipe, coins::Rows, datadir};
+use oracle::{CoreNode, Rebuild, Wipe, coins::Rows, datadir};
 use std::error::Error;
 use testkit::data::unpack_core_datadir;
 use wire::Network;
 
 /// Three ways to the coins of a real datadir agree row by row with what the `bitcoind` that wrote it left in
-/// its chainstate: Core's code from the `blk` files alone (so the judge is sound), a rebuild by the block
+/// its chainstate: Core's code from the `blk` files alone (so the core is sound), a rebuild by the block
 /// index, and a rebuild by a scan, both with all scripts run; and Core opens what the rebuilds wrote, at the
 /// same tip.
 fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
@@ -17,9 +17,9 @@ fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<()
 
     let copy = tempfile::tempdir()?;
     datadir::copy(&original.path().join(folder), copy.path(), &datadir::is_block_file)?;
-    let judge = Judge::open(copy.path(), network, Wipe::All)?;
-    assert_eq!(Some(judge.tip().1), wanted.best_block());
-    drop(judge);
+    let core = CoreNode::open(copy.path(), network, Wipe::All)?;
+    assert_eq!(Some(core.tip().1), wanted.best_block());
+    drop(core);
     let core = Rows::read(&copy.path().join("chainstate"))?;
     assert_eq!(wanted.differences(&core), Vec::<String>::new());
 
@@ -30,9 +30,9 @@ fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<()
         let net_dir = copy.path().join(folder);
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;
         assert_eq!(wanted.differences(&rebuilt), Vec::<String>::new(), "scan: {scan}");
-        let judge = Judge::open(&net_dir, network, Wipe::Nothing)?;
-        assert_eq!(Some(judge.tip().1), wanted.best_block(), "scan: {scan}");
-        assert_eq!(judge.take_events(), [], "there is nothing left to connect");
+        let core = CoreNode::open(&net_dir, network, Wipe::Nothing)?;
+        assert_eq!(Some(core.tip().1), wanted.best_block(), "scan: {scan}");
+        assert_eq!(core.take_events(), [], "there is nothing left to connect");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! A node's datadir holds more than its chain: blocks it refused lie in the block files too.
 
-use oracle::{Judge, Rebuild, Verdict, Wipe, coins::Rows, datadir, scenario};
+use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, datadir, scenario};
 use std::error::Error;
-use testkit::mutation::{Stage, base_chain, mutations};
+use testkit::mutation::{CheckLevel, base_chain, mutations};
 use wire::Network;
 
 /// Core is given a chain and then each broken block of the table that can stand on its tip. It stores those
@@ -13,21 +13,21 @@ fn a_rebuild_leaves_out_what_core_refused() -> Result<(), Box<dyn Error>> {
     let base = base_chain(51);
     let root = tempfile::tempdir()?;
     let net_dir = root.path().join("regtest");
-    let judge = scenario::feed(&base, &net_dir)?;
+    let core = scenario::feed(&base, &net_dir)?;
     let (mut refused, mut stored) = (0, 0);
     for mutation in mutations().filter(|mutation| mutation.core.is_some()) {
         let mutated = mutation.apply(&base);
         if mutated.setup.is_empty() {
-            let verdict = judge.submit(&mutated.block.bytes);
+            let verdict = core.submit(&mutated.block.bytes);
             assert!(matches!(verdict, Verdict::Rejected(_)), "{}: {verdict:?}", mutation.name);
             refused += 1;
             // Core stores a block before it looks for the coins.
-            stored += u32::from(mutation.stage == Stage::Spend);
+            stored += u32::from(mutation.level == CheckLevel::Spend);
         }
     }
     assert!(refused >= 20 && stored >= 5, "{refused} refused, {stored} of them stored");
-    let tip = judge.tip();
-    drop(judge);
+    let tip = core.tip();
+    drop(core);
     let core = Rows::read(&net_dir.join("chainstate"))?;
 
     for scan in [false, true] {
@@ -39,7 +39,7 @@ fn a_rebuild_leaves_out_what_core_refused() -> Result<(), Box<dyn Error>> {
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;
         assert_eq!(core.differences(&rebuilt), Vec::<String>::new(), "scan: {scan}");
         // After a scan Core judges the refused blocks again, and comes to the same end.
-        assert_eq!(Judge::open(&net_dir, Network::Regtest, Wipe::Nothing)?.tip(), tip, "scan: {scan}");
+        assert_eq!(CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?.tip(), tip, "scan: {scan}");
     }
     Ok(())
 }

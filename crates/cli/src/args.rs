@@ -279,7 +279,7 @@ pub struct ResumeArgs {
 
     /// Save a checkpoint at most this often
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub checkpoint_every: u32,
+    pub checkpoint_interval: u32,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -369,8 +369,8 @@ fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
     let bytes = number.checked_mul(1 << shift).ok_or("more than there is")?;
-    if bytes < engine::LEAST_MEMORY {
-        return Err(format!("at least {} MiB are needed", engine::LEAST_MEMORY >> 20));
+    if bytes < engine::MIN_MEMORY {
+        return Err(format!("at least {} MiB are needed", engine::MIN_MEMORY >> 20));
     }
     Ok(bytes)
 }
@@ -441,7 +441,7 @@ impl CheckArgs {
     pub fn resumable(&self, resume: &ResumeArgs) -> ReindexOptions {
         ReindexOptions {
             restart: resume.restart,
-            checkpoint_every: Duration::from_secs(resume.checkpoint_every.into()),
+            checkpoint_interval: Duration::from_secs(resume.checkpoint_interval.into()),
             ..self.options()
         }
     }

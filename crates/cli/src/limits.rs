@@ -1,6 +1,6 @@
 //! Limits that the system puts on the process: those that cannot be kept are said before the work begins.
 
-use engine::{Error, ErrorKind, HumanSize, LEAST_MEMORY, ReindexOptions};
+use engine::{Error, ErrorKind, HumanSize, MIN_MEMORY, ReindexOptions};
 use rustix::process::{Resource, getrlimit};
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -25,7 +25,7 @@ pub fn ignore_file_size_signal() {
 /// is limited.
 pub fn default_memory(wanted: u64, threads: usize) -> u64 {
     let most = address_space().map_or(u64::MAX, |limit| limit.saturating_sub(besides(threads)));
-    wanted.min(most).max(LEAST_MEMORY)
+    wanted.min(most).max(MIN_MEMORY)
 }
 
 /// Sees that the system lets the process have the memory and the threads that a run may take.
@@ -42,7 +42,7 @@ fn fits(memory: u64, threads: usize, space: Option<u64>, group: Option<u64>) -> 
     let needed = memory.saturating_add(besides(threads));
     if let Some(space) = space.filter(|&space| space < needed) {
         let advice = match space.saturating_sub(besides(threads)) {
-            left if left >= LEAST_MEMORY => format!("give --memory {}M or less", left >> 20),
+            left if left >= MIN_MEMORY => format!("give --memory {}M or less", left >> 20),
             _ => "raise the limit or give fewer --threads".to_owned(),
         };
         return environment(format!(
@@ -87,7 +87,7 @@ mod tests {
         fits(1 << 30, 4, Some(2 << 30), Some(1 << 30)).unwrap();
         let text = error(1 << 30, 4, Some(1 << 30), None);
         assert!(text.contains("ulimit -v") && text.ends_with("give --memory 352M or less"), "{text}");
-        let text = error(LEAST_MEMORY, 64, Some(1 << 30), None);
+        let text = error(MIN_MEMORY, 64, Some(1 << 30), None);
         assert!(text.ends_with("raise the limit or give fewer --threads"), "{text}");
         let text = error(1 << 30, 4, None, Some((1 << 30) - 1));
         assert!(text.contains("control group"), "{text}");

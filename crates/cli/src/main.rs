@@ -18,7 +18,7 @@ mod stop;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
-use engine::{Error, Event, RealDisk, Sink};
+use engine::{Error, Event, EventSink, RealDisk};
 use exit::Exit;
 use progress::Progress;
 use run_log::RunLog;

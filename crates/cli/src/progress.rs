@@ -3,7 +3,7 @@
 
 use crate::stop;
 use clap::ValueEnum;
-use engine::{Event, Sink, Stage};
+use engine::{Event, EventSink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     io::{self, IsTerminal, Write},
@@ -103,7 +103,7 @@ impl Progress {
     }
 }
 
-impl Sink for Progress {
+impl EventSink for Progress {
     fn event(&self, event: Event) {
         if let Event::Started(stage) = event {
             stop::at_stage(stage);
@@ -117,7 +117,7 @@ impl Progress {
         match event {
             Event::Started(stage) => match self {
                 Self::Bar(bar) => bar.set_prefix(stage.name()),
-                Self::Log(_) if !matches!(stage, Stage::Read | Stage::Settle) => line(&format!("{stage}")),
+                Self::Log(_) if !matches!(stage, Stage::Read | Stage::Match) => line(&format!("{stage}")),
                 Self::Log(_) | Self::None => {}
             },
             Event::Planned { height, hash, .. } => {

@@ -20,7 +20,7 @@ struct ReindexJson<'a> {
     hash_serialized_3: String,
     scripts: String,
     script_inputs: u64,
-    engine: &'static str,
+    matching: &'static str,
     hints: Option<HintsJson>,
     resumed_blocks: u32,
     threads: usize,
@@ -111,7 +111,7 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         hash_serialized_3: hex_reversed(&report.hash_serialized_3),
         scripts: scripts_text(report.scripts, report.height),
         script_inputs: report.counts.scripts,
-        engine: report.engine,
+        matching: report.matching,
         hints: report.hints.as_ref().map(|hints| HintsJson {
             height: hints.height.0,
             aggregate: hints.aggregate,
@@ -170,7 +170,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
     let notes = notes_text(&report.notes);
     let (rules, proof) = match &report.hints {
-        None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.engine)),
+        None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.matching)),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
         Some(hints) => {
             ("headers, proof of work, all rules of blocks but those of spends:", hints_text(hints))
@@ -185,7 +185,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          \x20                  {} blocks, {} transactions, {} inputs{}\n\
          {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
-         \x20                  {} (read, check and settle run side by side: summed over threads)\n\
+         \x20                  {} (read, check and match run side by side: summed over threads)\n\
          peak memory        {peak} of {} MiB allowed{temporary}{kept}{notes}",
         report.network.name(),
         report.height,
@@ -430,7 +430,7 @@ mod tests {
             total_amount: Sats(5_000_000_000),
             hash_serialized_3: [9; 32],
             scripts: None,
-            engine: "join",
+            matching: "parallel",
             hints: None,
             resumed,
             memory: 128 << 20,

@@ -34,9 +34,9 @@ struct VerdictJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     hash_serialized_3: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    as_pinned_by_core: Option<bool>,
+    matches_core_assumeutxo_hash: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    as_the_blocks_leave: Option<bool>,
+    matches_blocks: Option<bool>,
 }
 
 /// Runs a command and tells whether its answer is JSON.
@@ -101,8 +101,8 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let told = VerdictJson {
         coins_read: true,
         hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
-        as_pinned_by_core: verdict.pinned,
-        as_the_blocks_leave: verdict.proven,
+        matches_core_assumeutxo_hash: verdict.pinned,
+        matches_blocks: verdict.proven,
         ..told(file, &verdict.metadata)
     };
     Ok((text(&told, args.file.json), if wrong { Exit::Damaged } else { Exit::Done }))
@@ -116,8 +116,8 @@ fn told(file: &Path, metadata: &SnapshotMetadata) -> VerdictJson {
         coins: metadata.coins,
         coins_read: false,
         hash_serialized_3: None,
-        as_pinned_by_core: None,
-        as_the_blocks_leave: None,
+        matches_core_assumeutxo_hash: None,
+        matches_blocks: None,
     }
 }
 
@@ -138,13 +138,13 @@ fn text(told: &VerdictJson, as_json: bool) -> String {
     }
     if let Some(hash) = &told.hash_serialized_3 {
         text += &format!("\nhash_serialized_3  {hash}");
-        text += match told.as_pinned_by_core {
+        text += match told.matches_core_assumeutxo_hash {
             Some(true) => " (as Bitcoin Core's source has it)",
             Some(false) => " (NOT what Bitcoin Core's source has for this block)",
             None => " (Bitcoin Core's source names none for this block)",
         };
     }
-    text += match told.as_the_blocks_leave {
+    text += match told.matches_blocks {
         Some(true) => "\nproof              the coins are those that the blocks leave",
         Some(false) => "\nproof              WRONG: the coins are not those that the blocks leave",
         None => "",

@@ -147,7 +147,7 @@ fn reports_say_what_was_checked_and_what_was_trusted() {
         assert_eq!(told.contains("\ntrusted   "), !more.is_empty(), "{told}");
         let report = json(&desk.reindex(&[&words[..], &["--json"]].concat()));
         assert_eq!(
-            (&report["hash_serialized_3"], &report["engine"]),
+            (&report["hash_serialized_3"], &report["matching"]),
             (&hash.as_str().into(), &"swiftsync".into())
         );
         let hints = &report["hints"];
@@ -188,13 +188,13 @@ fn wrong_hints_end_with_6_and_the_join_names_the_first() {
     let first = checked["first_wrong"].as_str().unwrap();
     assert!(checked["wrong_blocks"].as_u64().unwrap() > 0 && told.contains(first), "{checked}");
     let words =
-        ["reindex", "--chain", "regtest", "--hints", text(&hints), "--on-hint-failure", "join", "--json"];
+        ["reindex", "--chain", "regtest", "--hints", text(&hints), "--on-hint-failure", "parallel", "--json"];
     let joined =
         command(&[&words[..], &["--progress", "log"]].concat(), desk.datadir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&joined.stderr);
     assert!(said.contains(&format!("the first wrong hint: {first}")), "{said}");
     let report = json(&joined);
-    assert_eq!((&report["engine"], report["hints"].is_null()), (&"join".into(), true));
+    assert_eq!((&report["matching"], report["hints"].is_null()), (&"parallel".into(), true));
     assert_eq!(report["hash_serialized_3"], chain().model.stats().hash_hex());
     assert!(
         testkit::corrupt::snapshot(&desk.datadir.path().join("regtest/blocks")).unwrap().len()
@@ -226,8 +226,8 @@ fn snapshots_are_made_shown_and_verified() {
         |more: &[&str]| peregrine(&[&["snapshot", "verify", text(&path)], &datadir[..], more].concat());
     for aggregate in ["sha256", "siphash128", "muhash"] {
         let verdict = json(&verify(&["--json", "--aggregate", aggregate]));
-        assert_eq!(verdict["as_the_blocks_leave"], true, "{aggregate}");
-        assert!(verdict.get("as_pinned_by_core").is_none());
+        assert_eq!(verdict["matches_blocks"], true, "{aggregate}");
+        assert!(verdict.get("matches_core_assumeutxo_hash").is_none());
     }
     assert!(ok(verify(&[])).contains("proof              the coins are those that the blocks leave"));
     let low = desk.file("low.dat");

@@ -237,13 +237,13 @@ fn rebuild_with_little_memory() {
     let options = ReindexOptions {
         threads: NonZeroUsize::new(2).unwrap(),
         join_bytes: Some(JOIN_BYTES),
-        checkpoint_every: Duration::ZERO,
+        checkpoint_interval: Duration::ZERO,
         range_bytes: 256 << 10,
         assume_valid: AssumeValid::Block(std::env::var(ASSUME_VALID).unwrap().parse().unwrap()),
         ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
     };
     let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    assert_eq!(report.engine, "join");
+    assert_eq!(report.engine, "parallel");
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }
 

@@ -82,7 +82,7 @@ fn a_report_says_what_was_done() {
     assert_eq!(report["threads"], 2);
     assert_eq!(report["block_bytes"], totals.bytes);
     assert_eq!(report["resumed_blocks"], 0);
-    for field in ["scripts", "engine", "seconds", "peak_memory_bytes", "memory_budget_bytes"] {
+    for field in ["scripts", "matching", "seconds", "peak_memory_bytes", "memory_budget_bytes"] {
         assert!(!report[field].is_null(), "{field}");
     }
     let stats = command(&["utxo", "stats", "--chain", "regtest", "--json"], dir.path()).output().unwrap();

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! txid 32 | vout 4 | code 4 | shape 1 | body 47
-//! shape    80 spend (else creation) | 40 out lies in the attic | 3f length of out; ff: free place
-//! body     out, or its number in the attic 4
+//! shape    80 spend (else creation) | 40 out lies in the long_outputs | 3f length of out; ff: free place
+//! body     out, or its number in the long_outputs 4
 //! ```
 //!
 //! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH,
 //! 33 for P2PK; the amount takes at most 9, nearly always up to 5. So all of these lie in the cell; bare
-//! multisig and other long scripts lie in the [`Attic`].
+//! multisig and other long scripts lie in the [`LongOutputs`].
 
 use crate::slab::Slab;
 use wire::{Coin, Entry, NetSize, OutPoint, Txid};
@@ -19,7 +19,7 @@ const LENGTH: u8 = 0x3f;
 const FREE: u8 = 0xff;
 const BODY: usize = 47;
 
-/// A creation or a spend; numbers in it refer to the attic of the place that holds it.
+/// A creation or a spend; numbers in it refer to the long_outputs of the place that holds it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Cell {
@@ -37,16 +37,16 @@ impl Cell {
     pub(crate) const BLANK: Self = Self { txid: [0; 32], vout: 0, code: 0, shape: FREE, body: [0; BODY] };
 
     #[inline]
-    pub(crate) fn creation(outpoint: &OutPoint, coin: Coin<'_>, attic: &mut Attic) -> Self {
+    pub(crate) fn creation(outpoint: &OutPoint, coin: Coin<'_>, long_outputs: &mut LongOutputs) -> Self {
         let mut cell = Self::with(outpoint, coin.code, 0);
-        cell.set_out(coin.out, attic);
+        cell.set_out(coin.out, long_outputs);
         cell
     }
 
     #[inline]
-    pub(crate) fn spend(outpoint: &OutPoint, claim: Coin<'_>, attic: &mut Attic) -> Self {
+    pub(crate) fn spend(outpoint: &OutPoint, claim: Coin<'_>, long_outputs: &mut LongOutputs) -> Self {
         let mut cell = Self::with(outpoint, claim.code, SPEND);
-        cell.set_out(claim.out, attic);
+        cell.set_out(claim.out, long_outputs);
         cell
     }
 
@@ -56,13 +56,13 @@ impl Cell {
     }
 
     #[inline]
-    fn set_out(&mut self, out: &[u8], attic: &mut Attic) {
+    fn set_out(&mut self, out: &[u8], long_outputs: &mut LongOutputs) {
         if let Some(inline) = self.body.get_mut(..out.len()) {
             inline.copy_from_slice(out);
             self.shape |= out.len() as u8;
         } else {
             self.shape |= LONG;
-            self.set_number(attic.insert(out.into()));
+            self.set_number(long_outputs.insert(out.into()));
         }
     }
 
@@ -104,37 +104,37 @@ impl Cell {
 
     /// The compressed output.
     #[inline]
-    pub(crate) fn out<'a>(&'a self, attic: &'a Attic) -> &'a [u8] {
+    pub(crate) fn out<'a>(&'a self, long_outputs: &'a LongOutputs) -> &'a [u8] {
         if self.shape & LONG != 0 {
-            &attic.long[self.number()]
+            &long_outputs.long[self.number()]
         } else {
             &self.body[..(self.shape & LENGTH) as usize]
         }
     }
 
     #[inline]
-    pub(crate) fn entry<'a>(&'a self, attic: &'a Attic) -> Entry<'a> {
-        let coin = Coin { code: self.code, out: self.out(attic) };
+    pub(crate) fn entry<'a>(&'a self, long_outputs: &'a LongOutputs) -> Entry<'a> {
+        let coin = Coin { code: self.code, out: self.out(long_outputs) };
         Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
     }
 
     /// Of its row in the chainstate.
     #[inline]
-    pub(crate) fn row_size(&self, attic: &Attic) -> NetSize {
-        NetSize::of(self.vout, Coin { code: self.code, out: self.out(attic) })
+    pub(crate) fn row_size(&self, long_outputs: &LongOutputs) -> NetSize {
+        NetSize::of(self.vout, Coin { code: self.code, out: self.out(long_outputs) })
     }
 
-    /// Gives back what it holds in the attic.
+    /// Gives back what it holds in the long_outputs.
     #[inline]
-    pub(crate) fn release(&self, attic: &mut Attic) {
+    pub(crate) fn release(&self, long_outputs: &mut LongOutputs) {
         if self.shape & LONG != 0 {
-            drop(attic.remove(self.number()));
+            drop(long_outputs.remove(self.number()));
         }
     }
 
-    /// Moves what it holds in one attic to another.
+    /// Moves what it holds in one long_outputs to another.
     #[inline]
-    pub(crate) fn moved(mut self, from: &mut Attic, to: &mut Attic) -> Self {
+    pub(crate) fn moved(mut self, from: &mut LongOutputs, to: &mut LongOutputs) -> Self {
         if self.shape & LONG != 0 {
             self.set_number(to.insert(from.remove(self.number())));
         }
@@ -154,12 +154,12 @@ impl Cell {
 
 /// Outputs that do not fit into cells.
 #[derive(Debug)]
-pub(crate) struct Attic {
+pub(crate) struct LongOutputs {
     long: Slab<Box<[u8]>, 64>,
     long_bytes: usize,
 }
 
-impl Attic {
+impl LongOutputs {
     pub(crate) const fn new() -> Self {
         Self { long: Slab::new(), long_bytes: 0 }
     }

@@ -58,7 +58,7 @@ impl CoinbaseTxids {
 
     /// Whether one occurs twice.
     #[must_use]
-    pub fn repeat(&mut self) -> bool {
+    pub fn has_duplicate(&mut self) -> bool {
         self.seen.sort_unstable();
         self.seen.windows(2).any(|pair| pair[0] == pair[1])
     }
@@ -76,12 +76,12 @@ mod tests {
             txids
         };
         let (mut a, mut b) = (of(&[1, 2, 3]), of(&[4, 5, 2]));
-        assert!(!a.repeat() && !b.repeat());
+        assert!(!a.has_duplicate() && !b.has_duplicate());
         a.merge(b);
         let mut again = CoinbaseTxids::from_parts(a.key(), a.hashes().to_vec());
         assert_eq!(again.hashes().len(), 6);
-        assert!(a.repeat());
+        assert!(a.has_duplicate());
         again.merge(of(&[7]));
-        assert!(again.repeat());
+        assert!(again.has_duplicate());
     }
 }

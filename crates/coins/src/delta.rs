@@ -5,35 +5,35 @@
 //! most of its work: of the coins that are ever spent, most are spent within some blocks, and here, where
 //! transactions are found and not coins, all is small enough for the caches of one core.
 
-use crate::finding::Finding;
+use crate::mismatch::Mismatch;
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
 /// What has become of an output at the end of its block, or of those after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum OutputStatus {
     /// It is a coin.
-    Open,
+    Unspent,
     /// It was a coin that the blocks themselves spend.
-    SpentInside,
+    SpentInBatch,
     /// It never was one ([`is_unspendable`]).
     Unspendable,
 }
 
 /// Where the effects of blocks go.
-pub trait Sink {
+pub trait EffectSink {
     /// For the delta's own table.
     fn hasher(&self) -> &SipHash13Uj;
 
     /// An output; those of a block come in block order, after its spends. The coin of an unspendable one has
     /// no bytes.
-    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate);
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus);
 
     /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
     fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height);
 
     /// Something is wrong that shows without other blocks.
-    fn push_finding(&mut self, finding: Finding);
+    fn push_mismatch(&mut self, mismatch: Mismatch);
 }
 
 /// Outputs above which there is no room for another block.
@@ -71,7 +71,7 @@ pub struct Delta {
     ends: Vec<u32>,
     bytes: Vec<u8>,
     /// Per output.
-    fates: Vec<Fate>,
+    statuses: Vec<OutputStatus>,
 }
 
 impl Delta {
@@ -79,7 +79,7 @@ impl Delta {
     /// goes there by [`Delta::flush`], which is done first if they are too many or not all below this one.
     ///
     /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of
-    /// each transaction but the first, in block order. All defects become findings of `sink`. Not for the
+    /// each transaction but the first, in block order. All defects become mismatches of `sink`. Not for the
     /// genesis block, whose coinbase is no coin, nor for coinbases that a later one overwrites (BIP-0030's
     /// exceptions).
     ///
@@ -91,17 +91,17 @@ impl Delta {
         txids: &[Txid],
         height: Height,
         claims: &[Coin<'_>],
-        sink: &mut impl Sink,
+        sink: &mut impl EffectSink,
     ) {
         assert_eq!(txids.len(), block.tx_count());
         let inputs = block.input_count() - block.tx(0).map_or(0, |tx| tx.input_count());
         if claims.len() != inputs {
             let (inputs, claims) = (inputs as u32, claims.len() as u32);
-            sink.push_finding(Finding::ClaimCount { height, inputs, claims });
+            sink.push_mismatch(Mismatch::ClaimCount { height, inputs, claims });
             return;
         }
         let is_above = self.codes.last().is_none_or(|&code| code < Coin::code_of(height, false));
-        if !is_above || self.fates.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
+        if !is_above || self.statuses.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
             self.flush(sink);
         }
         let first = self.txids.len();
@@ -129,7 +129,7 @@ impl Delta {
 
     /// Spends coins, of the blocks in hand or of earlier ones. Each step brings into the cache what the next
     /// one needs for all of them.
-    fn spend(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl Sink) {
+    fn spend(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl EffectSink) {
         for spend in &*window {
             prefetch(&self.table[spend.home]);
         }
@@ -160,8 +160,8 @@ impl Delta {
             match spend.output {
                 None => sink.push_spend(&spend.outpoint, spend.claim, height),
                 Some((tx, output)) => {
-                    if let Some(finding) = self.spend_inside(spend, tx, output) {
-                        sink.push_finding(finding);
+                    if let Some(mismatch) = self.spend_inside(spend, tx, output) {
+                        sink.push_mismatch(mismatch);
                     }
                 }
             }
@@ -169,14 +169,14 @@ impl Delta {
     }
 
     /// Sends to `sink` what the blocks have made, and what has become of it; then there are none.
-    pub fn flush(&mut self, sink: &mut impl Sink) {
+    pub fn flush(&mut self, sink: &mut impl EffectSink) {
         let mut start = 0;
-        let mut ends = self.ends.iter().zip(&self.fates);
+        let mut ends = self.ends.iter().zip(&self.statuses);
         for ((&txid, &code), outputs) in self.txids.iter().zip(&self.codes).zip(self.first_output.windows(2))
         {
-            for ((&end, &fate), vout) in ends.by_ref().take((outputs[1] - outputs[0]) as usize).zip(0..) {
+            for ((&end, &status), vout) in ends.by_ref().take((outputs[1] - outputs[0]) as usize).zip(0..) {
                 let coin = Coin { code, out: &self.bytes[start as usize..end as usize] };
-                sink.push_output(&OutPoint { txid, vout }, coin, fate);
+                sink.push_output(&OutPoint { txid, vout }, coin, status);
                 start = end;
             }
         }
@@ -186,11 +186,11 @@ impl Delta {
         self.first_output.clear();
         self.ends.clear();
         self.bytes.clear();
-        self.fates.clear();
+        self.statuses.clear();
     }
 
     fn load(&mut self, block: &BlockView<'_>, txids: &[Txid], height: Height) {
-        let Self { codes, first_output, ends, bytes, fates, .. } = self;
+        let Self { codes, first_output, ends, bytes, statuses, .. } = self;
         first_output.pop();
         for tx in block.txs() {
             first_output.push(ends.len() as u32);
@@ -201,7 +201,7 @@ impl Delta {
                     compress_output(bytes, output.value(), script);
                 }
                 ends.push(bytes.len() as u32);
-                fates.push(if is_coin { Fate::Open } else { Fate::Unspendable });
+                statuses.push(if is_coin { OutputStatus::Unspent } else { OutputStatus::Unspendable });
             }
         }
         first_output.push(ends.len() as u32);
@@ -211,18 +211,18 @@ impl Delta {
     }
 
     /// Spends what the blocks have made.
-    fn spend_inside(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Option<Finding> {
+    fn spend_inside(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Option<Mismatch> {
         if creator >= spend.spender {
-            return Some(Finding::SpentBeforeCreated(spend.outpoint));
+            return Some(Mismatch::SpentBeforeCreated(spend.outpoint));
         }
         let (tx, output) = (creator as usize, output as usize);
-        if output >= self.first_output[tx + 1] as usize || self.fates[output] != Fate::Open {
-            return Some(Finding::MissingCoin(spend.outpoint));
+        if output >= self.first_output[tx + 1] as usize || self.statuses[output] != OutputStatus::Unspent {
+            return Some(Mismatch::MissingCoin(spend.outpoint));
         }
-        self.fates[output] = Fate::SpentInside;
+        self.statuses[output] = OutputStatus::SpentInBatch;
         let start = output.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         let created = Coin { code: self.codes[tx], out: &self.bytes[start..self.ends[output] as usize] };
-        (created != spend.claim).then_some(Finding::ClaimDiffers(spend.outpoint))
+        (created != spend.claim).then_some(Mismatch::ClaimDiffers(spend.outpoint))
     }
 
     /// Enters the transactions from `first` on into the table.

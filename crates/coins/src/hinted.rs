@@ -7,9 +7,9 @@
 
 use crate::{
     aggregate::Sum,
-    delta::{Fate, Sink},
-    finding::Finding,
+    delta::{EffectSink, OutputStatus},
     join::Effects,
+    mismatch::Mismatch,
 };
 use digest::siphash::SipHash13Uj;
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
@@ -34,7 +34,7 @@ pub enum HintFlaw {
     Unspendable(u32),
     /// The block itself spends the output.
     #[error("hint {0} is of an output that the block itself spends")]
-    SpentInside(u32),
+    SpentInBatch(u32),
 }
 
 /// Walks along the hints as outputs come.
@@ -52,8 +52,8 @@ impl<'h> Walk<'h> {
 
     /// Whether the next output is hinted to stay unspent.
     #[inline]
-    fn is_unspent(&mut self, fate: Fate) -> bool {
-        if fate == Fate::Unspendable && !self.hints.counts_unspendable {
+    fn is_unspent(&mut self, status: OutputStatus) -> bool {
+        if status == OutputStatus::Unspendable && !self.hints.counts_unspendable {
             return false;
         }
         let index = self.index;
@@ -61,10 +61,10 @@ impl<'h> Walk<'h> {
         let hinted = self.hints.unspent.get(self.next) == Some(&index);
         if hinted {
             self.next += 1;
-            match fate {
-                Fate::Open => {}
-                Fate::Unspendable => self.flaw = self.flaw.or(Some(HintFlaw::Unspendable(index))),
-                Fate::SpentInside => self.flaw = self.flaw.or(Some(HintFlaw::SpentInside(index))),
+            match status {
+                OutputStatus::Unspent => {}
+                OutputStatus::Unspendable => self.flaw = self.flaw.or(Some(HintFlaw::Unspendable(index))),
+                OutputStatus::SpentInBatch => self.flaw = self.flaw.or(Some(HintFlaw::SpentInBatch(index))),
             }
         }
         hinted
@@ -78,13 +78,13 @@ impl<'h> Walk<'h> {
 
 /// Where [`crate::Delta`] puts the effects of a block with undo data: elements of the sum are whole
 /// coins.
-pub struct Hinted<'a, 'j, 'h> {
+pub struct HintedEffects<'a, 'j, 'h> {
     effects: &'a mut Effects<'j>,
     sum: &'a mut Sum,
     walk: Walk<'h>,
 }
 
-impl<'a, 'j, 'h> Hinted<'a, 'j, 'h> {
+impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
     /// For one block.
     pub const fn new(effects: &'a mut Effects<'j>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
         Self { effects, sum, walk: Walk::new(hints) }
@@ -99,16 +99,16 @@ impl<'a, 'j, 'h> Hinted<'a, 'j, 'h> {
     }
 }
 
-impl Sink for Hinted<'_, '_, '_> {
+impl EffectSink for HintedEffects<'_, '_, '_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         self.effects.hasher()
     }
 
     #[inline]
-    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate) {
-        let unspent = self.walk.is_unspent(fate);
-        if fate == Fate::Open {
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
+        let unspent = self.walk.is_unspent(status);
+        if status == OutputStatus::Unspent {
             if unspent {
                 self.effects.push_creation(outpoint, coin);
             } else {
@@ -121,13 +121,13 @@ impl Sink for Hinted<'_, '_, '_> {
     fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         if claim.height() >= height {
             // Spends of coins of the same block have been met before: see `Delta`.
-            self.effects.push_finding(Finding::SpentBeforeCreated(*outpoint));
+            self.effects.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
         self.sum.subtract(outpoint, Some(claim));
     }
 
-    fn push_finding(&mut self, finding: Finding) {
-        self.effects.push_finding(finding);
+    fn push_mismatch(&mut self, mismatch: Mismatch) {
+        self.effects.push_mismatch(mismatch);
     }
 }
 
@@ -155,9 +155,10 @@ pub fn apply_without_undo(
         for (output, vout) in tx.outputs().zip(0..) {
             let script = output.script_pubkey();
             let outpoint = OutPoint { txid, vout };
-            let fate = if is_unspendable(script) { Fate::Unspendable } else { Fate::Open };
-            let unspent = walk.is_unspent(fate);
-            if fate == Fate::Unspendable {
+            let status =
+                if is_unspendable(script) { OutputStatus::Unspendable } else { OutputStatus::Unspent };
+            let unspent = walk.is_unspent(status);
+            if status == OutputStatus::Unspendable {
                 burned = burned.saturating_add(output.value().0.max(0) as u64);
             } else if unspent {
                 out.clear();

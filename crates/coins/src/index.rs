@@ -22,7 +22,7 @@ const PAGE: usize = 1024;
 const FIRST_CAPACITY: usize = 64;
 /// Slots for each entry above which a table that is filled anew is made smaller. Where half of the entries
 /// have gone, there are 2.5 to 3.8.
-const KEPT_ROOM: usize = 4;
+const MAX_SLOTS_PER_ENTRY: usize = 4;
 
 /// Pages that tables share.
 pub(crate) type Pages = Chunks<Slot>;
@@ -67,7 +67,7 @@ impl Index {
     /// next entries fill it again.
     pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
-        if self.capacity <= FIRST_CAPACITY.max(count * KEPT_ROOM) {
+        if self.capacity <= FIRST_CAPACITY.max(count * MAX_SLOTS_PER_ENTRY) {
             self.pages.iter_mut().for_each(|page| page.fill(0));
         } else {
             self.give_back();

@@ -3,10 +3,10 @@
 //! # Why any order is exact
 //! Given: the rules of each block's own bytes hold, no two *different* transactions have one txid
 //! (SHA-256d), and the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
-//! overwritten pair only the later coinbase's outputs are pushed). Claim: the join ends without a finding if
+//! overwritten pair only the later coinbase's outputs are pushed). Claim: the join ends without a mismatch if
 //! and only if every input spends a coin that exists when it is spent, and claims of it what is true.
 //!
-//! *No finding, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and
+//! *No mismatch, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and
 //! bytes; at the end no spend is open, none met a second one, and no creation met an open one. So for each
 //! outpoint there are as many spends as creations, or one less. Suppose a txid occurred twice. It is no
 //! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its outpoint
@@ -16,11 +16,11 @@
 //! most once, by an input whose claim equals the coin. Its height, which is part of the claim, is below the
 //! spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
 //!
-//! *Valid, so no finding.* Each outpoint has one creation and at most one spend, which claims the truth;
+//! *Valid, so no mismatch.* Each outpoint has one creation and at most one spend, which claims the truth;
 //! they cancel whichever comes first.
 //!
 //! So the verdict and the survivors are functions of the chain, not of threads, batches, or the key. A chain
-//! with findings, or with coinbase txids that repeat, is judged by [`crate::ordered`]: the findings are
+//! with mismatches, or with coinbase txids that repeat, is judged by [`crate::ordered`]: the mismatches are
 //! complete, but the first invalid block and its reason are the judge's to name.
 //!
 //! # Memory
@@ -37,9 +37,9 @@
 
 use crate::{
     SHARDS,
-    cell::{Attic, Cell},
-    delta::{Fate, Sink},
-    finding::{Finding, Findings},
+    cell::{Cell, LongOutputs},
+    delta::{EffectSink, OutputStatus},
+    mismatch::{Mismatch, Mismatches},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -70,7 +70,7 @@ pub struct Join {
     /// Bytes that the shards take.
     memory: AtomicUsize,
     /// Of the workers.
-    findings: Mutex<Findings>,
+    mismatches: Mutex<Mismatches>,
     /// Whether a worker panicked with operations in hand.
     incomplete: AtomicBool,
 }
@@ -84,9 +84,9 @@ impl Join {
     }
 
     /// One in which a spend meets the creation of its outpoint, whatever the two say of the coin: for those
-    /// who ask only which outputs are left ([`crate::places`]).
+    /// who ask only which outputs are left ([`crate::output_indices`]).
     #[must_use]
-    pub fn of_outpoints(key: (u64, u64)) -> Self {
+    pub fn of_outpoints_only(key: (u64, u64)) -> Self {
         Self::of_kind(key, false)
     }
 
@@ -99,7 +99,7 @@ impl Join {
             memory: AtomicUsize::new(shards.iter().map(|shard| lock(shard).memory_bytes()).sum()),
             shards,
             spare,
-            findings: Mutex::default(),
+            mismatches: Mutex::default(),
             incomplete: AtomicBool::new(false),
         }
     }
@@ -108,7 +108,14 @@ impl Join {
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
         let (ops, hashes, order) = Default::default();
-        Effects { join: self, ops, hashes, order, attic: Attic::new(), findings: Findings::default() }
+        Effects {
+            join: self,
+            ops,
+            hashes,
+            order,
+            long_outputs: LongOutputs::new(),
+            mismatches: Mismatches::default(),
+        }
     }
 
     /// Bytes of memory that the shards take.
@@ -162,19 +169,20 @@ impl Join {
 
     /// Whether something was found wrong already, so that going on is of no use.
     #[must_use]
-    pub fn has_findings(&self) -> bool {
-        !lock(&self.findings).is_empty() || self.shards.iter().any(|shard| !lock(shard).findings.is_empty())
+    pub fn has_mismatches(&self) -> bool {
+        !lock(&self.mismatches).is_empty()
+            || self.shards.iter().any(|shard| !lock(shard).mismatches.is_empty())
     }
 
     /// Ends the join once all blocks are in, if nothing was taken out of it.
     ///
     /// # Errors
-    /// Some findings, lowest height first, if the blocks are not a valid chain or the undo data not its.
+    /// Some mismatches, lowest height first, if the blocks are not a valid chain or the undo data not its.
     ///
     /// # Panics
     /// If a worker panicked: its operations are lost, so there is no verdict.
-    pub fn finish(self) -> Result<Survivors, Vec<Finding>> {
-        self.end(Shard::find_missing)
+    pub fn finish(self) -> Result<Survivors, Vec<Mismatch>> {
+        self.end(Shard::record_missing)
     }
 
     /// Ends the join once all blocks are in: what is left may hold spends of coins that were taken out.
@@ -184,26 +192,26 @@ impl Join {
     ///
     /// # Panics
     /// As [`Join::finish`].
-    pub fn finish_spilled(self) -> Result<Survivors, Vec<Finding>> {
+    pub fn finish_spilled(self) -> Result<Survivors, Vec<Mismatch>> {
         self.end(|_| ())
     }
 
-    fn end(self, look: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Finding>> {
+    fn end(self, look: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Mismatch>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
         // Whoever goes through the coins needs the memory for other things.
         self.spare.close();
-        let mut findings = self.findings.into_inner().expect(POISONED);
+        let mut mismatches = self.mismatches.into_inner().expect(POISONED);
         let mut shards = Vec::with_capacity(SHARDS);
         for shard in self.shards {
             let mut shard = shard.into_inner().expect(POISONED);
             look(&mut shard);
-            findings.append(&mut shard.findings);
+            mismatches.append(&mut shard.mismatches);
             shards.push(shard);
         }
-        if findings.is_empty() {
+        if mismatches.is_empty() {
             Ok(Survivors::new(shards.into_iter().map(SurvivorShard::from_shard)))
         } else {
-            Err(findings.into_sorted())
+            Err(mismatches.into_sorted())
         }
     }
 }
@@ -226,19 +234,19 @@ pub struct Effects<'j> {
     hashes: Vec<u64>,
     /// Numbers of the operations, by shard.
     order: Vec<u32>,
-    attic: Attic,
-    findings: Findings,
+    long_outputs: LongOutputs,
+    mismatches: Mismatches,
 }
 
-impl Sink for Effects<'_> {
+impl EffectSink for Effects<'_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         &self.join.hasher
     }
 
     #[inline]
-    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate) {
-        if fate == Fate::Open {
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
+        if status == OutputStatus::Unspent {
             self.push_creation(outpoint, coin);
         }
     }
@@ -248,8 +256,8 @@ impl Sink for Effects<'_> {
         Self::push_spend(self, outpoint, claim, height);
     }
 
-    fn push_finding(&mut self, finding: Finding) {
-        Self::push_finding(self, finding);
+    fn push_mismatch(&mut self, mismatch: Mismatch) {
+        Self::push_mismatch(self, mismatch);
     }
 }
 
@@ -257,7 +265,7 @@ impl Effects<'_> {
     /// A coin is made. Spends of its own block must be cancelled first: [`crate::Delta`] does.
     #[inline]
     pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
-        let cell = Cell::creation(outpoint, coin, &mut self.attic);
+        let cell = Cell::creation(outpoint, coin, &mut self.long_outputs);
         self.push(cell);
     }
 
@@ -266,30 +274,30 @@ impl Effects<'_> {
     pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         if claim.height() >= height {
             // Also when it is true: then the spend is in the wrong place.
-            self.push_finding(Finding::SpentBeforeCreated(*outpoint));
+            self.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
-        let cell = Cell::spend(outpoint, claim, &mut self.attic);
+        let cell = Cell::spend(outpoint, claim, &mut self.long_outputs);
         self.push(cell);
     }
 
     /// Something is wrong that shows without the join.
-    pub fn push_finding(&mut self, finding: Finding) {
-        self.findings.push(finding);
+    pub fn push_mismatch(&mut self, mismatch: Mismatch) {
+        self.mismatches.push(mismatch);
     }
 
     #[inline]
     fn push(&mut self, cell: Cell) {
         self.hashes.push(self.join.hasher.hash_outpoint(cell.txid(), cell.vout()));
         self.ops.push(cell);
-        if self.ops.len() >= STAGED_OPS || self.attic.long_bytes() >= STAGED_LONG_BYTES {
+        if self.ops.len() >= STAGED_OPS || self.long_outputs.long_bytes() >= STAGED_LONG_BYTES {
             self.flush();
         }
     }
 
-    /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_findings`] and
+    /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_mismatches`] and
     /// [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, ops, hashes, order, attic, findings } = self;
+        let Self { join, ops, hashes, order, long_outputs, mismatches } = self;
         // Where in the order each shard's operations end: a counting sort.
         let mut ends = [0; SHARDS];
         ops.iter().for_each(|op| ends[op.shard()] += 1);
@@ -307,13 +315,13 @@ impl Effects<'_> {
             let batch =
                 order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
-                join.with_shard(shard, |shard| shard.apply(join.exact, batch, attic));
+                join.with_shard(shard, |shard| shard.apply(join.exact, batch, long_outputs));
             }
             start = end;
         }
         ops.clear();
         hashes.clear();
-        lock(&join.findings).append(findings);
+        lock(&join.mismatches).append(mismatches);
     }
 }
 

@@ -31,23 +31,23 @@ pub mod aggregate;
 mod cell;
 mod coinbase;
 mod delta;
-mod finding;
 pub mod hinted;
 mod index;
 pub mod join;
 pub mod merge;
+mod mismatch;
 pub mod ordered;
-pub mod places;
+pub mod output_indices;
 mod shard;
 mod slab;
 mod survivors;
 
 pub use coinbase::CoinbaseTxids;
-pub use delta::{Delta, Fate, Sink};
-pub use finding::Finding;
+pub use delta::{Delta, EffectSink, OutputStatus};
 pub use join::{Effects, Join};
 pub use merge::Merge;
-pub use ordered::{AlreadyThere, OrderedCoins, OwnedCoin};
+pub use mismatch::Mismatch;
+pub use ordered::{OrderedCoins, OwnedCoin, UnspentCoinExists};
 pub use survivors::{SortedShard, SurvivorShard, Survivors};
 pub use wire::{Entry, NetSize};
 

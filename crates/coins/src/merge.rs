@@ -15,7 +15,7 @@ use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 use crate::survivors::{SortedShard, SurvivorShard};
 
 /// Entries in the order of the chainstate keys.
-pub trait Source {
+pub trait EntrySource {
     /// Why it can end early.
     type Error;
 
@@ -31,7 +31,7 @@ pub trait Source {
 pub enum MergeError<E> {
     /// A source failed.
     #[error(transparent)]
-    Source(#[from] E),
+    EntrySource(#[from] E),
     /// The creations and spends of an outpoint do not fit each other, so the blocks are not a valid chain or
     /// the undo data not its: [`crate::ordered`] can tell.
     #[error("creations and spends of {0} do not fit each other; judge the chain in order to name the block")]
@@ -73,9 +73,9 @@ pub struct Merge<S> {
     held: Head,
 }
 
-impl<S: Source> Merge<S> {
+impl<S: EntrySource> Merge<S> {
     /// Begins with the first entry of each source. `exact` as the join whose entries these are: false for
-    /// [`crate::Join::of_outpoints`].
+    /// [`crate::Join::of_outpoints_only`].
     ///
     /// # Errors
     /// As the sources.
@@ -184,7 +184,7 @@ impl ShardSource {
     }
 }
 
-impl Source for ShardSource {
+impl EntrySource for ShardSource {
     type Error = Infallible;
 
     fn advance(&mut self) -> Result<Option<Entry<'_>>, Infallible> {
@@ -210,7 +210,7 @@ mod tests {
 
     struct Rows(std::vec::IntoIter<Row>, Row);
 
-    impl Source for Rows {
+    impl EntrySource for Rows {
         type Error = &'static str;
 
         fn advance(&mut self) -> Result<Option<Entry<'_>>, &'static str> {
@@ -257,7 +257,7 @@ mod tests {
         assert!(mismatch(vec![vec![made.clone()], vec![(1, 0, true, 4, vec![8])]]), "other output claimed");
         assert_eq!(
             merged(vec![vec![made], vec![(2, 0, false, u32::MAX, vec![])]]),
-            Err(MergeError::Source("torn"))
+            Err(MergeError::EntrySource("torn"))
         );
     }
 

@@ -37,7 +37,7 @@ impl From<Coin<'_>> for OwnedCoin {
 /// The outpoint has an unspent coin already (Core `bad-txns-BIP30`, where that is enforced).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0} is made again while unspent (BIP-0030)")]
-pub struct AlreadyThere(pub OutPoint);
+pub struct UnspentCoinExists(pub OutPoint);
 
 /// The UTXO set at one height.
 #[derive(Clone, Debug, Default)]
@@ -84,10 +84,10 @@ impl OrderedCoins {
     /// Adds a coin. Unspendable outputs are not coins; the caller leaves them out.
     ///
     /// # Errors
-    /// [`AlreadyThere`], and nothing is changed, if the outpoint has an unspent coin.
-    pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) -> Result<(), AlreadyThere> {
+    /// [`UnspentCoinExists`], and nothing is changed, if the outpoint has an unspent coin.
+    pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) -> Result<(), UnspentCoinExists> {
         match self.coins.entry(outpoint) {
-            Entry::Occupied(_) => Err(AlreadyThere(outpoint)),
+            Entry::Occupied(_) => Err(UnspentCoinExists(outpoint)),
             Entry::Vacant(place) => {
                 place.insert(coin.into());
                 Ok(())

@@ -6,9 +6,9 @@
 //! flight at once.
 
 use crate::{
-    cell::{Attic, Cell},
-    finding::{Finding, Findings},
+    cell::{Cell, LongOutputs},
     index::{Index, Pages},
+    mismatch::{Mismatch, Mismatches},
     slab::{Chunks, Slab},
     survivors::SurvivorShard,
 };
@@ -47,11 +47,11 @@ impl Spare {
 pub(crate) struct Shard {
     index: Index,
     pub(crate) cells: Cells,
-    pub(crate) attic: Attic,
+    pub(crate) long_outputs: LongOutputs,
     /// Of the open creations, less the open spends.
     pub(crate) size: NetSize,
     pub(crate) open_spends: u64,
-    pub(crate) findings: Findings,
+    pub(crate) mismatches: Mismatches,
 }
 
 impl Shard {
@@ -60,24 +60,24 @@ impl Shard {
         Self {
             index: Index::new(Arc::clone(&spare.pages)),
             cells: Slab::sharing(Arc::clone(&spare.chunks)),
-            attic: Attic::new(),
+            long_outputs: LongOutputs::new(),
             size: NetSize::default(),
             open_spends: 0,
-            findings: Findings::default(),
+            mismatches: Mismatches::default(),
         }
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.cells.memory_bytes() + self.attic.memory_bytes()
+        self.index.memory_bytes() + self.cells.memory_bytes() + self.long_outputs.memory_bytes()
     }
 
-    /// Takes in a batch of creations and spends, with their hashes, whose long parts lie in `attic`, which it
+    /// Takes in a batch of creations and spends, with their hashes, whose long parts lie in `long_outputs`, which it
     /// empties of them.
     pub(crate) fn apply<'o>(
         &mut self,
         exact: bool,
         batch: impl Iterator<Item = (u64, &'o Cell)> + Clone,
-        attic: &mut Attic,
+        long_outputs: &mut LongOutputs,
     ) {
         let mut rest = batch;
         loop {
@@ -93,7 +93,7 @@ impl Shard {
             self.cells.next_places(creations).for_each(digest::cache::prefetch);
             let mut done = 0;
             for (hash, op) in window {
-                self.apply_one(hash, exact, op, attic);
+                self.apply_one(hash, exact, op, long_outputs);
                 done += 1;
             }
             if done < WINDOW {
@@ -104,34 +104,34 @@ impl Shard {
     }
 
     #[inline]
-    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, attic: &mut Attic) {
+    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, long_outputs: &mut LongOutputs) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
-            let at = self.add(op, attic);
+            let at = self.add(op, long_outputs);
             self.index.insert(hash, at);
             return;
         };
         let open = &self.cells[at];
         let outpoint = op.outpoint();
         match (op.is_spend(), open.is_spend()) {
-            (true, true) => self.findings.push(Finding::DoubleSpend(outpoint)),
-            (false, false) => self.findings.push(Finding::DuplicateCreation(outpoint)),
+            (true, true) => self.mismatches.push(Mismatch::DoubleSpend(outpoint)),
+            (false, false) => self.mismatches.push(Mismatch::DuplicateCreation(outpoint)),
             _ => {
-                if exact && (op.code != open.code || op.out(attic) != open.out(&self.attic)) {
-                    self.findings.push(Finding::ClaimDiffers(outpoint));
+                if exact && (op.code != open.code || op.out(long_outputs) != open.out(&self.long_outputs)) {
+                    self.mismatches.push(Mismatch::ClaimDiffers(outpoint));
                 }
                 self.index.remove(slot);
                 let matched = self.cells.remove(at, Cell::BLANK);
                 self.count(&matched, false);
-                matched.release(&mut self.attic);
+                matched.release(&mut self.long_outputs);
             }
         }
-        op.release(attic);
+        op.release(long_outputs);
     }
 
     /// Counts an open cell in, or out.
     #[inline]
     fn count(&mut self, cell: &Cell, comes: bool) {
-        let row = cell.row_size(&self.attic);
+        let row = cell.row_size(&self.long_outputs);
         if cell.is_spend() {
             self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
         }
@@ -157,16 +157,17 @@ impl Shard {
         drop(codes);
         let fresh = self.cells.another();
         let all = std::mem::replace(&mut self.cells, fresh);
-        let mut from = std::mem::replace(&mut self.attic, Attic::new());
+        let mut from = std::mem::replace(&mut self.long_outputs, LongOutputs::new());
         (self.size, self.open_spends) = (NetSize::default(), 0);
         self.index.reset(staying);
-        let (mut taken, mut attic, mut size) = (self.cells.another(), Attic::new(), NetSize::default());
+        let (mut taken, mut long_outputs, mut size) =
+            (self.cells.another(), LongOutputs::new(), NetSize::default());
         // What stays moves too, so that no chunk keeps places that are free.
         all.drain(|cell| {
             if cell.is_free() {
             } else if goes(cell) {
-                let cell = cell.moved(&mut from, &mut attic);
-                let row = cell.row_size(&attic);
+                let cell = cell.moved(&mut from, &mut long_outputs);
+                let row = cell.row_size(&long_outputs);
                 size = if cell.is_spend() { size - row } else { size + row };
                 taken.insert(cell);
             } else {
@@ -175,23 +176,23 @@ impl Shard {
                 self.index.insert(hash, at);
             }
         });
-        SurvivorShard::new(taken, attic, size)
+        SurvivorShard::new(taken, long_outputs, size)
     }
 
     /// Adds a cell, but for the index.
-    fn add(&mut self, cell: &Cell, from: &mut Attic) -> u32 {
-        let cell = cell.moved(from, &mut self.attic);
+    fn add(&mut self, cell: &Cell, from: &mut LongOutputs) -> u32 {
+        let cell = cell.moved(from, &mut self.long_outputs);
         self.count(&cell, true);
         self.cells.insert(cell)
     }
 
-    /// Turns spends that are still open into findings.
-    pub(crate) fn find_missing(&mut self) {
+    /// Turns spends that are still open into mismatches.
+    pub(crate) fn record_missing(&mut self) {
         if self.open_spends == 0 {
             return;
         }
         for (_, cell) in self.cells.iter().filter(|(_, cell)| !cell.is_free() && cell.is_spend()) {
-            self.findings.push(Finding::MissingCoin(cell.outpoint()));
+            self.mismatches.push(Mismatch::MissingCoin(cell.outpoint()));
         }
     }
 }

@@ -44,7 +44,7 @@ impl<T> Chunks<T> {
 #[derive(Debug)]
 pub(crate) struct Slab<T, const CHUNK: usize> {
     chunks: Vec<Vec<T>>,
-    /// Places ever used; those above are not yet there.
+    /// OutputIndices ever used; those above are not yet there.
     len: u32,
     free: Vec<u32>,
     /// Where chunks come from and go to, if not from and to the allocator.

@@ -7,7 +7,7 @@
 
 use crate::{
     SHARDS,
-    cell::{Attic, Cell},
+    cell::{Cell, LongOutputs},
     shard::{Cells, Shard},
 };
 use digest::cache::prefetch;
@@ -49,31 +49,31 @@ impl Survivors {
 #[derive(Debug)]
 pub struct SurvivorShard {
     cells: Cells,
-    attic: Attic,
+    long_outputs: LongOutputs,
     size: NetSize,
 }
 
 impl SurvivorShard {
-    pub(crate) const fn new(cells: Cells, attic: Attic, size: NetSize) -> Self {
-        Self { cells, attic, size }
+    pub(crate) const fn new(cells: Cells, long_outputs: LongOutputs, size: NetSize) -> Self {
+        Self { cells, long_outputs, size }
     }
 
     /// From a shard, whose index is freed.
     pub(crate) fn from_shard(shard: Shard) -> Self {
-        Self { cells: shard.cells, attic: shard.attic, size: shard.size }
+        Self { cells: shard.cells, long_outputs: shard.long_outputs, size: shard.size }
     }
 
     pub(crate) const fn empty() -> Self {
         Self {
             cells: Cells::new(),
-            attic: Attic::new(),
+            long_outputs: LongOutputs::new(),
             size: NetSize { coins: 0, key_bytes: 0, value_bytes: 0 },
         }
     }
 
     /// Adds a coin that is not there.
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
-        self.cells.insert(Cell::creation(outpoint, coin, &mut self.attic));
+        self.cells.insert(Cell::creation(outpoint, coin, &mut self.long_outputs));
         self.size = self.size + NetSize::of(outpoint.vout, coin);
     }
 
@@ -86,7 +86,7 @@ impl SurvivorShard {
     /// Sorts by [`chainstate_key_order`]. Takes 12 bytes an entry on top while it runs, 4 thereafter.
     #[must_use]
     pub fn sort(self) -> SortedShard {
-        SortedShard { order: sorted(&self.cells), cells: self.cells, attic: self.attic }
+        SortedShard { order: sorted(&self.cells), cells: self.cells, long_outputs: self.long_outputs }
     }
 }
 
@@ -114,13 +114,13 @@ fn sorted(cells: &Cells) -> Vec<u32> {
 
 /// What is open in a shard that goes on working, in the order of the chainstate keys.
 pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
-    in_order(sorted(&shard.cells), &shard.cells, &shard.attic)
+    in_order(sorted(&shard.cells), &shard.cells, &shard.long_outputs)
 }
 
 fn in_order<'a>(
     order: impl AsRef<[u32]> + 'a,
     cells: &'a Cells,
-    attic: &'a Attic,
+    long_outputs: &'a LongOutputs,
 ) -> impl Iterator<Item = Entry<'a>> {
     // Sorted order is random order in memory: cells are fetched a window ahead, so that their misses overlap.
     const WINDOW: usize = 32;
@@ -130,7 +130,7 @@ fn in_order<'a>(
             let window = &order[index..order.len().min(index + WINDOW)];
             window.iter().for_each(|&at| prefetch(&cells[at]));
         }
-        cells[order[index]].entry(attic)
+        cells[order[index]].entry(long_outputs)
     })
 }
 
@@ -139,7 +139,7 @@ fn in_order<'a>(
 pub struct SortedShard {
     order: Vec<u32>,
     cells: Cells,
-    attic: Attic,
+    long_outputs: LongOutputs,
 }
 
 impl SortedShard {
@@ -162,11 +162,11 @@ impl SortedShard {
     #[must_use]
     #[inline]
     pub fn entry(&self, index: usize) -> Entry<'_> {
-        self.cells[self.order[index]].entry(&self.attic)
+        self.cells[self.order[index]].entry(&self.long_outputs)
     }
 
     /// All in order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        in_order(&self.order, &self.cells, &self.attic)
+        in_order(&self.order, &self.cells, &self.long_outputs)
     }
 }

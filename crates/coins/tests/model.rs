@@ -10,7 +10,7 @@ mod chain;
 
 use chain::{Chain, claims_of, txid};
 use coins::{
-    CoinbaseTxids, Delta, Effects, Finding, Join, Merge, OrderedCoins, OwnedCoin, SHARDS, SurvivorShard,
+    CoinbaseTxids, Delta, Effects, Join, Merge, Mismatch, OrderedCoins, OwnedCoin, SHARDS, SurvivorShard,
     Survivors, merge::ShardSource,
 };
 use proptest::prelude::*;
@@ -129,9 +129,9 @@ fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<R
             });
         }
     });
-    let said = |findings: Vec<_>| {
-        assert!(!findings.is_empty());
-        format!("{findings:?}")
+    let said = |mismatches: Vec<_>| {
+        assert!(!mismatches.is_empty());
+        format!("{mismatches:?}")
     };
     if arrival.spill.is_some() {
         let mut parts = spilled.into_inner().expect("no worker panics");
@@ -156,7 +156,7 @@ fn has_duplicate_coinbases(chain: &Chain) -> bool {
     for (_, block) in chain.heights() {
         coinbases.push(&txid(block[0]));
     }
-    coinbases.repeat()
+    coinbases.has_duplicate()
 }
 
 fn check(chain: &Chain, arrival: &Arrival) {
@@ -330,7 +330,7 @@ fn many_coins_in_few_shards_in_any_order() {
             });
         }
     });
-    assert!(!join.has_findings());
+    assert!(!join.has_mismatches());
     assert_eq!(rows(join.finish().unwrap()), rows(model.into_survivors()));
 }
 
@@ -349,7 +349,7 @@ fn long_outputs_do_not_pile_up_in_staging() {
     assert_eq!(join.open(), (1000, 0));
 }
 
-/// One finding decides; a chain made of nothing but defects must not fill the memory with them.
+/// One mismatch decides; a chain made of nothing but defects must not fill the memory with them.
 #[test]
 fn findings_are_bounded_and_sorted() {
     let join = Join::new((1, 1));
@@ -360,10 +360,10 @@ fn findings_are_bounded_and_sorted() {
     }
     drop(effects);
     assert_eq!(join.open(), (0, 5000));
-    let findings = join.finish().unwrap_err();
-    assert!((1..1000).contains(&findings.len()));
-    assert!(findings.is_sorted());
-    assert!(matches!(findings[0], Finding::MissingCoin(_)));
+    let mismatches = join.finish().unwrap_err();
+    assert!((1..1000).contains(&mismatches.len()));
+    assert!(mismatches.is_sorted());
+    assert!(matches!(mismatches[0], Mismatch::MissingCoin(_)));
 }
 
 /// Two outpoints that the index cannot tell apart are still two: the cells decide. Among 200,000 outputs of

@@ -6,7 +6,7 @@
 
 use disk::DiskError;
 use disk::fs::RealDisk;
-use disk::run::{RunReader, RunWriter};
+use disk::sorted_run::{SortedRunReader, SortedRunWriter};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn outs() -> Vec<Vec<u8>> {
 }
 
 fn write(path: &Path, outpoints: &[OutPoint], outs: &[Vec<u8>]) -> Result<u64, DiskError> {
-    let mut run = RunWriter::create(&RealDisk, path, Network::Main, BUFFER)?;
+    let mut run = SortedRunWriter::create(&RealDisk, path, Network::Main, BUFFER)?;
     for (number, outpoint) in outpoints.iter().enumerate() {
         let code = mix(outpoint.txid.0[7].into()) as u32 % 1_900_000;
         let coin = Coin { code, out: &outs[number % outs.len()] };
@@ -64,7 +64,7 @@ fn write(path: &Path, outpoints: &[OutPoint], outs: &[Vec<u8>]) -> Result<u64, D
 }
 
 fn read(path: &Path) -> Result<u64, DiskError> {
-    let run = RunReader::open(&RealDisk, path, Network::Main)?;
+    let run = SortedRunReader::open(&RealDisk, path, Network::Main)?;
     let mut cursor = run.cursor(0..256, BUFFER);
     let mut entries = 0;
     while let Some(entry) = cursor.advance()? {

@@ -267,7 +267,7 @@ impl<'d> ChainstateWriter<'d> {
     /// returns, everything but the name of the directory itself is on the medium.
     ///
     /// # Errors
-    /// [`DiskError::Misuse`] if a range is missing, [`DiskError::LevelDb`] if ranges overlap or the disk
+    /// [`DiskError::CallerError`] if a range is missing, [`DiskError::LevelDb`] if ranges overlap or the disk
     /// fails.
     pub fn finish(
         self,
@@ -287,7 +287,7 @@ impl<'d> ChainstateWriter<'d> {
         }
         if finished != self.ranges {
             let flaw = format!("{finished} of {} ranges are finished", self.ranges);
-            return Err(DiskError::Misuse { dir: self.dir, flaw });
+            return Err(DiskError::CallerError { dir: self.dir, flaw });
         }
         write_database(self.disk, &self.dir, &tables)?;
         Ok(())

@@ -6,7 +6,7 @@
 //! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
 //! | chain 32 | settings 32 | key of the coinbase hashes 8, 8 | next run 8
 //! | number of blocks 4 | of files 4 | of runs 4 | of coinbases 4 | of counts 4
-//! | settled: 8 for each 64 blocks or part of them
+//! | completed: 8 for each 64 blocks or part of them
 //! | files: number 4, length and time of change of the blk file 8, 8, of the rev file 8, 8
 //! | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | coinbases: 8 each | counts: 8 each
 //! | checksum 4: CRC-32C of all before
@@ -17,12 +17,12 @@
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash there is the old one or the new one, and maybe the start of a new one, which is
 //! removed at the next write. What it names must have been synced before it is written. Runs that it does not
-//! name are leftovers ([`is_ours`]).
+//! name are leftovers ([`is_work_file`]).
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, Metadata, WriteFile};
-use crate::run;
+use crate::sorted_run;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,8 +48,8 @@ const PIECE_LEN: usize = 64 << 10;
 
 /// A run that an interrupted rebuild goes on with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RunRef {
-    /// Its file is [`run_path`] of it.
+pub struct SortedRunRef {
+    /// Its file is [`sorted_run_path`] of it.
     pub number: u64,
     /// How many merges it comes from.
     pub level: u8,
@@ -57,7 +57,7 @@ pub struct RunRef {
     pub bytes: u64,
     /// Creations and spends in it.
     pub entries: u64,
-    /// [`crate::run::RunMeta::checksum`].
+    /// [`crate::sorted_run::SortedRunMeta::checksum`].
     pub checksum: u32,
 }
 
@@ -100,23 +100,23 @@ impl FileStamp {
 pub struct Checkpoint {
     /// Whose blocks these are.
     pub network: Network,
-    /// Stands for the settled blocks.
+    /// Stands for the completed blocks.
     pub chain: [u8; 32],
     /// Stands for the options that must be the same when it goes on.
     pub settings: [u8; 32],
-    /// Number of blocks that `settled` has a bit for.
+    /// Number of blocks that `completed` has a bit for.
     pub blocks: u32,
-    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is settled.
-    pub settled: Vec<u64>,
-    /// The block files, as they were before the settled blocks were read.
+    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is completed.
+    pub completed: Vec<u64>,
+    /// The block files, as they were before the completed blocks were read.
     pub files: Vec<FileStamp>,
     /// The runs that hold what is open.
-    pub runs: Vec<RunRef>,
+    pub runs: Vec<SortedRunRef>,
     /// The lowest number that no run has had.
     pub next_run: u64,
     /// Key of `coinbases`, a secret.
     pub coinbase_key: (u64, u64),
-    /// Keyed hashes of the settled blocks' coinbase txids, in any order.
+    /// Keyed hashes of the completed blocks' coinbase txids, in any order.
     pub coinbases: Vec<u64>,
     /// The engine's counters.
     pub counts: Vec<u64>,
@@ -125,11 +125,11 @@ pub struct Checkpoint {
 impl fmt::Debug for Checkpoint {
     /// Leaves out what is secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settled: u32 = self.settled.iter().map(|bits| bits.count_ones()).sum();
+        let completed: u32 = self.completed.iter().map(|bits| bits.count_ones()).sum();
         f.debug_struct("Checkpoint")
             .field("network", &self.network)
             .field("blocks", &self.blocks)
-            .field("settled", &settled)
+            .field("completed", &completed)
             .field("runs", &self.runs)
             .field("next_run", &self.next_run)
             .field("counts", &self.counts)
@@ -143,11 +143,11 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`DiskError::File`]: there is the old manifest, or (if only the last sync failed) the new one.
-    /// [`DiskError::Misuse`] if it cannot be: a number of bits that is not that of blocks, a run's number
+    /// [`DiskError::CallerError`] if it cannot be: a number of bits that is not that of blocks, a run's number
     /// that is still to come.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
-        self.check().map_err(|flaw| DiskError::Misuse { dir: path.clone(), flaw: flaw.into() })?;
+        self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
         if disk.exists(&unfinished).during("look at", &unfinished)? {
             disk.remove_file(&unfinished).during("remove", &unfinished)?;
         }
@@ -219,10 +219,10 @@ impl Checkpoint {
 
     fn check(&self) -> Result<(), &'static str> {
         let unused =
-            self.settled.len() as u64 * 64 - u64::from(self.blocks).min(self.settled.len() as u64 * 64);
-        let tail = self.settled.last().map_or(0, |bits| bits.leading_zeros());
-        if self.settled.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
-            return Err("its bits of settled blocks are not as many as its blocks");
+            self.completed.len() as u64 * 64 - u64::from(self.blocks).min(self.completed.len() as u64 * 64);
+        let tail = self.completed.last().map_or(0, |bits| bits.leading_zeros());
+        if self.completed.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
+            return Err("its bits of completed blocks are not as many as its blocks");
         }
         if self.runs.iter().any(|run| run.number >= self.next_run) {
             return Err("it names a run whose number is still to come");
@@ -238,7 +238,7 @@ impl Checkpoint {
     }
 
     fn encode(&self, file: &mut Pieces<'_>) -> Result<(), DiskError> {
-        let numbers = self.settled.len() + self.coinbases.len() + self.counts.len();
+        let numbers = self.completed.len() + self.coinbases.len() + self.counts.len();
         let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN + numbers * 8;
         let len = FIXED_LEN + lists + CHECKSUM_LEN;
         file.put(&MAGIC)?;
@@ -252,7 +252,7 @@ impl Checkpoint {
         for count in self.counts_of_lists() {
             file.put(&(count as u32).to_le_bytes())?;
         }
-        file.numbers(&self.settled)?;
+        file.numbers(&self.completed)?;
         for FileStamp { file: number, blk, rev } in &self.files {
             file.put(&number.0.to_le_bytes())?;
             for stamp in [blk, rev] {
@@ -289,7 +289,7 @@ impl Checkpoint {
             chain,
             settings,
             blocks,
-            settled: read_numbers(&mut reader, blocks.div_ceil(64) as usize)?,
+            completed: read_numbers(&mut reader, blocks.div_ceil(64) as usize)?,
             files: read_files(&mut reader, files)?,
             runs: read_runs(&mut reader, runs)?,
             next_run,
@@ -317,10 +317,10 @@ fn read_files(reader: &mut Reader<'_>, count: usize) -> Result<Vec<FileStamp>, W
     (0..count).map(|_| file()).collect()
 }
 
-fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<RunRef>, WireError> {
+fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<SortedRunRef>, WireError> {
     let mut runs = Reader::new(reader.bytes(count.saturating_mul(RUN_LEN))?);
     let mut run = || {
-        Ok(RunRef {
+        Ok(SortedRunRef {
             number: runs.u64()?,
             level: runs.u8()?,
             bytes: runs.u64()?,
@@ -367,7 +367,7 @@ impl Pieces<'_> {
 
 /// The file of run `number` in `dir`: `run-00000001.run`.
 #[must_use]
-pub fn run_path(dir: &Path, number: u64) -> PathBuf {
+pub fn sorted_run_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(run_name(number))
 }
 
@@ -380,11 +380,11 @@ fn run_name(number: u64) -> String {
 ///
 /// # Errors
 /// [`DiskError::File`].
-pub fn is_ours(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(false) };
     let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));
     let is_run = digits.and_then(|digits| digits.parse().ok()).is_some_and(|number| run_name(number) == name);
-    let magic = if is_run { run::MAGIC } else { MAGIC };
+    let magic = if is_run { sorted_run::MAGIC } else { MAGIC };
     if !is_run && ![MANIFEST, UNFINISHED].contains(&name) {
         return Ok(false);
     }
@@ -412,15 +412,15 @@ mod tests {
             chain: [1; 32],
             settings: [2; 32],
             blocks: 70,
-            settled: vec![u64::MAX, 0b10_0001],
+            completed: vec![u64::MAX, 0b10_0001],
             files: vec![FileStamp {
                 file: FileNo(3),
                 blk: Stamp { len: 1 << 40, modified: -5 },
                 rev: Stamp { len: 0, modified: i64::MAX },
             }],
             runs: vec![
-                RunRef { number: 7, level: 2, bytes: 11_400, entries: 3, checksum: 0xdead_beef },
-                RunRef { number: 1, ..RunRef::default() },
+                SortedRunRef { number: 7, level: 2, bytes: 11_400, entries: 3, checksum: 0xdead_beef },
+                SortedRunRef { number: 1, ..SortedRunRef::default() },
             ],
             next_run: 8,
             coinbase_key: (3, u64::MAX),
@@ -445,23 +445,23 @@ mod tests {
             coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
             counts in prop::collection::vec(any::<u64>(), 0..20),
         ) {
-            let mut settled = vec![0; bits.len().div_ceil(64)];
+            let mut completed = vec![0; bits.len().div_ceil(64)];
             for (height, _) in bits.iter().enumerate().filter(|(_, is_settled)| **is_settled) {
-                settled[height / 64] |= 1 << (height % 64);
+                completed[height / 64] |= 1 << (height % 64);
             }
             let stamp = |(len, modified)| Stamp { len, modified };
             let file = |&(number, blk, rev)| {
                 FileStamp { file: FileNo(number), blk: stamp(blk), rev: stamp(rev) }
             };
             let run = |&(number, (level, bytes, entries, checksum))| {
-                RunRef { number, level, bytes, entries, checksum }
+                SortedRunRef { number, level, bytes, entries, checksum }
             };
             let checkpoint = Checkpoint {
                 network,
                 chain: hashes.0,
                 settings: hashes.1,
                 blocks: bits.len() as u32,
-                settled,
+                completed,
                 files: files.iter().map(file).collect(),
                 runs: runs.iter().map(run).collect(),
                 next_run: 1000,
@@ -528,12 +528,12 @@ mod tests {
             let error = refused(counts + 4 * field + 3, 0xff);
             assert!(error.contains("ends early"), "field {field}: {error}");
         }
-        assert!(refused(counts, 69).contains("bits of settled blocks"), "the 70th is settled");
+        assert!(refused(counts, 69).contains("bits of completed blocks"), "the 70th is completed");
         assert!(refused(counts + 16, 0).contains("8 bytes too many"));
         assert!(refused(counts - 8, 7).contains("a run whose number is still to come"));
 
         let beyond = Checkpoint { blocks: 129, ..small() };
-        assert!(matches!(beyond.write(&RealDisk, dir.path()), Err(DiskError::Misuse { .. })));
+        assert!(matches!(beyond.write(&RealDisk, dir.path()), Err(DiskError::CallerError { .. })));
     }
 
     #[test]
@@ -550,25 +550,25 @@ mod tests {
     #[test]
     fn only_files_with_our_names_and_beginnings_are_ours() {
         let dir = tempfile::tempdir().unwrap();
-        let is_ours = |name: &str, bytes: &[u8]| {
+        let is_work_file = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            super::is_ours(&RealDisk, &path).unwrap()
+            super::is_work_file(&RealDisk, &path).unwrap()
         };
-        assert_eq!(run_path(dir.path(), 1), dir.path().join("run-00000001.run"));
+        assert_eq!(sorted_run_path(dir.path(), 1), dir.path().join("run-00000001.run"));
         for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
             // What a power cut can leave of a run: all, its beginning, nothing, zeros.
             for bytes in [&b"PGRN-RUN and more"[..], b"PGRN", b"", &[0; 512]] {
-                assert!(is_ours(&run_name(number), bytes), "{number}");
+                assert!(is_work_file(&run_name(number), bytes), "{number}");
             }
-            assert!(!is_ours(&run_name(number), b"notes of a user"), "{number}");
+            assert!(!is_work_file(&run_name(number), b"notes of a user"), "{number}");
         }
-        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_ours(name, b"PGRN-CKP")));
-        assert!(!is_ours(MANIFEST, b"1. bread, 2. milk"));
+        assert!([MANIFEST, UNFINISHED].iter().all(|name| is_work_file(name, b"PGRN-CKP")));
+        assert!(!is_work_file(MANIFEST, b"1. bread, 2. milk"));
         for name in ["run-1.run", "run-00000001", "run-0000000x.run", "run-000000001.run", "manifest.old"] {
-            assert!(!is_ours(name, b"PGRN-RUN"), "{name}");
+            assert!(!is_work_file(name, b"PGRN-RUN"), "{name}");
         }
         std::fs::create_dir(dir.path().join("run-00000007.run")).unwrap();
-        assert!(!super::is_ours(&RealDisk, &dir.path().join("run-00000007.run")).unwrap());
+        assert!(!super::is_work_file(&RealDisk, &dir.path().join("run-00000007.run")).unwrap());
     }
 }

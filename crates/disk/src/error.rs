@@ -84,7 +84,7 @@ pub enum DiskError {
     },
     /// The caller gave rows that cannot be written: our own mistake.
     #[error("{}: {flaw}; this is a bug, please report it", dir.display())]
-    Misuse {
+    CallerError {
         /// The database being written.
         dir: PathBuf,
         /// What was asked for.

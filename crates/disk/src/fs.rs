@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use real::{NotRegular, RealDisk, limit_remedy, open_regular};
 
 /// Suffix of the name under which [`Disk::exchange`] parks its first path when the file system cannot swap.
-pub const PARKED: &str = ".exchange";
+pub const PARKED_SUFFIX: &str = ".exchange";
 
 /// A file operation that failed, with the place and what was tried.
 #[derive(Debug, thiserror::Error)]
@@ -238,7 +238,7 @@ pub trait Disk: Send + Sync {
     /// Swaps what the names `a` and `b` stand for; both must exist, on one file system.
     ///
     /// One step where the system can (Linux `renameat2` with `RENAME_EXCHANGE`, macOS `renameatx_np`). Else
-    /// three renames: `a` to `a` + [`PARKED`], `b` to `a`, the parked one to `b`. After a crash in between,
+    /// three renames: `a` to `a` + [`PARKED_SUFFIX`], `b` to `a`, the parked one to `b`. After a crash in between,
     /// [`finish_exchange`] puts the names right.
     ///
     /// # Errors
@@ -334,7 +334,7 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
 /// The name beside `path` under which it waits.
 fn parked(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
-    name.push(PARKED);
+    name.push(PARKED_SUFFIX);
     PathBuf::from(name)
 }
 

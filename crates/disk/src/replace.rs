@@ -21,10 +21,10 @@
 mod journal;
 
 use crate::error::DiskError;
-use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED, finish_exchange};
+use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, finish_exchange};
 use crate::leveldb::is_database_file;
 use digest::sha256::Sha256;
-use journal::{Entry, Journal, Stage};
+use journal::{Entry, Journal, JournalPhase};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ const CURRENT_MAX: u64 = 4096;
 
 /// A database that is replaced, links followed.
 #[derive(Clone, Debug)]
-struct Place {
+struct ReplacedDatabase {
     /// The database in use.
     live: PathBuf,
     /// Where its successor is built. After the exchange the old database has this name.
@@ -80,7 +80,7 @@ pub struct Replacement<'d> {
     /// The folder with the journal, to which the names of the databases are relative.
     home: PathBuf,
     names: Vec<PathBuf>,
-    places: Vec<Place>,
+    places: Vec<ReplacedDatabase>,
     id: [u8; 16],
     keep_old: bool,
 }
@@ -91,7 +91,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-impl Place {
+impl ReplacedDatabase {
     fn new(disk: &dyn Disk, home: &Path, name: &Path) -> Result<Self, DiskError> {
         let path = home.join(name);
         let live = match disk.resolve(&path) {
@@ -163,7 +163,7 @@ impl Place {
 
     /// Removes the folder in which an earlier run has built, if it is one.
     fn clear(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        if is_ours(disk, &self.beside)? {
+        if is_work_file(disk, &self.beside)? {
             remove_database(disk, &self.beside)?;
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Place {
         Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
     }
 
-    /// Takes back [`Place::exchange`].
+    /// Takes back [`ReplacedDatabase::exchange`].
     fn undo(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         if exists(disk, &self.beside)? {
             disk.exchange(&self.beside, &self.live).during("put the old database back as", &self.live)?;
@@ -198,7 +198,7 @@ impl Place {
 
     /// Ends an exchange in three steps that a crash has cut short.
     fn end_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
-        if has_mark(disk, &with_suffix(&self.beside, PARKED), id)? {
+        if has_mark(disk, &with_suffix(&self.beside, PARKED_SUFFIX), id)? {
             finish_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
             disk.sync_dir(self.parent()).during("sync", self.parent())?;
         }
@@ -269,7 +269,10 @@ impl<'d> Replacement<'d> {
         id: [u8; 16],
         keep_old: bool,
     ) -> Result<Self, DiskError> {
-        let places = names.iter().map(|name| Place::new(disk, home, name)).collect::<Result<Vec<_>, _>>()?;
+        let places = names
+            .iter()
+            .map(|name| ReplacedDatabase::new(disk, home, name))
+            .collect::<Result<Vec<_>, _>>()?;
         places.iter().try_for_each(|place| place.check(disk, keep_old))?;
         let names = names.iter().map(|name| name.to_path_buf()).collect();
         let replacement = Self { disk, home: home.to_owned(), names, places, id, keep_old };
@@ -312,7 +315,7 @@ impl<'d> Replacement<'d> {
     ///
     /// # Errors
     /// [`DiskError::File`]: all old databases are in place then, or, if even that failed, [`recover`] puts
-    /// them right. [`CommitError::Standing`]: the new ones are in place, but not all that is left of the old
+    /// them right. [`CommitError::InPlace`]: the new ones are in place, but not all that is left of the old
     /// ones could be removed; [`recover`] does it.
     pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
         let mut journal = self.journal()?;
@@ -323,25 +326,25 @@ impl<'d> Replacement<'d> {
                 let _ = Journal::remove(self.disk, &self.home);
             }
         })?;
-        finish(self.disk, &self.home, &self.places, self.keep_old).map_err(CommitError::Standing)?;
+        finish(self.disk, &self.home, &self.places, self.keep_old).map_err(CommitError::InPlace)?;
         let kept = self.places.iter().zip(had).filter(|(_, had)| self.keep_old && *had);
         Ok(kept.map(|(place, _)| place.kept.clone()).collect())
     }
 
     fn journal(&self) -> Result<Journal, DiskError> {
-        let entry = |(name, place): (&PathBuf, &Place)| {
+        let entry = |(name, place): (&PathBuf, &ReplacedDatabase)| {
             let before = exists(self.disk, &place.live)?.then(|| fingerprint(self.disk, &place.live));
             let after = fingerprint(self.disk, &place.beside)?;
             Ok(Entry { name: name.clone(), before: before.transpose()?, after })
         };
         let entries = self.names.iter().zip(&self.places).map(entry).collect::<Result<_, DiskError>>()?;
-        Ok(Journal { id: self.id, stage: Stage::Exchanging, keep_old: self.keep_old, entries })
+        Ok(Journal { id: self.id, stage: JournalPhase::Exchanging, keep_old: self.keep_old, entries })
     }
 
     fn exchange_all(&self, journal: &mut Journal) -> Result<(), DiskError> {
         journal.write(self.disk, &self.home)?;
         self.places.iter().try_for_each(|place| place.exchange(self.disk))?;
-        journal.stage = Stage::Exchanged;
+        journal.stage = JournalPhase::Exchanged;
         journal.write(self.disk, &self.home)
     }
 }
@@ -354,7 +357,7 @@ pub enum CommitError {
     Failed(#[from] DiskError),
     /// The new databases are in place. Something that is not needed any more could not be removed.
     #[error(transparent)]
-    Standing(DiskError),
+    InPlace(DiskError),
 }
 
 /// Refuses a process that cannot create files for the owner of the databases `names` below `home`, or, where
@@ -366,7 +369,7 @@ pub enum CommitError {
 pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), DiskError> {
     let user = disk.user();
     for name in names {
-        let place = Place::new(disk, home, name)?;
+        let place = ReplacedDatabase::new(disk, home, name)?;
         let replaced = if exists(disk, &place.live)? { &place.live } else { place.parent() };
         let owner = owner_of(disk, replaced)?.uid;
         if user != 0 && user != owner {
@@ -385,7 +388,7 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<b
         return Ok(true);
     }
     for name in names {
-        if is_ours(disk, &Place::new(disk, home, name)?.beside)? {
+        if is_work_file(disk, &ReplacedDatabase::new(disk, home, name)?.beside)? {
             return Ok(true);
         }
     }
@@ -405,15 +408,15 @@ pub fn recover(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<R
     };
     Journal::remove_unfinished(disk, home)?;
     for name in names {
-        Place::new(disk, home, name)?.clear(disk)?;
+        ReplacedDatabase::new(disk, home, name)?.clear(disk)?;
     }
     Ok(recovery)
 }
 
 fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Recovery, DiskError> {
-    let place = |entry: &Entry| Place::new(disk, home, &entry.name);
+    let place = |entry: &Entry| ReplacedDatabase::new(disk, home, &entry.name);
     let places = journal.entries.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-    if journal.stage == Stage::Exchanged {
+    if journal.stage == JournalPhase::Exchanged {
         finish(disk, home, &places, journal.keep_old)?;
         return Ok(Recovery::Finished);
     }
@@ -437,7 +440,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     }
     if unused_old {
         beside.iter().try_for_each(|place| place.exchange(disk))?;
-        journal.stage = Stage::Exchanged;
+        journal.stage = JournalPhase::Exchanged;
         journal.write(disk, home)?;
         finish(disk, home, &places, journal.keep_old)?;
         return Ok(Recovery::Finished);
@@ -450,19 +453,24 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     beside.iter().try_for_each(|place| place.clear(disk))?;
     // From now on the journal speaks of those alone whose old database must still be removed.
     journal.entries.retain(|entry| live_names.contains(&entry.name));
-    journal.stage = Stage::Exchanged;
+    journal.stage = JournalPhase::Exchanged;
     journal.write(disk, home)?;
     finish(disk, home, &live, journal.keep_old)?;
     Ok(Recovery::Abandoned)
 }
 
 /// Steps 4 and 5.
-fn finish(disk: &dyn Disk, home: &Path, places: &[Place], keep_old: bool) -> Result<(), DiskError> {
+fn finish(
+    disk: &dyn Disk,
+    home: &Path,
+    places: &[ReplacedDatabase],
+    keep_old: bool,
+) -> Result<(), DiskError> {
     places.iter().try_for_each(|place| place.settle(disk, keep_old))?;
     Journal::remove(disk, home)
 }
 
-fn undo_if_live(disk: &dyn Disk, place: &Place, id: &[u8; 16]) -> Result<(), DiskError> {
+fn undo_if_live(disk: &dyn Disk, place: &ReplacedDatabase, id: &[u8; 16]) -> Result<(), DiskError> {
     place.end_exchange(disk, id)?;
     match place.position(disk, id)? {
         Position::Live => place.undo(disk),
@@ -494,7 +502,7 @@ fn has_mark(disk: &dyn Disk, dir: &Path, id: &[u8; 16]) -> Result<bool, DiskErro
 }
 
 /// Whether `dir` is a folder in which a run has built: a mark and a database's files, or nothing at all.
-fn is_ours(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+fn is_work_file(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
     let found = disk.metadata(dir).during("look for", dir)?;
     if found.is_none_or(|found| !found.is_dir) || disk.is_link(dir).during("look at", dir)? {
         return Ok(false);

@@ -28,7 +28,7 @@ const NO_SPENDS: &[u8] = &[0];
 
 /// Undo data hashed in vain per byte of a `rev` file, before records that are not where they are expected
 /// are given up: files made to waste time must not succeed. A file of a real node stays far below 1.
-const VAIN_HASHES: u64 = 256;
+const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 
 /// A block found in a `blk` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,7 +171,7 @@ fn match_undo(
         obfuscation.apply(&mut bytes, block.data_pos.0);
         Ok(bytes)
     };
-    let mut matcher = Matcher::new(blocks, search.file_len().saturating_mul(VAIN_HASHES));
+    let mut matcher = Matcher::new(blocks, search.file_len().saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
     let mut record = Vec::new();
     while let Some(Candidate { data_pos, size }) = search.next()? {
         let end = data_pos + u64::from(size) + CHECKSUM_LEN as u64;

@@ -155,7 +155,7 @@ impl<'d> SnapshotWriter<'d> {
     /// ([`chainstate_key_order`]).
     ///
     /// # Errors
-    /// [`DiskError::Misuse`] if it does not come behind the coin before it, or is one too many; nothing is
+    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing is
     /// appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
         if let Some(last) = &self.last
@@ -182,7 +182,7 @@ impl<'d> SnapshotWriter<'d> {
     /// medium.
     ///
     /// # Errors
-    /// [`DiskError::Misuse`] if coins are missing, [`DiskError::File`]; there is nothing at the path then.
+    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path then.
     pub fn finish(mut self) -> Result<u64, DiskError> {
         if self.left > 0 {
             return Err(self.misuse(format!("{} of the announced coins are missing", self.left)));
@@ -218,7 +218,7 @@ impl<'d> SnapshotWriter<'d> {
 
     #[cold]
     fn misuse(&self, flaw: String) -> DiskError {
-        DiskError::Misuse { dir: self.path.clone(), flaw }
+        DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 }
 

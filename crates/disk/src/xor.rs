@@ -35,7 +35,8 @@ const _: () = assert!(ZEROS.start >= RECORD_HEADER_LEN + 4 && ZEROS.end <= RECOR
 /// Reads `xor.dat` in the folder `blocks_dir`; plain if there is none.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if it has fewer than 8 bytes (Core reads the first 8 of a longer one too), [`DiskError::File`] if it cannot be read.
+/// [`DiskError::Damaged`] if it has fewer than 8 bytes (of a longer one, Core reads the first 8 too),
+/// [`DiskError::File`] if it cannot be read.
 pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfuscation, DiskError> {
     let path = blocks_dir.join(KEY_FILE);
     if !disk.exists(&path).during("look at", &path)? {

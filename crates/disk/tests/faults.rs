@@ -5,10 +5,10 @@
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
-use disk::checkpoint::{Checkpoint, FileStamp, RunRef, run_path};
+use disk::checkpoint::{Checkpoint, FileStamp, SortedRunRef, sorted_run_path};
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
-use disk::run::{RunMeta, RunReader, RunWriter};
+use disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -187,8 +187,8 @@ fn a_block_index_is_whole_or_none() {
 }
 
 /// Entries that fill several blocks.
-fn write_run(disk: &dyn Disk, path: &Path) -> Result<RunMeta, DiskError> {
-    let mut run = RunWriter::create(disk, path, Network::Main, 0)?;
+fn write_run(disk: &dyn Disk, path: &Path) -> Result<SortedRunMeta, DiskError> {
+    let mut run = SortedRunWriter::create(disk, path, Network::Main, 0)?;
     let out = [&[0, 0x80, 0x6e][..], &[1; 232]].concat();
     for number in 0..2000u32 {
         let mut txid = Txid([0; 32]);
@@ -204,10 +204,10 @@ fn a_run_is_whole_or_refused() {
     let mut operations = 0;
     for first in 0.. {
         let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-        let path = run_path(root.path(), first);
+        let path = sorted_run_path(root.path(), first);
         let faults = Faults::new(first, false);
         let result = write_run(&faults, &path);
-        let opened = RunReader::open(&RealDisk, &path, Network::Main);
+        let opened = SortedRunReader::open(&RealDisk, &path, Network::Main);
         if faults.done.load(Ordering::Relaxed) <= first {
             assert_eq!(opened.ok().map(|run| run.meta().clone()), result.ok());
             operations = first;
@@ -227,9 +227,9 @@ fn a_manifest_is_the_old_one_or_the_new_one() {
         chain: [1; 32],
         settings: [2; 32],
         blocks: 64,
-        settled: vec![u64::MAX],
+        completed: vec![u64::MAX],
         files: vec![FileStamp::default(); 3],
-        runs: vec![RunRef { number: count, ..RunRef::default() }],
+        runs: vec![SortedRunRef { number: count, ..SortedRunRef::default() }],
         next_run: count + 1,
         coinbase_key: (1, 2),
         coinbases: vec![count; 20_000],

@@ -305,18 +305,18 @@ fn a_wrong_order_or_count_is_misuse() {
     let mut writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 2).unwrap();
     writer.add(&outpoint(16_512), &coin).unwrap();
     let wrong = [16_512, 0, 127].map(|vout| writer.add(&outpoint(vout), &coin));
-    assert!(wrong.iter().all(|result| matches!(result, Err(DiskError::Misuse { .. }))), "{wrong:?}");
+    assert!(wrong.iter().all(|result| matches!(result, Err(DiskError::CallerError { .. }))), "{wrong:?}");
     // As keys, 80 80 00 is before ff 7f.
     writer.add(&outpoint(16_511), &coin).unwrap();
     let more = writer.add(&OutPoint { txid: Txid([2; 32]), vout: 0 }, &coin);
-    assert!(matches!(more, Err(DiskError::Misuse { .. })));
+    assert!(matches!(more, Err(DiskError::CallerError { .. })));
     writer.finish().unwrap();
     let taken = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 2).map(|_| ());
     assert!(taken.unwrap_err().to_string().contains("cannot create"), "a snapshot is never replaced");
 
     let other = dir.path().join("other.dat");
     let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap();
-    assert!(matches!(writer.finish(), Err(DiskError::Misuse { .. })));
+    assert!(matches!(writer.finish(), Err(DiskError::CallerError { .. })));
     assert!(!other.exists() && !incomplete(&other).exists());
     std::mem::forget(SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap());
     assert!(incomplete(&other).exists(), "a crash leaves it");

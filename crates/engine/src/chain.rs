@@ -29,7 +29,7 @@ pub struct ChainBlock {
 #[derive(Debug)]
 pub struct Chain {
     hashes: Vec<BlockHash>,
-    places: Vec<Place>,
+    places: Vec<BlockPosition>,
     median_times: Vec<BlockTime>,
     /// Heights in the order of their blocks on disk.
     by_file: Vec<Height>,
@@ -37,7 +37,7 @@ pub struct Chain {
 
 /// What is in a [`ChainBlock`] besides the hash, in the 32 bits that Core has for positions too.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct BlockPosition {
     /// The file pair.
     pub file: FileNo,
     /// Position in the `blk` file.
@@ -52,7 +52,11 @@ impl Chain {
     /// # Panics
     /// If the lists are empty or differ in length.
     #[must_use]
-    pub fn of_parts(hashes: Vec<BlockHash>, places: Vec<Place>, median_times: Vec<BlockTime>) -> Self {
+    pub fn of_parts(
+        hashes: Vec<BlockHash>,
+        places: Vec<BlockPosition>,
+        median_times: Vec<BlockTime>,
+    ) -> Self {
         let count = hashes.len();
         assert!(
             count > 0 && places.len() == count && median_times.len() == count,
@@ -72,7 +76,7 @@ impl Chain {
     /// If the lists are empty or differ in length.
     #[cfg(test)]
     pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
-        let place = |block: &ChainBlock| Place {
+        let place = |block: &ChainBlock| BlockPosition {
             file: block.file,
             data_pos: block.data_pos.0 as u32,
             undo_pos: block.undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32)),
@@ -220,7 +224,7 @@ impl Files<'_> {
 
 /// A block of the chain in its files, for messages about it.
 #[derive(Clone, Copy)]
-pub struct Located<'a> {
+pub struct LocatedBlock<'a> {
     /// The chain.
     pub chain: &'a Chain,
     /// Its files.
@@ -229,7 +233,7 @@ pub struct Located<'a> {
     pub height: Height,
 }
 
-impl Located<'_> {
+impl LocatedBlock<'_> {
     /// Where the block, or its undo data, begins.
     #[must_use]
     pub fn place(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
@@ -278,7 +282,7 @@ mod tests {
         let times = (0..1000).map(BlockTime).collect();
         let chain = Chain::new(blocks.clone(), times);
         let bytes = size_of::<BlockHash>() * chain.hashes.capacity()
-            + size_of::<Place>() * chain.places.capacity()
+            + size_of::<BlockPosition>() * chain.places.capacity()
             + size_of::<BlockTime>() * chain.median_times.capacity()
             + size_of::<Height>() * chain.by_file.capacity();
         assert_eq!(bytes, 52 * chain.block_count());

@@ -1,4 +1,4 @@
-//! Where an interrupted run goes on: what is settled, and whether it is the same work.
+//! Where an interrupted run goes on: what is completed, and whether it is the same work.
 
 use crate::{
     chain::{Chain, Files},
@@ -6,29 +6,29 @@ use crate::{
     options::ReindexOptions,
     report::Counts,
     stages::{
-        ledger::{self, Method},
-        spill::Run,
+        apply::{self, Method},
+        spill::SpillFile,
     },
     work_dir::WorkDir,
 };
 use coins::{CoinbaseTxids, aggregate::AggregateKey};
 use digest::sha256::Sha256;
 use disk::{
-    checkpoint::{Checkpoint, FileStamp, RunRef, is_ours, run_path},
+    checkpoint::{Checkpoint, FileStamp, SortedRunRef, is_work_file, sorted_run_path},
     fs::During as _,
-    run::RunReader,
+    sorted_run::SortedRunReader,
 };
 use rules::ChainParams;
 use wire::{FileNo, Height, Network};
 
 /// Blocks whose effects are in the join or in runs.
 #[derive(Clone, Debug, Default)]
-pub struct Settled {
+pub struct CompletedBlocks {
     bits: Vec<u64>,
     count: u32,
 }
 
-impl Settled {
+impl CompletedBlocks {
     /// None of a chain of `blocks`.
     #[must_use]
     pub fn none(blocks: usize) -> Self {
@@ -65,17 +65,17 @@ impl Settled {
 /// What a run goes on from.
 pub struct Resumed {
     /// Blocks that are done.
-    pub settled: Settled,
+    pub completed: CompletedBlocks,
     /// Files that are not as they were when those blocks were read.
     pub changed: Vec<FileNo>,
     /// What was read and checked.
     pub counts: Counts,
-    /// What [`Method::save`] told.
-    pub ledger: Vec<u64>,
+    /// What [`Method::save`] with_resume_hint.
+    pub matching: Vec<u64>,
     /// Their coinbases.
     pub coinbases: CoinbaseTxids,
     /// Their effects.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SpillFile>,
     /// Number of the next run.
     pub next_run: u64,
 }
@@ -86,7 +86,7 @@ pub struct Identity<'a> {
     pub files: &'a Files<'a>,
     /// The chain.
     pub chain: &'a Chain,
-    /// What of the options has a part in what "settled" means.
+    /// What of the options has a part in what "completed" means.
     pub settings: [u8; 32],
     /// The block files, as they were before the first block was read.
     pub stamps: Vec<FileStamp>,
@@ -124,15 +124,15 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
     }
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
     let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
-    Ok(checkpoint.and_then(|checkpoint| ledger::key_of(checkpoint.counts.get(6..)?)))
+    Ok(checkpoint.and_then(|checkpoint| apply::key_of(checkpoint.counts.get(6..)?)))
 }
 
 impl Identity<'_> {
-    /// A digest of where the settled blocks lie and which they are.
-    fn chain_digest(&self, settled: &Settled) -> [u8; 32] {
+    /// A digest of where the completed blocks lie and which they are.
+    fn chain_digest(&self, completed: &CompletedBlocks) -> [u8; 32] {
         let mut sha = Sha256::new();
         let mut row = [0; 32 + 4 + 4 + 8];
-        for height in settled.heights() {
+        for height in completed.heights() {
             let block = self.chain.block(height);
             row[..32].copy_from_slice(&block.hash.0);
             row[32..36].copy_from_slice(&height.0.to_le_bytes());
@@ -150,10 +150,10 @@ impl Identity<'_> {
     pub fn write(
         &self,
         work: &WorkDir<'_>,
-        settled: &Settled,
-        (counts, ledger): (&Counts, &[u64]),
+        completed: &CompletedBlocks,
+        (counts, matching): (&Counts, &[u64]),
         coinbases: &CoinbaseTxids,
-        (runs, next_run): (&[Run], u64),
+        (runs, next_run): (&[SpillFile], u64),
     ) -> Result<(), Error> {
         work.take()?;
         // The runs' names, before the one that names them.
@@ -161,16 +161,16 @@ impl Identity<'_> {
         let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = *counts;
         let checkpoint = Checkpoint {
             network: self.files.network,
-            chain: self.chain_digest(settled),
+            chain: self.chain_digest(completed),
             settings: self.settings,
             blocks: self.chain.block_count() as u32,
-            settled: settled.bits.clone(),
+            completed: completed.bits.clone(),
             files: self.stamps.clone(),
-            runs: runs.iter().map(Run::to_ref).collect(),
+            runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
             coinbase_key: coinbases.key(),
             coinbases: coinbases.hashes().to_vec(),
-            counts: [&[blocks, transactions, inputs, outputs, block_bytes, scripts], ledger].concat(),
+            counts: [&[blocks, transactions, inputs, outputs, block_bytes, scripts], matching].concat(),
         };
         Ok(checkpoint.write(work.disk(), work.path())?)
     }
@@ -204,13 +204,13 @@ impl Identity<'_> {
         if checkpoint.network != self.files.network {
             return Err(other(&format!("it is of the network {}", checkpoint.network)));
         }
-        let mut settled = Settled { bits: checkpoint.settled, count: 0 };
-        settled.count = settled.bits.iter().map(|word| word.count_ones()).sum();
-        let highest = settled.heights().last();
+        let mut completed = CompletedBlocks { bits: checkpoint.completed, count: 0 };
+        completed.count = completed.bits.iter().map(|word| word.count_ones()).sum();
+        let highest = completed.heights().last();
         if highest.is_some_and(|height| height > self.chain.tip_height()) {
             return Err(other("it has blocks above the last one of this chain"));
         }
-        if self.chain_digest(&settled) != checkpoint.chain {
+        if self.chain_digest(&completed) != checkpoint.chain {
             return Err(other(
                 "it is of another chain, or the blocks lie elsewhere in their files than they did",
             ));
@@ -220,20 +220,20 @@ impl Identity<'_> {
                 "it was with other options about which scripts to check or which hints to go by",
             ));
         }
-        settled.bits.resize(self.chain.block_count().div_ceil(64), 0);
-        let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref ledger @ ..] =
+        completed.bits.resize(self.chain.block_count().div_ceil(64), 0);
+        let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref matching @ ..] =
             *checkpoint.counts
         else {
             return Err(other("it was made by another version"));
         };
-        let runs: Result<Vec<Run>, Error> =
+        let runs: Result<Vec<SpillFile>, Error> =
             checkpoint.runs.iter().map(|named| open(work, self.files.network, named)).collect();
         clear_runs(work, &checkpoint.runs)?;
         Ok(Some(Resumed {
-            settled,
+            completed,
             changed: self.changed_since(&checkpoint.files),
             counts: Counts { blocks, transactions, inputs, outputs, block_bytes, scripts },
-            ledger: ledger.to_vec(),
+            matching: matching.to_vec(),
             coinbases: CoinbaseTxids::from_parts(checkpoint.coinbase_key, checkpoint.coinbases),
             runs: runs?,
             next_run: checkpoint.next_run,
@@ -243,15 +243,15 @@ impl Identity<'_> {
 
 /// To an error that is an interrupt, adds what the next run goes on from.
 #[must_use]
-pub fn told(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
+pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
     if error.kind != ErrorKind::Interrupted {
         return error;
     }
     // Whatever is wrong with a checkpoint, the next run says it.
-    let Ok(Some(Checkpoint { blocks, settled, .. })) = Checkpoint::read(work.disk(), work.path()) else {
+    let Ok(Some(Checkpoint { blocks, completed, .. })) = Checkpoint::read(work.disk(), work.path()) else {
         return error;
     };
-    let done: u32 = settled.iter().map(|word| word.count_ones()).sum();
+    let done: u32 = completed.iter().map(|word| word.count_ones()).sum();
     if done == 0 {
         return error;
     }
@@ -262,14 +262,14 @@ pub fn told(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
 }
 
 /// Sees that a run is the one that the checkpoint names.
-fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Error> {
-    let path = run_path(work.path(), named.number);
+fn open(work: &WorkDir<'_>, network: Network, named: &SortedRunRef) -> Result<SpillFile, Error> {
+    let path = sorted_run_path(work.path(), named.number);
     if !work.disk().exists(&path).during("look for", &path)? {
         let detail = "the checkpoint names it, but it is not there; start anew with --restart";
         return Err(Error::damaged(detail).in_file(path, None));
     }
-    let meta = RunReader::open(work.disk(), &path, network)?.meta().clone();
-    let run = Run { number: named.number, level: named.level, meta };
+    let meta = SortedRunReader::open(work.disk(), &path, network)?.meta().clone();
+    let run = SpillFile { number: named.number, level: named.level, meta };
     if run.to_ref() == *named {
         return Ok(run);
     }
@@ -278,13 +278,13 @@ fn open(work: &WorkDir<'_>, network: Network, named: &RunRef) -> Result<Run, Err
 }
 
 /// Removes all runs but those named: a rebuild that was killed leaves some.
-fn clear_runs(work: &WorkDir<'_>, named: &[RunRef]) -> Result<(), Error> {
+fn clear_runs(work: &WorkDir<'_>, named: &[SortedRunRef]) -> Result<(), Error> {
     let (disk, dir) = (work.disk(), work.path());
-    let keep: Vec<_> = named.iter().map(|run| run_path(dir, run.number)).collect();
+    let keep: Vec<_> = named.iter().map(|run| sorted_run_path(dir, run.number)).collect();
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
         let is_run = path.extension().is_some_and(|suffix| suffix == "run");
-        if is_run && !keep.contains(&path) && is_ours(disk, &path)? {
+        if is_run && !keep.contains(&path) && is_work_file(disk, &path)? {
             disk.remove_file(&path).during("remove", &path)?;
         }
     }

@@ -31,9 +31,9 @@ impl Clock {
     /// Ends the stages that ran side by side; their times are summed over threads.
     pub fn side_by_side(&mut self, workers: &Outcome) {
         self.stages.push((Stage::Read, workers.reading));
-        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.settling)));
+        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.matching)));
         self.stages.push((Stage::Scripts, workers.scripting));
-        self.stages.push((Stage::Settle, workers.settling));
+        self.stages.push((Stage::Match, workers.matching));
         self.parallel = self.lap.elapsed();
         self.lap = Instant::now();
     }
@@ -43,7 +43,7 @@ impl Clock {
         let time =
             |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
         let [read, finish, prove, judge, scripts]: [Duration; 5] =
-            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Judge, Stage::Scripts].map(time);
+            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Scripts].map(time);
         if judge > self.parallel {
             "going through the blocks in order"
         } else if finish + prove > self.parallel {

@@ -10,11 +10,11 @@ use std::{fmt, path::Path};
 
 /// Of the bytes of blocks, the part that the rows of the coins take which they leave: on mainnet a
 /// seventieth, on chains that spend less a fifteenth.
-const ROWS_PART: u64 = 15;
+const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
 /// Bytes of a coin in memory for each byte of its row.
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
 /// Of the bytes of blocks, the part that runs may take at a time if the memory is small.
-const RUNS_PART: u64 = 7;
+const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
 
 /// What is needed, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,12 +40,13 @@ impl DiskNeed {
     /// one.
     #[must_use]
     pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
-        let rows = block_bytes / ROWS_PART;
+        let rows = block_bytes / BLOCK_BYTES_PER_ROW_BYTE;
         // One that was being written when it broke says nothing.
         let old = old.filter(|&old| old > rows / 8);
         let chainstate = old.map_or(rows, |old| old + old / 8).min(rows);
         let in_memory = chainstate / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0;
-        let temporary = if in_memory <= join_bytes as u64 { 0 } else { block_bytes / RUNS_PART };
+        let temporary =
+            if in_memory <= join_bytes as u64 { 0 } else { block_bytes / BLOCK_BYTES_PER_RUN_BYTE };
         Self { chainstate, temporary }
     }
 
@@ -101,8 +102,8 @@ mod tests {
     #[test]
     fn an_estimate_knows_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
-        let sharers = crate::memory::Sharers { threads: 2, scripts: false, blocks: 900_000 };
-        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, sharers);
+        let memory_consumers = crate::memory::MemoryConsumers { threads: 2, scripts: false, blocks: 900_000 };
+        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, memory_consumers);
         let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), join(1 << 30));
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7 });
         let large = DiskNeed::estimate(860 * GB, Some(12 * GB), join(40 << 30));

@@ -90,7 +90,7 @@ impl Error {
 
     /// A chain that does not hold together: `verify` says where.
     #[must_use]
-    pub fn misfit() -> Self {
+    pub fn inconsistent_data() -> Self {
         Self::damaged(
             "the blocks and undo data are not of one valid chain, or a coinbase occurs twice: run verify",
         )
@@ -208,7 +208,7 @@ impl From<DiskError> for Error {
             DiskError::NotOwner { owner, .. } => {
                 Self { run_as: Some(owner), ..Self::new(ErrorKind::Environment, error.to_string()) }
             }
-            DiskError::Misuse { .. } => Self::new(ErrorKind::Internal, error.to_string()),
+            DiskError::CallerError { .. } => Self::new(ErrorKind::Internal, error.to_string()),
             DiskError::Damaged { path, offset, flaw } => Self::damaged(flaw).in_file(path, Some(offset)),
             other => Self::damaged(other.to_string()),
         }

@@ -1,4 +1,4 @@
-//! What the engine says while it works. The engine never prints: the caller's [`Sink`] decides what becomes
+//! What the engine says while it works. The engine never prints: the caller's [`EventSink`] decides what becomes
 //! of events.
 
 use crate::stages::Stage;
@@ -46,19 +46,19 @@ pub struct Progress {
 }
 
 /// Where events go. Called from several threads.
-pub trait Sink: Sync {
+pub trait EventSink: Sync {
     /// Takes one event; must not block for long.
     fn event(&self, event: Event);
 }
 
 /// Passes all events on, and keeps the warnings for the report.
 pub struct Warnings<'a> {
-    sink: &'a dyn Sink,
+    sink: &'a dyn EventSink,
     texts: Mutex<Vec<String>>,
 }
 
 impl<'a> Warnings<'a> {
-    pub(crate) fn new(sink: &'a dyn Sink) -> Self {
+    pub(crate) fn new(sink: &'a dyn EventSink) -> Self {
         Self { sink, texts: Mutex::new(Vec::new()) }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Warnings<'a> {
     }
 }
 
-impl Sink for Warnings<'_> {
+impl EventSink for Warnings<'_> {
     fn event(&self, event: Event) {
         if let Event::Warning(text) = &event {
             self.texts.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
@@ -77,7 +77,7 @@ impl Sink for Warnings<'_> {
     }
 }
 
-impl<F: Fn(Event) + Sync> Sink for F {
+impl<F: Fn(Event) + Sync> EventSink for F {
     fn event(&self, event: Event) {
         self(event);
     }

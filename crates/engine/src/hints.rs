@@ -6,14 +6,14 @@ use crate::{
     checkpoint,
     clock::Clock,
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, EventSink},
+    job::{self, ChainPreferences, Job},
     options::{HintOptions, ReindexOptions},
-    places::sorted_places,
-    reading::with_run,
-    run::{self, Choosing, Run},
+    output_positions::sort_positions,
+    read_only_job::with_read_only_job,
     stages::{
         Stage,
-        ledger::{HintRun, Method, PlaceRun},
+        apply::{HintMatching, Method, PositionMatching},
         plan::Plan,
         read::read_block,
     },
@@ -107,14 +107,15 @@ pub fn method(
     }
     let digest = digest(work.disk(), &options.file)?;
     // Drawn now: hints and chain are fixed.
-    let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(run::random()?));
+    let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(job::random()?));
     let with_undo = !options.without_undo;
-    let mut method = Method::Hints(HintRun { hints: Some(reader), aggregate, height, with_undo, digest });
+    let mut method =
+        Method::Hints(HintMatching { hints: Some(reader), aggregate, height, with_undo, digest });
     if !all.restart
         && let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, &plan.chain, &method))?
-        && let Method::Hints(run) = &mut method
+        && let Method::Hints(job) = &mut method
     {
-        run.aggregate = Aggregate::new(options.aggregate, key);
+        job.aggregate = Aggregate::new(options.aggregate, key);
     }
     Ok(method)
 }
@@ -169,11 +170,11 @@ pub fn make_hints(
     options: &ReindexOptions,
     path: &Path,
     format: HintFormat,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
     nothing_at(disk, path)?;
-    with_places(
+    with_positions(
         disk,
         options,
         Some(path),
@@ -206,25 +207,25 @@ pub fn check_hints(
     options: &ReindexOptions,
     path: &Path,
     format: Option<HintFormat>,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintCheck, Error> {
     let mut reader = HintReader::open(disk, path, format)?;
     let info = reader.info().clone();
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    with_places(disk, &options, None, info.numbering, (sink, interrupt), |files, plan, each_block| {
+    with_positions(disk, &options, None, info.numbering, (sink, interrupt), |files, plan, each_block| {
         fits(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
         compare(&mut reader, &plan.chain, each_block)
     })
 }
 
 /// Calls with each block from height 1 on: height, number of outputs, and indices of the unspent ones.
-type EachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
+type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
 
 fn compare(
     reader: &mut HintReader,
     chain: &Chain,
-    each_block: &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
+    each_block: &mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>,
 ) -> Result<HintCheck, Error> {
     let mut check = HintCheck { info: reader.info().clone(), wrong_blocks: 0, first: None };
     let mut hinted = Vec::new();
@@ -255,15 +256,15 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 ///
 /// # Errors
 /// As [`check_hints`].
-pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
-    let mut reader = HintReader::open(run.work.disk(), &options.file, options.format)?;
+pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
+    let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
     let info = reader.info().clone();
     // What blocks above the hints' last one spend is unspent to them.
     let stop_at_height = Some(info.height);
-    let options = &ReindexOptions { stop_at_height, hints: None, ..run.options.clone() };
-    let plan = &run::plan(run.files, options, &Choosing::default(), &|_| {}, run.interrupt)?;
-    let run = &Run { plan, options, ..*run };
-    let check = places(run, info.numbering, &mut Clock::start(), |each_block| {
+    let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
+    let plan = &job::plan(job.files, options, &ChainPreferences::default(), &|_| {}, job.interrupt)?;
+    let job = &Job { plan, options, ..*job };
+    let check = places(job, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;
     Ok(check.first)
@@ -273,57 +274,57 @@ pub fn first_wrong(run: &Run<'_>, options: &HintOptions) -> Result<Option<WrongH
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if not all of that is on disk.
-pub fn plan_with_undo(run: &Run<'_>) -> Result<Plan, Error> {
-    let tip = run.plan.chain.tip();
-    let stop_at_height = Some(run.plan.chain.tip_height());
-    let options = &ReindexOptions { stop_at_height, hints: None, ..run.options.clone() };
-    let choosing = &Choosing { preferred: Some(tip.hash), ..Choosing::default() };
-    let plan = run::plan(run.files, options, choosing, &|_| {}, run.interrupt)?;
+pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
+    let tip = job.plan.chain.tip();
+    let stop_at_height = Some(job.plan.chain.tip_height());
+    let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
+    let choosing = &ChainPreferences { preferred: Some(tip.hash), ..ChainPreferences::default() };
+    let plan = job::plan(job.files, options, choosing, &|_| {}, job.interrupt)?;
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);
     }
     let detail = "the hints have failed, and without them another chain is the best one that has all undo \
                   data; rerun without --hints to rebuild that one";
-    Err(Error::damaged(detail).at_block(run.plan.chain.tip_height(), tip.hash))
+    Err(Error::damaged(detail).at_block(job.plan.chain.tip_height(), tip.hash))
 }
 
 /// Goes through the places of a datadir's unspent outputs.
-fn with_places<T>(
+fn with_positions<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
     beside: Option<&Path>,
     numbering: Numbering,
-    watch: (&dyn Sink, &AtomicBool),
+    watch: (&dyn EventSink, &AtomicBool),
     mut work: impl FnMut(
         &Files<'_>,
         &Plan,
-        &mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>,
+        &mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>,
     ) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    with_run(disk, options, beside, &Method::Join, watch, |run, clock| {
-        places(run, numbering, clock, |each_block| work(run.files, run.plan, each_block))
+    with_read_only_job(disk, options, beside, &Method::Join, watch, |job, clock| {
+        places(job, numbering, clock, |each_block| work(job.files, job.plan, each_block))
     })
 }
 
 /// Settles a chain for places, and goes through them.
 fn places<T>(
-    run: &Run<'_>,
+    job: &Job<'_>,
     numbering: Numbering,
     clock: &mut Clock,
-    work: impl FnOnce(&mut dyn FnMut(&mut EachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
+    work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let blocks = run.plan.chain.block_count();
+    let blocks = job.plan.chain.block_count();
     let outputs = (0..blocks).map(|_| AtomicU32::new(0)).collect();
-    let method = Method::Places(PlaceRun { numbering, outputs });
-    let run = Run { method: &method, ..*run };
-    let settled = run.settle_surely(clock)?;
-    run.sink.event(Event::Started(Stage::Finish));
-    let mut sorted = sorted_places(&run, settled.unspent)?;
-    let Method::Places(PlaceRun { outputs, .. }) = &method else { return Err(Error::panicked()) };
-    let mut each_block = |each: &mut EachBlock<'_>| {
+    let method = Method::Positions(PositionMatching { numbering, outputs });
+    let job = Job { method: &method, ..*job };
+    let matched = job.match_without_fallback(clock)?;
+    job.sink.event(Event::Started(Stage::Finish));
+    let mut sorted = sort_positions(&job, matched.unspent)?;
+    let Method::Positions(PositionMatching { outputs, .. }) = &method else { return Err(Error::panicked()) };
+    let mut each_block = |each: &mut ForEachBlock<'_>| {
         let mut unspent = Vec::new();
         for (height, outputs) in outputs.iter().enumerate().skip(1) {
-            if run.interrupt.load(Ordering::Relaxed) {
+            if job.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
             unspent.clear();
@@ -347,7 +348,7 @@ pub fn convert_hints(
     (from, from_format): (&Path, Option<HintFormat>),
     (to, to_format): (&Path, HintFormat),
     datadir: Option<&ReindexOptions>,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
     nothing_at(disk, to)?;
@@ -376,7 +377,7 @@ pub fn convert_hints(
     let obfuscation = chain::obfuscation(disk, &home)?;
     let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    let chain = &run::plan(files, &options, &Choosing::default(), sink, interrupt)?.chain;
+    let chain = &job::plan(files, &options, &ChainPreferences::default(), sink, interrupt)?.chain;
     fits(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;

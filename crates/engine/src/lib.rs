@@ -1,7 +1,7 @@
 //! Runs a rebuild: from a Bitcoin Core datadir's block files to a chainstate that Bitcoin Core opens.
 //!
 //! [`reindex`] is the whole of it; [`utxo_stats`] looks at a chainstate. The engine never prints: it sends
-//! [`Event`]s to the caller's [`Sink`] and ends with a report or one [`Error`].
+//! [`Event`]s to the caller's [`EventSink`] and ends with a report or one [`Error`].
 //!
 //! # How the result can be trusted
 //!
@@ -15,21 +15,20 @@
 mod chain;
 mod checkpoint;
 mod clock;
+mod dependents;
 mod disk_need;
-mod drive;
 mod error;
 mod event;
 mod hash_list;
 mod hints;
+mod job;
 mod machine;
 mod memory;
-mod neighbours;
 mod options;
-mod places;
-mod reading;
+mod output_positions;
+mod read_only_job;
 mod reindex;
 mod report;
-mod run;
 mod size;
 mod snapshot;
 mod stages;
@@ -39,17 +38,18 @@ mod tree;
 mod unspent;
 mod verify;
 mod work_dir;
+mod worker_pool;
 
 pub use coins::aggregate::AggregateKind;
 pub use disk::fs::{RealDisk, open_regular};
 pub use disk::hints::{HintFormat, HintInfo, Numbering};
 pub use disk::snapshot::SnapshotMetadata;
 pub use error::{Error, ErrorKind};
-pub use event::{Event, Progress, Sink};
+pub use event::{Event, EventSink, Progress};
 pub use hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
 pub use machine::{Sha256Limit, memory_limit};
-pub use memory::LEAST_MEMORY;
-pub use options::{AssumeValid, Engine, HintOptions, ReindexOptions};
+pub use memory::MIN_MEMORY;
+pub use options::{AssumeValid, HintOptions, Matching, ReindexOptions};
 pub use reindex::reindex;
 pub use report::{Counts, HintsReport, ReindexReport, ScriptsReport};
 pub use size::HumanSize;

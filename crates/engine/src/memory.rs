@@ -4,7 +4,7 @@ use crate::{machine, options::ReindexOptions};
 use std::num::NonZeroUsize;
 
 /// The least budget, in bytes: what `--memory` may be at least.
-pub const LEAST_MEMORY: u64 = 128 << 20;
+pub const MIN_MEMORY: u64 = 128 << 20;
 
 /// What a worker takes besides: the block in its hands with its undo data, views, hashes and coins of it, and
 /// the effects that have not come to the join yet.
@@ -20,18 +20,18 @@ pub const FAN_IN: usize = 32;
 /// A quarter of the machine's memory, or of what this process may have of it; 128 MiB at least.
 #[must_use]
 pub fn default_memory() -> u64 {
-    machine::total_memory_bytes().map_or(LEAST_MEMORY, |total| (total / 4).max(LEAST_MEMORY))
+    machine::total_memory_bytes().map_or(MIN_MEMORY, |total| (total / 4).max(MIN_MEMORY))
 }
 
 /// What is kept of each block until the end, and twice more while a checkpoint is written: its coinbase's
 /// hash.
 const BLOCK_BYTES: u64 = 3 * 8;
 /// The least that the join is given.
-const LEAST_JOIN_BYTES: u64 = 8 << 20;
+const MIN_JOIN_BYTES: u64 = 8 << 20;
 
 /// Who shares the memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Sharers {
+pub struct MemoryConsumers {
     /// Worker threads.
     pub threads: usize,
     /// Whether scripts are run.
@@ -40,7 +40,7 @@ pub struct Sharers {
     pub blocks: usize,
 }
 
-impl Sharers {
+impl MemoryConsumers {
     /// Of a run with these options over a chain of so many blocks. Its threads are as many as are asked for,
     /// if the memory is enough for them.
     #[must_use]
@@ -53,20 +53,21 @@ impl Sharers {
 /// What the join may have grown to, in bytes, when it is emptied: of `memory`, of which `resident` is taken
 /// already.
 #[must_use]
-pub fn join_bytes(memory: u64, resident: u64, sharers: Sharers) -> usize {
+pub fn join_bytes(memory: u64, resident: u64, memory_consumers: MemoryConsumers) -> usize {
     let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
-    let scripts = if sharers.scripts { SCRIPTS_BYTES } else { 0 };
-    let working = sharers.threads as u64 * WORKER_BYTES + sharers.blocks as u64 * BLOCK_BYTES;
+    let scripts = if memory_consumers.scripts { SCRIPTS_BYTES } else { 0 };
+    let working =
+        memory_consumers.threads as u64 * WORKER_BYTES + memory_consumers.blocks as u64 * BLOCK_BYTES;
     let rest = memory.saturating_sub(resident + merging + scripts + working);
-    // While one worker empties the join, the others fill it on, up to a 16th more (`Spill::relieve`). A 27th
+    // While one worker empties the join, the others fill it on, up to a 16th more (`Spill::spill_if_over_budget`). A 27th
     // of the rest is for lists of free places, and for what the allocator cannot give back.
-    (rest / 10 * 9).max(LEAST_JOIN_BYTES) as usize
+    (rest / 10 * 9).max(MIN_JOIN_BYTES) as usize
 }
 
 /// [`join_bytes`] with what the process has taken already.
 #[must_use]
-pub fn join_bytes_now(memory: u64, sharers: Sharers) -> usize {
-    join_bytes(memory, machine::resident_bytes().unwrap_or(memory / 4), sharers)
+pub fn join_bytes_now(memory: u64, memory_consumers: MemoryConsumers) -> usize {
+    join_bytes(memory, machine::resident_bytes().unwrap_or(memory / 4), memory_consumers)
 }
 
 /// How many of so many `threads` fit into `memory`: workers get no more than a third of it together, so that
@@ -81,8 +82,8 @@ fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
 mod tests {
     use super::*;
 
-    fn of(threads: usize, scripts: bool) -> Sharers {
-        Sharers { threads, scripts, blocks: 1000 }
+    fn of(threads: usize, scripts: bool) -> MemoryConsumers {
+        MemoryConsumers { threads, scripts, blocks: 1000 }
     }
 
     #[test]
@@ -100,7 +101,7 @@ mod tests {
     fn scripts_and_blocks_take_from_the_join() {
         let plain = join_bytes(1 << 30, 14 << 20, of(2, false));
         assert!(join_bytes(1 << 30, 14 << 20, of(2, true)) < plain);
-        let blocks = Sharers { blocks: 1_000_000, ..of(2, false) };
+        let blocks = MemoryConsumers { blocks: 1_000_000, ..of(2, false) };
         let less = plain - join_bytes(1 << 30, 14 << 20, blocks);
         let counted = (1_000_000 - 1_000) * BLOCK_BYTES as usize;
         assert!(less.abs_diff(counted / 10 * 9) < 10, "{less}: but for what rounding takes");
@@ -115,6 +116,6 @@ mod tests {
 
     #[test]
     fn whatever_is_taken_something_is_left() {
-        assert_eq!(join_bytes(LEAST_MEMORY, LEAST_MEMORY, of(64, true)) as u64, LEAST_JOIN_BYTES);
+        assert_eq!(join_bytes(MIN_MEMORY, MIN_MEMORY, of(64, true)) as u64, MIN_JOIN_BYTES);
     }
 }

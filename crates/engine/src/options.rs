@@ -13,20 +13,20 @@ use wire::{BlockHash, Height, Network, ScriptVerifier};
 
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Engine {
+pub enum Matching {
     /// In any order, on all cores; what cannot be proven so is left to the other.
-    Join,
+    Parallel,
     /// In order, on one thread, with real coins.
-    Ordered,
+    Sequential,
 }
 
-impl Engine {
+impl Matching {
     /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Join => "join",
-            Self::Ordered => "ordered",
+            Self::Parallel => "parallel",
+            Self::Sequential => "sequential",
         }
     }
 }
@@ -53,7 +53,7 @@ impl AssumeValid {
 }
 
 /// How often the state is saved if nobody says otherwise.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A run by hints (SwiftSync).
 #[derive(Clone, Debug)]
@@ -86,8 +86,8 @@ pub struct ReindexOptions {
     pub output: Option<PathBuf>,
     /// Find blocks by scanning their files, and write a new block index.
     pub scan: bool,
-    /// What to begin with: anything but [`Engine::Join`] is for tests and comparisons.
-    pub engine: Engine,
+    /// What to begin with: anything but [`Matching::Parallel`] is for tests and comparisons.
+    pub matching: Matching,
     /// Who runs scripts: room `script` has Bitcoin Core's own code. Nobody: scripts are not checked.
     pub scripts: Option<&'static dyn ScriptVerifier>,
     /// Which scripts need not be run.
@@ -95,7 +95,7 @@ pub struct ReindexOptions {
     /// Hints to go by.
     pub hints: Option<HintOptions>,
     /// Most bytes of memory for the whole process; what does not fit goes to the work directory. Without
-    /// effect below [`crate::LEAST_MEMORY`].
+    /// effect below [`crate::MIN_MEMORY`].
     pub memory: u64,
     /// Bytes of open coins and spends that are held in memory, if not by the budget: for tests.
     pub join_bytes: Option<usize>,
@@ -109,7 +109,7 @@ pub struct ReindexOptions {
     pub keep_old: bool,
     /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
     /// that it takes little of the time, unless this is zero: then after each few blocks.
-    pub checkpoint_every: Duration,
+    pub checkpoint_interval: Duration,
     /// At most about so many bytes of rows go into one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// The new chainstate's obfuscation key; nothing to draw one from the system.
@@ -129,7 +129,7 @@ impl ReindexOptions {
             scan: false,
             scripts: None,
             assume_valid: AssumeValid::Default,
-            engine: Engine::Join,
+            matching: Matching::Parallel,
             hints: None,
             memory: memory::default_memory(),
             join_bytes: None,
@@ -137,7 +137,7 @@ impl ReindexOptions {
             restart: false,
             accept_lower_tip: false,
             keep_old: false,
-            checkpoint_every: CHECKPOINT_EVERY,
+            checkpoint_interval: CHECKPOINT_INTERVAL,
             range_bytes: RANGE_BYTES,
             obfuscation_key: None,
         }

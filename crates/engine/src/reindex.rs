@@ -4,22 +4,22 @@ use crate::{
     chain::{self, Files},
     checkpoint,
     clock::Clock,
+    dependents,
     disk_need::{self, DiskNeed},
     error::{Error, ErrorKind},
-    event::{Event, Sink, Warnings},
+    event::{Event, EventSink, Warnings},
     hints,
+    job::{self, ChainPreferences, Job, MatchedCoins},
     machine::{self, Sha256Limit},
-    memory::{Sharers, join_bytes_now},
-    neighbours,
-    options::{Engine, ReindexOptions},
+    memory::{MemoryConsumers, join_bytes_now},
+    options::{Matching, ReindexOptions},
     report::{HintsReport, ReindexReport},
-    run::{self, Choosing, Run, Settlement},
     stages::{
         Stage,
-        commit::{self, Target},
+        apply::Method,
+        commit::{self, Destination},
+        existing_state::ExistingState,
         finish::{self, Finish},
-        ledger::Method,
-        predecessor::Predecessor,
     },
     work_dir::WorkDir,
 };
@@ -44,7 +44,7 @@ use wire::{BlockHash, Height};
 pub fn reindex(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
@@ -71,18 +71,18 @@ pub fn reindex(
     }
     let _locks = DatadirLock::take(disk, &home, LockMode::Change)?;
     commit::recover(disk, &home, sink)?;
-    let target = Target::prepare(disk, home, options)?;
+    let target = Destination::prepare(disk, home, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
-    let attempt = |refuted: &[BlockHash]| {
-        if !refuted.is_empty() {
+    let attempt = |invalid: &[BlockHash]| {
+        if !invalid.is_empty() {
             // What the attempt before has left is of another chain.
             target.start_over()?;
             work.remove()?;
         }
-        build(&work, options, &datadir, &target, refuted, (sink, interrupt), &mut clock)
+        build(&work, options, &datadir, &target, invalid, (sink, interrupt), &mut clock)
     };
-    let result =
-        run::without_refuted(sink, attempt).map_err(|error| checkpoint::told(error, &work, options.restart));
+    let result = job::retry_without_invalid(sink, attempt)
+        .map_err(|error| checkpoint::with_resume_hint(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard();
         // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
@@ -96,35 +96,35 @@ pub fn reindex(
 
 /// Settles; and if that fails for wrong hints, and the caller wants it, once more without them. Tells whether
 /// hints have led to it.
-fn settle(run: &Run<'_>, clock: &mut Clock) -> Result<(Settlement, bool), Error> {
-    let error = match run.settle(clock) {
-        Ok(settled) => {
-            let by_hints = matches!(run.method, Method::Hints(_)) && settled.engine == Engine::Join;
-            return Ok((settled, by_hints));
+fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool), Error> {
+    let error = match job.match_spends(clock) {
+        Ok(matched) => {
+            let by_hints = matches!(job.method, Method::Hints(_)) && matched.matching == Matching::Parallel;
+            return Ok((matched, by_hints));
         }
         Err(error) => error,
     };
-    let options = run.options.hints.as_ref().filter(|options| options.on_failure_join);
+    let options = job.options.hints.as_ref().filter(|options| options.on_failure_join);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
-    run.sink.event(Event::Note(format!("{error}")));
-    run.work.remove()?;
-    let run = Run { resumable: false, ..*run };
-    let found = match hints::first_wrong(&run, options)? {
+    job.sink.event(Event::Note(format!("{error}")));
+    job.work.remove()?;
+    let job = Job { resumable: false, ..*job };
+    let found = match hints::first_wrong(&job, options)? {
         Some(wrong) => format!("the first wrong hint: {wrong}"),
         None => "all hints are right: the undo files are wrong".to_owned(),
     };
-    run.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
-    let replanned = options.without_undo.then(|| hints::plan_with_undo(&run)).transpose()?;
-    let plan = replanned.as_ref().unwrap_or(run.plan);
-    Ok((Run { method: &Method::Join, plan, ..run }.settle(clock)?, false))
+    job.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
+    let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
+    let plan = replanned.as_ref().unwrap_or(job.plan);
+    Ok((Job { method: &Method::Join, plan, ..job }.match_spends(clock)?, false))
 }
 
 fn build(
     work: &WorkDir<'_>,
     options: &ReindexOptions,
     datadir: &Datadir,
-    target: &Target<'_>,
-    refuted: &[BlockHash],
+    target: &Destination<'_>,
+    invalid: &[BlockHash],
     (sink, interrupt): (&Warnings<'_>, &AtomicBool),
     clock: &mut Clock,
 ) -> Result<ReindexReport, Error> {
@@ -133,17 +133,18 @@ fn build(
     let obfuscation = chain::obfuscation(disk, datadir)?;
     let files = &Files { disk, datadir, obfuscation, network: options.network };
     let in_place = options.output.is_none();
-    let before = if in_place { Predecessor::read(files, options.scan) } else { Predecessor::default() };
+    let before = if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
     let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
-    let choosing = Choosing { hints: hints.as_ref().map(hints::end), preferred: before.best_block, refuted };
-    let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
+    let choosing =
+        ChainPreferences { hints: hints.as_ref().map(hints::end), preferred: before.best_block, invalid };
+    let plan = &job::plan(files, options, &choosing, sink, interrupt)?;
     if in_place {
-        neighbours::check(disk, datadir, plan, options.scan, sink)?;
+        dependents::check(disk, datadir, plan, options.scan, sink)?;
     }
     let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
-    let (chain, sharers) = (&plan.chain, Sharers::of(options, plan.chain.block_count()));
-    let (threads, join_bytes) = (sharers.threads, join_bytes_now(options.memory, sharers));
+    let (chain, memory_consumers) = (&plan.chain, MemoryConsumers::of(options, plan.chain.block_count()));
+    let (threads, join_bytes) = (memory_consumers.threads, join_bytes_now(options.memory, memory_consumers));
     let old = disk_need::folder_bytes(disk, &target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
     need.check(disk, target.building(), work.path())?;
@@ -156,28 +157,28 @@ fn build(
         Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
         None => Method::Join,
     };
-    let run = Run { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
-    let (mut settled, mut by_hints) = settle(&run, clock)?;
+    let job = Job { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
+    let (mut matched, mut by_hints) = match_spends(&job, clock)?;
 
     sink.event(Event::Started(Stage::Finish));
-    let key = options.obfuscation_key.map_or_else(run::random, Ok)?;
+    let key = options.obfuscation_key.map_or_else(job::random, Ok)?;
     let dir = target.building();
     let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
-    let written = match finish.write(settled.unspent)? {
+    let written = match finish.write(matched.unspent)? {
         Some(written) => written,
         // Only the last merge has shown that a spend has no coin.
         None => {
             target.start_over()?;
-            (settled, by_hints) = (run.judge(clock, Height(0), 0)?, false);
-            finish.write(settled.unspent)?.unwrap_or(UtxoCounts::NOTHING)
+            (matched, by_hints) = (job.validate_sequentially(clock, Height(0), 0)?, false);
+            finish.write(matched.unspent)?.unwrap_or(UtxoCounts::ZERO)
         }
     };
     let params = ChainParams::of(options.network);
-    let total_amount = match finish::check_supply(params, chain, &written, settled.burned) {
+    let total_amount = match finish::check_supply(params, chain, &written, matched.burned) {
         Some(amount) => amount,
         // Where undo data was not used, this is the first to show that a block pays itself too much.
         None => {
-            run.judge(clock, Height(0), 0)?;
+            job.validate_sequentially(clock, Height(0), 0)?;
             let detail = "the coins amount to more than all subsidies; please report this";
             return Err(Error::new(ErrorKind::Internal, detail));
         }
@@ -205,15 +206,15 @@ fn build(
         network: options.network,
         height: chain.tip_height(),
         hash: chain.tip().hash,
-        counts: settled.counts,
+        counts: matched.counts,
         txouts: stats.txouts,
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
-        scripts: run::scripts_report(options, plan, &settled.counts),
-        engine: if by_hints { "swiftsync" } else { settled.engine.name() },
-        resumed: settled.resumed,
+        scripts: job::scripts_report(options, plan, &matched.counts),
+        matching: if by_hints { "swiftsync" } else { matched.matching.name() },
+        resumed: matched.resumed,
         memory: options.memory,
-        spilled: settled.spilled,
+        spilled: matched.spilled,
         threads,
         elapsed,
         bound_by: clock.bound_by(threads),

@@ -3,7 +3,7 @@
 use crate::{
     machine::Sha256Limit,
     options::HintOptions,
-    stages::{Stage, ledger::Method, spill::SpillVolume},
+    stages::{Stage, apply::Method, spill::SpillVolume},
 };
 use std::{ops::AddAssign, path::PathBuf, time::Duration};
 use wire::{BlockHash, BlockView, Height, Network, Sats};
@@ -28,7 +28,7 @@ pub struct ReindexReport {
     /// Which scripts were run; nothing if there was no one to run them.
     pub scripts: Option<ScriptsReport>,
     /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
-    pub engine: &'static str,
+    pub matching: &'static str,
     /// What hints were used, if any.
     pub hints: Option<HintsReport>,
     /// Blocks that an interrupted run had done before.
@@ -79,7 +79,7 @@ impl HintsReport {
     pub(crate) fn new(options: &HintOptions, method: &Method) -> Self {
         let height = match method {
             Method::Hints(run) => run.height,
-            Method::Join | Method::Places(_) => Height(0),
+            Method::Join | Method::Positions(_) => Height(0),
         };
         Self { height, aggregate: options.aggregate.name(), with_undo: !options.without_undo }
     }

@@ -3,15 +3,15 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, EventSink},
+    job::{self, Job, MatchedCoins},
     options::ReindexOptions,
-    reading::with_run,
-    run::{self, Run, Settlement},
+    read_only_job::with_read_only_job,
     stages::{
         Stage,
-        ledger::{HintRun, Method},
+        apply::{HintMatching, Method},
     },
-    unspent::EachError,
+    unspent::ForEachError,
 };
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
@@ -67,35 +67,35 @@ pub fn make_snapshot(
     disk: &dyn Disk,
     options: &ReindexOptions,
     path: &Path,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
     if disk.exists(path).during("look for", path)? {
         let detail = "there is a file already; name another one";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
-    with_run(disk, options, Some(path), &Method::Join, (sink, interrupt), |run, clock| {
-        let settled = run.settle(clock)?;
-        run.sink.event(Event::Started(Stage::Finish));
-        match write(run, settled, path) {
-            Err(EachError::Mismatch) => write(run, run.judge(clock, Height(0), 0)?, path),
+    with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
+        let matched = job.match_spends(clock)?;
+        job.sink.event(Event::Started(Stage::Finish));
+        match write(job, matched, path) {
+            Err(ForEachError::Mismatch) => write(job, job.validate_sequentially(clock, Height(0), 0)?, path),
             done => done,
         }
         .map_err(|error| match error {
-            EachError::Mismatch => Error::misfit(),
-            EachError::Error(error) => error,
+            ForEachError::Mismatch => Error::inconsistent_data(),
+            ForEachError::Error(error) => error,
         })
     })
 }
 
-fn write(run: &Run<'_>, settled: Settlement, path: &Path) -> Result<SnapshotReport, EachError> {
-    let (height, hash) = (run.plan.chain.tip_height(), run.plan.chain.tip().hash);
-    let coins = settled.unspent.coins();
-    let mut writer = SnapshotWriter::create(run.work.disk(), path, run.files.network, hash, coins)?;
+fn write(job: &Job<'_>, matched: MatchedCoins, path: &Path) -> Result<SnapshotReport, ForEachError> {
+    let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+    let coins = matched.unspent.coins();
+    let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.network, hash, coins)?;
     let mut hashing = Hashing::new();
-    let (ranges, runs) = settled.unspent.into_ranges(0);
+    let (ranges, runs) = matched.unspent.into_ranges(0);
     for range in ranges {
-        if run.interrupt.load(Ordering::Relaxed) {
+        if job.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted().into());
         }
         range.each(&runs, |outpoint, coin| {
@@ -154,7 +154,7 @@ pub fn verify_snapshot(
     path: &Path,
     datadir: Option<&ReindexOptions>,
     aggregate: AggregateKind,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotVerdict, Error> {
     let mut reader = SnapshotReader::open(disk, path)?;
@@ -190,7 +190,7 @@ fn sum_of_blocks(
     options: &ReindexOptions,
     metadata: &SnapshotMetadata,
     aggregate: AggregateKind,
-    watch: (&dyn Sink, &AtomicBool),
+    watch: (&dyn EventSink, &AtomicBool),
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.network != options.network {
@@ -206,13 +206,14 @@ fn sum_of_blocks(
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
-    let aggregate = Aggregate::new(aggregate, AggregateKey::new(run::random()?));
-    let method = &Method::Hints(HintRun { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
-    with_run(disk, options, None, method, watch, |run, clock| {
-        if run.plan.chain.tip().hash != metadata.base_block {
+    let aggregate = Aggregate::new(aggregate, AggregateKey::new(job::random()?));
+    let method =
+        &Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
+    with_read_only_job(disk, options, None, method, watch, |job, clock| {
+        if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
         }
-        run.sum(clock)
+        job.sum(clock)
     })
 }

@@ -13,13 +13,13 @@
 //! Parents are numbers, heights and sums of work are known only while headers are linked, height by height,
 //! and merkle root and nonce, which no rule of headers looks at, are not kept.
 
-mod standing;
+mod best_block;
 
 use crate::{
-    chain::{Chain, Place},
+    chain::{BlockPosition, Chain},
     error::{Error, ErrorKind},
     hash_list::HashList,
-    stages::predecessor::Gap,
+    stages::existing_state::Gap,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
@@ -113,12 +113,12 @@ pub struct Tree<'a> {
     nodes: Vec<Node>,
     genesis: u32,
     /// Of the blocks without a parent, the latest of those that have been connected once.
-    root: Option<Lost>,
+    root: Option<Orphan>,
 }
 
 /// What a run asks of the chain that it rebuilds.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Wanted<'a> {
+pub struct ChainRequest<'a> {
     /// Its last block; none for the last one on disk.
     pub stop_at: Option<Height>,
     /// Scripts up to this block are taken for valid, under Core's conditions.
@@ -128,7 +128,7 @@ pub struct Wanted<'a> {
     /// Blocks up to this one need no undo data.
     pub without_undo: Option<HintsEnd>,
     /// Blocks that were found invalid.
-    pub refuted: &'a [BlockHash],
+    pub invalid: &'a [BlockHash],
 }
 
 /// The last block that hints speak of.
@@ -140,7 +140,7 @@ pub struct HintsEnd {
     pub hash: Option<BlockHash>,
 }
 
-impl Wanted<'_> {
+impl ChainRequest<'_> {
     /// The lowest block whose undo data is needed.
     #[must_use]
     pub fn undo_from(&self) -> Height {
@@ -150,18 +150,18 @@ impl Wanted<'_> {
 
 /// The most-work blocks of several kinds.
 #[derive(Default)]
-struct Tops {
-    connected: Option<Top>,
-    stored: Option<Top>,
+struct BestTips {
+    connected: Option<BestTip>,
+    stored: Option<BestTip>,
     /// With data and undo data, whatever is beneath, and not failed.
-    with_undo: Option<Top>,
+    with_undo: Option<BestTip>,
     /// Valid by its header, and not failed.
-    header: Option<Top>,
+    header: Option<BestTip>,
 }
 
 /// The most-work block of its kind.
 #[derive(Clone, Copy)]
-struct Top {
+struct BestTip {
     node: u32,
     height: Height,
     /// Sum of all work up to it.
@@ -170,13 +170,13 @@ struct Top {
 
 /// A block whose ancestors are missing.
 #[derive(Clone, Copy)]
-struct Lost {
+struct Orphan {
     node: u32,
     prev: BlockHash,
 }
 
 /// The chosen branch.
-pub struct Choice {
+pub struct ChosenChain {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
     /// The sum of work of the branch.
@@ -225,7 +225,7 @@ impl<'a> Tree<'a> {
     fn find_parents(
         &mut self,
         links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
-    ) -> Result<Option<Lost>, Error> {
+    ) -> Result<Option<Orphan>, Error> {
         let (hashes, nodes) = (&self.hashes, &mut self.nodes);
         let (mut number, mut others, mut root) = (0, false, None);
         let mut latest = None;
@@ -234,9 +234,9 @@ impl<'a> Tree<'a> {
                 Some(node) if hash == *hashes.get(number) => {
                     if hash != self.params.genesis_hash {
                         node.parent = hashes.find(&prev).unwrap_or(NONE);
-                        let lateness = node.lateness().filter(|_| node.parent == NONE);
-                        if lateness.is_some() && lateness >= latest {
-                            (latest, root) = (lateness, Some(Lost { node: number, prev }));
+                        let time_if_connected = node.time_if_connected().filter(|_| node.parent == NONE);
+                        if time_if_connected.is_some() && time_if_connected >= latest {
+                            (latest, root) = (time_if_connected, Some(Orphan { node: number, prev }));
                         }
                     }
                 }
@@ -316,11 +316,12 @@ impl<'a> Tree<'a> {
     }
 
     /// The latest of the blocks that have been connected once and are not linked now.
-    fn find_lost(&self, heights: &[u32]) -> Option<Lost> {
+    fn find_orphan(&self, heights: &[u32]) -> Option<Orphan> {
         let unlinked = (0..).zip(heights).zip(&self.nodes).filter(|((_, height), _)| **height == NONE);
-        let lost = unlinked.filter_map(|((number, _), node)| Some((node.lateness()?, number, node.parent)));
+        let lost =
+            unlinked.filter_map(|((number, _), node)| Some((node.time_if_connected()?, number, node.parent)));
         let (_, node, parent) = lost.max()?;
-        if parent == NONE { self.root } else { Some(Lost { node, prev: *self.hashes.get(parent) }) }
+        if parent == NONE { self.root } else { Some(Orphan { node, prev: *self.hashes.get(parent) }) }
     }
 
     /// Numbers of the linked blocks in order of height, those of one height in order of number, and where
@@ -355,16 +356,16 @@ impl<'a> Tree<'a> {
     }
 
     /// Marks the blocks that were found invalid. What they were given as undo data is of others.
-    fn refute(&mut self, refuted: &[BlockHash]) {
-        for number in refuted.iter().filter_map(|hash| self.hashes.find(hash)) {
+    fn mark_invalid(&mut self, invalid: &[BlockHash]) {
+        for number in invalid.iter().filter_map(|hash| self.hashes.find(hash)) {
             let node = &mut self.nodes[number as usize];
             (node.state, node.undo_pos) = (node.state | FAILED, None);
         }
     }
 
     /// Judges all blocks, parents before children, and finds the most-work ones.
-    fn judge_all(&mut self, order: &[u32], ends: &[u32], wanted: &Wanted<'_>) -> Tops {
-        let (undo_from, mut tops) = (wanted.undo_from(), Tops::default());
+    fn evaluate_all(&mut self, order: &[u32], ends: &[u32], wanted: &ChainRequest<'_>) -> BestTips {
+        let (undo_from, mut tops) = (wanted.undo_from(), BestTips::default());
         let preferred = wanted.preferred.and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
@@ -374,9 +375,9 @@ impl<'a> Tree<'a> {
                 let before = parents.binary_search(&self.nodes[number as usize].parent).ok();
                 let before = before.and_then(|at| parents_work.get(at)).copied().unwrap_or(U256::ZERO);
                 let own = rules::work(self.nodes[number as usize].bits);
-                let top = Top { node: number, height, work: before.wrapping_add(own) };
-                self.judge(&top, preferred, undo_from);
-                self.offer(top, &mut tops);
+                let top = BestTip { node: number, height, work: before.wrapping_add(own) };
+                self.evaluate(&top, preferred, undo_from);
+                self.consider(top, &mut tops);
                 work.push(top.work);
             }
             (parents, begin) = (level, end as usize);
@@ -387,7 +388,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Finds out what holds of a block whose parent has been judged.
-    fn judge(&mut self, block: &Top, preferred: Option<u32>, undo_from: Height) {
+    fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, undo_from: Height) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
         let mut state = node.state & FAILED | LINKED | parent & (FAILED | INVALID | PREFERRED);
@@ -418,7 +419,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Takes a block for the most-work one of each of its kinds, if it is.
-    fn offer(&self, block: Top, tops: &mut Tops) {
+    fn consider(&self, block: BestTip, tops: &mut BestTips) {
         let node = &self.nodes[block.node as usize];
         let (not_failed, has_undo) = (!node.has(FAILED), self.has_undo(block.node));
         for (top, eligible) in [
@@ -457,17 +458,22 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
     /// (a pruned node, lost files); [`ErrorKind::Usage`] if the last block that is wanted is above the tip.
-    pub fn choose(&mut self, wanted: &Wanted<'_>) -> Result<Choice, Error> {
-        self.refute(wanted.refuted);
+    pub fn choose(&mut self, wanted: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
+        self.mark_invalid(wanted.invalid);
         let heights = self.heights();
-        let lost = self.find_lost(&heights);
+        let lost = self.find_orphan(&heights);
         let (order, ends) = self.by_height(heights);
-        let tops = self.judge_all(&order, &ends, wanted);
+        let tops = self.evaluate_all(&order, &ends, wanted);
         drop((order, ends));
         self.pick(&tops, lost, wanted)
     }
 
-    fn pick(&self, tops: &Tops, lost: Option<Lost>, wanted: &Wanted<'_>) -> Result<Choice, Error> {
+    fn pick(
+        &self,
+        tops: &BestTips,
+        lost: Option<Orphan>,
+        wanted: &ChainRequest<'_>,
+    ) -> Result<ChosenChain, Error> {
         let tip = tops.connected.ok_or_else(|| {
             Error::damaged(
                 "not even the genesis block is on disk: the blocks folder is empty or of a pruned node",
@@ -516,11 +522,11 @@ impl<'a> Tree<'a> {
         let above = tops.stored.filter(|_| unconnected > 0);
         let gap = above.and_then(|stored| self.gap_above(stored.node, undo_from));
         let work = self.work_of(branch.iter().copied());
-        Ok(Choice { branch, work, unconnected, gap, assumed_valid_to, top: tip.node })
+        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, top: tip.node })
     }
 
     /// The hints' last block, if it is on disk and something beneath it is not.
-    fn hints_end_above_gap(&self, wanted: &Wanted<'_>) -> Option<u32> {
+    fn hints_end_above_gap(&self, wanted: &ChainRequest<'_>) -> Option<u32> {
         let end = self.hashes.find(&wanted.without_undo?.hash?)?;
         let node = &self.nodes[end as usize];
         let sound = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
@@ -529,7 +535,7 @@ impl<'a> Tree<'a> {
 
     /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:
     /// Core's conditions, see [`rules::assume`]. `best` is the most-work header.
-    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &Top) -> Option<Height> {
+    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &BestTip) -> Option<Height> {
         let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
         if best.work < self.params.minimum_chain_work {
             return None;
@@ -556,7 +562,7 @@ impl<'a> Tree<'a> {
     #[must_use]
     pub fn into_chain(self, branch: Vec<u32>, undo_from: Height) -> Chain {
         let node = |&number: &u32| self.nodes[number as usize];
-        let places = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| Place {
+        let places = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| BlockPosition {
             file: node.file,
             data_pos: node.data_pos.map_or(0, NonZeroU32::get),
             undo_pos: node.undo_pos.filter(|_| node.parent != NONE && height >= undo_from),
@@ -611,7 +617,8 @@ impl<'a> Tree<'a> {
         error.at_block(height, *self.hashes.get(number))
     }
 
-    /// A header that breaks a rule. Without proof of work it has changed on disk: no node stores such a block.
+    /// The error for a header that breaks a rule. A header without proof of work was altered on disk, since no
+    /// node stores such a block.
     fn bad_header(&self, number: u32, violation: &Violation) -> Error {
         let error = Error::violation(violation);
         let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
@@ -621,8 +628,8 @@ impl<'a> Tree<'a> {
             return error;
         }
         let detail = format!(
-            "{}; no node stores a block without it, so the bytes of the header, at byte {pos} of blk{:05}.dat, \
-             have changed: restore the file, or let bitcoind -reindex fetch the block again",
+            "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat was \
+             altered: restore the file, or let bitcoind -reindex fetch the block again",
             error.detail, file.0
         );
         Error { kind: ErrorKind::Damaged, detail, ..error }
@@ -631,7 +638,7 @@ impl<'a> Tree<'a> {
 
 impl Node {
     /// The time of a block that has been connected once.
-    fn lateness(&self) -> Option<BlockTime> {
+    fn time_if_connected(&self) -> Option<BlockTime> {
         let connected = self.data_pos.is_some() && self.undo_pos.is_some() && !self.has(FAILED);
         connected.then_some(self.time)
     }

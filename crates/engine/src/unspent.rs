@@ -1,11 +1,11 @@
 //! The coins after the last block, wherever they are: in memory, in runs, or both, to be merged.
 
-use crate::{error::Error, stages::spill::Part};
+use crate::{error::Error, stages::spill::MergeInput};
 use coins::{
     Entry, Merge, NetSize, SurvivorShard, Survivors,
     merge::{MergeError, ShardSource},
 };
-use disk::run::RunReader;
+use disk::sorted_run::SortedRunReader;
 use wire::{Coin, OutPoint};
 
 /// What the join and the runs have left. Until it was gone through, spends may be among it whose coins are
@@ -14,18 +14,18 @@ pub struct Unspent {
     /// Whether spends are compared with the coins they meet.
     exact: bool,
     shards: Vec<SurvivorShard>,
-    runs: Vec<RunReader>,
+    runs: Vec<SortedRunReader>,
 }
 
 /// Why coins could not be gone through.
-pub enum EachError {
+pub enum ForEachError {
     /// Creations and spends do not fit each other: the judge must tell.
     Mismatch,
     /// What the file system or the caller said.
     Error(Error),
 }
 
-impl<E: Into<Error>> From<E> for EachError {
+impl<E: Into<Error>> From<E> for ForEachError {
     fn from(error: E) -> Self {
         Self::Error(error.into())
     }
@@ -43,7 +43,7 @@ pub struct Range {
 impl Unspent {
     /// Of what is in memory and what is in runs; `exact` as in [`Merge::new`].
     #[must_use]
-    pub fn new(survivors: Survivors, runs: Vec<RunReader>, exact: bool) -> Self {
+    pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>, exact: bool) -> Self {
         Self { exact, shards: survivors.into_shards(), runs }
     }
 
@@ -60,14 +60,14 @@ impl Unspent {
     }
 
     fn size(&self, shard: usize) -> NetSize {
-        let net = |run: &RunReader| run.meta().net.get(shard).copied().unwrap_or_default();
+        let net = |run: &SortedRunReader| run.meta().net.get(shard).copied().unwrap_or_default();
         self.shards[shard].size() + self.runs.iter().map(net).sum()
     }
 
     /// Groups shards, in order, to ranges of at most `bytes` of rows; a larger shard is a range by itself.
     /// Which ranges there are depends on the coins only.
     #[must_use]
-    pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<RunReader>) {
+    pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<SortedRunReader>) {
         let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
         let mut ranges: Vec<Range> = Vec::new();
         let mut room = 0;
@@ -99,29 +99,29 @@ impl Range {
     /// Calls `each` with the coins in the order of their keys.
     ///
     /// # Errors
-    /// [`EachError`]; what `each` says ends it.
+    /// [`ForEachError`]; what `each` says ends it.
     pub fn each(
         self,
-        runs: &[RunReader],
+        runs: &[SortedRunReader],
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
-    ) -> Result<(), EachError> {
+    ) -> Result<(), ForEachError> {
         let mut one = |entry: Entry<'_>| match entry.spend {
-            true => Err(EachError::Mismatch),
+            true => Err(ForEachError::Mismatch),
             false => Ok(each(&entry.outpoint, &entry.coin)?),
         };
         if runs.is_empty() {
             return self.shards.into_iter().try_for_each(|shard| shard.sort().iter().try_for_each(&mut one));
         }
         let range = self.first..self.first + self.shards.len();
-        let mut parts = vec![Part::Memory(ShardSource::new(self.shards))];
-        parts.extend(runs.iter().map(|run| Part::of_run(run, range.clone())));
+        let mut parts = vec![MergeInput::Memory(ShardSource::new(self.shards))];
+        parts.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
         let mut merge = Merge::new(parts, self.exact)?;
         loop {
             match merge.advance() {
                 Ok(Some(entry)) => one(entry)?,
                 Ok(None) => return Ok(()),
-                Err(MergeError::Mismatch(_)) => return Err(EachError::Mismatch),
-                Err(MergeError::Source(error)) => return Err(error.into()),
+                Err(MergeError::Mismatch(_)) => return Err(ForEachError::Mismatch),
+                Err(MergeError::EntrySource(error)) => return Err(error.into()),
             }
         }
     }

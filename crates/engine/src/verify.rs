@@ -5,13 +5,13 @@ use crate::{
     chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
-    event::{Event, Sink, Warnings},
+    event::{Event, EventSink, Warnings},
+    job::{self, ChainPreferences, Job},
     machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    run::{self, Choosing, Run},
-    stages::{Stage, commit, ledger::Method, plan::Plan},
-    unspent::{EachError, Unspent},
+    stages::{Stage, apply::Method, commit, plan::Plan},
+    unspent::{ForEachError, Unspent},
     work_dir::WorkDir,
 };
 use disk::{
@@ -30,7 +30,7 @@ use std::{
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
 /// So many differences are named; all are counted.
-const NAMED_MAX: usize = 20;
+const MAX_NAMED_DIFFERENCES: usize = 20;
 
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub fn verify(
     disk: &dyn Disk,
     options: &ReindexOptions,
     against_chainstate: bool,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
@@ -117,13 +117,13 @@ pub fn verify(
     let work = WorkDir::alone(disk, &home);
     let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    let attempt = |refuted: &[BlockHash]| {
+    let attempt = |invalid: &[BlockHash]| {
         let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
-        let choosing = Choosing { preferred, refuted, hints: None };
-        let plan = &run::plan(files, &options, &choosing, sink, interrupt)?;
+        let choosing = ChainPreferences { preferred, invalid, hints: None };
+        let plan = &job::plan(files, &options, &choosing, sink, interrupt)?;
         check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
     };
-    run::without_refuted(sink, attempt)
+    job::retry_without_invalid(sink, attempt)
 }
 
 /// Checks the blocks of a plan.
@@ -144,17 +144,17 @@ fn check(
         return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let method = &Method::Join;
-    let run = Run { files, plan, options, method, work, resumable: false, sink, interrupt };
-    let result = coins_of(&run, chainstate, clock);
+    let job = Job { files, plan, options, method, work, resumable: false, sink, interrupt };
+    let result = coins_of(&job, chainstate, clock);
     work.remove()?;
     let (counts, txouts, against_chainstate) = result?;
     Ok(VerifyReport {
         height,
         hash,
-        scripts: run::scripts_report(options, plan, &counts),
+        scripts: job::scripts_report(options, plan, &counts),
         counts,
         txouts,
-        threads: run.threads(),
+        threads: job.threads(),
         elapsed: clock.started.elapsed(),
         against_chainstate,
         notes: sink.take(),
@@ -163,24 +163,24 @@ fn check(
 
 /// Settles the chain, and compares what it leaves.
 fn coins_of(
-    run: &Run<'_>,
+    job: &Job<'_>,
     chainstate: Option<&ChainstateReader<'_>>,
     clock: &mut Clock,
 ) -> Result<(Counts, u64, Option<Comparison>), Error> {
-    let mut settled = run.settle(clock)?;
-    let mut txouts = settled.unspent.coins();
-    let comparison = match compare(settled.unspent, chainstate, run.interrupt) {
-        Err(EachError::Mismatch) => {
-            settled = run.judge(clock, Height(0), 0)?;
-            txouts = settled.unspent.coins();
-            compare(settled.unspent, chainstate, run.interrupt)
+    let mut matched = job.match_spends(clock)?;
+    let mut txouts = matched.unspent.coins();
+    let comparison = match compare(matched.unspent, chainstate, job.interrupt) {
+        Err(ForEachError::Mismatch) => {
+            matched = job.validate_sequentially(clock, Height(0), 0)?;
+            txouts = matched.unspent.coins();
+            compare(matched.unspent, chainstate, job.interrupt)
         }
         done => done,
     };
     match comparison {
-        Ok(comparison) => Ok((settled.counts, txouts, chainstate.map(|_| comparison))),
-        Err(EachError::Error(error)) => Err(error),
-        Err(EachError::Mismatch) => Err(Error::new(ErrorKind::Internal, "the judge's coins hold spends")),
+        Ok(comparison) => Ok((matched.counts, txouts, chainstate.map(|_| comparison))),
+        Err(ForEachError::Error(error)) => Err(error),
+        Err(ForEachError::Mismatch) => Err(Error::new(ErrorKind::Internal, "the judge's coins hold spends")),
     }
 }
 
@@ -201,7 +201,7 @@ fn compare(
     unspent: Unspent,
     chainstate: Option<&ChainstateReader<'_>>,
     interrupt: &AtomicBool,
-) -> Result<Comparison, EachError> {
+) -> Result<Comparison, ForEachError> {
     let mut comparison = Comparison::default();
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
@@ -244,7 +244,7 @@ fn compare(
 impl Comparison {
     fn add(&mut self, difference: Difference) {
         self.differences += 1;
-        if self.first.len() < NAMED_MAX {
+        if self.first.len() < MAX_NAMED_DIFFERENCES {
             self.first.push(difference);
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     stages::commit::WORK_DIR,
 };
 use disk::{
-    checkpoint::{Checkpoint, is_ours},
+    checkpoint::{Checkpoint, is_work_file},
     fs::{Disk, During as _, Lock},
 };
 use std::{
@@ -127,7 +127,7 @@ impl<'a> WorkDir<'a> {
         Checkpoint::remove(self.disk, &self.path)?;
         for name in self.disk.list(&self.path).during("list", &self.path)? {
             let path = self.path.join(&name);
-            if is_ours(self.disk, &path)? {
+            if is_work_file(self.disk, &path)? {
                 self.disk.remove_file(&path).during("remove", &path)?;
             }
         }

@@ -11,7 +11,7 @@ use common::{
     options, run, run_until, with_threads,
 };
 use disk::{checkpoint::Checkpoint, fs::RealDisk};
-use engine::{ErrorKind, LEAST_MEMORY, ReindexOptions, ReindexReport};
+use engine::{ErrorKind, MIN_MEMORY, ReindexOptions, ReindexReport};
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},
@@ -21,7 +21,7 @@ use testkit::{
     Chain, ChainSpec,
     datadir::Layout,
     fault::FaultDisk,
-    mutation::{Stage, base_chain, mutations},
+    mutation::{CheckLevel, base_chain, mutations},
     rng::Rng,
 };
 
@@ -64,7 +64,7 @@ fn any_budget_and_any_interruptions_give_the_same_files() {
     let mut rng = Rng::new(1, "interruptions");
     for threads in [1, 2] {
         for (join_bytes, memory) in
-            [(None, u64::MAX), (None, LEAST_MEMORY), (Some(1), LEAST_MEMORY), (Some(600_000), LEAST_MEMORY)]
+            [(None, u64::MAX), (None, MIN_MEMORY), (Some(1), MIN_MEMORY), (Some(600_000), MIN_MEMORY)]
         {
             let mut operations = 0;
             for times in [0, 1, 20] {
@@ -159,10 +159,10 @@ fn verdicts_do_not_depend_on_the_memory() {
     let (mut valid, mut invalid) = (0, 0);
     for (number, mutation) in mutations().enumerate() {
         // Nobody runs scripts here. Of what a block shows by itself, some will do.
-        let shows = match mutation.stage {
-            Stage::Script => false,
-            Stage::Spend => true,
-            Stage::Header | Stage::Block => number % 5 == 0,
+        let shows = match mutation.level {
+            CheckLevel::Script => false,
+            CheckLevel::Spend => true,
+            CheckLevel::Header | CheckLevel::Block => number % 5 == 0,
         };
         if !shows {
             continue;
@@ -218,7 +218,7 @@ fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
         let error = run_until(&options, 100).0.map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
         let checkpoint = Checkpoint::read(&RealDisk, &dir.path().join("regtest/peregrine-work")).unwrap();
-        if checkpoint.unwrap().settled[height as usize / 64] >> (height % 64) & 1 == 1 {
+        if checkpoint.unwrap().completed[height as usize / 64] >> (height % 64) & 1 == 1 {
             break;
         }
     }
@@ -226,7 +226,7 @@ fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
     chain().write_datadir(dir.path(), &layout()).unwrap();
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
-    assert_eq!(report.engine, "ordered", "the lie was in what was settled");
+    assert_eq!(report.matching, "sequential", "the lie was in what was settled");
     assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
 }
 

@@ -19,7 +19,7 @@ use std::{
 use testkit::{
     Chain, ChainSpec,
     datadir::Layout,
-    fault::{Fault, FaultDisk, Operations},
+    fault::{FaultDisk, InjectedFault, Operations},
     rng::Rng,
 };
 
@@ -46,7 +46,7 @@ fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<engine::Reindex
 /// How an operation fails.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    fault: Fault,
+    fault: InjectedFault,
     /// A disk that is dead from a read on leaves what one leaves that is dead from the next change on.
     operations: Operations,
     /// From one operation that fails to the next: most reads are alike.
@@ -59,14 +59,14 @@ struct Trial {
 }
 
 const ONCE: Trial = Trial {
-    fault: Fault::Once,
+    fault: InjectedFault::Once,
     operations: Operations::Changes,
     stride: 1,
     scan: false,
     in_steps: false,
     power_cut: false,
 };
-const DEAD: Trial = Trial { fault: Fault::Sticky, ..ONCE };
+const DEAD: Trial = Trial { fault: InjectedFault::Sticky, ..ONCE };
 
 /// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it says that it is enough.
 fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
@@ -197,14 +197,18 @@ fn ends_well(case: &Case, what: &str) -> u32 {
 /// How an operation fails of a rebuild that spills and saves, and then one of the run that goes on.
 #[derive(Clone, Copy, Debug)]
 struct TwoFaults {
-    fault: Fault,
+    fault: InjectedFault,
     operations: Operations,
     kind: io::ErrorKind,
     stride: u64,
 }
 
-const TWICE: TwoFaults =
-    TwoFaults { fault: Fault::Once, operations: Operations::Changes, kind: io::ErrorKind::Other, stride: 1 };
+const TWICE: TwoFaults = TwoFaults {
+    fault: InjectedFault::Once,
+    operations: Operations::Changes,
+    kind: io::ErrorKind::Other,
+    stride: 1,
+};
 
 fn fault_loop_of_two(two: TwoFaults) {
     let TwoFaults { fault, operations, kind, stride } = two;
@@ -241,7 +245,7 @@ fn two_faults_cost_a_run_that_spills_time_only() {
 
 #[test]
 fn a_disk_that_dies_twice_costs_a_run_that_spills_time_only() {
-    fault_loop_of_two(TwoFaults { fault: Fault::Sticky, ..TWICE });
+    fault_loop_of_two(TwoFaults { fault: InjectedFault::Sticky, ..TWICE });
 }
 
 /// Room gives out anywhere: what is there already stays, and more room is all that is needed.
@@ -280,7 +284,7 @@ fn power_cut(
     let mut rng = Rng::new(seed, "power cuts");
     for _ in 0..=rng.below(2) {
         let at = rng.below(operations);
-        let disk = FaultDisk::fail_at(at, Fault::Sticky, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
         let disk = disk.with_names_at_risk(case.root().parent().unwrap());
         let done = rebuild(&disk, options);
         disk.cut_power(rng.next_u64()).unwrap();
@@ -297,7 +301,8 @@ fn power_cut(
 fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
     let operations = {
         let case = scattered_case();
-        let disk = FaultDisk::fail_at(u64::MAX, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        let disk =
+            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
         rebuild(&disk, &spilling(&case)).unwrap();
         disk.count()
     };
@@ -340,7 +345,8 @@ fn a_power_cut_never_leaves_one_database_of_two() {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     let operations = {
         let case = tiny_case();
-        let disk = FaultDisk::fail_at(u64::MAX, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        let disk =
+            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
         rebuild(&disk, &case.scan()).unwrap();
         disk.count()
     };
@@ -351,7 +357,8 @@ fn a_power_cut_never_leaves_one_database_of_two() {
         for run in 0..=rng.below(2) {
             // Most of them in the last part, in which names are exchanged.
             let at = if rng.chance(1, 4) { rng.below(operations) } else { operations - 1 - rng.below(40) };
-            let disk = FaultDisk::fail_at(at, Fault::Sticky, Operations::Changes, io::ErrorKind::Other);
+            let disk =
+                FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
             let disk = disk.with_names_at_risk(case.root().parent().unwrap());
             let done = rebuild(&disk, &ReindexOptions { keep_old: false, ..case.scan() });
             disk.cut_power(rng.next_u64()).unwrap();
@@ -387,7 +394,7 @@ fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
     for at in 0.. {
         let output = output.then(common::scratch);
         // Once: the room that a failed run gives back is there for its own clean-up.
-        let disk = FaultDisk::fail_at(at, Fault::Once, Operations::Changes, kind);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, kind);
         let target = output.as_ref().map(|output| output.path().join("new"));
         let done = rebuild(&disk, &ReindexOptions { output: target.clone(), ..case.options() });
         if !disk.has_failed() {
@@ -432,7 +439,7 @@ fn a_read_only_target_is_refused_with_a_way_out() {
     let case = tiny_case();
     let before = tree(case.root());
     for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied] {
-        let disk = FaultDisk::fail_at(0, Fault::Sticky, Operations::Changes, kind);
+        let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
         let error = rebuild(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         common::says(&error, &["give the permission", "--output"]);

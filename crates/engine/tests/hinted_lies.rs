@@ -18,7 +18,7 @@ use std::{path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    mutation::{Draft, Workbench},
+    mutation::{BlockBuilder, Draft},
     rng::Rng,
 };
 
@@ -43,19 +43,19 @@ struct Spoiled {
 impl Spoiled {
     /// Some valid blocks, the spoiled one, and some more, as the seed has it; the draft's blocks come
     /// between.
-    fn new(rng: &mut Rng, spoil: impl FnOnce(&mut Workbench<'_>, &mut Rng) -> Draft) -> Self {
+    fn new(rng: &mut Rng, spoil: impl FnOnce(&mut BlockBuilder<'_>, &mut Rng) -> Draft) -> Self {
         let mut chain = BASE.clone();
-        let mut bench = Workbench::new(&BASE, rng.next_u64());
+        let mut builder = BlockBuilder::new(&BASE, rng.next_u64());
         for _ in 0..rng.below(4) {
-            let spends = (0..rng.below(3)).map(|_| bench.simple()).collect();
-            bench.add(spends);
+            let spends = (0..rng.below(3)).map(|_| builder.simple()).collect();
+            builder.add(spends);
         }
-        let draft = spoil(&mut bench, rng);
-        let block = bench.seal(&draft);
-        chain.blocks.extend(bench.into_added());
+        let draft = spoil(&mut builder, rng);
+        let block = builder.seal(&draft);
+        chain.blocks.extend(builder.into_added());
         chain.blocks.push(block.clone());
         // The chain's model stays at the base: blocks on top need their coinbases only.
-        let mut on_top = Workbench::new(&chain, rng.next_u64());
+        let mut on_top = BlockBuilder::new(&chain, rng.next_u64());
         (0..rng.below(3)).for_each(|_| on_top.add(Vec::new()));
         let added = on_top.into_added();
         chain.blocks.extend(added);
@@ -100,7 +100,7 @@ fn hide(hints: &mut Hints, rng: &mut Rng, count: u64) {
 }
 
 /// Hints cannot hide a spend of no coin, whatever they say, and the join's verdict names it.
-fn missing_coin(what: &str, spoil: fn(&mut Workbench<'_>, &mut Rng) -> Draft) {
+fn missing_coin(what: &str, spoil: fn(&mut BlockBuilder<'_>, &mut Rng) -> Draft) {
     for seed in 0..SEEDS {
         let mut rng = Rng::new(seed, what);
         let spoiled = Spoiled::new(&mut rng, spoil);
@@ -119,40 +119,40 @@ fn missing_coin(what: &str, spoil: fn(&mut Workbench<'_>, &mut Rng) -> Draft) {
     }
 }
 
-fn take_any(bench: &mut Workbench<'_>, rng: &mut Rng) -> testkit::mutation::WorkbenchCoin {
-    (0..rng.below(5)).for_each(|_| drop(bench.take()));
-    bench.take()
+fn take_any(builder: &mut BlockBuilder<'_>, rng: &mut Rng) -> testkit::mutation::BuilderCoin {
+    (0..rng.below(5)).for_each(|_| drop(builder.take()));
+    builder.take()
 }
 
 #[test]
 fn a_double_spend_that_hints_hide_is_caught() {
-    missing_coin("double spend", |bench, rng| {
-        let coin = take_any(bench, rng);
+    missing_coin("double spend", |builder, rng| {
+        let coin = take_any(builder, rng);
         let output = |less: i64| vec![bitcoin_output(coin.coin.amount - less, &coin.coin.script)];
-        let first = bench.spend(&[&coin], output(0));
-        let second = bench.spend(&[&coin], output(1));
+        let first = builder.spend(&[&coin], output(0));
+        let second = builder.spend(&[&coin], output(1));
         // In one block, in neighbours, or further apart.
         let apart = rng.below(3);
         if apart == 0 {
-            return bench.draft(vec![first, second]);
+            return builder.draft(vec![first, second]);
         }
-        bench.add(vec![first]);
-        (1..apart).for_each(|_| bench.add(Vec::new()));
-        bench.draft(vec![second])
+        builder.add(vec![first]);
+        (1..apart).for_each(|_| builder.add(Vec::new()));
+        builder.draft(vec![second])
     });
 }
 
 #[test]
 fn a_spend_of_a_coin_that_never_was_is_caught() {
-    missing_coin("never made", |bench, rng| {
-        let mut coin = take_any(bench, rng);
+    missing_coin("never made", |builder, rng| {
+        let mut coin = take_any(builder, rng);
         match rng.below(2) {
             0 => coin.outpoint.txid.0[rng.below(32) as usize] ^= 1 << rng.below(8),
             _ => coin.outpoint.vout = 1 + rng.below(1000) as u32,
         }
         coin.coin.amount = 50_000;
-        let tx = bench.spend(&[&coin], vec![bitcoin_output(50_000, &coin.coin.script)]);
-        bench.draft(vec![tx])
+        let tx = builder.spend(&[&coin], vec![bitcoin_output(50_000, &coin.coin.script)]);
+        builder.draft(vec![tx])
     });
 }
 
@@ -170,9 +170,9 @@ fn an_inflated_coinbase_is_caught_at_its_block() {
     let allowed: i64 = (1..=i64::from(BASE.tip().height)).map(|_| 50_0000_0000).sum();
     for seed in 0..SEEDS {
         let mut rng = Rng::new(seed, "inflated");
-        let spoiled = Spoiled::new(&mut rng, |bench, rng| {
-            let txs = (0..rng.below(3)).map(|_| bench.simple()).collect();
-            let mut draft = bench.draft(txs);
+        let spoiled = Spoiled::new(&mut rng, |builder, rng| {
+            let txs = (0..rng.below(3)).map(|_| builder.simple()).collect();
+            let mut draft = builder.draft(txs);
             let reward = &mut draft.coinbase.as_mut().unwrap().output[0];
             // More than all that was destroyed or not claimed before.
             let more = allowed - claimed + 1 + rng.below(1_000_000) as i64;
@@ -193,12 +193,12 @@ fn an_inflated_coinbase_is_caught_at_its_block() {
 fn a_coin_spent_before_it_is_made_is_seen_with_undo_data_only() {
     for seed in 0..10 {
         let mut rng = Rng::new(seed, "before");
-        let spoiled = Spoiled::new(&mut rng, |bench, rng| {
-            let coin = take_any(bench, rng);
-            let parent = bench.spend(&[&coin], vec![bitcoin_output(coin.coin.amount, &coin.coin.script)]);
-            let made = bench.coin_of(&parent, 0);
-            let child = bench.spend(&[&made], vec![bitcoin_output(made.coin.amount, &made.coin.script)]);
-            bench.draft(vec![child, parent])
+        let spoiled = Spoiled::new(&mut rng, |builder, rng| {
+            let coin = take_any(builder, rng);
+            let parent = builder.spend(&[&coin], vec![bitcoin_output(coin.coin.amount, &coin.coin.script)]);
+            let made = builder.coin_of(&parent, 0);
+            let child = builder.spend(&[&made], vec![bitcoin_output(made.coin.amount, &made.coin.script)]);
+            builder.draft(vec![child, parent])
         });
         let path = spoiled.write(&spoiled.truth.hints(spoiled.tip));
         let [without, with] = spoiled.both(&path, seed);
@@ -216,12 +216,12 @@ fn a_coin_spent_before_it_is_made_is_seen_with_undo_data_only() {
 fn above_right_hints_the_verdict_is_cores() {
     for seed in 0..12 {
         let mut rng = Rng::new(seed, "above");
-        let spoiled = Spoiled::new(&mut rng, |bench, rng| {
-            let coin = take_any(bench, rng);
+        let spoiled = Spoiled::new(&mut rng, |builder, rng| {
+            let coin = take_any(builder, rng);
             let spend = |less| vec![bitcoin_output(coin.coin.amount - less, &coin.coin.script)];
-            let (first, second) = (bench.spend(&[&coin], spend(0)), bench.spend(&[&coin], spend(1)));
-            bench.add(vec![first]);
-            bench.draft(vec![second])
+            let (first, second) = (builder.spend(&[&coin], spend(0)), builder.spend(&[&coin], spend(1)));
+            builder.add(vec![first]);
+            builder.draft(vec![second])
         });
         for height in [100, spoiled.block.height - 2] {
             let path = spoiled.write(&spoiled.truth.hints(height));

@@ -34,7 +34,11 @@ fn rebuild_all(name: &str, network: Network) {
                 run(&with_threads(&options, threads)).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(hex_reversed(&report.hash_serialized_3), line["hash_serialized_3"], "{what}");
             assert_eq!(report.hash.to_string(), line["hash"], "{what}");
-            assert_eq!((report.engine, report.txouts), ("join", line["txouts"].as_u64().unwrap()), "{what}");
+            assert_eq!(
+                (report.matching, report.txouts),
+                ("parallel", line["txouts"].as_u64().unwrap()),
+                "{what}"
+            );
             let stats = stats(output.path(), network).unwrap();
             assert_eq!(hex_reversed(&stats.hash_serialized_3), line["hash_serialized_3"], "{what}");
             assert_eq!(stats.muhash.as_ref().map(hex_reversed).unwrap(), line["muhash"], "{what}");

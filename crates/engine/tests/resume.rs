@@ -10,7 +10,7 @@ use common::{
     with_threads,
 };
 use disk::{
-    checkpoint::{Checkpoint, run_path},
+    checkpoint::{Checkpoint, sorted_run_path},
     fs::RealDisk,
 };
 use engine::{
@@ -194,7 +194,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     // One block that has another place will do.
     std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
-    let settled = checkpoint(case.root()).settled;
+    let settled = checkpoint(case.root()).completed;
     let height = (0..141).rev().find(|height| settled[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     case.edit_index(|index| {
@@ -208,7 +208,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
 #[test]
 fn a_block_file_that_changed_meanwhile_is_read_again() {
     let (case, options) = interrupted();
-    let settled = checkpoint(case.root()).settled;
+    let settled = checkpoint(case.root()).completed;
     let height = (1..141).find(|height| settled[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
@@ -318,7 +318,7 @@ fn kinds(left: &Left) -> Vec<PathBuf> {
     runs.sort_by_key(|run| (run.level, std::cmp::Reverse(run.bytes)));
     let (low, high) = (runs.first().unwrap(), runs.last().unwrap());
     assert!(high.level > low.level);
-    let of = |number| run_path(Path::new(""), number);
+    let of = |number| sorted_run_path(Path::new(""), number);
     vec!["manifest".into(), of(low.number), of(high.number)]
 }
 
@@ -362,7 +362,7 @@ fn truncated_missing_and_foreign_files_are_refused_by_name() {
     assert_eq!(left.with(Path::new("manifest"), |path| std::fs::remove_file(path).unwrap()).unwrap(), 0);
     assert_eq!(leftovers(left.case.root()), [] as [&Path; 0]);
     // What a kill leaves besides is not in the way either.
-    let stray = run_path(Path::new(""), 7_000_000);
+    let stray = sorted_run_path(Path::new(""), 7_000_000);
     let left_besides = |path: &Path| {
         std::fs::write(path, "PGRN-RUN, half of one").unwrap();
         std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Case, THREADS, files, options, run, stats, stats_by_height, tree, with_threads};
-use engine::{Engine, Event, Height, Network, ReindexOptions, ReindexReport};
+use engine::{Event, Height, Matching, Network, ReindexOptions, ReindexReport};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -43,13 +43,15 @@ fn every_way_gives_the_models_coins() {
             let base = ReindexOptions { obfuscation_key: Some([9; 8]), ..options(dir.path()) };
             let mut tables = None;
             for threads in THREADS {
-                for (engine, scan) in [(Engine::Join, false), (Engine::Join, true), (Engine::Ordered, false)]
+                for (matching, scan) in
+                    [(Matching::Parallel, false), (Matching::Parallel, true), (Matching::Sequential, false)]
                 {
-                    let what = format!("seed {seed}, xor {xor}, {threads} threads, {engine:?}, scan {scan}");
-                    let options = ReindexOptions { engine, scan, ..with_threads(&base, threads) };
+                    let what =
+                        format!("seed {seed}, xor {xor}, {threads} threads, {matching:?}, scan {scan}");
+                    let options = ReindexOptions { matching, scan, ..with_threads(&base, threads) };
                     let (report, files) = rebuild(&options);
                     assert_is(&report, &model, &what);
-                    assert_eq!(report.engine, engine.name(), "{what}");
+                    assert_eq!(report.matching, matching.name(), "{what}");
                     assert_eq!(report.hash, chain.totals.hash, "{what}");
                     let counts = report.counts;
                     assert_eq!(

@@ -6,7 +6,9 @@
 mod common;
 
 use common::{THREADS, options, run, with_threads};
-use engine::{AssumeValid, Engine, Error, ErrorKind, Height, ReindexOptions, ReindexReport, ScriptVerifier};
+use engine::{
+    AssumeValid, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
+};
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -139,7 +141,7 @@ fn each_script_is_run_once_whatever_the_threads_and_the_engine() {
         let scripts = report.scripts.unwrap();
         assert_eq!((scripts.assumed_valid_to, scripts.inputs), (None, report.counts.inputs));
     }
-    let ordered = |options| ReindexOptions { engine: Engine::Ordered, ..options };
+    let ordered = |options| ReindexOptions { matching: Matching::Sequential, ..options };
     let (report, seen) = case.run(AssumeValid::Default, ordered, &[]);
     assert_eq!((seen, report.unwrap().counts.scripts), (all.clone(), all.len() as u64));
 }

@@ -126,9 +126,9 @@ fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
                     let report = done.unwrap_or_else(|error| panic!("{what}: {error}"));
                     assert_eq!(report.hash, tip.hash, "{what}");
                     assert_eq!(report.hash_serialized_3, stats_at(&blocks, tip).hash_serialized_3, "{what}");
-                    let refuted = scan && kind == Kind::Greedy && first && top == height;
+                    let invalid = scan && kind == Kind::Greedy && first && top == height;
                     let told = notes.contains(&other.hash.to_string()) && notes.contains("never connected");
-                    assert_eq!(told, refuted, "{what}: {notes}");
+                    assert_eq!(told, invalid, "{what}: {notes}");
                     // The index that the scan has written leads to the same.
                     let again = run_in_place(dir.path(), false).0.unwrap();
                     assert_eq!(again.hash, tip.hash, "{what}");
@@ -140,7 +140,7 @@ fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
     assert!(cases > 50, "{cases}");
 }
 
-/// Three siblings of the tip, two of them invalid and stored first: each is refuted in turn.
+/// Three siblings of the tip, two of them invalid and stored first: each is invalid in turn.
 #[test]
 fn siblings_are_refuted_one_after_the_other() {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY).cloned().collect();

@@ -79,7 +79,7 @@ fn core_datadir(name: &str, network: Network) {
             let report = rebuild(&with_threads(&by(options, &path, aggregate), threads));
             assert_eq!(hex_reversed(&report.hash_serialized_3), expected["hash_serialized_3"], "{what}");
             assert_eq!(
-                (report.engine, &report.hash.to_string()[..]),
+                (report.matching, &report.hash.to_string()[..]),
                 ("swiftsync", expected["hash"].as_str().unwrap()),
                 "{what}"
             );
@@ -144,7 +144,7 @@ fn every_way_gives_the_models_coins() {
                 let what = format!("{aggregate}, undo {with_undo}, {threads} threads, join {join_bytes:?}");
                 let report = rebuild(&ReindexOptions { join_bytes, ..with_threads(&options, threads) });
                 assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
-                assert_eq!((report.txouts, report.engine), (model.txouts, "swiftsync"), "{what}");
+                assert_eq!((report.txouts, report.matching), (model.txouts, "swiftsync"), "{what}");
                 let told = report.hints.unwrap();
                 assert_eq!((told.height, told.with_undo), (Height(tip), with_undo), "{what}");
                 assert_eq!(told.aggregate, aggregate.name());
@@ -293,7 +293,7 @@ fn an_interrupted_run_goes_on() {
             };
             let what = format!("{aggregate}, join {join_bytes:?}, {times} times");
             assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3, "{what}");
-            assert_eq!((report.engine, report.counts.blocks), ("swiftsync", chain.totals.blocks), "{what}");
+            assert_eq!((report.matching, report.counts.blocks), ("swiftsync", chain.totals.blocks), "{what}");
             assert_eq!(report.counts.inputs, chain.totals.inputs, "{what}: each block is counted once");
             most = most.max(report.resumed);
             assert!(!case.root().join("regtest/peregrine-work").exists());

@@ -10,12 +10,12 @@ use common::{
     lies::{LIES, lie},
     options, run, says, tree, with_threads,
 };
-use engine::{ErrorKind, Event, Height, ReindexOptions, Stage};
+use engine::{CheckLevel, ErrorKind, Event, Height, ReindexOptions};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     Chain,
     fault::FaultDisk,
-    mutation::{Stage as MutationStage, base_chain, mutations},
+    mutation::{CheckLevel, base_chain, mutations},
 };
 
 /// Reject strings that mean a body is not the one its header commits to: damage (Core `BLOCK_MUTATED`).
@@ -33,7 +33,7 @@ fn each_mutation_gets_cores_verdict() {
     let mut wrong = String::new();
     let mut count = 0;
     for mutation in mutations() {
-        if mutation.stage == MutationStage::Script && mutation.core.is_some() {
+        if mutation.level == CheckLevel::Script && mutation.core.is_some() {
             // Nobody runs scripts here: the oracle has these.
             continue;
         }
@@ -160,7 +160,7 @@ fn the_judge_is_announced() {
     engine::reindex(&FaultDisk::healthy(), &options(case.path()), &sink, &AtomicBool::new(false))
         .unwrap_err();
     let events = seen.into_inner().unwrap();
-    assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Judge))));
+    assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Sequential))));
     assert!(events.iter().any(|event| matches!(event, Event::Note(text) if text.contains("in order"))));
 }
 

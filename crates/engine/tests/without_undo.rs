@@ -92,7 +92,7 @@ fn up_to_the_hints_end_no_undo_data_is_needed() {
             let options = lacking.options(&lacking.hints(format, tip), hash);
             let (done, notes) = run_with_notes(&options);
             let report = done.unwrap_or_else(|error| panic!("{gone:?}: {error}"));
-            assert_eq!((report.hash, report.engine), (hash, "swiftsync"), "{gone:?}");
+            assert_eq!((report.hash, report.matching), (hash, "swiftsync"), "{gone:?}");
             assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{gone:?}");
             let told = notes.iter().any(|note| note.contains("-checklevel=1"));
             // Bytes that are no record any more are not looked at.
@@ -196,6 +196,6 @@ fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
     let whole = Lacking::new(Gone::Flags, 0);
     let options = or_join(&whole.options(&path, whole.truth.hash(tip)));
     let report = common::run(&options).unwrap();
-    assert_eq!((report.engine, report.hash), ("join", whole.truth.hash(tip)));
+    assert_eq!((report.matching, report.hash), ("parallel", whole.truth.hash(tip)));
     assert_eq!(options.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));
 }

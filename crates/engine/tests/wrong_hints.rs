@@ -218,7 +218,7 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
         let (done, notes) = run_with_notes(&options);
         let report = done.unwrap_or_else(|error| panic!("{what} {seed}: {error}"));
         assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what} {seed}");
-        assert_eq!((report.engine, report.hints), ("join", None), "{what} {seed}");
+        assert_eq!((report.matching, report.hints), ("parallel", None), "{what} {seed}");
         let expected =
             format!("the first wrong hint: {}; rebuilding without hints", first_wrong(&hints, &truth));
         assert!(notes.contains(&expected), "{what} {seed}: {expected:?} is not in {notes:?}");

@@ -7,7 +7,7 @@ use crate::{
     sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
     table::{BODY_RULES, STRUCTURE_RULES},
     tx::{self, TxContext, check_tx},
-    violation::{Finding, Violation, judge},
+    violation::{Violation, ViolationDetails, first_violation},
 };
 use digest::sha256::sha256d;
 use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
@@ -54,10 +54,10 @@ pub struct BlockSums {
 /// # Panics
 /// If there are not as many txids as transactions, or neither as many wtxids nor none.
 pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
-    if let Some(sums) = holds(context) {
+    if let Some(sums) = passes_all(context) {
         return Ok(sums);
     }
-    judge_block(context)
+    first_block_violation(context)
 }
 
 /// [`check_block`] by the table alone: slower, and the meaning.
@@ -67,20 +67,20 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
 ///
 /// # Panics
 /// As [`check_block`].
-pub fn judge_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+pub fn first_block_violation(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     let &BlockContext { params, height, block, txids, wtxids, .. } = context;
     assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(wtxids.is_empty() || wtxids.len() == txids.len(), "one wtxid for each transaction, or none");
-    judge(STRUCTURE_RULES, params, height, |check| check(context))?;
+    first_violation(STRUCTURE_RULES, params, height, |check| check(context))?;
     for (tx, index) in block.txs().zip(0..) {
         check_tx(&TxContext { params, height, tx: &tx, tx_index: TxIndex(index) })?;
     }
-    judge(BODY_RULES, params, height, |check| check(context))?;
+    first_violation(BODY_RULES, params, height, |check| check(context))?;
     Ok(BlockSums { legacy_sigops: legacy_sigops(block) })
 }
 
 /// The fused pass: the sums if all rules hold, else nothing.
-fn holds(c: &BlockContext<'_>) -> Option<BlockSums> {
+fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
     let block = c.block;
     assert_eq!(c.txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(
@@ -91,7 +91,7 @@ fn holds(c: &BlockContext<'_>) -> Option<BlockSums> {
     let (mut stripped, mut legacy, mut any_witness) = (block.bytes().len(), 0, false);
     let mut keys = Vec::new();
     for (index, tx) in block.txs().enumerate() {
-        if !tx::holds(&tx, index == 0, &mut keys) || !is_final(&tx, c.height, cutoff) {
+        if !tx::passes_all(&tx, index == 0, &mut keys) || !is_final(&tx, c.height, cutoff) {
             return None;
         }
         stripped -= tx.total_size() - tx.stripped_size();
@@ -109,13 +109,13 @@ fn holds(c: &BlockContext<'_>) -> Option<BlockSums> {
         Some(_) => witness_reserved_value(c).is_ok() && witness_commitment(c).is_ok(),
         None => !any_witness,
     };
-    let holds = block.tx_count() > 0
+    let passes_all = block.tx_count() > 0
         && sizes_hold
         && u64::from(legacy) * SIGOP_COST <= MAX_BLOCK_SIGOPS_COST
         && height_holds
         && witness_holds
         && tx_merkle_root(c) == MerkleRoot { root: block.header().merkle_root, mutated: false };
-    holds.then_some(BlockSums { legacy_sigops: legacy })
+    passes_all.then_some(BlockSums { legacy_sigops: legacy })
 }
 
 fn tx_merkle_root(c: &BlockContext<'_>) -> MerkleRoot {
@@ -124,42 +124,42 @@ fn tx_merkle_root(c: &BlockContext<'_>) -> MerkleRoot {
     merkle_root(leaves)
 }
 
-pub(crate) fn tx_merkle_root_matches(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn tx_merkle_root_matches(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let (root, committed) = (tx_merkle_root(c).root, c.block.header().merkle_root);
     if root == committed {
         return Ok(());
     }
-    Err(Finding::new(format!("merkle root is {}, the header has {}", Txid(root), Txid(committed))))
+    Err(ViolationDetails::new(format!("merkle root is {}, the header has {}", Txid(root), Txid(committed))))
 }
 
-pub(crate) fn no_merkle_twin(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn no_duplicate_merkle_nodes(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     if tx_merkle_root(c).mutated {
-        return Err(Finding::new("transactions are repeated in a way that keeps the merkle root"));
+        return Err(ViolationDetails::new("transactions are repeated in a way that keeps the merkle root"));
     }
     Ok(())
 }
 
-pub(crate) fn length(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn length(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let (count, size) = (c.block.tx_count() as u64, c.block.stripped_size() as u64);
     if count.max(size) * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && count > 0 {
         return Ok(());
     }
-    Err(Finding::new(format!(
+    Err(ViolationDetails::new(format!(
         "{count} transactions and {size} bytes without witnesses, expected 1 to 1000000 of each"
     )))
 }
 
-pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     if c.block.tx(0).is_some_and(|tx| tx.is_coinbase()) {
         return Ok(());
     }
-    Err(Finding::new("the first transaction is no coinbase").at_tx(TxIndex(0)))
+    Err(ViolationDetails::new("the first transaction is no coinbase").at_tx(TxIndex(0)))
 }
 
-pub(crate) fn others_are_no_coinbase(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     match c.block.txs().zip(0..).skip(1).find(|(tx, _)| tx.is_coinbase()) {
         None => Ok(()),
-        Some((_, index)) => Err(Finding::new("another coinbase").at_tx(TxIndex(index))),
+        Some((_, index)) => Err(ViolationDetails::new("another coinbase").at_tx(TxIndex(index))),
     }
 }
 
@@ -167,12 +167,12 @@ fn legacy_sigops(block: &BlockView<'_>) -> u32 {
     block.txs().map(|tx| sigops::legacy_of_tx(&tx)).sum()
 }
 
-pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let cost = u64::from(legacy_sigops(c.block)) * SIGOP_COST;
     if cost <= MAX_BLOCK_SIGOPS_COST {
         return Ok(());
     }
-    Err(Finding::new(format!("legacy signature operations cost {cost}, expected at most 80000")))
+    Err(ViolationDetails::new(format!("legacy signature operations cost {cost}, expected at most 80000")))
 }
 
 /// What lock times that are times must be below (BIP-0113).
@@ -188,11 +188,11 @@ fn is_final(tx: &TxView<'_>, height: Height, cutoff: BlockTime) -> bool {
     lock_time == 0 || lock_time < bound || tx.inputs().all(|input| input.sequence() == SEQUENCE_FINAL)
 }
 
-pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let cutoff = lock_time_cutoff(c);
     match c.block.txs().zip(0..).find(|(tx, _)| !is_final(tx, c.height, cutoff)) {
         None => Ok(()),
-        Some((tx, index)) => Err(Finding::new(format!(
+        Some((tx, index)) => Err(ViolationDetails::new(format!(
             "locked until {}, which is not below height {} or time {cutoff}",
             tx.lock_time(),
             c.height
@@ -235,7 +235,7 @@ fn height_push(height: Height) -> HeightPush {
     HeightPush { bytes, len }
 }
 
-pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let push = height_push(c.height);
     let expected = &push.bytes[..push.len];
     let script = c.block.tx(0).and_then(|tx| tx.inputs().next()).map_or(&[][..], |input| input.script_sig());
@@ -243,7 +243,7 @@ pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), Finding> {
         return Ok(());
     }
     let pushed = script.get(..expected.len()).unwrap_or(script);
-    Err(Finding::new(format!(
+    Err(ViolationDetails::new(format!(
         "coinbase script starts with {}, expected {} for height {}",
         hex(pushed),
         hex(expected),
@@ -273,14 +273,14 @@ fn reserved_value<'a>(c: &BlockContext<'a>) -> Option<&'a [u8]> {
     (witness.next().is_none() && value.len() == 32).then_some(value)
 }
 
-pub(crate) fn witness_reserved_value(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn witness_reserved_value(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     if commitment(c).is_none() || reserved_value(c).is_some() {
         return Ok(());
     }
-    Err(Finding::new("the coinbase's witness is not one item of 32 bytes").at_tx(TxIndex(0)))
+    Err(ViolationDetails::new("the coinbase's witness is not one item of 32 bytes").at_tx(TxIndex(0)))
 }
 
-pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let (Some(commitment), Some(reserved)) = (commitment(c), reserved_value(c)) else { return Ok(()) };
     let mut leaves = Vec::with_capacity(c.txids.len() + 1);
     // The coinbase cannot commit to itself.
@@ -297,31 +297,31 @@ pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), Finding> {
     if computed == *commitment {
         return Ok(());
     }
-    Err(Finding::new(format!(
+    Err(ViolationDetails::new(format!(
         "witnesses hash to {}, the coinbase commits to {}",
         Wtxid(computed),
         Wtxid(*commitment)
     )))
 }
 
-pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     if commitment(c).is_some() {
         return Ok(());
     }
     match c.block.txs().zip(0..).find(|(tx, _)| tx.has_witness()) {
         None => Ok(()),
         Some((_, index)) => {
-            Err(Finding::new("has a witness, and the block no commitment").at_tx(TxIndex(index)))
+            Err(ViolationDetails::new("has a witness, and the block no commitment").at_tx(TxIndex(index)))
         }
     }
 }
 
-pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), Finding> {
+pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let weight = c.block.weight();
     if weight <= Weight::MAX_BLOCK {
         return Ok(());
     }
-    Err(Finding::new(format!("weighs {weight}, expected at most {}", Weight::MAX_BLOCK)))
+    Err(ViolationDetails::new(format!("weighs {weight}, expected at most {}", Weight::MAX_BLOCK)))
 }
 
 #[cfg(test)]

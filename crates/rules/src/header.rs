@@ -4,7 +4,7 @@ use crate::{
     params::ChainParams,
     pow,
     table::HEADER_RULES,
-    violation::{Finding, Violation, judge},
+    violation::{Violation, ViolationDetails, first_violation},
 };
 use wire::{BlockHash, BlockTime, Header, Height};
 
@@ -62,7 +62,7 @@ pub struct HeaderContext<'a> {
 /// # Errors
 /// The first broken rule of [`HEADER_RULES`].
 pub fn check_header(context: &HeaderContext<'_>) -> Result<(), Violation> {
-    judge(HEADER_RULES, context.params, context.height, |check| check(context))
+    first_violation(HEADER_RULES, context.params, context.height, |check| check(context))
 }
 
 /// The median of the times of the last blocks, up to 11 of them in any order: the median time past of the
@@ -89,33 +89,36 @@ fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTi
     median_time_past(&times[..count])
 }
 
-pub(crate) fn proof_of_work(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn proof_of_work(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     if pow::has_proof_of_work(c.params, c.hash, c.header.bits) {
         return Ok(());
     }
-    Err(Finding::new(match pow::target(c.params, c.header.bits) {
+    Err(ViolationDetails::new(match pow::target(c.params, c.header.bits) {
         Some(_) => format!("hash {} is above the target 0x{:08x}", c.hash, c.header.bits),
         None => format!("0x{:08x} is no target of this network", c.header.bits),
     }))
 }
 
-pub(crate) fn difficulty(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn difficulty(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     let expected = pow::expected_bits(c.params, c.height, c.header.time, c.ancestors);
     if c.header.bits == expected {
         return Ok(());
     }
-    Err(Finding::new(format!("target is 0x{:08x}, expected 0x{expected:08x}", c.header.bits)))
+    Err(ViolationDetails::new(format!("target is 0x{:08x}, expected 0x{expected:08x}", c.header.bits)))
 }
 
-pub(crate) fn time_after_median(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn time_after_median(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     let median = median_time_past_before(c.height, c.ancestors);
     if c.header.time > median {
         return Ok(());
     }
-    Err(Finding::new(format!("time is {}, expected above the median time past {median}", c.header.time)))
+    Err(ViolationDetails::new(format!(
+        "time is {}, expected above the median time past {median}",
+        c.header.time
+    )))
 }
 
-pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     if !c.height.0.is_multiple_of(c.params.difficulty_adjustment_interval()) {
         return Ok(());
     }
@@ -123,35 +126,41 @@ pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), Finding> {
     if u64::from(c.header.time.0) + MAX_TIMEWARP >= u64::from(prev.0) {
         return Ok(());
     }
-    Err(Finding::new(format!("time is {}, expected at most 600 seconds before {prev}", c.header.time)))
+    Err(ViolationDetails::new(format!(
+        "time is {}, expected at most 600 seconds before {prev}",
+        c.header.time
+    )))
 }
 
-pub(crate) fn time_not_in_future(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn time_not_in_future(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     if u64::from(c.header.time.0) <= u64::from(c.now.0) + MAX_FUTURE_BLOCK_TIME {
         return Ok(());
     }
-    Err(Finding::new(format!("time is {}, expected at most 7200 seconds after {}", c.header.time, c.now)))
+    Err(ViolationDetails::new(format!(
+        "time is {}, expected at most 7200 seconds after {}",
+        c.header.time, c.now
+    )))
 }
 
-pub(crate) fn version_2(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn version_2(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     version_at_least(c, 2)
 }
 
-pub(crate) fn version_3(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn version_3(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     version_at_least(c, 3)
 }
 
-pub(crate) fn version_4(c: &HeaderContext<'_>) -> Result<(), Finding> {
+pub(crate) fn version_4(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     version_at_least(c, 4)
 }
 
-fn version_at_least(c: &HeaderContext<'_>, least: i32) -> Result<(), Finding> {
+fn version_at_least(c: &HeaderContext<'_>, least: i32) -> Result<(), ViolationDetails> {
     let version = c.header.version;
     if version >= least {
         return Ok(());
     }
     let detail = format!("version is {version}, expected at least {least}");
-    Err(Finding::new(detail).with_core(format!("bad-version(0x{version:08x})")))
+    Err(ViolationDetails::new(detail).with_core(format!("bad-version(0x{version:08x})")))
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn parse_solution(solution: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
 }
 
 /// Takes the solution out of the commitment's script: of the first push that starts with [`SIGNET_HEADER`]
-/// and holds more, only the header stays (Core `FetchAndClearCommitmentSection`).
+/// and passes_all more, only the header stays (Core `FetchAndClearCommitmentSection`).
 ///
 /// What stays is written as Core writes it, not as it was: pushes of data in their shortest form, an empty
 /// push as its opcode alone, nothing from the first malformed push on. Without a solution the script stays

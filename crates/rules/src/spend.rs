@@ -9,7 +9,7 @@ use crate::{
     params::{ChainParams, subsidy},
     sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
     table::{REWARD_RULES, SPEND_RULES},
-    violation::{Finding, Violation, judge},
+    violation::{Violation, ViolationDetails, first_violation},
 };
 use wire::{
     BlockHash, BlockTime, BlockView, Coin, CoinError, Height, Sats, TxIndex, TxView, coin::CompressedScript,
@@ -123,10 +123,10 @@ pub struct RewardContext<'a> {
 /// # Panics
 /// If `mtp_by_height` ends before the block.
 pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
-    if let Some(totals) = holds(context) {
+    if let Some(totals) = passes_all(context) {
         return Ok(totals);
     }
-    judge_block_spends(context)
+    first_block_spend_violation(context)
 }
 
 /// [`check_block_spends`] by the table alone: slower, and the meaning.
@@ -136,7 +136,7 @@ pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
 ///
 /// # Panics
 /// As [`check_block_spends`].
-pub fn judge_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
+pub fn first_block_spend_violation(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
     let &BlockSpendContext { params, height, hash, block, mut coins, mtp_by_height, .. } = context;
     let mut before = BlockTotals::default();
     for (tx, index) in block.txs().zip(0..) {
@@ -163,8 +163,8 @@ pub fn judge_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
 /// # Panics
 /// As [`check_block_spends`].
 pub fn check_tx_spends(context: &SpendContext<'_>) -> Result<BlockTotals, Violation> {
-    judge(SPEND_RULES, context.params, context.height, |check| {
-        check(context).map_err(|finding| finding.at_tx(context.tx_index))
+    first_violation(SPEND_RULES, context.params, context.height, |check| {
+        check(context).map_err(|details| details.at_tx(context.tx_index))
     })?;
     Ok(BlockTotals {
         fees: Sats(context.before.fees.0 + fee(context)),
@@ -177,13 +177,13 @@ pub fn check_tx_spends(context: &SpendContext<'_>) -> Result<BlockTotals, Violat
 /// # Errors
 /// The broken rule of [`REWARD_RULES`].
 pub fn check_coinbase_amount(context: &RewardContext<'_>) -> Result<(), Violation> {
-    judge(REWARD_RULES, context.params, context.height, |check| {
-        check(context).map_err(|finding| finding.at_tx(TxIndex(0)))
+    first_violation(REWARD_RULES, context.params, context.height, |check| {
+        check(context).map_err(|details| details.at_tx(TxIndex(0)))
     })
 }
 
 /// The fused pass: the sums if all rules hold, else nothing.
-fn holds(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
+fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
     let (p2sh, witness) = script_rules(c.params, c.hash);
     let bip68 = from_csv(c.params, c.height);
     let mut coins = c.coins;
@@ -213,8 +213,8 @@ fn holds(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
         }
     }
     let reward = value_out(&c.block.tx(0)?);
-    let holds = sigop_cost <= MAX_BLOCK_SIGOPS_COST && reward <= fees + subsidy(c.params, c.height).0;
-    holds.then_some(BlockTotals { fees: Sats(fees), sigop_cost })
+    let passes_all = sigop_cost <= MAX_BLOCK_SIGOPS_COST && reward <= fees + subsidy(c.params, c.height).0;
+    passes_all.then_some(BlockTotals { fees: Sats(fees), sigop_cost })
 }
 
 /// Whether P2SH and witness rules bind the block.
@@ -239,16 +239,16 @@ fn fee(c: &SpendContext<'_>) -> i64 {
     if c.tx.is_coinbase() { 0 } else { value_in(c) - value_out(c.tx) }
 }
 
-pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     let inputs = if c.tx.is_coinbase() { 0 } else { c.tx.input_count() };
     if c.coins.len() != inputs {
-        return Err(Finding::new(format!("{} coins for {inputs} inputs", c.coins.len())));
+        return Err(ViolationDetails::new(format!("{} coins for {inputs} inputs", c.coins.len())));
     }
     match c.coins.iter().zip(0..).find(|(coin, _)| coin.height > c.height) {
         None => Ok(()),
         Some((coin, input)) => {
             let detail = format!("claims a coin of height {}, which is above the block", coin.height);
-            Err(Finding::new(detail).at_input(input))
+            Err(ViolationDetails::new(detail).at_input(input))
         }
     }
 }
@@ -274,20 +274,20 @@ fn bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
     None
 }
 
-pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     match bad_coin(c) {
         Some(BadCoin::Immature { input, depth }) => {
             let detail =
                 format!("spends a coinbase {depth} blocks deep, expected at least {COINBASE_MATURITY}");
-            Err(Finding::new(detail).at_input(input))
+            Err(ViolationDetails::new(detail).at_input(input))
         }
         _ => Ok(()),
     }
 }
 
-pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     match bad_coin(c) {
-        Some(BadCoin::OutOfRange { input, total }) => Err(Finding::new(format!(
+        Some(BadCoin::OutOfRange { input, total }) => Err(ViolationDetails::new(format!(
             "inputs up to this one are {total} sat, expected at most {}",
             Sats::MAX_MONEY
         ))
@@ -296,19 +296,19 @@ pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), Finding>
     }
 }
 
-pub(crate) fn inputs_pay_outputs(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn inputs_pay_outputs(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     if fee(c) >= 0 {
         return Ok(());
     }
-    Err(Finding::new(format!("inputs are {} sat, outputs {}", value_in(c), value_out(c.tx))))
+    Err(ViolationDetails::new(format!("inputs are {} sat, outputs {}", value_in(c), value_out(c.tx))))
 }
 
-pub(crate) fn fees_in_range(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn fees_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     let fees = Sats(c.before.fees.0 + fee(c));
     if fees.in_money_range() {
         return Ok(());
     }
-    Err(Finding::new(format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)))
+    Err(ViolationDetails::new(format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)))
 }
 
 /// Whether an input's relative lock lets it into the block.
@@ -328,14 +328,14 @@ fn is_unlocked(sequence: u32, coin: &SpentCoin<'_>, height: Height, mtp_by_heigh
     }
 }
 
-pub(crate) fn relative_locks(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn relative_locks(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     if c.tx.version() < 2 {
         return Ok(());
     }
     let mut spends = c.tx.inputs().zip(c.coins).zip(0..);
     match spends.find(|((input, coin), _)| !is_unlocked(input.sequence(), coin, c.height, c.mtp_by_height)) {
         None => Ok(()),
-        Some(((input, coin), index)) => Err(Finding::new(format!(
+        Some(((input, coin), index)) => Err(ViolationDetails::new(format!(
             "sequence 0x{:08x} still locks a coin of height {}",
             input.sequence(),
             coin.height
@@ -351,18 +351,18 @@ fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {
     cost + u64::from(sigops::legacy_of_tx(c.tx)) * SIGOP_COST
 }
 
-pub(crate) fn sigop_cost_within_limit(c: &SpendContext<'_>) -> Result<(), Finding> {
+pub(crate) fn sigop_cost_within_limit(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     let cost = c.before.sigop_cost + sigop_cost_of_tx(c);
     if cost <= MAX_BLOCK_SIGOPS_COST {
         return Ok(());
     }
-    Err(Finding::new(format!("signature operations cost {cost} so far, expected at most 80000")))
+    Err(ViolationDetails::new(format!("signature operations cost {cost} so far, expected at most 80000")))
 }
 
-pub(crate) fn coinbase_amount(c: &RewardContext<'_>) -> Result<(), Finding> {
+pub(crate) fn coinbase_amount(c: &RewardContext<'_>) -> Result<(), ViolationDetails> {
     let (pays, limit) = (value_out(c.coinbase), c.fees.0 + subsidy(c.params, c.height).0);
     if pays <= limit {
         return Ok(());
     }
-    Err(Finding::new(format!("coinbase pays {pays} sat, expected at most {limit}")))
+    Err(ViolationDetails::new(format!("coinbase pays {pays} sat, expected at most {limit}")))
 }

@@ -14,9 +14,10 @@ use crate::{
     tx::{self, TxContext},
     violation::{
         Class::{Consensus, InvalidHeader, Mutated, TimeFuture},
-        Finding, Rule, RuleInfo,
-        Source::{Bip, Core, Cve},
+        Rule, RuleInfo,
+        RuleSource::{Bip, Core, Cve},
         Tests::{Functions, Mutations},
+        ViolationDetails,
     },
 };
 use wire::Height;
@@ -25,15 +26,15 @@ use wire::Height;
 const BOUNDARIES: &str = "rules/tests/boundaries.rs";
 
 /// A rule of headers.
-pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), Finding>>;
+pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), ViolationDetails>>;
 /// A rule of a block's own bytes.
-pub type BlockRule = Rule<for<'a> fn(&BlockContext<'a>) -> Result<(), Finding>>;
+pub type BlockRule = Rule<for<'a> fn(&BlockContext<'a>) -> Result<(), ViolationDetails>>;
 /// A rule of a transaction's own bytes.
-pub type TxRule = Rule<for<'a> fn(&TxContext<'a>) -> Result<(), Finding>>;
+pub type TxRule = Rule<for<'a> fn(&TxContext<'a>) -> Result<(), ViolationDetails>>;
 /// A rule of a transaction and the coins it spends.
-pub type SpendRule = Rule<for<'a> fn(&SpendContext<'a>) -> Result<(), Finding>>;
+pub type SpendRule = Rule<for<'a> fn(&SpendContext<'a>) -> Result<(), ViolationDetails>>;
 /// A rule of a coinbase's amount.
-pub type RewardRule = Rule<for<'a> fn(&RewardContext<'a>) -> Result<(), Finding>>;
+pub type RewardRule = Rule<for<'a> fn(&RewardContext<'a>) -> Result<(), ViolationDetails>>;
 
 /// The coin that an input spends. Judged here for claims that no chain could meet, and by the join for all
 /// others.
@@ -55,7 +56,7 @@ pub const BIP30: RuleInfo = RuleInfo {
     core: "bad-txns-BIP30",
     class: Consensus,
     tests: Functions(
-        "engine/src/stages/judge.rs",
+        "engine/src/stages/first_violation.rs",
         "a_coinbase_is_repeated_once_its_coin_is_spent",
         "a_coinbase_is_not_repeated_while_its_coin_is_unspent",
     ),
@@ -239,7 +240,7 @@ pub static STRUCTURE_RULES: &[BlockRule] = &[
             tests: Functions(BOUNDARIES, "odd_last_transaction", "odd_last_transaction_repeated"),
         },
         active: always,
-        check: block::no_merkle_twin,
+        check: block::no_duplicate_merkle_nodes,
     },
     Rule {
         info: RuleInfo {
@@ -275,7 +276,7 @@ pub static STRUCTURE_RULES: &[BlockRule] = &[
             tests: Mutations("plain", "two-coinbases"),
         },
         active: always,
-        check: block::others_are_no_coinbase,
+        check: block::others_are_not_coinbases,
     },
 ];
 

@@ -3,7 +3,7 @@
 use crate::{
     params::ChainParams,
     table::TX_RULES,
-    violation::{Finding, Violation, judge},
+    violation::{Violation, ViolationDetails, first_violation},
 };
 use wire::{Height, OutPoint, Sats, TxIndex, TxView, Weight};
 
@@ -30,25 +30,25 @@ pub struct TxContext<'a> {
 /// # Errors
 /// The first broken rule of [`TX_RULES`].
 pub fn check_tx(context: &TxContext<'_>) -> Result<(), Violation> {
-    judge(TX_RULES, context.params, context.height, |check| {
-        check(context).map_err(|finding| finding.at_tx(context.tx_index))
+    first_violation(TX_RULES, context.params, context.height, |check| {
+        check(context).map_err(|details| details.at_tx(context.tx_index))
     })
 }
 
-pub(crate) fn has_inputs(c: &TxContext<'_>) -> Result<(), Finding> {
-    if c.tx.input_count() > 0 { Ok(()) } else { Err(Finding::new("no inputs")) }
+pub(crate) fn has_inputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
+    if c.tx.input_count() > 0 { Ok(()) } else { Err(ViolationDetails::new("no inputs")) }
 }
 
-pub(crate) fn has_outputs(c: &TxContext<'_>) -> Result<(), Finding> {
-    if c.tx.output_count() > 0 { Ok(()) } else { Err(Finding::new("no outputs")) }
+pub(crate) fn has_outputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
+    if c.tx.output_count() > 0 { Ok(()) } else { Err(ViolationDetails::new("no outputs")) }
 }
 
-pub(crate) fn size(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let size = c.tx.stripped_size() as u64;
     if size * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 {
         return Ok(());
     }
-    Err(Finding::new(format!("{size} bytes without witness, expected at most 1000000")))
+    Err(ViolationDetails::new(format!("{size} bytes without witness, expected at most 1000000")))
 }
 
 /// What is wrong with the first output that is wrong. Core looks at the three things output by output, so the
@@ -77,27 +77,28 @@ fn bad_output(tx: &TxView<'_>) -> Option<BadOutput> {
     None
 }
 
-pub(crate) fn output_not_negative(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn output_not_negative(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     match bad_output(c.tx) {
         Some(BadOutput::Negative { vout, value }) => {
-            Err(Finding::new(format!("output {vout} is {value} sat, expected at least 0")))
+            Err(ViolationDetails::new(format!("output {vout} is {value} sat, expected at least 0")))
         }
         _ => Ok(()),
     }
 }
 
-pub(crate) fn output_not_too_large(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn output_not_too_large(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     match bad_output(c.tx) {
-        Some(BadOutput::TooLarge { vout, value }) => {
-            Err(Finding::new(format!("output {vout} is {value} sat, expected at most {}", Sats::MAX_MONEY)))
-        }
+        Some(BadOutput::TooLarge { vout, value }) => Err(ViolationDetails::new(format!(
+            "output {vout} is {value} sat, expected at most {}",
+            Sats::MAX_MONEY
+        ))),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     match bad_output(c.tx) {
-        Some(BadOutput::TotalTooLarge { vout, total }) => Err(Finding::new(format!(
+        Some(BadOutput::TotalTooLarge { vout, total }) => Err(ViolationDetails::new(format!(
             "outputs up to {vout} are {total} sat, expected at most {}",
             Sats::MAX_MONEY
         ))),
@@ -105,40 +106,42 @@ pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), Finding> {
     }
 }
 
-pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let mut prevouts: Vec<(OutPoint, u32)> = c.tx.inputs().map(|input| input.prevout()).zip(0..).collect();
     prevouts.sort_unstable();
     let repeats = prevouts.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1]);
     match repeats.min_by_key(|repeat| repeat.1) {
         None => Ok(()),
         Some((prevout, input)) => {
-            Err(Finding::new(format!("spends {prevout}, as an earlier input does")).at_input(input))
+            Err(ViolationDetails::new(format!("spends {prevout}, as an earlier input does")).at_input(input))
         }
     }
 }
 
-pub(crate) fn coinbase_script_size(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn coinbase_script_size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let Some(input) = c.tx.inputs().next().filter(|_| c.tx.is_coinbase()) else { return Ok(()) };
     let size = input.script_sig().len();
     if (MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size) {
         return Ok(());
     }
-    Err(Finding::new(format!("coinbase script has {size} bytes, expected 2 to 100")))
+    Err(ViolationDetails::new(format!("coinbase script has {size} bytes, expected 2 to 100")))
 }
 
-pub(crate) fn no_null_prevout(c: &TxContext<'_>) -> Result<(), Finding> {
+pub(crate) fn no_null_prevout(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     if c.tx.is_coinbase() {
         return Ok(());
     }
     match c.tx.inputs().zip(0..).find(|(input, _)| input.prevout().is_null()) {
         None => Ok(()),
-        Some((_, input)) => Err(Finding::new("points nowhere, as only a coinbase may").at_input(input)),
+        Some((_, input)) => {
+            Err(ViolationDetails::new("points nowhere, as only a coinbase may").at_input(input))
+        }
     }
 }
 
 /// Whether all of [`TX_RULES`] hold, but for the size, which the block's own bounds. `keys` is scratch space.
 #[inline]
-pub(crate) fn holds(tx: &TxView<'_>, is_first: bool, keys: &mut Vec<u64>) -> bool {
+pub(crate) fn passes_all(tx: &TxView<'_>, is_first: bool, keys: &mut Vec<u64>) -> bool {
     let outputs_hold = tx.output_count() > 0 && bad_output(tx).is_none();
     if is_first {
         let Some(input) = tx.inputs().next().filter(|_| tx.is_coinbase()) else { return false };

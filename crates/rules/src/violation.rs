@@ -6,7 +6,7 @@ use wire::{Height, TxIndex};
 
 /// Where a rule is written down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum RuleSource {
     /// A Bitcoin improvement proposal.
     Bip(u16),
     /// A function of Bitcoin Core, for rules that no proposal states.
@@ -15,7 +15,7 @@ pub enum Source {
     Cve(&'static str),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for RuleSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bip(number) => write!(f, "BIP-{number:04}"),
@@ -79,13 +79,13 @@ pub struct RuleInfo {
     /// What it demands, in one sentence.
     pub must: &'static str,
     /// Where it is written down.
-    pub source: Source,
+    pub source: RuleSource,
     /// What Bitcoin Core answers when it is broken. Version rules have the version appended: see
     /// [`Violation::core`].
     pub core: &'static str,
     /// What a breach means.
     pub class: Class,
-    /// What shows where it begins to bind; `testkit` holds that they exist.
+    /// What shows where it begins to bind; `testkit` passes_all that they exist.
     pub tests: Tests,
 }
 
@@ -96,20 +96,20 @@ pub struct Rule<F: 'static> {
     pub info: RuleInfo,
     /// Whether it binds a block at this height.
     pub active: fn(&ChainParams, Height) -> bool,
-    /// Whether it holds.
+    /// Whether it passes_all.
     pub check: F,
 }
 
 /// What a check found wrong: the values, and the place within the block.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Finding {
+pub struct ViolationDetails {
     tx: Option<TxIndex>,
     input: Option<u32>,
     detail: String,
     core: Option<String>,
 }
 
-impl Finding {
+impl ViolationDetails {
     /// States the values, such as `pushed 812344, expected 812345`.
     #[must_use]
     pub fn new(detail: impl Into<String>) -> Self {
@@ -130,7 +130,7 @@ impl Finding {
         self
     }
 
-    /// Gives Core's reject string where it holds a value.
+    /// Gives Core's reject string where it passes_all a value.
     #[must_use]
     pub fn with_core(mut self, core: String) -> Self {
         self.core = Some(core);
@@ -171,21 +171,21 @@ impl fmt::Display for Violation {
         }
         write!(f, "{}: {} ({}, ", self.rule.id, self.detail, self.rule.source)?;
         match self.rule.source {
-            Source::Core(_) => write!(f, "{})", self.core),
-            Source::Bip(_) | Source::Cve(_) => write!(f, "Core {})", self.core),
+            RuleSource::Core(_) => write!(f, "{})", self.core),
+            RuleSource::Bip(_) | RuleSource::Cve(_) => write!(f, "Core {})", self.core),
         }
     }
 }
 
 /// Runs the active rows of a table in order; the first broken one wins.
-pub(crate) fn judge<F: Copy>(
+pub(crate) fn first_violation<F: Copy>(
     rules: &'static [Rule<F>],
     params: &ChainParams,
     height: Height,
-    check: impl Fn(F) -> Result<(), Finding>,
+    check: impl Fn(F) -> Result<(), ViolationDetails>,
 ) -> Result<(), Violation> {
     for rule in rules.iter().filter(|rule| (rule.active)(params, height)) {
-        check(rule.check).map_err(|finding| finding.of(&rule.info))?;
+        check(rule.check).map_err(|details| details.of(&rule.info))?;
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ mod common;
 
 use digest::sha256::sha256d;
 use rules::{
-    Ancestors, BIP30, ChainParams, Finding, HeaderContext, MISSING_OR_SPENT, SpendContext, SpentCoin, U256,
-    Violation, bip30_enforced, check_coinbase_amount, check_header, check_tx_spends, median_time_past,
+    Ancestors, BIP30, ChainParams, HeaderContext, MISSING_OR_SPENT, SpendContext, SpentCoin, U256, Violation,
+    ViolationDetails, bip30_enforced, check_coinbase_amount, check_header, check_tx_spends, median_time_past,
 };
 use serde_json::Value;
 use std::{
@@ -163,7 +163,7 @@ impl Chain {
             for (tx, txid) in block.txs().zip(&txids) {
                 let mut made = (0..tx.output_count() as u32).map(|vout| OutPoint { txid: *txid, vout });
                 if let Some(outpoint) = made.find(|outpoint| utxos.contains_key(outpoint)) {
-                    return Err(Finding::new(format!("{outpoint} exists")).of(&BIP30));
+                    return Err(ViolationDetails::new(format!("{outpoint} exists")).of(&BIP30));
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Chain {
             let Some(spent) =
                 prevouts.iter().map(|prevout| utxos.get(prevout).cloned()).collect::<Option<Vec<_>>>()
             else {
-                let finding = Finding::new("no such coin").at_tx(TxIndex(index));
+                let finding = ViolationDetails::new("no such coin").at_tx(TxIndex(index));
                 return Err(finding.of(&MISSING_OR_SPENT));
             };
             let coins = decode(&spent);

@@ -115,7 +115,7 @@ fn cost_of_block_rules() {
             times.min().unwrap()
         };
         let all = best(&|| assert!(rules::check_block(&context).is_ok()));
-        let table = best(&|| assert!(rules::block::judge_block(&context).is_ok()));
+        let table = best(&|| assert!(rules::block::first_block_violation(&context).is_ok()));
         let trees = best(&|| {
             let leaves = txids.iter().map(|txid| txid.0).collect();
             assert_eq!(rules::merkle::merkle_root(leaves).root, block.header().merkle_root);

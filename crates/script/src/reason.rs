@@ -9,7 +9,7 @@ use crate::{
     operations::{OP_1, OP_16, OP_RESERVED, operations, push, pushes},
     probe::Probe,
     taproot,
-    trace::{CHECKMULTISIG, CHECKSIG, End, MAX_SCRIPT_ELEMENT_SIZE, Machine, Way},
+    trace::{CHECKMULTISIG, CHECKSIG, End, MAX_SCRIPT_ELEMENT_SIZE, Machine, PossibleOutcome},
     words::*,
 };
 use wire::{
@@ -49,7 +49,7 @@ impl FailedSpend<'_> {
             Some(ScriptFlags::NULLDUMMY) => return Some(SIG_NULLDUMMY),
             _ => {}
         }
-        let in_script_sig = self.machine(&[], None).ways(self.script_sig, End::Any)?;
+        let in_script_sig = self.machine(&[], None).possible_outcomes(self.script_sig, End::Any)?;
         if let Err(reason) = only(&in_script_sig)? {
             return Some(reason);
         }
@@ -62,7 +62,7 @@ impl FailedSpend<'_> {
         if program.is_none() && !is_p2sh {
             return self.last_script(self.script_sig, self.script_pubkey);
         }
-        let in_coin = self.machine(self.script_sig, None).ways(self.script_pubkey, End::True)?;
+        let in_coin = self.machine(self.script_sig, None).possible_outcomes(self.script_pubkey, End::True)?;
         if let Err(reason) = only(&in_coin)? {
             return Some(reason);
         }
@@ -91,7 +91,7 @@ impl FailedSpend<'_> {
     fn last_script(&self, script_sig: &[u8], script: &[u8]) -> Option<&'static str> {
         match self.decisive {
             Some(ScriptFlags::WITNESS) => Some(WITNESS_UNEXPECTED),
-            _ => failing(&self.machine(script_sig, Some(script)).ways(script, End::True)?),
+            _ => failing(&self.machine(script_sig, Some(script)).possible_outcomes(script, End::True)?),
         }
     }
 
@@ -102,7 +102,7 @@ impl FailedSpend<'_> {
         let last = operations(self.script_sig).last()?;
         let (redeem, below) = (last.data?, self.script_sig.strip_suffix(last.bytes)?);
         let Some(program) = self.program(redeem) else { return self.last_script(below, redeem) };
-        let in_redeem = self.machine(below, None).ways(redeem, End::True)?;
+        let in_redeem = self.machine(below, None).possible_outcomes(redeem, End::True)?;
         if let Err(reason) = only(&in_redeem)? {
             return Some(reason);
         }
@@ -140,7 +140,7 @@ impl FailedSpend<'_> {
             return Some(PUSH_SIZE);
         }
         let pushed: Vec<u8> = items.iter().flat_map(|item| push(item)).collect();
-        failing(&self.machine(&pushed, Some(script)).ways(script, End::OneTrue)?)
+        failing(&self.machine(&pushed, Some(script)).possible_outcomes(script, End::OneTrue)?)
     }
 
     fn taproot_reason(&self, program: &[u8]) -> Option<&'static str> {
@@ -184,7 +184,7 @@ impl FailedSpend<'_> {
         }
         let pushed: Vec<u8> = items.iter().flat_map(|item| push(item)).collect();
         let machine = Machine { is_tapscript: true, ..self.machine(&pushed, None) };
-        failing(&machine.ways(script, End::OneTrue)?)
+        failing(&machine.possible_outcomes(script, End::OneTrue)?)
     }
 
     /// Of a BIP-0340 signature that is not empty, or stands where none may be empty.
@@ -214,13 +214,14 @@ fn takes_well_encoded(machine: &Machine<'_>, script: &[u8]) -> bool {
 }
 
 /// The one way that is left, if there is but one.
-fn only(ways: &[Way]) -> Option<Way> {
-    let first = ways.first()?;
-    ways.iter().all(|way| way == first).then_some(*first)
+fn only(possible_outcomes: &[PossibleOutcome]) -> Option<PossibleOutcome> {
+    let first = possible_outcomes.first()?;
+    possible_outcomes.iter().all(|way| way == first).then_some(*first)
 }
 
-/// Of a script that is known to fail: ways in which it does not are none.
-fn failing(ways: &[Way]) -> Option<&'static str> {
-    let failures: Vec<Way> = ways.iter().copied().filter(Way::is_err).collect();
+/// Of a script that is known to fail: possible_outcomes in which it does not are none.
+fn failing(possible_outcomes: &[PossibleOutcome]) -> Option<&'static str> {
+    let failures: Vec<PossibleOutcome> =
+        possible_outcomes.iter().copied().filter(PossibleOutcome::is_err).collect();
     only(&failures)?.err()
 }

@@ -2,7 +2,7 @@
 //! unless something in it fails. Which operation fails, and how deep the stack is there, then tell why.
 //!
 //! Nothing is interpreted here; all that must be run is run by the kernel. What it cannot run apart from
-//! their transaction are signatures: for each of them both answers are tried ([`Machine::ways`]).
+//! their transaction are signatures: for each of them both answers are tried ([`Machine::possible_outcomes`]).
 
 use crate::{
     operations::{OP_1, OP_16, Operation, operations, push},
@@ -58,7 +58,7 @@ pub(crate) const CHECKSEQUENCEVERIFY: u8 = 0xb2;
 const CHECKSIGADD: u8 = 0xba;
 
 /// How a script may go.
-pub(crate) type Way = Result<(), &'static str>;
+pub(crate) type PossibleOutcome = Result<(), &'static str>;
 
 /// What is asked of the stack in the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,19 +103,19 @@ pub(crate) struct Machine<'a> {
 impl Machine<'_> {
     /// How a script may go, for all answers that its signature checks may give; none if a way cannot be
     /// told.
-    pub(crate) fn ways(&self, script: &[u8], end: End) -> Option<Vec<Way>> {
+    pub(crate) fn possible_outcomes(&self, script: &[u8], end: End) -> Option<Vec<PossibleOutcome>> {
         if script.len() > MAX_SCRIPT_SIZE {
             return (!self.is_tapscript).then(|| vec![Err(SCRIPT_SIZE)]);
         }
         let operations: Vec<_> = operations(script).collect();
         let checks = operations.iter().filter(|operation| is_check(operation.opcode)).count();
         let answers = if self.is_tapscript { 1 } else { 3usize.pow(checks.min(MAX_CHECKS) as u32) };
-        let mut ways = Vec::new();
+        let mut possible_outcomes = Vec::new();
         for answers in 0..answers {
             let Some((steps, is_whole)) = self.steps(&operations, answers) else { continue };
-            ways.push(self.way(&steps, is_whole, end)?);
+            possible_outcomes.push(self.way(&steps, is_whole, end)?);
         }
-        Some(ways)
+        Some(possible_outcomes)
     }
 
     /// The steps of a script whose checks give these answers (base 3: no, yes, a malformed signature), and
@@ -158,7 +158,7 @@ impl Machine<'_> {
         Some((steps, true))
     }
 
-    fn way(&self, steps: &[Step<'_>], is_whole: bool, end: End) -> Option<Way> {
+    fn way(&self, steps: &[Step<'_>], is_whole: bool, end: End) -> Option<PossibleOutcome> {
         // If nothing at all passes, it is the signature script that fails.
         if !self.runs(&[])? {
             return None;
@@ -215,7 +215,7 @@ impl Machine<'_> {
         self.probe.passes(self.script_sig, script, self.flags)
     }
 
-    fn end(&self, steps: &[Step<'_>], end: End) -> Option<Way> {
+    fn end(&self, steps: &[Step<'_>], end: End) -> Option<PossibleOutcome> {
         if nesting(steps) > 0 {
             return Some(Err(UNBALANCED));
         }

@@ -26,7 +26,7 @@ use std::{
 
 /// How long a fault lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum InjectedFault {
     /// One operation fails.
     Once,
     /// It and all after it fail.
@@ -58,7 +58,7 @@ pub struct FaultDisk {
 struct State {
     /// Number of the operation that fails, counted from 0; `u64::MAX`: none.
     at: u64,
-    fault: Fault,
+    fault: InjectedFault,
     operations: Operations,
     kind: io::ErrorKind,
     count: AtomicU64,
@@ -80,12 +80,12 @@ impl FaultDisk {
     /// A disk without a fault, whose syncs cost nothing.
     #[must_use]
     pub fn healthy() -> Self {
-        Self::fail_at(u64::MAX, Fault::Once, Operations::All, io::ErrorKind::Other)
+        Self::fail_at(u64::MAX, InjectedFault::Once, Operations::All, io::ErrorKind::Other)
     }
 
     /// A disk on which operation `at` (from 0, of those that count) fails with `kind`.
     #[must_use]
-    pub fn fail_at(at: u64, fault: Fault, operations: Operations, kind: io::ErrorKind) -> Self {
+    pub fn fail_at(at: u64, fault: InjectedFault, operations: Operations, kind: io::ErrorKind) -> Self {
         let state = State {
             at,
             fault,
@@ -117,7 +117,7 @@ impl FaultDisk {
     /// If the disk is in use.
     #[must_use]
     pub fn signal_at(at: u64, signal: &Arc<AtomicBool>) -> Self {
-        let mut disk = Self::fail_at(at, Fault::Once, Operations::Changes, io::ErrorKind::Other);
+        let mut disk = Self::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
         Arc::get_mut(&mut disk.state).expect("it is new").signal = Some(Arc::clone(signal));
         disk
     }
@@ -230,7 +230,7 @@ impl State {
             return Ok(());
         }
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let strikes = number == self.at || number > self.at && self.fault == Fault::Sticky;
+        let strikes = number == self.at || number > self.at && self.fault == InjectedFault::Sticky;
         if let Some(signal) = &self.signal {
             signal.fetch_or(strikes, Ordering::Relaxed);
             return Ok(());

@@ -1,7 +1,7 @@
 //! Fuzzing: everything that reads bytes which someone else may have written, each held against what must be
 //! true of it.
 //!
-//! A [`Target`] is a plain function over bytes that panics when something is wrong: a panic in the code under
+//! A [`FuzzTarget`] is a plain function over bytes that panics when something is wrong: a panic in the code under
 //! test, a round trip that changes a byte, a verdict that differs from another implementation's. [`TARGETS`]
 //! is the one list of them. `fuzz/run` gives each to libFuzzer, which is guided by coverage; [`hunt`] runs
 //! the same functions on mutated seeds inside `cargo test`, so that no target rots. Whatever either finds
@@ -29,7 +29,7 @@ pub const MAX_INPUT: usize = 64 << 10;
 
 /// A function that must hold for all bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name: the folder of its corpus, and what `fuzz/run` takes.
     pub name: &'static str,
     /// Panics if something is wrong. Returns whether the bytes were taken for what they claim to be.
@@ -39,32 +39,32 @@ pub struct Target {
 }
 
 /// All targets. To add one, add a row.
-pub const TARGETS: &[Target] = &[
-    Target { name: "block", body: wire::block, seeds: samples::blocks },
-    Target { name: "transaction", body: wire::transaction, seeds: samples::transactions },
-    Target { name: "numbers", body: wire::numbers, seeds: samples::numbers },
-    Target { name: "chainstate_row", body: wire::chainstate_row, seeds: samples::chainstate_rows },
-    Target { name: "rules", body: rules::block_and_undo, seeds: samples::blocks_and_undo },
-    Target { name: "undo", body: disk::undo, seeds: samples::undo },
-    Target { name: "index_rows", body: disk::index_rows, seeds: samples::index_rows },
-    Target { name: "leveldb_log", body: disk::leveldb_log, seeds: samples::leveldb_logs },
-    Target { name: "leveldb_manifest", body: disk::leveldb_manifest, seeds: samples::leveldb_manifests },
-    Target { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
-    Target { name: "run", body: runs::run, seeds: samples::runs },
-    Target { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
-    Target { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
-    Target { name: "hints_file", body: hints::file, seeds: hints::files },
-    Target { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },
-    Target { name: "scan", body: disk::scan, seeds: samples::block_files },
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "block", body: wire::block, seeds: samples::blocks },
+    FuzzTarget { name: "transaction", body: wire::transaction, seeds: samples::transactions },
+    FuzzTarget { name: "numbers", body: wire::numbers, seeds: samples::numbers },
+    FuzzTarget { name: "chainstate_row", body: wire::chainstate_row, seeds: samples::chainstate_rows },
+    FuzzTarget { name: "rules", body: rules::block_and_undo, seeds: samples::blocks_and_undo },
+    FuzzTarget { name: "undo", body: disk::undo, seeds: samples::undo },
+    FuzzTarget { name: "index_rows", body: disk::index_rows, seeds: samples::index_rows },
+    FuzzTarget { name: "leveldb_log", body: disk::leveldb_log, seeds: samples::leveldb_logs },
+    FuzzTarget { name: "leveldb_manifest", body: disk::leveldb_manifest, seeds: samples::leveldb_manifests },
+    FuzzTarget { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
+    FuzzTarget { name: "run", body: runs::run, seeds: samples::runs },
+    FuzzTarget { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
+    FuzzTarget { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
+    FuzzTarget { name: "hints_file", body: hints::file, seeds: hints::files },
+    FuzzTarget { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },
+    FuzzTarget { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 
 /// Makes a claim that is false (no VARINT is above 999), to see that whoever runs targets notices. Not in
 /// [`TARGETS`].
-pub const CANARY: Target = Target { name: "canary", body: wire::canary, seeds: samples::numbers };
+pub const CANARY: FuzzTarget = FuzzTarget { name: "canary", body: wire::canary, seeds: samples::numbers };
 
 /// The target of that name, the canary included.
 #[must_use]
-pub fn target(name: &str) -> Option<&'static Target> {
+pub fn target(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }
 
@@ -82,7 +82,7 @@ pub struct Hunt {
 /// Runs a target on its seeds, then on mutations of them until `time` is over. The inputs and their order
 /// depend only on `seed`; how far it gets, on the machine.
 #[must_use]
-pub fn hunt(target: &Target, seed: u64, time: Duration) -> Hunt {
+pub fn hunt(target: &FuzzTarget, seed: u64, time: Duration) -> Hunt {
     let started = Instant::now();
     let mut seeds = (target.seeds)();
     seeds.iter_mut().for_each(|bytes| bytes.truncate(MAX_INPUT));

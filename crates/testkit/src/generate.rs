@@ -2,10 +2,10 @@
 
 use crate::{
     block::{GeneratedBlock, HeaderPlan, assemble, coinbase, commit_to_witnesses},
+    coin_pool::PlannedCoin,
     make::{MadeTx, Maker},
     model::{ModelCoin, ModelStats},
     plan::{BlockPlan, Planner, subsidy},
-    purse::PlannedCoin,
     scripts::{Kind, ScriptPool, ScriptRef},
 };
 use bitcoin::{Amount, TxOut, script::Builder};

@@ -7,6 +7,7 @@
 
 pub mod block;
 pub mod chain;
+pub mod coin_pool;
 pub mod corrupt;
 pub mod data;
 pub mod datadir;
@@ -19,7 +20,6 @@ pub mod model;
 pub mod mutation;
 pub mod placeholder;
 pub mod plan;
-pub mod purse;
 pub mod rng;
 pub mod scripts;
 pub mod sibling;

@@ -190,7 +190,7 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
         let json = serde_json::json!({
             "name": mutation.name,
             "core": mutation.core,
-            "stage": format!("{:?}", mutation.stage),
+            "stage": format!("{:?}", mutation.level),
             "setup": mutated.setup.iter().map(|block| hex(&block.bytes)).collect::<Vec<_>>(),
             "block": hex(&mutated.block.bytes),
         });

@@ -5,7 +5,7 @@
 
 use crate::{
     ChainSpec,
-    purse::{PlannedCoin, Purse},
+    coin_pool::{CoinPool, PlannedCoin},
     rng::Rng,
     scripts::{KEYS, Kind, ScriptPool, ScriptRef},
 };
@@ -132,7 +132,7 @@ pub struct Planner<'a> {
     spec: &'a ChainSpec,
     pool: &'a ScriptPool,
     rng: Rng,
-    purse: Purse,
+    coin_pool: CoinPool,
     /// Coinbase coins that are too young, with the height at which they can be spent.
     immature: VecDeque<(u32, PlannedCoin)>,
     /// Coins that no planned transaction spends.
@@ -181,7 +181,7 @@ impl<'a> Planner<'a> {
             spec,
             pool,
             rng: Rng::new(spec.seed, "plan"),
-            purse: Purse::new(spec.recent),
+            coin_pool: CoinPool::new(spec.recent),
             immature: VecDeque::new(),
             kept: Vec::new(),
             free_slots: Vec::new(),
@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
 
     /// All coins that are unspent after the last planned block.
     pub fn coins(&self) -> impl Iterator<Item = &PlannedCoin> {
-        self.purse.iter().chain(self.immature.iter().map(|(_, coin)| coin)).chain(&self.kept)
+        self.coin_pool.iter().chain(self.immature.iter().map(|(_, coin)| coin)).chain(&self.kept)
     }
 
     /// How many slots the plan has used.
@@ -234,7 +234,7 @@ impl<'a> Planner<'a> {
         }
         self.plan_coinbase(&mut plan, &mut usage);
         for (coin, _) in usage.fresh {
-            self.purse.add(coin, &mut self.rng);
+            self.coin_pool.add(coin, &mut self.rng);
         }
         self.free_slots.append(&mut usage.freed);
         self.times.push(plan.time);
@@ -257,7 +257,7 @@ impl<'a> Planner<'a> {
     fn mature(&mut self, height: u32) {
         while self.immature.front().is_some_and(|(mature, _)| *mature <= height) {
             if let Some((_, coin)) = self.immature.pop_front() {
-                self.purse.add(coin, &mut self.rng);
+                self.coin_pool.add(coin, &mut self.rng);
             }
         }
     }
@@ -294,7 +294,7 @@ impl<'a> Planner<'a> {
         // back.
         let mut misses = 0;
         while usage.weight + 800 < target && misses < 4 {
-            if self.purse.len() + usage.fresh.len() < 2 {
+            if self.coin_pool.len() + usage.fresh.len() < 2 {
                 break;
             }
             if !self.plan_tx(plan, usage, target, mtp) {
@@ -305,7 +305,7 @@ impl<'a> Planner<'a> {
 
     /// Plans one transaction; false if it did not fit.
     fn plan_tx(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64, mtp: u32) -> bool {
-        let grow = (self.purse.len() as u64) < self.wanted_coins();
+        let grow = (self.coin_pool.len() as u64) < self.wanted_coins();
         let is_wide = plan.height == self.spec.wide_tx && plan.txs.is_empty();
         let (inputs, outputs) = if is_wide { (20, WIDE_OUTPUTS) } else { self.shape(grow) };
         let (first_input, first_output) = (plan.inputs.len(), plan.outputs.len());
@@ -381,7 +381,7 @@ impl<'a> Planner<'a> {
     }
 
     fn take_coin(&mut self, usage: &mut Usage, height: u32) -> Option<(PlannedCoin, u16)> {
-        let from_block = self.purse.is_empty() || self.rng.chance(10, 100);
+        let from_block = self.coin_pool.is_empty() || self.rng.chance(10, 100);
         if from_block && !usage.fresh.is_empty() {
             let at = self.rng.below(usage.fresh.len() as u64) as usize;
             if usage.fresh[at].1 < MAX_DEPTH {
@@ -390,7 +390,7 @@ impl<'a> Planner<'a> {
                 return Some((coin, depth + 1));
             }
         }
-        self.purse.take(&mut self.rng).map(|coin| (coin, 0))
+        self.coin_pool.take(&mut self.rng).map(|coin| (coin, 0))
     }
 
     /// Gives back a coin that a transaction took and then did not fit.
@@ -399,7 +399,7 @@ impl<'a> Planner<'a> {
             // Its depth is not known any more; the greatest keeps it for later blocks.
             usage.fresh.push((coin, MAX_DEPTH));
         } else {
-            self.purse.add(coin, &mut self.rng);
+            self.coin_pool.add(coin, &mut self.rng);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use rules::{RuleInfo, Tests, table::sections};
 use std::{fs, path::Path};
-use testkit::mutation::{Mutation, Stage, mutations};
+use testkit::mutation::{CheckLevel, Mutation, mutations};
 
 fn mutation(rule: &RuleInfo, name: &str) -> &'static Mutation {
     mutations()
@@ -12,14 +12,14 @@ fn mutation(rule: &RuleInfo, name: &str) -> &'static Mutation {
 }
 
 /// Where rules of a section see a flaw.
-fn stage_of(section: &str) -> Stage {
+fn stage_of(section: &str) -> CheckLevel {
     match section {
-        "Headers" => Stage::Header,
+        "Headers" => CheckLevel::Header,
         "Blocks, before their transactions" | "Transactions" | "Blocks, after their transactions" => {
-            Stage::Block
+            CheckLevel::Block
         }
-        "Transactions and the coins they spend" | "Rewards" => Stage::Spend,
-        "Scripts" => Stage::Script,
+        "Transactions and the coins they spend" | "Rewards" => CheckLevel::Spend,
+        "Scripts" => CheckLevel::Script,
         other => panic!("the section {other} needs a stage"),
     }
 }

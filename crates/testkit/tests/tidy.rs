@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 
 fn sources() -> Vec<(PathBuf, String)> {
     let mut open: Vec<PathBuf> =
-        ["crates", "oracle", "bench", "hostile", "fuzz"].iter().map(|dir| root().join(dir)).collect();
+        ["crates", "oracle", "builder", "hostile", "fuzz"].iter().map(|dir| root().join(dir)).collect();
     let mut found = Vec::new();
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(&dir).into_iter().flatten() {

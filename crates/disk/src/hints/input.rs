@@ -53,14 +53,14 @@ impl Read for FileBytes {
     }
 }
 
-enum Source {
+enum ByteSource {
     Plain(FileBytes),
     Gzip(Box<GzDecoder<BufReader<FileBytes>>>),
 }
 
 /// A cursor over a file.
 pub(super) struct Input {
-    source: Source,
+    source: ByteSource,
     window: Vec<u8>,
     /// Bytes of the window that were taken.
     taken: usize,
@@ -71,14 +71,19 @@ pub(super) struct Input {
 impl Input {
     /// Starts at byte `offset` of a file of `len` bytes.
     pub(super) fn plain(file: Arc<dyn ReadAt>, offset: u64, len: u64) -> Self {
-        let source = Source::Plain(FileBytes { file, next: offset.min(len), len });
+        let source = ByteSource::Plain(FileBytes { file, next: offset.min(len), len });
         Self { source, window: Vec::new(), taken: 0, start: offset }
     }
 
     /// Starts at the first byte of what is compressed in a file of `len` bytes.
     pub(super) fn gzip(file: Arc<dyn ReadAt>, len: u64) -> Self {
         let bytes = BufReader::with_capacity(WINDOW, FileBytes { file, next: 0, len });
-        Self { source: Source::Gzip(Box::new(GzDecoder::new(bytes))), window: Vec::new(), taken: 0, start: 0 }
+        Self {
+            source: ByteSource::Gzip(Box::new(GzDecoder::new(bytes))),
+            window: Vec::new(),
+            taken: 0,
+            start: 0,
+        }
     }
 
     /// Bytes before the cursor.
@@ -93,7 +98,7 @@ impl Input {
 
     /// Moves the cursor of a plain file; gzip has no way there and ignores it.
     pub(super) fn seek(&mut self, offset: u64) {
-        if let Source::Plain(bytes) = &mut self.source {
+        if let ByteSource::Plain(bytes) = &mut self.source {
             bytes.next = offset.min(bytes.len);
             self.window.clear();
             (self.taken, self.start) = (0, offset);
@@ -175,7 +180,7 @@ impl Input {
     }
 }
 
-impl Source {
+impl ByteSource {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(bytes) => bytes.read(buf),

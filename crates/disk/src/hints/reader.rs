@@ -65,8 +65,8 @@ impl HintReader {
         if file.len == 0 {
             return Err(file.wrong(0, "the file is empty"));
         }
-        let is_ours = start == peregrine::MAGIC && as_format.is_none();
-        let (info, body) = if is_ours || as_format == Some(HintFormat::Peregrine) {
+        let is_work_file = start == peregrine::MAGIC && as_format.is_none();
+        let (info, body) = if is_work_file || as_format == Some(HintFormat::Peregrine) {
             let (container, info) = peregrine::open(&file)?;
             (info, Body::Groups(container))
         } else {

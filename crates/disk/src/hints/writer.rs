@@ -23,7 +23,7 @@ pub struct HintWriter<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
     info: HintInfo,
-    part: Part<'d>,
+    part: TemporaryFile<'d>,
     /// What is not in the file yet.
     bytes: Vec<u8>,
     next: u32,
@@ -34,7 +34,7 @@ pub struct HintWriter<'d> {
 }
 
 /// A file under a name that it will not keep.
-struct Part<'d> {
+struct TemporaryFile<'d> {
     path: PathBuf,
     unfinished: Unfinished<'d>,
     file: Box<dyn WriteFile>,
@@ -74,14 +74,14 @@ impl<'d> HintWriter<'d> {
         if format == HintFormat::SwiftSync2140 && block_hash.is_none() {
             return Err(unfit(path, "swiftsync2140 needs the hash of the last block".to_owned()));
         }
-        let is_ours = format == HintFormat::Peregrine;
+        let is_work_file = format == HintFormat::Peregrine;
         let is_bip456 = matches!(format, HintFormat::Bip456 | HintFormat::Bip456Lsb);
         let info = HintInfo {
             format,
             numbering: format.numbering(),
-            network: network.filter(|_| is_ours),
+            network: network.filter(|_| is_work_file),
             height,
-            block_hash: block_hash.filter(|_| is_ours || format == HintFormat::SwiftSync2140),
+            block_hash: block_hash.filter(|_| is_work_file || format == HintFormat::SwiftSync2140),
             hints: 0,
             outputs: None,
             bytes: 0,
@@ -94,7 +94,7 @@ impl<'d> HintWriter<'d> {
             disk,
             path: path.to_owned(),
             info,
-            part: Part::create(disk, path, suffix)?,
+            part: TemporaryFile::create(disk, path, suffix)?,
             bytes: Vec::new(),
             next: 1,
             knows_outputs: None,
@@ -116,7 +116,7 @@ impl<'d> HintWriter<'d> {
     /// without the number of outputs.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::Misuse`] if the indices do
+    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the indices do
     /// not ascend or are not below `outputs`, or the block is one too many.
     pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), DiskError> {
         let height = self.next;
@@ -212,7 +212,7 @@ impl<'d> HintWriter<'d> {
     /// Writes what comes behind the last block, and gives the file its name.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Misuse`] if there were not as many blocks as there should be.
+    /// [`DiskError::File`]; [`DiskError::CallerError`] if there were not as many blocks as there should be.
     pub fn finish(mut self) -> Result<HintInfo, DiskError> {
         if self.next - 1 != self.info.height.0 {
             return Err(self.misuse(format!("{} blocks of {}", self.next - 1, self.info.height)));
@@ -243,7 +243,7 @@ impl<'d> HintWriter<'d> {
     }
 
     fn misuse(&self, flaw: String) -> DiskError {
-        DiskError::Misuse { dir: self.path.clone(), flaw }
+        DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 }
 
@@ -257,10 +257,10 @@ fn unfit(path: &Path, text: String) -> DiskError {
 fn with_table<'d>(
     disk: &'d dyn Disk,
     path: &Path,
-    records: Part<'d>,
+    records: TemporaryFile<'d>,
     sizes: &[u32],
-) -> Result<Part<'d>, DiskError> {
-    let mut part = Part::create(disk, path, ".part")?;
+) -> Result<TemporaryFile<'d>, DiskError> {
+    let mut part = TemporaryFile::create(disk, path, ".part")?;
     let mut bytes = Vec::new();
     bip456::write_header(&mut bytes, bip456::VERSION, sizes.len() as u32);
     let mut offset = bip456::HEADER_LEN + sizes.len() as u64 * bitmap::ROW_LEN;
@@ -272,7 +272,7 @@ fn with_table<'d>(
         }
     }
     part.write(&mut bytes)?;
-    let Part { path: from, unfinished, written: len, file, .. } = records;
+    let TemporaryFile { path: from, unfinished, written: len, file, .. } = records;
     drop(file);
     let source = disk.open(&from).during("open for reading", &from)?;
     let mut at = 0;
@@ -287,7 +287,7 @@ fn with_table<'d>(
     Ok(part)
 }
 
-impl<'d> Part<'d> {
+impl<'d> TemporaryFile<'d> {
     fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
         let mut name = path.as_os_str().to_os_string();
         name.push(suffix);

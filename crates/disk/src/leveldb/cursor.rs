@@ -27,27 +27,27 @@ use super::{LevelDbError, hex};
 /// ```
 pub struct Cursor<'a> {
     database: &'a Database<'a>,
-    sources: Vec<Source<'a>>,
+    sources: Vec<RowSource<'a>>,
     /// Index in `sources` of the smallest and of the second smallest key. Sources have a row as long as
     /// they are here.
     current: Option<usize>,
     runner_up: Option<usize>,
-    /// No row may have a smaller key: the start of the range, and once `settled`, the key that was last
+    /// No row may have a smaller key: the start of the range, and once `completed`, the key that was last
     /// delivered or deleted.
     last: Vec<u8>,
-    settled: bool,
+    completed: bool,
     begun: bool,
     /// First key that is not delivered.
     end: Option<Vec<u8>>,
 }
 
 /// Rows in order, no key hidden.
-enum Source<'a> {
+enum RowSource<'a> {
     Memory { database: &'a Database<'a>, index: usize },
     Tables { database: &'a Database<'a>, rest: &'a [LiveTable], scan: Box<Scan> },
 }
 
-impl Source<'_> {
+impl RowSource<'_> {
     fn row(&self) -> (&[u8], u64, &[u8]) {
         match self {
             Self::Memory { database, index } => database.memory.row(*index).unwrap_or_default(),
@@ -94,7 +94,7 @@ impl<'a> Cursor<'a> {
         for tables in database.runs(start, end) {
             let Some((first, rest)) = tables.split_first() else { continue };
             let (scan, found) = Scan::from(Arc::new(database.open_table(first, false)?), start)?;
-            let mut source = Source::Tables { database, rest, scan: Box::new(scan) };
+            let mut source = RowSource::Tables { database, rest, scan: Box::new(scan) };
             if found || source.step()? {
                 cursor.sources.push(source);
             }
@@ -109,7 +109,7 @@ impl<'a> Cursor<'a> {
         let mut cursor = Self::at(database, key, Some(&after));
         for table in database.runs(key, Some(&after)).flatten() {
             if let Some(scan) = Scan::at_key(database.cached_table(table)?, key)? {
-                cursor.sources.push(Source::Tables { database, rest: &[], scan: Box::new(scan) });
+                cursor.sources.push(RowSource::Tables { database, rest: &[], scan: Box::new(scan) });
             }
         }
         cursor.pick();
@@ -119,14 +119,14 @@ impl<'a> Cursor<'a> {
     /// A cursor over the rows in memory only.
     fn at(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
         let index = database.memory.seek(start);
-        let in_memory = (index < database.memory.len()).then_some(Source::Memory { database, index });
+        let in_memory = (index < database.memory.len()).then_some(RowSource::Memory { database, index });
         Self {
             database,
             sources: in_memory.into_iter().collect(),
             current: None,
             runner_up: None,
             last: start.to_vec(),
-            settled: false,
+            completed: false,
             begun: false,
             end: end.map(<[u8]>::to_vec),
         }
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
             let (key, trailer, _) = source.row();
             match key.cmp(&self.last) {
                 Ordering::Less => return Err(self.out_of_order()),
-                Ordering::Equal if self.settled => continue, // an older row of a key
+                Ordering::Equal if self.completed => continue, // an older row of a key
                 Ordering::Equal | Ordering::Greater => {}
             }
             if self.end.as_ref().is_some_and(|end| key >= end.as_slice()) {
@@ -162,7 +162,7 @@ impl<'a> Cursor<'a> {
             }
             self.last.clear();
             self.last.extend_from_slice(key);
-            self.settled = true;
+            self.completed = true;
             match trailer as u8 {
                 VALUE => return Ok(true),
                 DELETION => {}
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn row(&self) -> (&[u8], &[u8]) {
         let source = self.current.filter(|_| self.begun).and_then(|current| self.sources.get(current));
-        source.map(Source::row).map_or((&[], &[]), |(key, _, value)| (key, value))
+        source.map(RowSource::row).map_or((&[], &[]), |(key, _, value)| (key, value))
     }
 
     /// Leaves the current row and finds the smallest one of all sources.
@@ -209,7 +209,7 @@ impl<'a> Cursor<'a> {
 
     fn pick(&mut self) {
         let (mut best, mut second): (Option<usize>, Option<usize>) = (None, None);
-        let before = |one: &Source<'_>, other: Option<usize>| {
+        let before = |one: &RowSource<'_>, other: Option<usize>| {
             other.and_then(|index| self.sources.get(index)).is_none_or(|other| one.order(other).is_lt())
         };
         for (index, source) in self.sources.iter().enumerate() {

@@ -240,7 +240,7 @@ fn what_is_no_database_or_not_supported_is_named() {
 }
 
 /// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code made it when the format was
-/// settled. A line each: three rows, restarts, trailer; filter, trailer; meta index, trailer; index,
+/// completed. A line each: three rows, restarts, trailer; filter, trailer; meta index, trailer; index,
 /// trailer; footer in two.
 const GOLDEN: &str = "\
     00090161010100000000000031\

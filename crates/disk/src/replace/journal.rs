@@ -26,7 +26,7 @@ const CHECKSUM_LEN: usize = 4;
 
 /// How far a replacement has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub enum JournalPhase {
     /// Names are being exchanged.
     Exchanging = 1,
     /// All new databases are in place.
@@ -50,7 +50,7 @@ pub struct Journal {
     /// Number of the replacement, which the marks carry.
     pub id: [u8; 16],
     /// How far it has come.
-    pub stage: Stage,
+    pub stage: JournalPhase,
     /// Whether the old databases are kept.
     pub keep_old: bool,
     /// The databases, in the order in which they are put in place.
@@ -156,8 +156,8 @@ impl Journal {
         let version = reader.u32()?;
         let id = reader.array()?;
         let stage = match reader.u8()? {
-            1 => Stage::Exchanging,
-            2 => Stage::Exchanged,
+            1 => JournalPhase::Exchanging,
+            2 => JournalPhase::Exchanged,
             _ => return Ok(None),
         };
         let (keep_old, count) = (reader.u8()? != 0, reader.u8()?);

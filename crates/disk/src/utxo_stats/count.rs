@@ -17,7 +17,7 @@ pub struct CoinCounter {
 
 impl Default for CoinCounter {
     fn default() -> Self {
-        Self { counts: UtxoCounts::NOTHING, txid: Txid([0; 32]) }
+        Self { counts: UtxoCounts::ZERO, txid: Txid([0; 32]) }
     }
 }
 

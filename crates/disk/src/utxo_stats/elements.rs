@@ -23,11 +23,11 @@ impl StatsPart {
     /// An empty part; `muhash` tells whether that hash is wanted too (about 3 us per coin).
     #[must_use]
     pub fn new(muhash: bool) -> Self {
-        Self::in_room(Vec::new(), muhash)
+        Self::with_buffer(Vec::new(), muhash)
     }
 
     /// An empty part that uses `room`, an empty buffer, for its elements.
-    pub(super) fn in_room(room: Vec<u8>, muhash: bool) -> Self {
+    pub(super) fn with_buffer(room: Vec<u8>, muhash: bool) -> Self {
         Self {
             counter: CoinCounter::default(),
             muhash: muhash.then(MuHash3072::new),
@@ -134,7 +134,7 @@ impl UtxoHasher {
     /// Of the empty set; `muhash` as in the parts.
     #[must_use]
     pub fn new(muhash: bool) -> Self {
-        Self { sha: Sha256::new(), counts: UtxoCounts::NOTHING, muhash: muhash.then(MuHash3072::new) }
+        Self { sha: Sha256::new(), counts: UtxoCounts::ZERO, muhash: muhash.then(MuHash3072::new) }
     }
 
     /// Hashes elements that a part gave away. Parts must come in the order of their txids.

@@ -91,7 +91,7 @@ pub struct UtxoCounts {
 
 impl UtxoCounts {
     /// Of no coins.
-    pub const NOTHING: Self =
+    pub const ZERO: Self =
         Self { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)), checksum: 0 };
 
     /// Adds those of another range.
@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn amounts_that_do_not_fit_have_no_sum() {
-        let mut counts = UtxoCounts::NOTHING;
+        let mut counts = UtxoCounts::ZERO;
         counts.add_amount(Some(Sats(i64::MAX)));
         assert_eq!(counts.total_amount, Some(Sats(i64::MAX)));
         counts.add_amount(Some(Sats(1)));
-        counts.merge(UtxoCounts::NOTHING);
+        counts.merge(UtxoCounts::ZERO);
         assert_eq!(counts.total_amount, None);
     }
 }

@@ -26,9 +26,9 @@ enum Message {
 
 /// Buffers that were hashed, for those who read.
 #[derive(Default)]
-struct Rooms(Mutex<Vec<Vec<u8>>>);
+struct BufferPool(Mutex<Vec<Vec<u8>>>);
 
-impl Rooms {
+impl BufferPool {
     fn take(&self) -> Vec<u8> {
         let room = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         room.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8))
@@ -86,7 +86,7 @@ pub fn stats_unless_stopped(
         let (begin, ranges) = &mut *ranges.lock().unwrap_or_else(PoisonError::into_inner);
         begin.recv().ok().and_then(|()| ranges.next())
     };
-    let back = ReadBack { reader, muhash, rooms: Rooms::default() };
+    let back = ReadBack { reader, muhash, rooms: BufferPool::default() };
     thread::scope(|scope| {
         let read = || {
             while let Some((range, sender)) = next()
@@ -108,7 +108,7 @@ pub fn stats_unless_stopped(
 struct ReadBack<'a> {
     reader: &'a ChainstateReader<'a>,
     muhash: bool,
-    rooms: Rooms,
+    rooms: BufferPool,
 }
 
 impl ReadBack<'_> {
@@ -158,7 +158,7 @@ impl ReadBack<'_> {
     fn read_range(&self, range: u8, sender: &SyncSender<Message>) -> Result<bool, DiskError> {
         let end = range.checked_add(1).map(|end| [end]);
         let mut coins = self.reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
-        let mut part = StatsPart::in_room(self.rooms.take(), self.muhash);
+        let mut part = StatsPart::with_buffer(self.rooms.take(), self.muhash);
         while coins.step()? {
             part.add(coins.outpoint(), &coins.coin()).map_err(|flaw| coins.flaw(flaw))?;
             if part.ready_len() >= CHUNK_LEN

@@ -5,13 +5,13 @@
 //! whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
 
 use crate::{
-    chain::{Chain, FileKind, Files, Located},
+    chain::{Chain, FileKind, Files, LocatedBlock},
     error::Error,
     report::Counts,
     stages::{
-        faults::{Fault, Faults},
-        hashes::Hashes,
-        ledger::{Ledger, Method},
+        apply::{EffectApplier, Method},
+        block_fault::{BlockFault, BlockFaults},
+        block_hashes::BlockHashes,
         read::{Block, Reader},
         scripts::ScriptQueue,
         spill::Spill,
@@ -36,7 +36,7 @@ pub struct Shared<'a> {
     pub files: &'a Files<'a>,
     /// The network's rules.
     pub params: &'static ChainParams,
-    /// How effects are booked.
+    /// How effects are applied.
     pub method: &'a Method,
     /// Where they go.
     pub join: &'a Join,
@@ -44,8 +44,8 @@ pub struct Shared<'a> {
     pub spill: &'a Spill<'a>,
     /// Where scripts go, if they are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
-    /// Faults found.
-    pub faults: &'a Faults,
+    /// BlockFaults found.
+    pub faults: &'a BlockFaults,
     /// A worker has failed: nothing counts any more.
     pub failed: &'a AtomicBool,
     /// Blocks done, for progress.
@@ -58,8 +58,8 @@ pub struct Shared<'a> {
 pub struct Outcome {
     /// What it checked.
     pub counts: Counts,
-    /// The blocks it settled.
-    pub settled: Vec<Height>,
+    /// The blocks it completed.
+    pub completed: Vec<Height>,
     /// The coinbases it saw.
     pub coinbases: CoinbaseTxids,
     /// What it added up, if hints are used.
@@ -72,8 +72,8 @@ pub struct Outcome {
     pub checking: Duration,
     /// Time in which it ran scripts.
     pub scripting: Duration,
-    /// Time in which it settled effects.
-    pub settling: Duration,
+    /// Time in which it completed effects.
+    pub matching: Duration,
 }
 
 impl Outcome {
@@ -82,21 +82,21 @@ impl Outcome {
     pub fn new(key: (u64, u64)) -> Self {
         Self {
             counts: Counts::default(),
-            settled: Vec::new(),
+            completed: Vec::new(),
             coinbases: CoinbaseTxids::new(key),
             sum: None,
             burned: 0,
             reading: Duration::ZERO,
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
-            settling: Duration::ZERO,
+            matching: Duration::ZERO,
         }
     }
 
     /// Adds another worker's.
     pub fn merge(&mut self, other: Self) {
         self.counts += other.counts;
-        self.settled.extend(other.settled);
+        self.completed.extend(other.completed);
         self.coinbases.merge(other.coinbases);
         self.burned = self.burned.saturating_add(other.burned);
         match (&mut self.sum, other.sum) {
@@ -106,7 +106,7 @@ impl Outcome {
         self.reading += other.reading;
         self.checking += other.checking;
         self.scripting += other.scripting;
-        self.settling += other.settling;
+        self.matching += other.matching;
     }
 }
 
@@ -125,8 +125,8 @@ pub fn work(
         shared,
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
-        hashes: Hashes::default(),
-        ledger: Ledger::new(shared.method, shared.join.effects()),
+        hashes: BlockHashes::default(),
+        applier: EffectApplier::new(shared.method, shared.join.effects()),
         outcome: Outcome::new(key),
     };
     worker.work(reader, stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
@@ -143,8 +143,8 @@ struct Worker<'a> {
     shared: &'a Shared<'a>,
     arena: BlockArena,
     undo_arena: UndoArena,
-    hashes: Hashes,
-    ledger: Ledger<'a>,
+    hashes: BlockHashes,
+    applier: EffectApplier<'a>,
     outcome: Outcome,
 }
 
@@ -167,16 +167,16 @@ impl Worker<'_> {
     }
 
     fn finish(mut self) -> Outcome {
-        let settling = Instant::now();
-        self.ledger.close(&mut self.outcome);
-        self.outcome.settling += settling.elapsed();
+        let matching = Instant::now();
+        self.applier.close(&mut self.outcome);
+        self.outcome.matching += matching.elapsed();
         self.outcome
     }
 
     fn check_and_settle(&mut self, block: &Block) -> Result<(), Error> {
         let shared = self.shared;
         match self.check(block) {
-            Ok(()) => self.outcome.settled.push(block.height),
+            Ok(()) => self.outcome.completed.push(block.height),
             Err(fault) => shared.faults.record(block.height, fault),
         }
         if let Some(scripts) = shared.scripts {
@@ -186,18 +186,18 @@ impl Worker<'_> {
         }
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
         shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
-        let settling = Instant::now();
-        shared.spill.relieve(shared.join)?;
-        self.outcome.settling += settling.elapsed();
+        let matching = Instant::now();
+        shared.spill.spill_if_over_budget(shared.join)?;
+        self.outcome.matching += matching.elapsed();
         Ok(())
     }
 
-    fn check(&mut self, read: &Block) -> Result<(), Fault> {
+    fn check(&mut self, read: &Block) -> Result<(), BlockFault> {
         let Shared { chain, params, .. } = *self.shared;
         let height = read.height;
         let hash = &chain.block(height).hash;
-        let located = Located { chain, files: self.shared.files, height };
-        let damaged = |kind, flaw: &str| Fault::Damaged(located.damaged(kind, flaw));
+        let located = LocatedBlock { chain, files: self.shared.files, height };
+        let damaged = |kind, flaw: &str| BlockFault::Damaged(located.damaged(kind, flaw));
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block = self
             .arena
@@ -219,11 +219,14 @@ impl Worker<'_> {
             median_time_past_prev: chain.median_time_before(height),
         })
         .map_err(|violation| match violation.rule.class {
-            Class::Mutated => Fault::Damaged(located.mutated(&violation)),
-            _ => Fault::Suspect,
+            Class::Mutated => BlockFault::Damaged(located.mutated(&violation)),
+            _ => BlockFault::Suspect,
         })?;
         if let Some(queue) = self.shared.scripts {
-            queue.scripts().check_solution(&block, height, &self.hashes.txids).map_err(|_| Fault::Suspect)?;
+            queue
+                .scripts()
+                .check_solution(&block, height, &self.hashes.txids)
+                .map_err(|_| BlockFault::Suspect)?;
         }
         self.outcome.counts += Counts::of(&block);
         if height.0 == 0 {
@@ -251,7 +254,7 @@ impl Worker<'_> {
                 mtp_by_height: chain.median_times(),
                 legacy_sigops: sums.legacy_sigops,
             })
-            .map_err(|_| Fault::Suspect)?;
+            .map_err(|_| BlockFault::Suspect)?;
             if let Some(queue) = self.shared.scripts {
                 // Making transactions ready for their scripts is the verifier's work too.
                 let scripting = Instant::now();
@@ -262,33 +265,33 @@ impl Worker<'_> {
             claims
         };
         let txids = &self.hashes.txids;
-        settle(self.shared, &mut self.ledger, &mut self.outcome, &block, (height, txids), &claims)
+        apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), &claims)
     }
 }
 
 /// Books a block that obeys all rules.
-fn settle(
+fn apply(
     shared: &Shared<'_>,
-    ledger: &mut Ledger<'_>,
+    applier: &mut EffectApplier<'_>,
     outcome: &mut Outcome,
     block: &BlockView<'_>,
     (height, txids): (Height, &[Txid]),
     claims: &[Coin<'_>],
-) -> Result<(), Fault> {
-    let settling = Instant::now();
+) -> Result<(), BlockFault> {
+    let matching = Instant::now();
     if is_overwritten(shared.params, shared.chain, height) {
         // There is no other transaction in these blocks, so nothing else is left out.
         return match block.tx_count() {
-            1 => ledger.book_overwritten(height, &Counts::of(block)),
-            _ => Err(Fault::Suspect),
+            1 => applier.apply_overwritten(height, &Counts::of(block)),
+            _ => Err(BlockFault::Suspect),
         };
     }
     if let Some(coinbase) = txids.first() {
         outcome.coinbases.push(coinbase);
     }
-    let booked = ledger.book(block, txids, height, claims);
-    outcome.settling += settling.elapsed();
-    booked
+    let applied = applier.apply_block(block, txids, height, claims);
+    outcome.matching += matching.elapsed();
+    applied
 }
 
 /// Whether the coinbase's coins were made again, before anyone spent them, by a later block of this chain. A

@@ -6,9 +6,9 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, EventSink},
+    job::random,
     options::ReindexOptions,
-    run::random,
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX},
@@ -30,7 +30,7 @@ fn replaceable() -> [&'static Path; 2] {
 }
 
 /// Where the results go.
-pub struct Target<'d> {
+pub struct Destination<'d> {
     disk: &'d dyn Disk,
     /// Whose databases they become.
     home: Datadir,
@@ -42,7 +42,12 @@ pub struct Target<'d> {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
-pub fn prepare_output(disk: &dyn Disk, home: &Datadir, scan: bool, sink: &dyn Sink) -> Result<(), Error> {
+pub fn prepare_output(
+    disk: &dyn Disk,
+    home: &Datadir,
+    scan: bool,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
     // Whatever is wrong with this path, it is not damage to the datadir.
     let not_damage = |error: Error| {
         let detail = format!("{}; or name another --output", error.detail);
@@ -88,7 +93,7 @@ pub fn check_owner(disk: &dyn Disk, home: &Datadir, scan: bool) -> Result<(), Er
 ///
 /// # Errors
 /// What the file system says.
-pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), Error> {
+pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
     let text = match replace::recover(disk, home.net_dir(), &replaceable())? {
         None => return Ok(()),
         Some(Recovery::Finished) => {
@@ -112,7 +117,7 @@ pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), E
 ///
 /// # Errors
 /// As [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
-pub fn recover_before_reading(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) -> Result<(), Error> {
+pub fn recover_before_reading(disk: &dyn Disk, home: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
     if !replace::needs_recovery(disk, home.net_dir(), &replaceable())? {
         return Ok(());
     }
@@ -120,7 +125,7 @@ pub fn recover_before_reading(disk: &dyn Disk, home: &Datadir, sink: &dyn Sink) 
     recover(disk, home, sink)
 }
 
-impl<'d> Target<'d> {
+impl<'d> Destination<'d> {
     /// Creates the folders in which the new databases are built: with `scan` of the block index too. Whatever
     /// could not be put in place in the end is refused here.
     ///
@@ -174,14 +179,14 @@ impl<'d> Target<'d> {
     ///
     /// # Errors
     /// What the file system says. The old databases are in place then.
-    pub fn commit(&self, index: Option<&BlockIndex>, sink: &dyn Sink) -> Result<Vec<PathBuf>, Error> {
+    pub fn commit(&self, index: Option<&BlockIndex>, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
         if let Some(index) = index.filter(|_| self.with_index) {
             write_block_index(self.disk, self.replacement.building(0), index)?;
         }
         match self.replacement.commit() {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
-            Err(CommitError::Standing(error)) => {
+            Err(CommitError::InPlace(error)) => {
                 let text = format!("the new databases are in place, but the next run must tidy up: {error}");
                 sink.event(Event::Warning(text));
                 Ok(Vec::new())

@@ -9,14 +9,14 @@ use crate::{
     chain::Chain,
     error::{Error, ErrorKind},
     threads::spawn,
-    unspent::{EachError, Range, Unspent},
+    unspent::{ForEachError, Range, Unspent},
 };
 use crossbeam::channel::{Receiver, Sender, bounded};
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables, UnsyncedRange},
     fs::Disk,
-    run::RunReader,
+    sorted_run::SortedRunReader,
     utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
@@ -76,8 +76,8 @@ impl Finish<'_> {
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let failed = AtomicBool::new(false);
         let fail = || failed.store(true, Ordering::Relaxed);
-        let write = |to_sync: Sender<UnsyncedRange>| -> Result<UtxoCounts, EachError> {
-            let mut counts = UtxoCounts::NOTHING;
+        let write = |to_sync: Sender<UnsyncedRange>| -> Result<UtxoCounts, ForEachError> {
+            let mut counts = UtxoCounts::ZERO;
             while !failed.load(Ordering::Relaxed)
                 && let Some(range) = next()
             {
@@ -104,12 +104,12 @@ impl Finish<'_> {
             drop((to_sync, unsynced));
             (join_all(writing), join_all(syncing))
         });
-        let (mut counts, mut tables, mut mismatch) = (UtxoCounts::NOTHING, Vec::new(), false);
+        let (mut counts, mut tables, mut mismatch) = (UtxoCounts::ZERO, Vec::new(), false);
         for part in written {
             match part {
                 Ok(part) => counts.merge(part),
-                Err(EachError::Mismatch) => mismatch = true,
-                Err(EachError::Error(error)) => return Err(error),
+                Err(ForEachError::Mismatch) => mismatch = true,
+                Err(ForEachError::Error(error)) => return Err(error),
             }
         }
         for part in synced {
@@ -126,8 +126,8 @@ impl Finish<'_> {
         &self,
         writer: &ChainstateWriter<'_>,
         range: Range,
-        runs: &[RunReader],
-    ) -> Result<(UnsyncedRange, UtxoCounts), EachError> {
+        runs: &[SortedRunReader],
+    ) -> Result<(UnsyncedRange, UtxoCounts), ForEachError> {
         let mut tables = writer.range(range.index);
         let mut counter = CoinCounter::default();
         range.each(runs, |outpoint, coin| {

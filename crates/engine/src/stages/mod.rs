@@ -13,18 +13,18 @@
 //! When check or settle finds something that the chain may be guilty of, [`judge`] goes through the blocks in
 //! order.
 
+pub mod apply;
+pub mod block_fault;
+mod block_hashes;
 pub mod check;
 pub mod commit;
-pub mod faults;
+pub mod existing_state;
 pub mod finish;
-mod hashes;
-pub mod judge;
-pub mod ledger;
 pub mod plan;
-pub mod predecessor;
 pub mod read;
 pub mod recheck;
 pub mod scripts;
+pub mod sequential;
 mod siblings;
 pub mod spill;
 
@@ -33,7 +33,7 @@ use std::fmt;
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Choosing the chain and judging its headers.
+    /// ChainPreferences the chain and judging its headers.
     Plan,
     /// Reading blocks and undo data.
     Read,
@@ -42,9 +42,9 @@ pub enum Stage {
     /// Running scripts.
     Scripts,
     /// Matching spends with coins.
-    Settle,
+    Match,
     /// Judging in order what the fast path could not.
-    Judge,
+    Sequential,
     /// Writing the new chainstate.
     Finish,
     /// Reading it back.
@@ -60,8 +60,8 @@ impl Stage {
         Self::Read,
         Self::Check,
         Self::Scripts,
-        Self::Settle,
-        Self::Judge,
+        Self::Match,
+        Self::Sequential,
         Self::Finish,
         Self::Prove,
         Self::Commit,
@@ -75,8 +75,8 @@ impl Stage {
             Self::Read => "read",
             Self::Check => "check",
             Self::Scripts => "scripts",
-            Self::Settle => "settle",
-            Self::Judge => "judge",
+            Self::Match => "match",
+            Self::Sequential => "sequential",
             Self::Finish => "finish",
             Self::Prove => "prove",
             Self::Commit => "commit",

@@ -9,10 +9,10 @@ use crate::{
     chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
     stages::{
-        predecessor::{Gap, Standing},
+        existing_state::{BestBlock, Gap},
         siblings::Siblings,
     },
-    tree::{Choice, Node, Tree, Wanted},
+    tree::{ChainRequest, ChosenChain, Node, Tree},
 };
 use disk::{
     fs::During as _,
@@ -37,7 +37,7 @@ pub struct Plan {
     /// Why they cannot be rebuilt.
     pub gap: Option<Gap>,
     /// Where the best block of the old chainstate is, if it is known here.
-    pub best_block: Option<Standing>,
+    pub best_block: Option<BestBlock>,
     /// Without a scan: what the block index knows of each pair of files.
     pub index_files: Vec<FileInfo>,
     /// Bytes of block files to be read, about.
@@ -63,7 +63,7 @@ pub struct Plan {
 pub fn plan(
     files: &Files<'_>,
     scan: bool,
-    wanted: &Wanted<'_>,
+    wanted: &ChainRequest<'_>,
     best_block: Option<BlockHash>,
     now: BlockTime,
     interrupt: &AtomicBool,
@@ -80,7 +80,7 @@ pub fn plan(
         let (tree, index_files) = tree_of_index(files, params)?;
         (tree, None, index_files)
     };
-    let Choice { branch, work, unconnected, gap, assumed_valid_to, top } = tree.choose(wanted)?;
+    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, top } = tree.choose(wanted)?;
     let unknown_assumed = wanted.assume_valid.filter(|hash| !tree.has(hash));
     let best_block = best_block.and_then(|best| tree.standing(&best, &branch, wanted.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
@@ -271,7 +271,7 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
             return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
         }
         if let Some(small) = heights.iter().find(|&&height| chain.block(height).data_pos.0 < 8) {
-            return Err(frameless(chain, *small, files.path(FileKind::Blk, file)));
+            return Err(position_inside_header(chain, *small, files.path(FileKind::Blk, file)));
         }
         block_bytes += last_pos - chain.block(first).data_pos.0;
         let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
@@ -282,14 +282,14 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
             }
         }
         if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < 8) {
-            return Err(frameless(chain, height, files.path(FileKind::Rev, file)));
+            return Err(position_inside_header(chain, height, files.path(FileKind::Rev, file)));
         }
     }
     Ok(block_bytes)
 }
 
 /// A position that leaves no room for the frame before it.
-fn frameless(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
+fn position_inside_header(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
     Error::new(ErrorKind::Damaged, "the block index places a record before byte 8; rerun with --scan")
         .at_block(height, chain.block(height).hash)
         .in_file(path, Some(0))

@@ -16,10 +16,10 @@
 //! [ADR 7]: ../../../../docs/adr/0007-workers-read.md
 
 use crate::{
-    chain::{Chain, FileKind, Files, Located},
-    checkpoint::Settled,
+    chain::{Chain, FileKind, Files, LocatedBlock},
+    checkpoint::CompletedBlocks,
     error::{Error, ErrorKind},
-    stages::faults::{Fault, Faults},
+    stages::block_fault::{BlockFault, BlockFaults},
 };
 use disk::{
     fs::ReadAt,
@@ -173,8 +173,8 @@ impl RecordFile {
 pub struct Reader<'a> {
     chain: &'a Chain,
     files: &'a Files<'a>,
-    faults: &'a Faults,
-    settled: &'a Settled,
+    faults: &'a BlockFaults,
+    completed: &'a CompletedBlocks,
     undo_from: Height,
     threads: u32,
     /// The lowest block that no one has taken.
@@ -199,19 +199,19 @@ pub struct Block {
 }
 
 impl<'a> Reader<'a> {
-    /// Of all blocks but the `settled` ones. Undo data is read of those from `undo_from` on. Damage goes to
+    /// Of all blocks but the `completed` ones. Undo data is read of those from `undo_from` on. Damage goes to
     /// `faults`.
     #[must_use]
     pub fn new(
         chain: &'a Chain,
         files: &'a Files<'a>,
-        faults: &'a Faults,
-        settled: &'a Settled,
+        faults: &'a BlockFaults,
+        completed: &'a CompletedBlocks,
         undo_from: Height,
         threads: usize,
     ) -> Self {
         let (next, read, open) = Default::default();
-        Self { chain, files, faults, settled, undo_from, threads: threads as u32, next, read, open }
+        Self { chain, files, faults, completed, undo_from, threads: threads as u32, next, read, open }
     }
 
     /// Reads the next block. False if there is none left, or `stop`, which is told how many were read so far,
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
                 return Ok(false);
             }
             let Some(height) = self.take(&mut into.stretch) else { return Ok(false) };
-            if self.settled.has(height) || !self.faults.matters(height) {
+            if self.completed.has(height) || !self.faults.matters(height) {
                 continue;
             }
             self.read.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
                 // What lies below it may be at fault as well, and then comes first.
                 Err(error) if error.kind == ErrorKind::Damaged => {
                     let error = error.at_block(height, self.chain.block(height).hash);
-                    self.faults.record(height, Fault::Damaged(error));
+                    self.faults.record(height, BlockFault::Damaged(error));
                 }
                 Err(error) => return Err(error),
             }
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
 /// One block by itself, without obfuscation: for the judge, who goes by height.
 pub struct RawBlock<'a> {
     /// Which one it is.
-    pub located: Located<'a>,
+    pub located: LocatedBlock<'a>,
     /// The serialised block.
     pub block: Vec<u8>,
     /// Undo data and checksum; empty for the genesis block.
@@ -321,5 +321,5 @@ pub fn read_block<'a>(chain: &'a Chain, files: &'a Files<'a>, height: Height) ->
         Ok((block, undo.unwrap_or_default()))
     };
     let (block, undo) = both().map_err(|error: Error| error.at_block(height, place.hash))?;
-    Ok(RawBlock { located: Located { chain, files, height }, block, undo })
+    Ok(RawBlock { located: LocatedBlock { chain, files, height }, block, undo })
 }

@@ -5,10 +5,10 @@
 //! once, and queues its inputs in small pieces; every worker takes pieces before it takes a new batch of
 //! blocks. Nothing is cached: each script is run once.
 
-use super::faults::{Fault, Faults};
+use super::block_fault::{BlockFault, BlockFaults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use rules::{
-    ChainParams, Finding, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, signet::SIGNET_FLAGS,
+    ChainParams, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, ViolationDetails, signet::SIGNET_FLAGS,
     signet_solution,
 };
 use std::{
@@ -64,7 +64,7 @@ impl Scripts<'_> {
         txids: &[Txid],
     ) -> Result<(), Violation> {
         let Some(challenge) = self.params.signet_challenge.filter(|_| height.0 > 0) else { return Ok(()) };
-        let broken = |detail: String| Finding::new(detail).of(&SIGNET_SOLUTION);
+        let broken = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
         let solution = signet_solution(block, txids, challenge)
             .ok_or_else(|| broken("the block holds no well-formed solution".to_owned()))?;
         let mut arena = BlockArena::default();
@@ -93,7 +93,7 @@ impl Scripts<'_> {
         run().map_err(|fault| {
             let prevout = fault.input.and_then(|input| tx.inputs().nth(input as usize));
             let coin = prevout.map_or(String::new(), |input| format!("coin {}: ", input.prevout()));
-            let mut finding = Finding::new(format!("{coin}{fault}")).at_tx(index);
+            let mut finding = ViolationDetails::new(format!("{coin}{fault}")).at_tx(index);
             if let Some(reason) = fault.reason {
                 finding = finding.with_core(format!("{} ({reason})", SCRIPT.core));
             }
@@ -152,24 +152,24 @@ impl<'a> ScriptQueue<'a> {
     /// Queues all scripts of a block; `coins` are those of all transactions but the coinbase, in block order.
     ///
     /// # Errors
-    /// [`Fault::Suspect`] for a transaction that cannot be made ready.
+    /// [`BlockFault::Suspect`] for a transaction that cannot be made ready.
     pub fn push_block(
         &self,
         block: &BlockView<'_>,
         height: Height,
         hash: &BlockHash,
         mut coins: &[SpentCoin<'_>],
-        faults: &Faults,
-    ) -> Result<(), Fault> {
+        faults: &BlockFaults,
+    ) -> Result<(), BlockFault> {
         if !self.scripts.bind(height) {
             return Ok(());
         }
         let flags = rules::script_flags(self.scripts.params, height, hash);
         for tx in block.txs().skip(1) {
-            let (own, rest) = coins.split_at_checked(tx.input_count()).ok_or(Fault::Suspect)?;
+            let (own, rest) = coins.split_at_checked(tx.input_count()).ok_or(BlockFault::Suspect)?;
             coins = rest;
-            let own = with_scripts(own).map_err(|_| Fault::Suspect)?;
-            let ready = self.scripts.verifier.transaction(&tx, &own).map_err(|_| Fault::Suspect)?;
+            let own = with_scripts(own).map_err(|_| BlockFault::Suspect)?;
+            let ready = self.scripts.verifier.transaction(&tx, &own).map_err(|_| BlockFault::Suspect)?;
             let count = own.len() as u32;
             for start in (0..count).step_by(PIECE_INPUTS as usize) {
                 let inputs = start..count.min(start + PIECE_INPUTS);
@@ -185,7 +185,7 @@ impl<'a> ScriptQueue<'a> {
     }
 
     /// Runs pieces as long as there are any.
-    pub fn drain(&self, faults: &Faults, stop: &AtomicBool) {
+    pub fn drain(&self, faults: &BlockFaults, stop: &AtomicBool) {
         while let Ok(piece) = self.take.try_recv() {
             if !stop.load(Ordering::Relaxed) {
                 self.run(&piece, faults);
@@ -194,7 +194,7 @@ impl<'a> ScriptQueue<'a> {
     }
 
     /// Runs pieces until no worker can queue any more: for workers that have no more blocks.
-    pub fn drain_to_end(&self, faults: &Faults, stop: &AtomicBool) {
+    pub fn drain_to_end(&self, faults: &BlockFaults, stop: &AtomicBool) {
         loop {
             match self.take.recv_timeout(WAIT) {
                 Ok(piece) if !stop.load(Ordering::Relaxed) => self.run(&piece, faults),
@@ -214,12 +214,12 @@ impl<'a> ScriptQueue<'a> {
         Busy(&self.busy)
     }
 
-    fn run(&self, piece: &Piece, faults: &Faults) {
+    fn run(&self, piece: &Piece, faults: &BlockFaults) {
         if !faults.matters(piece.height) {
             return;
         }
         if piece.tx.verify(piece.inputs.clone(), piece.flags).is_err() {
-            faults.record(piece.height, Fault::Suspect);
+            faults.record(piece.height, BlockFault::Suspect);
         }
         self.inputs.fetch_add(piece.inputs.len() as u64, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@
 use crate::{
     chain::{FileKind, Files},
     error::Error,
-    stages::hashes::Hashes,
+    stages::block_hashes::BlockHashes,
     tree::Tree,
 };
 use disk::{
@@ -220,7 +220,7 @@ fn claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> Option<Vec<Claim>> {
 
 /// Whether a block makes all these coins; nothing if it cannot be read.
 fn makes(block: &[u8], claims: &[Claim]) -> Option<bool> {
-    let (mut arena, mut hashes) = (BlockArena::default(), Hashes::default());
+    let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
     let block = arena.parse(block).ok()?;
     hashes.of_block(&block, &[]);
     let by_txid: HashMap<_, _> = hashes.txids.iter().zip(0..).collect();

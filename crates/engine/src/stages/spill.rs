@@ -13,13 +13,13 @@ use crate::{
 };
 use coins::{
     Entry, Join, Merge, SHARDS,
-    merge::{MergeError, ShardSource, Source},
+    merge::{EntrySource, MergeError, ShardSource},
 };
 use disk::{
     DiskError,
-    checkpoint::{RunRef, run_path},
+    checkpoint::{SortedRunRef, sorted_run_path},
     fs::During as _,
-    run::{RunCursor, RunMeta, RunReader, RunWriter},
+    sorted_run::{SortedRunCursor, SortedRunMeta, SortedRunReader, SortedRunWriter},
 };
 use std::{
     ops::Range,
@@ -45,21 +45,21 @@ const LOOK_EVERY: u64 = 1 << 14;
 
 /// A finished run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SpillFile {
     /// Its number, which names its file.
     pub number: u64,
     /// How many times its oldest entries have been merged.
     pub level: u8,
     /// What is in it.
-    pub meta: RunMeta,
+    pub meta: SortedRunMeta,
 }
 
-impl Run {
+impl SpillFile {
     /// As a checkpoint names it.
     #[must_use]
-    pub fn to_ref(&self) -> RunRef {
-        let Self { number, level, meta: RunMeta { entries, bytes, checksum, .. } } = *self;
-        RunRef { number, level, bytes, entries, checksum }
+    pub fn to_ref(&self) -> SortedRunRef {
+        let Self { number, level, meta: SortedRunMeta { entries, bytes, checksum, .. } } = *self;
+        SortedRunRef { number, level, bytes, entries, checksum }
     }
 }
 
@@ -78,7 +78,7 @@ pub struct SpillVolume {
 
 #[derive(Default)]
 struct Runs {
-    list: Vec<Run>,
+    list: Vec<SpillFile>,
     next: u64,
     /// No more will be made.
     closed: bool,
@@ -112,7 +112,7 @@ impl<'a> Spill<'a> {
         network: Network,
         exact: bool,
         join_bytes: usize,
-        runs: Vec<Run>,
+        runs: Vec<SpillFile>,
         next: u64,
     ) -> Self {
         let named = runs.iter().map(|run| run.number).collect();
@@ -157,7 +157,7 @@ impl<'a> Spill<'a> {
     ///
     /// # Errors
     /// What the file system says, to whomever.
-    pub fn relieve(&self, join: &Join) -> Result<(), Error> {
+    pub fn spill_if_over_budget(&self, join: &Join) -> Result<(), Error> {
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl<'a> Spill<'a> {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<Run>, Error> {
+    pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
         std::thread::scope(|scope| {
             let parts: Vec<_> = (0..SHARDS)
@@ -231,7 +231,7 @@ impl<'a> Spill<'a> {
     /// All runs, for a checkpoint, and the number of the next one. From now on their files stay until
     /// [`Spill::checkpointed`], also if the merger, who goes on meanwhile, is done with them.
     #[must_use]
-    pub fn list(&self) -> (Vec<Run>, u64) {
+    pub fn list(&self) -> (Vec<SpillFile>, u64) {
         let mut runs = self.runs();
         let numbers: Vec<u64> = runs.list.iter().map(|run| run.number).collect();
         runs.named.extend(numbers);
@@ -258,7 +258,7 @@ impl<'a> Spill<'a> {
     }
 
     fn remove(&self, number: u64) -> Result<(), Error> {
-        let (disk, path) = (self.work.disk(), run_path(self.work.path(), number));
+        let (disk, path) = (self.work.disk(), sorted_run_path(self.work.path(), number));
         let bytes = disk.metadata(&path).during("measure", &path)?.map_or(0, |found| found.len);
         disk.remove_file(&path).during("remove", &path)?;
         let volume = &mut self.runs().volume;
@@ -270,18 +270,18 @@ impl<'a> Spill<'a> {
     fn write_run(
         &self,
         level: u8,
-        fill: impl FnOnce(&mut RunWriter) -> Result<(), DiskError>,
-    ) -> Result<Run, Error> {
+        fill: impl FnOnce(&mut SortedRunWriter) -> Result<(), DiskError>,
+    ) -> Result<SpillFile, Error> {
         self.work.take()?;
         let number = {
             let mut runs = self.runs();
             runs.next += 1;
             runs.next - 1
         };
-        let path = run_path(self.work.path(), number);
-        let mut writer = RunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
+        let path = sorted_run_path(self.work.path(), number);
+        let mut writer = SortedRunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
         fill(&mut writer)?;
-        let run = Run { number, level, meta: writer.finish()? };
+        let run = SpillFile { number, level, meta: writer.finish()? };
         let volume = &mut self.runs().volume;
         volume.runs += 1;
         volume.bytes_written += run.meta.bytes;
@@ -291,7 +291,7 @@ impl<'a> Spill<'a> {
     }
 
     /// Merges runs as levels fill up, until [`Spill::close`]: the work of a thread of its own.
-    pub fn tend(&self, interrupt: &AtomicBool) {
+    pub fn run_merge_thread(&self, interrupt: &AtomicBool) {
         self.merge_full_levels(interrupt);
         // No one waits for a merger that has gone.
         self.close();
@@ -320,12 +320,13 @@ impl<'a> Spill<'a> {
     }
 
     /// Puts one run in place of several; or finds a mismatch, or is told to stop, and leaves them.
-    fn merge(&self, inputs: &[Run], interrupt: &AtomicBool) -> Result<(), Error> {
+    fn merge(&self, inputs: &[SpillFile], interrupt: &AtomicBool) -> Result<(), Error> {
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
         let mut whole = false;
         let readers = self.open(inputs)?;
         let merged = self.write_run(level, |writer| {
-            let sources = readers.iter().map(|reader| Part::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
+            let sources =
+                readers.iter().map(|reader| MergeInput::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
             let mut merge = Merge::new(sources.collect(), self.exact)?;
             for count in 0u64.. {
                 if count % LOOK_EVERY == 0 && interrupt.load(Ordering::Relaxed) {
@@ -334,7 +335,7 @@ impl<'a> Spill<'a> {
                 match merge.advance() {
                     Ok(Some(entry)) => writer.add(&entry)?,
                     Ok(None) => break,
-                    Err(MergeError::Source(error)) => return Err(error),
+                    Err(MergeError::EntrySource(error)) => return Err(error),
                     Err(MergeError::Mismatch(_)) => {
                         self.mismatch.store(true, Ordering::Relaxed);
                         return Ok(());
@@ -358,10 +359,10 @@ impl<'a> Spill<'a> {
         gone.into_iter().try_for_each(|number| self.remove(number))
     }
 
-    fn open(&self, runs: &[Run]) -> Result<Vec<RunReader>, Error> {
-        let open = |run: &Run| {
-            let path = run_path(self.work.path(), run.number);
-            Ok(RunReader::open(self.work.disk(), &path, self.network)?)
+    fn open(&self, runs: &[SpillFile]) -> Result<Vec<SortedRunReader>, Error> {
+        let open = |run: &SpillFile| {
+            let path = sorted_run_path(self.work.path(), run.number);
+            Ok(SortedRunReader::open(self.work.disk(), &path, self.network)?)
         };
         runs.iter().map(open).collect()
     }
@@ -376,7 +377,7 @@ impl<'a> Spill<'a> {
     ///
     /// # Errors
     /// What the file system says, or has said to the merger; [`ErrorKind::Interrupted`].
-    pub fn finish(&self, interrupt: &AtomicBool) -> Result<Option<Vec<RunReader>>, Error> {
+    pub fn finish(&self, interrupt: &AtomicBool) -> Result<Option<Vec<SortedRunReader>>, Error> {
         if let Some(error) = self.failure() {
             return Err(error);
         }
@@ -397,7 +398,7 @@ impl<'a> Spill<'a> {
 }
 
 /// The oldest runs of the lowest level that has enough of them.
-fn full_level(runs: &[Run]) -> Option<Vec<Run>> {
+fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
     let levels = runs.iter().map(|run| run.level).max()?;
     (0..=levels).find_map(|level| {
         let of_level = || runs.iter().filter(|run| run.level == level);
@@ -406,22 +407,22 @@ fn full_level(runs: &[Run]) -> Option<Vec<Run>> {
 }
 
 /// A source of a merge: what was left in memory, or a run.
-pub enum Part<'r> {
+pub enum MergeInput<'r> {
     /// Shards of the join.
     Memory(ShardSource),
     /// A range of a run.
-    Run(RunCursor<'r>),
+    Run(SortedRunCursor<'r>),
 }
 
-impl<'r> Part<'r> {
+impl<'r> MergeInput<'r> {
     /// The shards in `range` of a run.
     #[must_use]
-    pub fn of_run(reader: &'r RunReader, range: Range<usize>) -> Self {
+    pub fn of_run(reader: &'r SortedRunReader, range: Range<usize>) -> Self {
         Self::Run(reader.cursor(range, RUN_BUFFER_BYTES))
     }
 }
 
-impl Source for Part<'_> {
+impl EntrySource for MergeInput<'_> {
     type Error = DiskError;
 
     #[inline]
@@ -449,7 +450,7 @@ mod tests {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
         let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
-        let exists = |number| run_path(work.path(), number).exists();
+        let exists = |number| sorted_run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
             let coin = Coin { code: 2, out: &[0, 6] };
@@ -469,7 +470,7 @@ mod tests {
         assert!(!exists(0) && !exists(1) && exists(2), "the next one does not");
         // Runs that no checkpoint has seen go at once.
         run_of(3);
-        let after: Vec<Run> = spill.runs().list.clone();
+        let after: Vec<SpillFile> = spill.runs().list.clone();
         spill.merge(&after, &AtomicBool::new(false)).unwrap();
         assert!(exists(2) && !exists(3) && exists(4));
     }

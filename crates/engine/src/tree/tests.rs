@@ -42,7 +42,7 @@ impl Stored {
         self.0.len() - 1
     }
 
-    fn choose(&self, wanted: &Wanted<'_>) -> Result<(Vec<BlockHash>, Choice), Error> {
+    fn choose(&self, wanted: &ChainRequest<'_>) -> Result<(Vec<BlockHash>, ChosenChain), Error> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         order.sort_by_key(|&at| self.hash(at));
         let pos = |at: usize| ByteOffset(at as u64 * 1000 + 8);
@@ -64,18 +64,18 @@ impl Stored {
     }
 
     /// The last block of the choice, by its place.
-    fn tip(&self, wanted: &Wanted<'_>) -> usize {
+    fn tip(&self, wanted: &ChainRequest<'_>) -> usize {
         let (branch, _) = self.choose(wanted).unwrap();
         (0..self.0.len()).find(|&at| self.hash(at) == *branch.last().unwrap()).unwrap()
     }
 }
 
-fn preferring(hash: BlockHash) -> Wanted<'static> {
-    Wanted { preferred: Some(hash), ..Wanted::default() }
+fn preferring(hash: BlockHash) -> ChainRequest<'static> {
+    ChainRequest { preferred: Some(hash), ..ChainRequest::default() }
 }
 
-fn without_undo(height: u32, hash: Option<BlockHash>) -> Wanted<'static> {
-    Wanted { without_undo: Some(HintsEnd { height: Height(height), hash }), ..Wanted::default() }
+fn without_undo(height: u32, hash: Option<BlockHash>) -> ChainRequest<'static> {
+    ChainRequest { without_undo: Some(HintsEnd { height: Height(height), hash }), ..ChainRequest::default() }
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn of_equal_work_the_preferred_branch_is_chosen_else_the_one_stored_first() {
     let mut stored = Stored::chain(5);
     let first = stored.add(5, 1, true);
     let second = stored.add(5, 2, true);
-    assert_eq!(stored.tip(&Wanted::default()), first);
+    assert_eq!(stored.tip(&ChainRequest::default()), first);
     assert_eq!(stored.tip(&preferring(stored.hash(second))), second);
     assert_eq!(stored.tip(&preferring(stored.hash(first))), first);
     assert_eq!(stored.tip(&preferring(stored.hash(4))), first, "both descend from it");
@@ -113,8 +113,8 @@ fn a_refuted_block_and_what_is_above_it_is_not_chosen() {
     let mut stored = Stored::chain(3);
     let first = stored.add(3, 1, true);
     let second = stored.add(3, 2, true);
-    let refuted = [stored.hash(first)];
-    let wanted = Wanted { refuted: &refuted, ..Wanted::default() };
+    let invalid = [stored.hash(first)];
+    let wanted = ChainRequest { invalid: &invalid, ..ChainRequest::default() };
     assert_eq!(stored.tip(&wanted), second);
     stored.add(first, 0, false);
     let (_, choice) = stored.choose(&wanted).unwrap();
@@ -127,7 +127,7 @@ fn up_to_the_hints_end_stored_blocks_are_enough() {
     for block in &mut stored.0[1..=6] {
         block.1 = false;
     }
-    let error = stored.choose(&Wanted::default()).map(|(branch, _)| branch).unwrap_err();
+    let error = stored.choose(&ChainRequest::default()).map(|(branch, _)| branch).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(1))), "{error}");
     for hash in [None, Some(stored.hash(6))] {
         assert_eq!(stored.tip(&without_undo(6, hash)), 8);
@@ -145,7 +145,7 @@ fn above_the_hints_end_blocks_without_undo_data_count_as_never_connected() {
     stored.0[1..].iter_mut().for_each(|block| block.1 = false);
     let (branch, choice) = stored.choose(&without_undo(4, Some(stored.hash(4)))).unwrap();
     assert_eq!((branch.len(), choice.unconnected), (5, 2));
-    assert_eq!(stored.tip(&Wanted::default()), 0);
+    assert_eq!(stored.tip(&ChainRequest::default()), 0);
 }
 
 #[test]
@@ -182,6 +182,6 @@ fn of_stored_branches_up_to_the_hints_end_theirs_is_preferred() {
     let first = stored.add(4, 1, false);
     let second = stored.add(4, 2, false);
     assert_eq!(stored.tip(&without_undo(5, None)), first);
-    let wanted = Wanted { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
+    let wanted = ChainRequest { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
     assert_eq!(stored.tip(&wanted), second);
 }

@@ -5,7 +5,10 @@
 
 pub mod lies;
 
-use engine::{Error, ErrorKind, Network, ReindexOptions, ReindexReport, StatsOptions, UtxoStatsReport};
+use disk::index::IndexEntry;
+use engine::{
+    Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, StatsOptions, UtxoStatsReport,
+};
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
@@ -47,7 +50,7 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
 
 /// The same, but what is open goes to runs after each block, and the state is saved after each few blocks.
 pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
-    ReindexOptions { join_bytes: Some(1), checkpoint_every: Duration::ZERO, ..options.clone() }
+    ReindexOptions { join_bytes: Some(1), checkpoint_interval: Duration::ZERO, ..options.clone() }
 }
 
 /// Runs, and is told to stop at the operation of that number, of those that change something. Says how many
@@ -242,3 +245,30 @@ impl Case {
         disk::index::write_block_index(&FaultDisk::healthy(), &self.blocks("index"), &index).unwrap();
     }
 }
+
+/// The index entry of the main chain's block at `height`.
+pub fn entry(case: &Case, height: u32) -> IndexEntry {
+    let hash = chain().main().nth(height as usize).unwrap().hash;
+    *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
+}
+
+/// The `blk` file of an entry.
+pub fn blk(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("blk{:05}.dat", entry.file.unwrap().0))
+}
+
+/// The `rev` file of an entry.
+pub fn rev(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("rev{:05}.dat", entry.file.unwrap().0))
+}
+
+/// Asserts that an error names a file, a byte and a block, and advises `-reindex`.
+pub fn assert_names(error: &Error, file: &Path, height: u32) {
+    assert_eq!(error.file.as_deref(), Some(file), "{error}");
+    assert_eq!(error.height, Some(Height(height)), "{error}");
+    assert!(error.offset.is_some(), "{error}");
+    says(error, &["-reindex", &format!("height {height}")]);
+}
+
+/// A block with witnesses and spends, in the middle of the chain, and neither first nor last in its file.
+pub const BUSY: u32 = 125;

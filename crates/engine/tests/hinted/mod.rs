@@ -172,7 +172,7 @@ pub fn bury(index_dir: &Path) {
 
 /// Saves the state as often as can be.
 pub fn often(options: &ReindexOptions) -> ReindexOptions {
-    ReindexOptions { checkpoint_every: Duration::ZERO, ..options.clone() }
+    ReindexOptions { checkpoint_interval: Duration::ZERO, ..options.clone() }
 }
 
 /// Runs with all notes of the run.

@@ -4,8 +4,8 @@
 use digest::sha256::{sha256d, sha256d_many};
 use rules::{
     BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, HeaderContext, SpentCoin,
-    TxContext, Violation, block::judge_block, check_block, check_block_spends, check_header, check_tx,
-    spend::judge_block_spends,
+    TxContext, Violation, block::first_block_violation, check_block, check_block_spends, check_header,
+    check_tx, spend::first_block_spend_violation,
 };
 use std::path::PathBuf;
 use wire::{
@@ -259,7 +259,7 @@ pub(crate) fn check_bytes(
     let context =
         BlockContext { params, height, block, txids: &txids, wtxids: &wtxids, median_time_past_prev };
     let checked = check_block(&context);
-    assert_eq!(checked, judge_block(&context));
+    assert_eq!(checked, first_block_violation(&context));
     checked
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn check_spends(
     let legacy_sigops = block.txs().map(|tx| rules::sigops::legacy_of_tx(&tx)).sum();
     let context = BlockSpendContext { params, height, hash, block, coins, mtp_by_height, legacy_sigops };
     let checked = check_block_spends(&context);
-    assert_eq!(checked, judge_block_spends(&context));
+    assert_eq!(checked, first_block_spend_violation(&context));
     checked
 }
 

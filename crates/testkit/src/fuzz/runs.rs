@@ -4,7 +4,7 @@ use super::{disk::both, memory::MemoryDisk, reseal, wire::check_coin};
 use ::wire::{Network, OutPoint, coin::chainstate_key_order};
 use disk::{
     checkpoint::Checkpoint,
-    run::{RunCursor, RunReader},
+    sorted_run::{SortedRunCursor, SortedRunReader},
 };
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub const NETWORK: Network = Network::Regtest;
 pub fn run(bytes: &[u8]) -> bool {
     both(bytes, reseal::run, |bytes| {
         let disk = MemoryDisk::default().with("a.run", bytes);
-        let Ok(run) = RunReader::open(&disk, Path::new("a.run"), NETWORK) else { return false };
+        let Ok(run) = SortedRunReader::open(&disk, Path::new("a.run"), NETWORK) else { return false };
         let (mut whole, mut again) = (Vec::new(), Vec::new());
         let fine = walk(run.cursor(0..256, 0), &mut whole);
         let halves = [0..100, 100..256].map(|half| walk(run.cursor(half, 100_000), &mut again));
@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) -> bool {
 }
 
 /// Whether the cursor comes to its end; each entry is taken down as its bytes.
-fn walk(mut cursor: RunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32, Vec<u8>)>) -> bool {
+fn walk(mut cursor: SortedRunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32, Vec<u8>)>) -> bool {
     let mut last = OutPoint::default();
     loop {
         match cursor.advance() {
@@ -51,9 +51,9 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let disk = MemoryDisk::default().with("work/manifest", bytes);
         let Ok(found) = Checkpoint::read(&disk, Path::new("work")) else { return false };
         let found = found.expect("the file is there");
-        let numbers = found.settled.len() + found.coinbases.len() + found.counts.len();
+        let numbers = found.completed.len() + found.coinbases.len() + found.counts.len();
         assert_eq!(len, 136 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8);
-        assert_eq!(found.settled.len(), found.blocks.div_ceil(64) as usize);
+        assert_eq!(found.completed.len(), found.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true
     })

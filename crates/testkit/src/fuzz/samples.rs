@@ -6,10 +6,10 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     blk,
     chainstate::ChainstateWriter,
-    checkpoint::{Checkpoint, FileStamp, RunRef},
+    checkpoint::{Checkpoint, FileStamp, SortedRunRef},
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
-    run::RunWriter,
+    sorted_run::SortedRunWriter,
     undo::{self, UndoArena, UndoView},
 };
 use rules::median_time_past;
@@ -257,7 +257,7 @@ pub fn leveldb_logs() -> Vec<Vec<u8>> {
 pub fn runs() -> Vec<Vec<u8>> {
     let run = |coins: usize| {
         Files::written(|dir| {
-            let mut run = RunWriter::create(&RealDisk, &dir.join("a.run"), NETWORK, 0)?;
+            let mut run = SortedRunWriter::create(&RealDisk, &dir.join("a.run"), NETWORK, 0)?;
             let mut out = Vec::new();
             for (number, (outpoint, coin)) in CHAIN.model.coins.iter().take(coins).enumerate() {
                 out.clear();
@@ -282,9 +282,11 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
             chain: [1; 32],
             settings: [2; 32],
             blocks,
-            settled: vec![0; blocks.div_ceil(64) as usize],
+            completed: vec![0; blocks.div_ceil(64) as usize],
             files: vec![FileStamp::default(); blocks as usize / 60],
-            runs: (0..u64::from(blocks / 50)).map(|number| RunRef { number, ..RunRef::default() }).collect(),
+            runs: (0..u64::from(blocks / 50))
+                .map(|number| SortedRunRef { number, ..SortedRunRef::default() })
+                .collect(),
             next_run: 100,
             coinbase_key: (3, 4),
             coinbases: (0..u64::from(blocks)).collect(),

@@ -1,4 +1,4 @@
-//! Target over UTXO snapshots.
+//! FuzzTarget over UTXO snapshots.
 
 use super::memory::MemoryDisk;
 use ::wire::{

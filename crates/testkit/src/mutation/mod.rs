@@ -6,15 +6,15 @@
 //! be accepted: it shows that the row beside it fails for its reason and no other.
 
 mod block;
+mod block_builder;
 mod header;
 mod script;
 mod script_limits;
 mod spend;
 mod tapscript;
 mod tx;
-mod workbench;
 
-pub use workbench::{Draft, Workbench, WorkbenchCoin};
+pub use block_builder::{BlockBuilder, BuilderCoin, Draft};
 
 use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
 
@@ -28,7 +28,7 @@ use failed;
 
 /// What must see the flaw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub enum CheckLevel {
     /// The header, with those before it.
     Header,
     /// The block's own bytes, with its header's context.
@@ -47,8 +47,8 @@ pub struct Mutation {
     /// Core's reject string; `None`: the block is valid.
     pub core: Option<&'static str>,
     /// What sees it.
-    pub stage: Stage,
-    make: fn(&mut Workbench<'_>) -> Draft,
+    pub level: CheckLevel,
+    make: fn(&mut BlockBuilder<'_>) -> Draft,
 }
 
 /// A chain whose last block is mutated.
@@ -67,24 +67,28 @@ impl Mutation {
     const fn rejects(
         name: &'static str,
         core: &'static str,
-        stage: Stage,
-        make: fn(&mut Workbench<'_>) -> Draft,
+        level: CheckLevel,
+        make: fn(&mut BlockBuilder<'_>) -> Draft,
     ) -> Self {
-        Self { name, core: Some(core), stage, make }
+        Self { name, core: Some(core), level, make }
     }
 
-    const fn accepts(name: &'static str, stage: Stage, make: fn(&mut Workbench<'_>) -> Draft) -> Self {
-        Self { name, core: None, stage, make }
+    const fn accepts(
+        name: &'static str,
+        level: CheckLevel,
+        make: fn(&mut BlockBuilder<'_>) -> Draft,
+    ) -> Self {
+        Self { name, core: None, level, make }
     }
 
     /// Builds the mutated block on `chain`, which must have enough reserved coins: see [`base_chain`].
     #[must_use]
     pub fn apply(&self, chain: &Chain) -> MutatedChain {
-        let mut bench = Workbench::new(chain, Rng::new(chain.spec.seed, self.name).next_u64());
-        let draft = (self.make)(&mut bench);
-        let block = bench.seal(&draft);
+        let mut builder = BlockBuilder::new(chain, Rng::new(chain.spec.seed, self.name).next_u64());
+        let draft = (self.make)(&mut builder);
+        let block = builder.seal(&draft);
         let mut mutated = chain.clone();
-        let setup = bench.into_added();
+        let setup = builder.into_added();
         for valid in &setup {
             mutated.model.apply(&valid.bytes, valid.height);
         }

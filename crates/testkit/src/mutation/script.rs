@@ -2,11 +2,12 @@
 //! what is spent. (Scripts that need no signature: `script_limits`.)
 
 use super::{
-    Mutation, Stage, failed,
-    workbench::{Draft, Workbench, WorkbenchCoin, anyone, paying},
+    CheckLevel, Mutation,
+    block_builder::{BlockBuilder, BuilderCoin, Draft, anyone, paying},
+    failed,
 };
 use crate::scripts::{Kind, ScriptRef};
-use Stage::Script;
+use CheckLevel::Script;
 use bitcoin::{
     ScriptBuf, Sequence, Transaction, TxIn, Witness,
     script::{Builder, Instruction, PushBytesBuf},
@@ -26,31 +27,31 @@ const ALL_ANYONECANPAY: i64 = 1;
 const NONE: i64 = 2;
 
 /// A coin of the newest block.
-fn coin(bench: &mut Workbench<'_>, script: ScriptBuf, low_bits: i64) -> WorkbenchCoin {
-    let coin = bench.take();
+fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf, low_bits: i64) -> BuilderCoin {
+    let coin = builder.take();
     let amount = (coin.coin.amount & !63) - 64 + low_bits;
-    let setup = bench.spend(&[&coin], vec![paying(amount, script)]);
-    bench.add(vec![setup.clone()]);
-    bench.tip_coin_of(&setup, 0)
+    let setup = builder.spend(&[&coin], vec![paying(amount, script)]);
+    builder.add(vec![setup.clone()]);
+    builder.tip_coin_of(&setup, 0)
 }
 
 /// A signed transaction that spends one coin of a kind to an output that anyone can spend.
-fn signed(bench: &mut Workbench<'_>, kind: Kind, low_bits: i64) -> Transaction {
-    let script = bench.pool_script(ScriptRef::new(kind, 1));
-    let coin = coin(bench, script, low_bits);
-    bench.spend(&[&coin], vec![anyone(coin.coin.amount)])
+fn signed(builder: &mut BlockBuilder<'_>, kind: Kind, low_bits: i64) -> Transaction {
+    let script = builder.pool_script(ScriptRef::new(kind, 1));
+    let coin = coin(builder, script, low_bits);
+    builder.spend(&[&coin], vec![anyone(coin.coin.amount)])
 }
 
 /// A signed spend, changed.
-fn changed(bench: &mut Workbench<'_>, kind: Kind, change: impl FnOnce(&mut Transaction)) -> Draft {
-    let mut tx = signed(bench, kind, ALL);
+fn changed(builder: &mut BlockBuilder<'_>, kind: Kind, change: impl FnOnce(&mut Transaction)) -> Draft {
+    let mut tx = signed(builder, kind, ALL);
     change(&mut tx);
-    bench.draft(vec![tx])
+    builder.draft(vec![tx])
 }
 
 /// A signed spend whose witness is changed.
-fn witness(bench: &mut Workbench<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
-    changed(bench, kind, |tx| {
+fn witness(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
+    changed(builder, kind, |tx| {
         let mut items = tx.input[0].witness.to_vec();
         change(&mut items);
         tx.input[0].witness = Witness::from_slice(&items);
@@ -58,8 +59,8 @@ fn witness(bench: &mut Workbench<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>))
 }
 
 /// A signed spend where what the signature script pushes is changed.
-fn pushes(bench: &mut Workbench<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
-    changed(bench, kind, |tx| {
+fn pushes(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
+    changed(builder, kind, |tx| {
         let pushed = tx.input[0].script_sig.instructions().map(|instruction| match instruction {
             Ok(Instruction::PushBytes(bytes)) => bytes.as_bytes().to_vec(),
             other => unreachable!("the pool only pushes: {other:?}"),
@@ -74,25 +75,26 @@ fn pushes(bench: &mut Workbench<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) 
 }
 
 /// A spend that is signed as if the coin had another amount.
-fn for_another_amount(bench: &mut Workbench<'_>, kind: Kind) -> Draft {
-    let script = bench.pool_script(ScriptRef::new(kind, 1));
-    let coin = coin(bench, script, ALL);
+fn for_another_amount(builder: &mut BlockBuilder<'_>, kind: Kind) -> Draft {
+    let script = builder.pool_script(ScriptRef::new(kind, 1));
+    let coin = coin(builder, script, ALL);
     let mut claimed = coin.clone();
     claimed.coin.amount += 64;
-    let tx = bench.spend(&[&claimed], vec![anyone(coin.coin.amount)]);
-    bench.draft(vec![tx])
+    let tx = builder.spend(&[&claimed], vec![anyone(coin.coin.amount)]);
+    builder.draft(vec![tx])
 }
 
 /// One transaction that spends a coin of each kind.
-fn of_each_kind(bench: &mut Workbench<'_>) -> Draft {
-    let coin = bench.take();
+fn of_each_kind(builder: &mut BlockBuilder<'_>) -> Draft {
+    let coin = builder.take();
     let share = coin.coin.amount / Kind::ALL.len() as i64;
-    let scripts = Kind::ALL.iter().map(|kind| bench.pool_script(ScriptRef::new(*kind, 2)));
-    let setup = bench.spend(&[&coin], scripts.map(|script| paying(share, script)).collect());
-    bench.add(vec![setup.clone()]);
-    let coins: Vec<_> = (0..setup.output.len() as u32).map(|vout| bench.tip_coin_of(&setup, vout)).collect();
-    let tx = bench.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
-    bench.draft(vec![tx])
+    let scripts = Kind::ALL.iter().map(|kind| builder.pool_script(ScriptRef::new(*kind, 2)));
+    let setup = builder.spend(&[&coin], scripts.map(|script| paying(share, script)).collect());
+    builder.add(vec![setup.clone()]);
+    let coins: Vec<_> =
+        (0..setup.output.len() as u32).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+    let tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
+    builder.draft(vec![tx])
 }
 
 /// Pays someone else after signing.
@@ -113,11 +115,11 @@ fn spoil_last(bytes: &mut [u8]) {
 }
 
 /// Spends a coin of hash type `low_bits`, and a free coin that joins after signing.
-fn joined(bench: &mut Workbench<'_>, low_bits: i64) -> Draft {
-    let mut tx = signed(bench, Kind::P2wpkh, low_bits);
-    let free = bench.simple();
+fn joined(builder: &mut BlockBuilder<'_>, low_bits: i64) -> Draft {
+    let mut tx = signed(builder, Kind::P2wpkh, low_bits);
+    let free = builder.simple();
     tx.input.extend(free.input);
-    bench.draft(vec![tx])
+    builder.draft(vec![tx])
 }
 
 fn with_script_sig(tx: &mut Transaction, bytes: &[u8]) {
@@ -126,79 +128,81 @@ fn with_script_sig(tx: &mut Transaction, bytes: &[u8]) {
 
 pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("spends-of-each-kind", Script, of_each_kind),
-    Mutation::rejects("p2pk-signature-byte", EVAL_FALSE, Script, |bench| {
-        pushes(bench, Kind::P2pk, |items| spoil_number(&mut items[0]))
+    Mutation::rejects("p2pk-signature-byte", EVAL_FALSE, Script, |builder| {
+        pushes(builder, Kind::P2pk, |items| spoil_number(&mut items[0]))
     }),
-    Mutation::rejects("p2pk-signed-for-another-key", EVAL_FALSE, Script, |bench| {
-        let [own, other] = [1, 2].map(|key| bench.pool_script(ScriptRef::new(Kind::P2pk, key)));
-        let coin = coin(bench, own, ALL);
+    Mutation::rejects("p2pk-signed-for-another-key", EVAL_FALSE, Script, |builder| {
+        let [own, other] = [1, 2].map(|key| builder.pool_script(ScriptRef::new(Kind::P2pk, key)));
+        let coin = coin(builder, own, ALL);
         let mut claimed = coin.clone();
         claimed.coin.script = other.into_bytes();
-        let tx = bench.spend(&[&claimed], vec![anyone(coin.coin.amount)]);
-        bench.draft(vec![tx])
+        let tx = builder.spend(&[&claimed], vec![anyone(coin.coin.amount)]);
+        builder.draft(vec![tx])
     }),
-    Mutation::rejects("p2pkh-hash-type-byte", EVAL_FALSE, Script, |bench| {
-        pushes(bench, Kind::P2pkh, |items| spoil_last(&mut items[0]))
+    Mutation::rejects("p2pkh-hash-type-byte", EVAL_FALSE, Script, |builder| {
+        pushes(builder, Kind::P2pkh, |items| spoil_last(&mut items[0]))
     }),
     Mutation::rejects(
         "p2pkh-another-key",
         failed!("Script failed an OP_EQUALVERIFY operation"),
         Script,
-        |bench| pushes(bench, Kind::P2pkh, |items| items[1][0] ^= 1),
+        |builder| pushes(builder, Kind::P2pkh, |items| items[1][0] ^= 1),
     ),
-    Mutation::rejects("p2pkh-signature-empty", EVAL_FALSE, Script, |bench| {
-        pushes(bench, Kind::P2pkh, |items| items[0].clear())
+    Mutation::rejects("p2pkh-signature-empty", EVAL_FALSE, Script, |builder| {
+        pushes(builder, Kind::P2pkh, |items| items[0].clear())
     }),
-    Mutation::rejects("p2pkh-signature-not-der", failed!("Non-canonical DER signature"), Script, |bench| {
-        pushes(bench, Kind::P2pkh, |items| items[0][0] = 0x31)
+    Mutation::rejects("p2pkh-signature-not-der", failed!("Non-canonical DER signature"), Script, |builder| {
+        pushes(builder, Kind::P2pkh, |items| items[0][0] = 0x31)
     }),
-    Mutation::rejects("p2pkh-with-witness", WITNESS_UNEXPECTED, Script, |bench| {
-        witness(bench, Kind::P2pkh, |items| items.push(vec![1]))
+    Mutation::rejects("p2pkh-with-witness", WITNESS_UNEXPECTED, Script, |builder| {
+        witness(builder, Kind::P2pkh, |items| items.push(vec![1]))
     }),
-    Mutation::accepts("p2pkh-more-pushes-below", Script, |bench| {
-        pushes(bench, Kind::P2pkh, |items| items.insert(0, vec![7; 520]))
+    Mutation::accepts("p2pkh-more-pushes-below", Script, |builder| {
+        pushes(builder, Kind::P2pkh, |items| items.insert(0, vec![7; 520]))
     }),
     Mutation::rejects(
         "p2pkh-one-push-missing",
         failed!("Operation not valid with the current stack size"),
         Script,
-        |bench| pushes(bench, Kind::P2pkh, |items| drop(items.remove(0))),
+        |builder| pushes(builder, Kind::P2pkh, |items| drop(items.remove(0))),
     ),
-    Mutation::rejects("legacy-output-changed", EVAL_FALSE, Script, |bench| {
-        changed(bench, Kind::P2pkhUncompressed, pay_another)
+    Mutation::rejects("legacy-output-changed", EVAL_FALSE, Script, |builder| {
+        changed(builder, Kind::P2pkhUncompressed, pay_another)
     }),
-    Mutation::rejects("legacy-sequence-changed", EVAL_FALSE, Script, |bench| {
-        changed(bench, Kind::P2pkh, |tx| tx.input[0].sequence = Sequence(u32::MAX - 1))
+    Mutation::rejects("legacy-sequence-changed", EVAL_FALSE, Script, |builder| {
+        changed(builder, Kind::P2pkh, |tx| tx.input[0].sequence = Sequence(u32::MAX - 1))
     }),
-    Mutation::accepts("output-changed-under-none", Script, |bench| {
-        let mut tx = signed(bench, Kind::P2pkh, NONE);
+    Mutation::accepts("output-changed-under-none", Script, |builder| {
+        let mut tx = signed(builder, Kind::P2pkh, NONE);
         pay_another(&mut tx);
-        bench.draft(vec![tx])
+        builder.draft(vec![tx])
     }),
-    Mutation::rejects("input-joined-under-all", EVAL_FALSE, Script, |bench| joined(bench, ALL)),
-    Mutation::accepts("input-joined-under-anyonecanpay", Script, |bench| joined(bench, ALL_ANYONECANPAY)),
-    Mutation::accepts("legacy-for-another-amount", Script, |bench| for_another_amount(bench, Kind::P2pkh)),
-    Mutation::rejects("segwit-for-another-amount", EVAL_FALSE, Script, |bench| {
-        for_another_amount(bench, Kind::P2wpkh)
+    Mutation::rejects("input-joined-under-all", EVAL_FALSE, Script, |builder| joined(builder, ALL)),
+    Mutation::accepts("input-joined-under-anyonecanpay", Script, |builder| joined(builder, ALL_ANYONECANPAY)),
+    Mutation::accepts("legacy-for-another-amount", Script, |builder| {
+        for_another_amount(builder, Kind::P2pkh)
     }),
-    Mutation::rejects("taproot-for-another-amount", SCHNORR_SIG, Script, |bench| {
-        for_another_amount(bench, Kind::P2trKey)
+    Mutation::rejects("segwit-for-another-amount", EVAL_FALSE, Script, |builder| {
+        for_another_amount(builder, Kind::P2wpkh)
     }),
-    Mutation::rejects("multisig-dummy-not-null", NULLDUMMY, Script, |bench| {
-        pushes(bench, Kind::Multisig, |items| items[0] = vec![1])
+    Mutation::rejects("taproot-for-another-amount", SCHNORR_SIG, Script, |builder| {
+        for_another_amount(builder, Kind::P2trKey)
     }),
-    Mutation::rejects("multisig-signatures-swapped", EVAL_FALSE, Script, |bench| {
-        pushes(bench, Kind::Multisig, |items| items.swap(1, 2))
+    Mutation::rejects("multisig-dummy-not-null", NULLDUMMY, Script, |builder| {
+        pushes(builder, Kind::Multisig, |items| items[0] = vec![1])
     }),
-    Mutation::rejects("p2sh-redeem-script-byte", EVAL_FALSE, Script, |bench| {
-        pushes(bench, Kind::P2shMultisig, |items| spoil_last(&mut items[3]))
+    Mutation::rejects("multisig-signatures-swapped", EVAL_FALSE, Script, |builder| {
+        pushes(builder, Kind::Multisig, |items| items.swap(1, 2))
+    }),
+    Mutation::rejects("p2sh-redeem-script-byte", EVAL_FALSE, Script, |builder| {
+        pushes(builder, Kind::P2shMultisig, |items| spoil_last(&mut items[3]))
     }),
     Mutation::rejects(
         "p2sh-not-only-pushes",
         failed!("Only push operators allowed in signatures"),
         Script,
-        |bench| {
-            changed(bench, Kind::P2shMultisig, |tx| {
+        |builder| {
+            changed(builder, Kind::P2shMultisig, |tx| {
                 let script = [&[0x61][..], tx.input[0].script_sig.as_bytes()].concat();
                 with_script_sig(tx, &script);
             })
@@ -208,115 +212,115 @@ pub(super) static ROWS: &[Mutation] = &[
         "p2sh-p2wpkh-two-pushes",
         failed!("Witness requires only-redeemscript scriptSig"),
         Script,
-        |bench| pushes(bench, Kind::P2shP2wpkh, |items| items.insert(0, vec![])),
+        |builder| pushes(builder, Kind::P2shP2wpkh, |items| items.insert(0, vec![])),
     ),
-    Mutation::rejects("p2sh-p2wpkh-no-witness", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2shP2wpkh, Vec::clear)
+    Mutation::rejects("p2sh-p2wpkh-no-witness", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2shP2wpkh, Vec::clear)
     }),
-    Mutation::rejects("p2sh-p2wsh-script-byte", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2shP2wsh, |items| spoil_last(&mut items[3]))
+    Mutation::rejects("p2sh-p2wsh-script-byte", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2shP2wsh, |items| spoil_last(&mut items[3]))
     }),
-    Mutation::rejects("p2wpkh-signature-byte", EVAL_FALSE, Script, |bench| {
-        witness(bench, Kind::P2wpkh, |items| spoil_number(&mut items[0]))
+    Mutation::rejects("p2wpkh-signature-byte", EVAL_FALSE, Script, |builder| {
+        witness(builder, Kind::P2wpkh, |items| spoil_number(&mut items[0]))
     }),
-    Mutation::rejects("p2wpkh-hash-type-byte", EVAL_FALSE, Script, |bench| {
-        witness(bench, Kind::P2wpkh, |items| spoil_last(&mut items[0]))
+    Mutation::rejects("p2wpkh-hash-type-byte", EVAL_FALSE, Script, |builder| {
+        witness(builder, Kind::P2wpkh, |items| spoil_last(&mut items[0]))
     }),
-    Mutation::rejects("p2wpkh-item-removed", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2wpkh, |items| drop(items.remove(0)))
+    Mutation::rejects("p2wpkh-item-removed", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2wpkh, |items| drop(items.remove(0)))
     }),
-    Mutation::rejects("p2wpkh-item-added", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2wpkh, |items| items.insert(0, vec![]))
+    Mutation::rejects("p2wpkh-item-added", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2wpkh, |items| items.insert(0, vec![]))
     }),
     Mutation::rejects(
         "p2wpkh-signature-script",
         failed!("Witness requires empty scriptSig"),
         Script,
-        |bench| changed(bench, Kind::P2wpkh, |tx| with_script_sig(tx, &[0])),
+        |builder| changed(builder, Kind::P2wpkh, |tx| with_script_sig(tx, &[0])),
     ),
-    Mutation::rejects("segwit-output-changed", EVAL_FALSE, Script, |bench| {
-        changed(bench, Kind::P2wpkh, pay_another)
+    Mutation::rejects("segwit-output-changed", EVAL_FALSE, Script, |builder| {
+        changed(builder, Kind::P2wpkh, pay_another)
     }),
     Mutation::rejects(
         "p2wsh-no-witness",
         failed!("Witness program was passed an empty witness"),
         Script,
-        |bench| witness(bench, Kind::P2wsh, Vec::clear),
+        |builder| witness(builder, Kind::P2wsh, Vec::clear),
     ),
-    Mutation::rejects("p2wsh-script-byte", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2wsh, |items| spoil_last(&mut items[3]))
+    Mutation::rejects("p2wsh-script-byte", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2wsh, |items| spoil_last(&mut items[3]))
     }),
-    Mutation::rejects("p2wsh-dummy-not-null", NULLDUMMY, Script, |bench| {
-        witness(bench, Kind::P2wsh, |items| items[0] = vec![1])
+    Mutation::rejects("p2wsh-dummy-not-null", NULLDUMMY, Script, |builder| {
+        witness(builder, Kind::P2wsh, |items| items[0] = vec![1])
     }),
     Mutation::rejects(
         "p2wsh-item-below",
         failed!("Stack size must be exactly one after execution"),
         Script,
-        |bench| witness(bench, Kind::P2wsh, |items| items.insert(0, vec![1])),
+        |builder| witness(builder, Kind::P2wsh, |items| items.insert(0, vec![1])),
     ),
-    Mutation::rejects("p2tr-signature-byte", SCHNORR_SIG, Script, |bench| {
-        witness(bench, Kind::P2trKey, |items| spoil_last(&mut items[0]))
+    Mutation::rejects("p2tr-signature-byte", SCHNORR_SIG, Script, |builder| {
+        witness(builder, Kind::P2trKey, |items| spoil_last(&mut items[0]))
     }),
     Mutation::rejects(
         "p2tr-signature-63-bytes",
         failed!("Invalid Schnorr signature size"),
         Script,
-        |bench| witness(bench, Kind::P2trKey, |items| items[0].truncate(63)),
+        |builder| witness(builder, Kind::P2trKey, |items| items[0].truncate(63)),
     ),
-    Mutation::rejects("p2tr-hash-type-0-written", SCHNORR_SIG_HASHTYPE, Script, |bench| {
-        witness(bench, Kind::P2trKey, |items| items[0].push(0))
+    Mutation::rejects("p2tr-hash-type-0-written", SCHNORR_SIG_HASHTYPE, Script, |builder| {
+        witness(builder, Kind::P2trKey, |items| items[0].push(0))
     }),
-    Mutation::rejects("p2tr-hash-type-4", SCHNORR_SIG_HASHTYPE, Script, |bench| {
-        witness(bench, Kind::P2trKey, |items| items[0].push(4))
+    Mutation::rejects("p2tr-hash-type-4", SCHNORR_SIG_HASHTYPE, Script, |builder| {
+        witness(builder, Kind::P2trKey, |items| items[0].push(4))
     }),
-    Mutation::rejects("p2tr-another-hash-type", SCHNORR_SIG, Script, |bench| {
-        witness(bench, Kind::P2trKey, |items| items[0].push(1))
+    Mutation::rejects("p2tr-another-hash-type", SCHNORR_SIG, Script, |builder| {
+        witness(builder, Kind::P2trKey, |items| items[0].push(1))
     }),
-    Mutation::rejects("p2tr-annex-added", SCHNORR_SIG, Script, |bench| {
-        witness(bench, Kind::P2trKey, |items| items.push(vec![0x50, 7]))
+    Mutation::rejects("p2tr-annex-added", SCHNORR_SIG, Script, |builder| {
+        witness(builder, Kind::P2trKey, |items| items.push(vec![0x50, 7]))
     }),
     Mutation::rejects(
         "p2tr-no-witness",
         failed!("Witness program was passed an empty witness"),
         Script,
-        |bench| witness(bench, Kind::P2trKey, Vec::clear),
+        |builder| witness(builder, Kind::P2trKey, Vec::clear),
     ),
-    Mutation::rejects("tapscript-signature-byte", SCHNORR_SIG, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| spoil_last(&mut items[0]))
+    Mutation::rejects("tapscript-signature-byte", SCHNORR_SIG, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| spoil_last(&mut items[0]))
     }),
-    Mutation::rejects("tapscript-signature-empty", EVAL_FALSE, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| items[0].clear())
+    Mutation::rejects("tapscript-signature-empty", EVAL_FALSE, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| items[0].clear())
     }),
-    Mutation::rejects("tapscript-byte", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| items[1][5] ^= 1)
+    Mutation::rejects("tapscript-byte", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| items[1][5] ^= 1)
     }),
-    Mutation::rejects("control-block-path-byte", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| spoil_last(&mut items[2]))
+    Mutation::rejects("control-block-path-byte", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| spoil_last(&mut items[2]))
     }),
-    Mutation::rejects("control-block-parity", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| items[2][0] ^= 1)
+    Mutation::rejects("control-block-parity", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| items[2][0] ^= 1)
     }),
-    Mutation::rejects("control-block-leaf-version", MISMATCH, Script, |bench| {
-        witness(bench, Kind::P2trScript, |items| items[2][0] ^= 2)
+    Mutation::rejects("control-block-leaf-version", MISMATCH, Script, |builder| {
+        witness(builder, Kind::P2trScript, |items| items[2][0] ^= 2)
     }),
     Mutation::rejects(
         "control-block-byte-missing",
         failed!("Invalid Taproot control block size"),
         Script,
-        |bench| witness(bench, Kind::P2trScript, |items| items[2].truncate(64)),
+        |builder| witness(builder, Kind::P2trScript, |items| items[2].truncate(64)),
     ),
     Mutation::rejects(
         "tapscript-item-below",
         failed!("Stack size must be exactly one after execution"),
         Script,
-        |bench| witness(bench, Kind::P2trScript, |items| items.insert(0, vec![1])),
+        |builder| witness(builder, Kind::P2trScript, |items| items.insert(0, vec![1])),
     ),
-    Mutation::accepts("anchor-with-witness", Script, |bench| {
-        witness(bench, Kind::Anchor, |items| items.push(vec![7; 600]))
+    Mutation::accepts("anchor-with-witness", Script, |builder| {
+        witness(builder, Kind::Anchor, |items| items.push(vec![7; 600]))
     }),
-    Mutation::rejects("one-bad-input-of-many", SCHNORR_SIG, Script, |bench| {
-        let mut draft = of_each_kind(bench);
+    Mutation::rejects("one-bad-input-of-many", SCHNORR_SIG, Script, |builder| {
+        let mut draft = of_each_kind(builder);
         // The kinds' order is the pool's.
         let bad: &mut TxIn = &mut draft.txs[0].input[Kind::P2trKey as usize];
         let mut items = bad.witness.to_vec();
@@ -324,11 +328,11 @@ pub(super) static ROWS: &[Mutation] = &[
         bad.witness = Witness::from_slice(&items);
         draft
     }),
-    Mutation::rejects("coin-of-the-same-block-is-false", EVAL_FALSE, Script, |bench| {
-        let coin = bench.take();
+    Mutation::rejects("coin-of-the-same-block-is-false", EVAL_FALSE, Script, |builder| {
+        let coin = builder.take();
         let never = paying(coin.coin.amount, ScriptBuf::from_bytes(vec![0]));
-        let parent = bench.spend(&[&coin], vec![never]);
-        let child = bench.spend(&[&bench.coin_of(&parent, 0)], vec![anyone(coin.coin.amount)]);
-        bench.draft(vec![parent, child])
+        let parent = builder.spend(&[&coin], vec![never]);
+        let child = builder.spend(&[&builder.coin_of(&parent, 0)], vec![anyone(coin.coin.amount)]);
+        builder.draft(vec![parent, child])
     }),
 ];

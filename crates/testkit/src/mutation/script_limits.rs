@@ -2,10 +2,11 @@
 //! operations that must not be run.
 
 use super::{
-    Mutation, Stage, failed,
-    workbench::{Draft, Workbench, WorkbenchCoin, anyone, paying},
+    CheckLevel, Mutation,
+    block_builder::{BlockBuilder, BuilderCoin, Draft, anyone, paying},
+    failed,
 };
-use Stage::Script;
+use CheckLevel::Script;
 use bitcoin::{
     Opcode, ScriptBuf, Sequence, Transaction, Witness,
     absolute::LockTime,
@@ -35,30 +36,30 @@ const BY_TIME: u32 = 1 << 22;
 const LOCKTIME_THRESHOLD: i64 = 500_000_000;
 
 /// A coin of the newest block, whole.
-pub(super) fn coin(bench: &mut Workbench<'_>, script: ScriptBuf) -> WorkbenchCoin {
-    let coin = bench.take();
-    let setup = bench.spend(&[&coin], vec![paying(coin.coin.amount, script)]);
-    bench.add(vec![setup.clone()]);
-    bench.tip_coin_of(&setup, 0)
+pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf) -> BuilderCoin {
+    let coin = builder.take();
+    let setup = builder.spend(&[&coin], vec![paying(coin.coin.amount, script)]);
+    builder.add(vec![setup.clone()]);
+    builder.tip_coin_of(&setup, 0)
 }
 
 /// Spends a coin that was made one block before.
-fn spend(bench: &mut Workbench<'_>, script: ScriptBuf, change: impl FnOnce(&mut Transaction)) -> Draft {
-    let coin = coin(bench, script);
-    let mut tx = bench.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+fn spend(builder: &mut BlockBuilder<'_>, script: ScriptBuf, change: impl FnOnce(&mut Transaction)) -> Draft {
+    let coin = coin(builder, script);
+    let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
     change(&mut tx);
-    bench.draft(vec![tx])
+    builder.draft(vec![tx])
 }
 
 /// Spends a coin of this script with that signature script.
-pub(super) fn run(bench: &mut Workbench<'_>, script: impl Into<ScriptBuf>, script_sig: &[u8]) -> Draft {
-    spend(bench, script.into(), |tx| tx.input[0].script_sig = ScriptBuf::from_bytes(script_sig.to_vec()))
+pub(super) fn run(builder: &mut BlockBuilder<'_>, script: impl Into<ScriptBuf>, script_sig: &[u8]) -> Draft {
+    spend(builder, script.into(), |tx| tx.input[0].script_sig = ScriptBuf::from_bytes(script_sig.to_vec()))
 }
 
 /// Spends a coin of this witness script with these items.
-pub(super) fn run_in_witness(bench: &mut Workbench<'_>, script: Builder, items: &[Vec<u8>]) -> Draft {
+pub(super) fn run_in_witness(builder: &mut BlockBuilder<'_>, script: Builder, items: &[Vec<u8>]) -> Draft {
     let script = script.into_script();
-    spend(bench, ScriptBuf::new_p2wsh(&script.wscript_hash()), |tx| {
+    spend(builder, ScriptBuf::new_p2wsh(&script.wscript_hash()), |tx| {
         tx.input[0].witness = Witness::from_slice(&[items, &[script.into_bytes()]].concat());
     })
 }
@@ -70,19 +71,19 @@ fn lock_script(number: i64, lock: Opcode) -> ScriptBuf {
 
 /// Spends under CHECKLOCKTIMEVERIFY, in a transaction as late as it can be: its lock time is one less than
 /// its block's height, the number so much more than that.
-fn cltv(bench: &mut Workbench<'_>, more: i64, sequence: u32) -> Draft {
+fn cltv(builder: &mut BlockBuilder<'_>, more: i64, sequence: u32) -> Draft {
     // One block goes by to make the coin.
-    let lock_time = bench.height();
+    let lock_time = builder.height();
     let script = lock_script(i64::from(lock_time) + more, OP_CLTV);
-    spend(bench, script, |tx| {
+    spend(builder, script, |tx| {
         tx.lock_time = LockTime::from_consensus(lock_time);
         tx.input[0].sequence = Sequence(sequence);
     })
 }
 
 /// Spends a coin of age 1 under CHECKSEQUENCEVERIFY.
-fn csv(bench: &mut Workbench<'_>, number: i64, version: i32, sequence: u32) -> Draft {
-    spend(bench, lock_script(number, OP_CSV), |tx| {
+fn csv(builder: &mut BlockBuilder<'_>, number: i64, version: i32, sequence: u32) -> Draft {
+    spend(builder, lock_script(number, OP_CSV), |tx| {
         tx.version = Version(version);
         tx.input[0].sequence = Sequence(sequence);
     })
@@ -122,109 +123,109 @@ fn return_if() -> ScriptBuf {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::accepts("cltv-just-met", Script, |bench| cltv(bench, 0, 0)),
-    Mutation::rejects("cltv-1-more", UNSATISFIED, Script, |bench| cltv(bench, 1, 0)),
-    Mutation::rejects("cltv-final-sequence", UNSATISFIED, Script, |bench| cltv(bench, 0, u32::MAX)),
-    Mutation::accepts("cltv-sequence-just-not-final", Script, |bench| cltv(bench, 0, u32::MAX - 1)),
-    Mutation::rejects("cltv-time-for-a-height", UNSATISFIED, Script, |bench| {
-        cltv(bench, LOCKTIME_THRESHOLD, 0)
+    Mutation::accepts("cltv-just-met", Script, |builder| cltv(builder, 0, 0)),
+    Mutation::rejects("cltv-1-more", UNSATISFIED, Script, |builder| cltv(builder, 1, 0)),
+    Mutation::rejects("cltv-final-sequence", UNSATISFIED, Script, |builder| cltv(builder, 0, u32::MAX)),
+    Mutation::accepts("cltv-sequence-just-not-final", Script, |builder| cltv(builder, 0, u32::MAX - 1)),
+    Mutation::rejects("cltv-time-for-a-height", UNSATISFIED, Script, |builder| {
+        cltv(builder, LOCKTIME_THRESHOLD, 0)
     }),
-    Mutation::rejects("cltv-negative", failed!("Negative locktime"), Script, |bench| {
+    Mutation::rejects("cltv-negative", failed!("Negative locktime"), Script, |builder| {
         let script = lock_script(-1, OP_CLTV);
-        spend(bench, script, |tx| tx.input[0].sequence = Sequence(0))
+        spend(builder, script, |tx| tx.input[0].sequence = Sequence(0))
     }),
-    Mutation::rejects("cltv-without-number", INVALID_STACK, Script, |bench| {
+    Mutation::rejects("cltv-without-number", INVALID_STACK, Script, |builder| {
         let script = Builder::new().push_opcode(OP_CLTV).push_int(1).into_script();
-        run(bench, script, &[])
+        run(builder, script, &[])
     }),
-    Mutation::accepts("csv-just-met", Script, |bench| csv(bench, 1, 2, 1)),
-    Mutation::rejects("csv-1-more", UNSATISFIED, Script, |bench| csv(bench, 2, 2, 1)),
-    Mutation::rejects("csv-in-version-1", UNSATISFIED, Script, |bench| csv(bench, 1, 1, 1)),
-    Mutation::rejects("csv-sequence-turned-off", UNSATISFIED, Script, |bench| csv(bench, 1, 2, OFF | 1)),
-    Mutation::accepts("csv-number-turned-off", Script, |bench| csv(bench, i64::from(OFF) | 9, 2, OFF)),
-    Mutation::rejects("csv-time-for-blocks", UNSATISFIED, Script, |bench| {
-        csv(bench, i64::from(BY_TIME), 2, 1)
+    Mutation::accepts("csv-just-met", Script, |builder| csv(builder, 1, 2, 1)),
+    Mutation::rejects("csv-1-more", UNSATISFIED, Script, |builder| csv(builder, 2, 2, 1)),
+    Mutation::rejects("csv-in-version-1", UNSATISFIED, Script, |builder| csv(builder, 1, 1, 1)),
+    Mutation::rejects("csv-sequence-turned-off", UNSATISFIED, Script, |builder| csv(builder, 1, 2, OFF | 1)),
+    Mutation::accepts("csv-number-turned-off", Script, |builder| csv(builder, i64::from(OFF) | 9, 2, OFF)),
+    Mutation::rejects("csv-time-for-blocks", UNSATISFIED, Script, |builder| {
+        csv(builder, i64::from(BY_TIME), 2, 1)
     }),
-    Mutation::rejects("csv-negative", failed!("Negative locktime"), Script, |bench| csv(bench, -1, 2, 1)),
-    Mutation::accepts("push-of-520-bytes", Script, |bench| run(bench, of_push(520), &[])),
-    Mutation::rejects("push-of-521-bytes", PUSH_SIZE, Script, |bench| run(bench, of_push(521), &[])),
-    Mutation::accepts("201-operations", Script, |bench| run(bench, of_operations(201), &[])),
-    Mutation::rejects("202-operations", OP_COUNT, Script, |bench| run(bench, of_operations(202), &[])),
-    Mutation::accepts("stack-of-1000", Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(repeated(OP_PUSHNUM_1, 1000)), &[])
+    Mutation::rejects("csv-negative", failed!("Negative locktime"), Script, |builder| csv(builder, -1, 2, 1)),
+    Mutation::accepts("push-of-520-bytes", Script, |builder| run(builder, of_push(520), &[])),
+    Mutation::rejects("push-of-521-bytes", PUSH_SIZE, Script, |builder| run(builder, of_push(521), &[])),
+    Mutation::accepts("201-operations", Script, |builder| run(builder, of_operations(201), &[])),
+    Mutation::rejects("202-operations", OP_COUNT, Script, |builder| run(builder, of_operations(202), &[])),
+    Mutation::accepts("stack-of-1000", Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(repeated(OP_PUSHNUM_1, 1000)), &[])
     }),
-    Mutation::rejects("stack-of-1001", STACK_SIZE, Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(repeated(OP_PUSHNUM_1, 1001)), &[])
+    Mutation::rejects("stack-of-1001", STACK_SIZE, Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(repeated(OP_PUSHNUM_1, 1001)), &[])
     }),
-    Mutation::accepts("multisig-of-20-keys", Script, |bench| run(bench, of_keys(20), &[])),
+    Mutation::accepts("multisig-of-20-keys", Script, |builder| run(builder, of_keys(20), &[])),
     Mutation::rejects(
         "multisig-of-21-keys",
         failed!("Pubkey count negative or limit exceeded"),
         Script,
-        |bench| run(bench, of_keys(21), &[]),
+        |builder| run(builder, of_keys(21), &[]),
     ),
-    Mutation::rejects("return-run", failed!("OP_RETURN was encountered"), Script, |bench| {
-        run(bench, return_if(), &[0x51])
+    Mutation::rejects("return-run", failed!("OP_RETURN was encountered"), Script, |builder| {
+        run(builder, return_if(), &[0x51])
     }),
-    Mutation::accepts("return-not-run", Script, |bench| run(bench, return_if(), &[0])),
-    Mutation::rejects("disabled-not-run", failed!("Attempted to use a disabled opcode"), Script, |bench| {
-        run(bench, unrun(OP_CAT), &[])
+    Mutation::accepts("return-not-run", Script, |builder| run(builder, return_if(), &[0])),
+    Mutation::rejects("disabled-not-run", failed!("Attempted to use a disabled opcode"), Script, |builder| {
+        run(builder, unrun(OP_CAT), &[])
     }),
-    Mutation::rejects("verif-not-run", BAD_OPCODE, Script, |bench| run(bench, unrun(OP_VERIF), &[])),
-    Mutation::accepts("unknown-not-run", Script, |bench| run(bench, unrun(Opcode::from(0xfe)), &[])),
-    Mutation::rejects("unknown-run", BAD_OPCODE, Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![0xfe]), &[])
+    Mutation::rejects("verif-not-run", BAD_OPCODE, Script, |builder| run(builder, unrun(OP_VERIF), &[])),
+    Mutation::accepts("unknown-not-run", Script, |builder| run(builder, unrun(Opcode::from(0xfe)), &[])),
+    Mutation::rejects("unknown-run", BAD_OPCODE, Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![0xfe]), &[])
     }),
-    Mutation::rejects("if-without-end", UNBALANCED, Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![0x51, 0x51, OP_IF.to_u8()]), &[])
+    Mutation::rejects("if-without-end", UNBALANCED, Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![0x51, 0x51, OP_IF.to_u8()]), &[])
     }),
-    Mutation::rejects("if-across-scripts", UNBALANCED, Script, |bench| {
+    Mutation::rejects("if-across-scripts", UNBALANCED, Script, |builder| {
         let script = ScriptBuf::from_bytes(vec![OP_ELSE.to_u8(), OP_ENDIF.to_u8()]);
-        run(bench, script, &[0x51, 0x51, OP_IF.to_u8()])
+        run(builder, script, &[0x51, 0x51, OP_IF.to_u8()])
     }),
-    Mutation::accepts("two-left-on-the-stack", Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![0x51, 0x51]), &[])
+    Mutation::accepts("two-left-on-the-stack", Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![0x51, 0x51]), &[])
     }),
-    Mutation::rejects("negative-zero-left", EVAL_FALSE, Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![1, 0x80]), &[])
+    Mutation::rejects("negative-zero-left", EVAL_FALSE, Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![1, 0x80]), &[])
     }),
-    Mutation::rejects("nothing-left", EVAL_FALSE, Script, |bench| run(bench, ScriptBuf::new(), &[])),
-    Mutation::rejects("torn-push", BAD_OPCODE, Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![0x51]), &[0x51, 2, 7])
+    Mutation::rejects("nothing-left", EVAL_FALSE, Script, |builder| run(builder, ScriptBuf::new(), &[])),
+    Mutation::rejects("torn-push", BAD_OPCODE, Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![0x51]), &[0x51, 2, 7])
     }),
-    Mutation::accepts("signature-script-of-more-than-pushes", Script, |bench| {
-        run(bench, ScriptBuf::from_bytes(vec![0x51]), &repeated(OP_NOP, 201))
+    Mutation::accepts("signature-script-of-more-than-pushes", Script, |builder| {
+        run(builder, ScriptBuf::from_bytes(vec![0x51]), &repeated(OP_NOP, 201))
     }),
-    Mutation::accepts("witness-leaves-one", Script, |bench| {
-        run_in_witness(bench, Builder::new().push_opcode(OP_DROP).push_int(1), &[vec![7; 520]])
+    Mutation::accepts("witness-leaves-one", Script, |builder| {
+        run_in_witness(builder, Builder::new().push_opcode(OP_DROP).push_int(1), &[vec![7; 520]])
     }),
-    Mutation::rejects("witness-item-of-521-bytes", PUSH_SIZE, Script, |bench| {
-        run_in_witness(bench, Builder::new().push_opcode(OP_DROP).push_int(1), &[vec![7; 521]])
+    Mutation::rejects("witness-item-of-521-bytes", PUSH_SIZE, Script, |builder| {
+        run_in_witness(builder, Builder::new().push_opcode(OP_DROP).push_int(1), &[vec![7; 521]])
     }),
     Mutation::rejects(
         "witness-leaves-two",
         failed!("Stack size must be exactly one after execution"),
         Script,
-        |bench| run_in_witness(bench, Builder::new().push_int(1).push_int(1), &[]),
+        |builder| run_in_witness(builder, Builder::new().push_int(1).push_int(1), &[]),
     ),
-    Mutation::rejects("witness-leaves-false", EVAL_FALSE, Script, |bench| {
-        run_in_witness(bench, Builder::new().push_int(0), &[])
+    Mutation::rejects("witness-leaves-false", EVAL_FALSE, Script, |builder| {
+        run_in_witness(builder, Builder::new().push_int(0), &[])
     }),
-    Mutation::accepts("p2sh-leaves-two", Script, |bench| {
+    Mutation::accepts("p2sh-leaves-two", Script, |builder| {
         let redeem = ScriptBuf::from_bytes(vec![0x51, 0x51]);
-        run(bench, ScriptBuf::new_p2sh(&redeem.script_hash()), &[2, 0x51, 0x51])
+        run(builder, ScriptBuf::new_p2sh(&redeem.script_hash()), &[2, 0x51, 0x51])
     }),
     Mutation::rejects(
         "witness-program-of-31-bytes",
         failed!("Witness program has incorrect length"),
         Script,
-        |bench| {
+        |builder| {
             let program = [vec![0, 31], vec![7; 31]].concat();
-            spend(bench, ScriptBuf::from_bytes(program), |tx| tx.input[0].witness.push([1]))
+            spend(builder, ScriptBuf::from_bytes(program), |tx| tx.input[0].witness.push([1]))
         },
     ),
-    Mutation::accepts("witness-program-of-version-2", Script, |bench| {
+    Mutation::accepts("witness-program-of-version-2", Script, |builder| {
         let program = [vec![0x52, 32], vec![7; 32]].concat();
-        spend(bench, ScriptBuf::from_bytes(program), |_| {})
+        spend(builder, ScriptBuf::from_bytes(program), |_| {})
     }),
 ];

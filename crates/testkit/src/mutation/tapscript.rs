@@ -1,15 +1,16 @@
 //! Rows about taproot's script path: leaves of our own making, each at a limit of BIP-0341 and BIP-0342.
 
 use super::{
-    Mutation, Stage, failed,
+    CheckLevel, Mutation,
+    block_builder::{BlockBuilder, Draft, anyone, paying},
+    failed,
     script_limits::{coin, run_in_witness},
-    workbench::{Draft, Workbench, anyone, paying},
 };
 use crate::{
     keys::{Key, Signer, random_key},
     rng::Rng,
 };
-use Stage::Script;
+use CheckLevel::Script;
 use bitcoin::{
     Opcode, ScriptBuf, Transaction, TxOut, Witness,
     hashes::Hash,
@@ -108,34 +109,38 @@ impl Unsigned {
 
 /// Spends a coin of this output script with that witness.
 fn spend(
-    bench: &mut Workbench<'_>,
+    builder: &mut BlockBuilder<'_>,
     output: &ScriptBuf,
     leaf: Option<TapLeafHash>,
     witness: impl FnOnce(&Unsigned) -> Vec<Vec<u8>>,
 ) -> Draft {
-    let coin = coin(bench, output.clone());
-    let tx = bench.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let coin = coin(builder, output.clone());
+    let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
     let mut unsigned = Unsigned { tx, prevout: paying(coin.coin.amount, output.clone()), leaf };
     let witness = witness(&unsigned);
     unsigned.tx.input[0].witness = Witness::from_slice(&witness);
-    bench.draft(vec![unsigned.tx])
+    builder.draft(vec![unsigned.tx])
 }
 
 /// Spends by a leaf; `items` go before its script and its control block.
-fn by_leaf(bench: &mut Workbench<'_>, leaf: &Leaf, items: impl FnOnce(&Unsigned) -> Vec<Vec<u8>>) -> Draft {
-    spend(bench, &leaf.output, Some(leaf.hash), |unsigned| {
+fn by_leaf(
+    builder: &mut BlockBuilder<'_>,
+    leaf: &Leaf,
+    items: impl FnOnce(&Unsigned) -> Vec<Vec<u8>>,
+) -> Draft {
+    spend(builder, &leaf.output, Some(leaf.hash), |unsigned| {
         [items(unsigned), vec![leaf.script.to_bytes(), leaf.control.clone()]].concat()
     })
 }
 
 /// Runs a script on these items.
-fn run(bench: &mut Workbench<'_>, script: Builder, items: &[&[u8]]) -> Draft {
-    by_leaf(bench, &Leaf::only(script), |_| items.iter().map(|item| item.to_vec()).collect())
+fn run(builder: &mut BlockBuilder<'_>, script: Builder, items: &[&[u8]]) -> Draft {
+    by_leaf(builder, &Leaf::only(script), |_| items.iter().map(|item| item.to_vec()).collect())
 }
 
 /// Runs a script on what is made of a signature for it.
-fn run_signed(bench: &mut Workbench<'_>, script: Builder, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
-    by_leaf(bench, &Leaf::only(script), |unsigned| items(unsigned.signature(None, NO_SEPARATOR)))
+fn run_signed(builder: &mut BlockBuilder<'_>, script: Builder, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
+    by_leaf(builder, &Leaf::only(script), |unsigned| items(unsigned.signature(None, NO_SEPARATOR)))
 }
 
 fn opcodes(opcodes: &[Opcode]) -> Builder {
@@ -155,33 +160,33 @@ fn unrun(opcode: Opcode) -> Builder {
 }
 
 /// Spends one coin for each opcode that makes a tapscript valid, whose script else fails in every way.
-fn of_all_success_opcodes(bench: &mut Workbench<'_>) -> Draft {
+fn of_all_success_opcodes(builder: &mut BlockBuilder<'_>) -> Draft {
     let leaves: Vec<Leaf> = SUCCESS
         .into_iter()
         .flatten()
         // RETURN, the opcode, a push that is torn.
         .map(|opcode| Leaf::only(Builder::from(vec![OP_RETURN.to_u8(), opcode, 75, 1])))
         .collect();
-    let coin = bench.take();
+    let coin = builder.take();
     let share = coin.coin.amount / leaves.len() as i64;
     let outputs = leaves.iter().map(|leaf| paying(share, leaf.output.clone())).collect();
-    let setup = bench.spend(&[&coin], outputs);
-    bench.add(vec![setup.clone()]);
-    let coins: Vec<_> = (0..leaves.len() as u32).map(|vout| bench.tip_coin_of(&setup, vout)).collect();
-    let mut tx = bench.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
+    let setup = builder.spend(&[&coin], outputs);
+    builder.add(vec![setup.clone()]);
+    let coins: Vec<_> = (0..leaves.len() as u32).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+    let mut tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
     for (input, leaf) in tx.input.iter_mut().zip(&leaves) {
         input.witness = Witness::from_slice(&[leaf.script.to_bytes(), leaf.control.clone()]);
     }
-    bench.draft(vec![tx])
+    builder.draft(vec![tx])
 }
 
 /// Checks a signature of one byte by a key of no known type, twice, then does nothing so many times. The
 /// witness has 44 bytes more than that, an annex two; 50 bytes are there for free, and each check takes 50.
-fn two_checks(bench: &mut Workbench<'_>, padding: usize, has_annex: bool) -> Draft {
+fn two_checks(builder: &mut BlockBuilder<'_>, padding: usize, has_annex: bool) -> Draft {
     let check = |builder: Builder| builder.push_opcode(OP_DUP).push_int(1).push_opcode(OP_CHECKSIGVERIFY);
     let script = [check(check(Builder::new())).into_bytes(), vec![OP_NOP.to_u8(); padding]].concat();
     let leaf = Leaf::only(Builder::from(script));
-    spend(bench, &leaf.output, None, |_| {
+    spend(builder, &leaf.output, None, |_| {
         let annex = has_annex.then(|| vec![0x50]);
         [vec![vec![1], leaf.script.to_bytes(), leaf.control.clone()], annex.into_iter().collect()].concat()
     })
@@ -189,21 +194,21 @@ fn two_checks(bench: &mut Workbench<'_>, padding: usize, has_annex: bool) -> Dra
 
 /// Checks a true signature eleven times: the witness has 488 bytes and the padding, of which, with the 50
 /// that are free, 550 are needed.
-fn eleven_checks(bench: &mut Workbench<'_>, padding: usize) -> Draft {
+fn eleven_checks(builder: &mut BlockBuilder<'_>, padding: usize) -> Draft {
     let check = |builder: Builder, _| {
         builder.push_opcode(OP_DUP).push_x_only_key(&key().x_only).push_opcode(OP_CHECKSIGVERIFY)
     };
     let script = [(0..11).fold(Builder::new(), check).into_bytes(), vec![OP_NOP.to_u8(); padding]].concat();
-    run_signed(bench, Builder::from(script), |signature| vec![signature])
+    run_signed(builder, Builder::from(script), |signature| vec![signature])
 }
 
 /// Checks nothing by our key, thirty times.
-fn thirty_empty_checks(bench: &mut Workbench<'_>) -> Draft {
+fn thirty_empty_checks(builder: &mut BlockBuilder<'_>) -> Draft {
     let check = |builder: Builder, _| {
         let builder = builder.push_int(0).push_x_only_key(&key().x_only);
         builder.push_opcode(OP_CHECKSIG).push_opcode(OP_DROP)
     };
-    run(bench, (0..30).fold(Builder::new(), check).push_int(1), &[])
+    run(builder, (0..30).fold(Builder::new(), check).push_int(1), &[])
 }
 
 /// `<key> <check>`
@@ -217,53 +222,53 @@ fn own_key_check(check: Opcode) -> Builder {
 }
 
 /// `<number> <our key> CHECKSIGADD DROP 1` on an empty signature.
-fn add_to(bench: &mut Workbench<'_>, number: &[u8]) -> Draft {
+fn add_to(builder: &mut BlockBuilder<'_>, number: &[u8]) -> Draft {
     let number = PushBytesBuf::try_from(number.to_vec()).expect("a number can be pushed");
-    let builder = Builder::new().push_slice(number).push_x_only_key(&key().x_only);
-    run(bench, builder.push_opcode(OP_CHECKSIGADD).push_opcode(OP_DROP).push_int(1), &[&[]])
+    let script = Builder::new().push_slice(number).push_x_only_key(&key().x_only);
+    run(builder, script.push_opcode(OP_CHECKSIGADD).push_opcode(OP_DROP).push_int(1), &[&[]])
 }
 
 /// Asks for two of three signatures by our key.
-fn two_of_three(bench: &mut Workbench<'_>, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
+fn two_of_three(builder: &mut BlockBuilder<'_>, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
     let key = key().x_only;
     let add = |builder: Builder| builder.push_x_only_key(&key).push_opcode(OP_CHECKSIGADD);
     let first = Builder::new().push_x_only_key(&key).push_opcode(OP_CHECKSIG);
-    run_signed(bench, add(add(first)).push_int(2).push_opcode(OP_NUMEQUAL), items)
+    run_signed(builder, add(add(first)).push_int(2).push_opcode(OP_NUMEQUAL), items)
 }
 
 /// `CODESEPARATOR <our key> CHECKSIG`, signed as if the separator stood there.
-fn separated(bench: &mut Workbench<'_>, separator: u32) -> Draft {
+fn separated(builder: &mut BlockBuilder<'_>, separator: u32) -> Draft {
     let script = Builder::new().push_opcode(OP_CODESEPARATOR).push_x_only_key(&key().x_only);
-    by_leaf(bench, &Leaf::only(script.push_opcode(OP_CHECKSIG)), |unsigned| {
+    by_leaf(builder, &Leaf::only(script.push_opcode(OP_CHECKSIG)), |unsigned| {
         vec![unsigned.signature(None, separator)]
     })
 }
 
 /// `1`, spent with a control block that is changed.
-fn control(bench: &mut Workbench<'_>, steps: usize, change: fn(&mut Vec<u8>)) -> Draft {
+fn control(builder: &mut BlockBuilder<'_>, steps: usize, change: fn(&mut Vec<u8>)) -> Draft {
     let mut leaf = Leaf::new(TAPSCRIPT, Builder::new().push_int(1), steps);
     change(&mut leaf.control);
-    by_leaf(bench, &leaf, |_| vec![])
+    by_leaf(builder, &leaf, |_| vec![])
 }
 
 /// Spends by our key, which no tree has changed, with a signature of this annex, and that one.
-fn with_annex(bench: &mut Workbench<'_>, signed: Option<&[u8]>, annex: &[u8]) -> Draft {
+fn with_annex(builder: &mut BlockBuilder<'_>, signed: Option<&[u8]>, annex: &[u8]) -> Draft {
     let output = [&[0x51, 32][..], &key().x_only.serialize()].concat();
-    spend(bench, &ScriptBuf::from_bytes(output), None, |unsigned| {
+    spend(builder, &ScriptBuf::from_bytes(output), None, |unsigned| {
         vec![unsigned.signature(signed, NO_SEPARATOR), annex.to_vec()]
     })
 }
 
 /// Drops all but one of so many items.
-fn of_items(bench: &mut Workbench<'_>, count: usize) -> Draft {
+fn of_items(builder: &mut BlockBuilder<'_>, count: usize) -> Draft {
     let mut script = vec![OP_2DROP.to_u8(); (count - 1) / 2];
     script.extend((count.is_multiple_of(2)).then_some(OP_DROP.to_u8()));
-    run(bench, Builder::from(script), &vec![&[1][..]; count])
+    run(builder, Builder::from(script), &vec![&[1][..]; count])
 }
 
 /// `DROP 1` on an item of so many bytes.
-fn of_item(bench: &mut Workbench<'_>, len: usize) -> Draft {
-    run(bench, Builder::new().push_opcode(OP_DROP).push_int(1), &[&vec![7; len]])
+fn of_item(builder: &mut BlockBuilder<'_>, len: usize) -> Draft {
+    run(builder, Builder::new().push_opcode(OP_DROP).push_int(1), &[&vec![7; len]])
 }
 
 /// Dropped pushes, then `1`: so many bytes, 44 or fewer more than a multiple of 524.
@@ -277,196 +282,202 @@ fn of_bytes(len: usize) -> Builder {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::accepts("tapscript-if-of-1", Script, |bench| run(bench, either_way(OP_IF), &[&[1]])),
-    Mutation::accepts("tapscript-if-of-nothing", Script, |bench| run(bench, either_way(OP_IF), &[&[]])),
-    Mutation::rejects("tapscript-if-of-2", MINIMALIF, Script, |bench| run(bench, either_way(OP_IF), &[&[2]])),
-    Mutation::rejects("tapscript-if-of-0-in-one-byte", MINIMALIF, Script, |bench| {
-        run(bench, either_way(OP_IF), &[&[0]])
+    Mutation::accepts("tapscript-if-of-1", Script, |builder| run(builder, either_way(OP_IF), &[&[1]])),
+    Mutation::accepts("tapscript-if-of-nothing", Script, |builder| run(builder, either_way(OP_IF), &[&[]])),
+    Mutation::rejects("tapscript-if-of-2", MINIMALIF, Script, |builder| {
+        run(builder, either_way(OP_IF), &[&[2]])
     }),
-    Mutation::rejects("tapscript-if-of-1-in-two-bytes", MINIMALIF, Script, |bench| {
-        run(bench, either_way(OP_IF), &[&[1, 0]])
+    Mutation::rejects("tapscript-if-of-0-in-one-byte", MINIMALIF, Script, |builder| {
+        run(builder, either_way(OP_IF), &[&[0]])
     }),
-    Mutation::accepts("tapscript-notif-of-1", Script, |bench| run(bench, either_way(OP_NOTIF), &[&[1]])),
-    Mutation::rejects("tapscript-notif-of-2", MINIMALIF, Script, |bench| {
-        run(bench, either_way(OP_NOTIF), &[&[2]])
+    Mutation::rejects("tapscript-if-of-1-in-two-bytes", MINIMALIF, Script, |builder| {
+        run(builder, either_way(OP_IF), &[&[1, 0]])
     }),
-    Mutation::accepts("witness-if-of-1-in-two-bytes", Script, |bench| {
-        run_in_witness(bench, either_way(OP_IF), &[vec![1, 0]])
+    Mutation::accepts("tapscript-notif-of-1", Script, |builder| run(builder, either_way(OP_NOTIF), &[&[1]])),
+    Mutation::rejects("tapscript-notif-of-2", MINIMALIF, Script, |builder| {
+        run(builder, either_way(OP_NOTIF), &[&[2]])
+    }),
+    Mutation::accepts("witness-if-of-1-in-two-bytes", Script, |builder| {
+        run_in_witness(builder, either_way(OP_IF), &[vec![1, 0]])
     }),
     Mutation::accepts("success-opcodes", Script, of_all_success_opcodes),
-    Mutation::accepts("success-opcode-not-run", Script, |bench| run(bench, unrun(OP_RESERVED), &[])),
-    Mutation::accepts("success-opcode-with-an-item-of-521-bytes", Script, |bench| {
-        run(bench, opcodes(&[OP_RESERVED]), &[&[7; 521]])
+    Mutation::accepts("success-opcode-not-run", Script, |builder| run(builder, unrun(OP_RESERVED), &[])),
+    Mutation::accepts("success-opcode-with-an-item-of-521-bytes", Script, |builder| {
+        run(builder, opcodes(&[OP_RESERVED]), &[&[7; 521]])
     }),
-    Mutation::accepts("success-opcode-with-1001-items", Script, |bench| {
-        run(bench, opcodes(&[OP_RESERVED]), &[&[][..]; 1001])
+    Mutation::accepts("success-opcode-with-1001-items", Script, |builder| {
+        run(builder, opcodes(&[OP_RESERVED]), &[&[][..]; 1001])
     }),
-    Mutation::rejects("success-opcode-within-a-push", SCRIPT_RETURN, Script, |bench| {
-        run(bench, Builder::new().push_slice([OP_RESERVED.to_u8()]).push_opcode(OP_RETURN), &[])
+    Mutation::rejects("success-opcode-within-a-push", SCRIPT_RETURN, Script, |builder| {
+        run(builder, Builder::new().push_slice([OP_RESERVED.to_u8()]).push_opcode(OP_RETURN), &[])
     }),
-    Mutation::rejects("success-opcode-within-a-torn-push", BAD_OPCODE, Script, |bench| {
-        run(bench, Builder::from(vec![0x51, 2, OP_RESERVED.to_u8()]), &[])
+    Mutation::rejects("success-opcode-within-a-torn-push", BAD_OPCODE, Script, |builder| {
+        run(builder, Builder::from(vec![0x51, 2, OP_RESERVED.to_u8()]), &[])
     }),
-    Mutation::rejects("opcode-below-the-success-opcodes", INVALID_STACK, Script, |bench| {
-        run(bench, opcodes(&[OP_CHECKSIGADD]), &[])
+    Mutation::rejects("opcode-below-the-success-opcodes", INVALID_STACK, Script, |builder| {
+        run(builder, opcodes(&[OP_CHECKSIGADD]), &[])
     }),
-    Mutation::rejects("opcode-above-the-success-opcodes", BAD_OPCODE, Script, |bench| {
-        run(bench, opcodes(&[Opcode::from(255)]), &[])
+    Mutation::rejects("opcode-above-the-success-opcodes", BAD_OPCODE, Script, |builder| {
+        run(builder, opcodes(&[Opcode::from(255)]), &[])
     }),
-    Mutation::rejects("success-opcode-in-version-0", BAD_OPCODE, Script, |bench| {
-        run_in_witness(bench, Builder::new().push_opcode(OP_RESERVED), &[])
+    Mutation::rejects("success-opcode-in-version-0", BAD_OPCODE, Script, |builder| {
+        run_in_witness(builder, Builder::new().push_opcode(OP_RESERVED), &[])
     }),
-    Mutation::accepts("signature-budget-just-kept", Script, |bench| eleven_checks(bench, 12)),
-    Mutation::rejects("signature-budget-1-short", VALIDATION_WEIGHT, Script, |bench| {
-        eleven_checks(bench, 11)
+    Mutation::accepts("signature-budget-just-kept", Script, |builder| eleven_checks(builder, 12)),
+    Mutation::rejects("signature-budget-1-short", VALIDATION_WEIGHT, Script, |builder| {
+        eleven_checks(builder, 11)
     }),
-    Mutation::accepts("unknown-keys-within-the-budget", Script, |bench| two_checks(bench, 6, false)),
-    Mutation::rejects("unknown-keys-1-over-the-budget", VALIDATION_WEIGHT, Script, |bench| {
-        two_checks(bench, 5, false)
+    Mutation::accepts("unknown-keys-within-the-budget", Script, |builder| two_checks(builder, 6, false)),
+    Mutation::rejects("unknown-keys-1-over-the-budget", VALIDATION_WEIGHT, Script, |builder| {
+        two_checks(builder, 5, false)
     }),
-    Mutation::accepts("annex-within-the-budget", Script, |bench| two_checks(bench, 4, true)),
-    Mutation::rejects("annex-1-over-the-budget", VALIDATION_WEIGHT, Script, |bench| {
-        two_checks(bench, 3, true)
+    Mutation::accepts("annex-within-the-budget", Script, |builder| two_checks(builder, 4, true)),
+    Mutation::rejects("annex-1-over-the-budget", VALIDATION_WEIGHT, Script, |builder| {
+        two_checks(builder, 3, true)
     }),
     Mutation::accepts("empty-signatures-take-no-budget", Script, thirty_empty_checks),
-    Mutation::rejects("tapscript-checkmultisig", NO_CHECKMULTISIG, Script, |bench| {
-        run(bench, Builder::new().push_int(0).push_int(0).push_int(0).push_opcode(OP_CHECKMULTISIG), &[])
+    Mutation::rejects("tapscript-checkmultisig", NO_CHECKMULTISIG, Script, |builder| {
+        run(builder, Builder::new().push_int(0).push_int(0).push_int(0).push_opcode(OP_CHECKMULTISIG), &[])
     }),
-    Mutation::rejects("tapscript-checkmultisigverify", NO_CHECKMULTISIG, Script, |bench| {
-        run(bench, opcodes(&[OP_CHECKMULTISIGVERIFY]), &[])
+    Mutation::rejects("tapscript-checkmultisigverify", NO_CHECKMULTISIG, Script, |builder| {
+        run(builder, opcodes(&[OP_CHECKMULTISIGVERIFY]), &[])
     }),
-    Mutation::accepts("tapscript-checkmultisig-not-run", Script, |bench| {
-        run(bench, unrun(OP_CHECKMULTISIG), &[])
+    Mutation::accepts("tapscript-checkmultisig-not-run", Script, |builder| {
+        run(builder, unrun(OP_CHECKMULTISIG), &[])
     }),
-    Mutation::accepts("witness-checkmultisig-of-none", Script, |bench| {
+    Mutation::accepts("witness-checkmultisig-of-none", Script, |builder| {
         let script = Builder::new().push_int(0).push_int(0).push_int(0).push_opcode(OP_CHECKMULTISIG);
-        run_in_witness(bench, script, &[])
+        run_in_witness(builder, script, &[])
     }),
-    Mutation::accepts("control-block-of-no-step", Script, |bench| control(bench, 0, |_| {})),
-    Mutation::accepts("control-block-of-128-steps", Script, |bench| control(bench, PATH, |_| {})),
-    Mutation::rejects("control-block-of-129-steps", CONTROL_SIZE, Script, |bench| {
-        control(bench, PATH + 1, |_| {})
+    Mutation::accepts("control-block-of-no-step", Script, |builder| control(builder, 0, |_| {})),
+    Mutation::accepts("control-block-of-128-steps", Script, |builder| control(builder, PATH, |_| {})),
+    Mutation::rejects("control-block-of-129-steps", CONTROL_SIZE, Script, |builder| {
+        control(builder, PATH + 1, |_| {})
     }),
-    Mutation::rejects("control-block-of-1-byte-more", CONTROL_SIZE, Script, |bench| {
-        control(bench, PATH, |control| control.push(7))
+    Mutation::rejects("control-block-of-1-byte-more", CONTROL_SIZE, Script, |builder| {
+        control(builder, PATH, |control| control.push(7))
     }),
-    Mutation::rejects("control-block-of-32-bytes", CONTROL_SIZE, Script, |bench| {
-        control(bench, 0, |control| control.truncate(32))
+    Mutation::rejects("control-block-of-32-bytes", CONTROL_SIZE, Script, |builder| {
+        control(builder, 0, |control| control.truncate(32))
     }),
-    Mutation::rejects("control-block-of-no-byte", CONTROL_SIZE, Script, |bench| {
-        control(bench, 0, Vec::clear)
+    Mutation::rejects("control-block-of-no-byte", CONTROL_SIZE, Script, |builder| {
+        control(builder, 0, Vec::clear)
     }),
     Mutation::rejects(
         "control-block-of-another-path",
         failed!("Witness program hash mismatch"),
         Script,
-        |bench| control(bench, PATH, |control| control.truncate(33 + 32 * (PATH - 1))),
+        |builder| control(builder, PATH, |control| control.truncate(33 + 32 * (PATH - 1))),
     ),
-    Mutation::accepts("leaf-version-unknown", Script, |bench| {
-        by_leaf(bench, &Leaf::new(TAPSCRIPT + 2, opcodes(&[OP_RETURN]), 1), |_| vec![vec![7; 521]])
+    Mutation::accepts("leaf-version-unknown", Script, |builder| {
+        by_leaf(builder, &Leaf::new(TAPSCRIPT + 2, opcodes(&[OP_RETURN]), 1), |_| vec![vec![7; 521]])
     }),
-    Mutation::rejects("leaf-version-known", SCRIPT_RETURN, Script, |bench| {
-        by_leaf(bench, &Leaf::new(TAPSCRIPT, opcodes(&[OP_RETURN]), 1), |_| vec![vec![7; 520]])
+    Mutation::rejects("leaf-version-known", SCRIPT_RETURN, Script, |builder| {
+        by_leaf(builder, &Leaf::new(TAPSCRIPT, opcodes(&[OP_RETURN]), 1), |_| vec![vec![7; 520]])
     }),
-    Mutation::accepts("annex-signed", Script, |bench| with_annex(bench, Some(&[0x50, 7]), &[0x50, 7])),
-    Mutation::accepts("annex-of-1-byte-signed", Script, |bench| with_annex(bench, Some(&[0x50]), &[0x50])),
-    Mutation::rejects("annex-not-signed", SCHNORR_SIG, Script, |bench| with_annex(bench, None, &[0x50])),
-    Mutation::rejects("annex-of-another-tag", CONTROL_SIZE, Script, |bench| with_annex(bench, None, &[0x51])),
-    Mutation::rejects("annex-empty", CONTROL_SIZE, Script, |bench| with_annex(bench, None, &[])),
-    Mutation::rejects("annex-alone-is-a-signature", SCHNORR_SIG_SIZE, Script, |bench| {
+    Mutation::accepts("annex-signed", Script, |builder| with_annex(builder, Some(&[0x50, 7]), &[0x50, 7])),
+    Mutation::accepts("annex-of-1-byte-signed", Script, |builder| {
+        with_annex(builder, Some(&[0x50]), &[0x50])
+    }),
+    Mutation::rejects("annex-not-signed", SCHNORR_SIG, Script, |builder| with_annex(builder, None, &[0x50])),
+    Mutation::rejects("annex-of-another-tag", CONTROL_SIZE, Script, |builder| {
+        with_annex(builder, None, &[0x51])
+    }),
+    Mutation::rejects("annex-empty", CONTROL_SIZE, Script, |builder| with_annex(builder, None, &[])),
+    Mutation::rejects("annex-alone-is-a-signature", SCHNORR_SIG_SIZE, Script, |builder| {
         let leaf = Leaf::only(Builder::new().push_int(1));
-        spend(bench, &leaf.output, None, |_| vec![vec![0x50; 66]])
+        spend(builder, &leaf.output, None, |_| vec![vec![0x50; 66]])
     }),
-    Mutation::accepts("checksigadd-2-of-3", Script, |bench| {
-        two_of_three(bench, |signature| vec![signature.clone(), vec![], signature])
+    Mutation::accepts("checksigadd-2-of-3", Script, |builder| {
+        two_of_three(builder, |signature| vec![signature.clone(), vec![], signature])
     }),
-    Mutation::rejects("checksigadd-1-of-3", EVAL_FALSE, Script, |bench| {
-        two_of_three(bench, |signature| vec![signature, vec![], vec![]])
+    Mutation::rejects("checksigadd-1-of-3", EVAL_FALSE, Script, |builder| {
+        two_of_three(builder, |signature| vec![signature, vec![], vec![]])
     }),
-    Mutation::rejects("checksigadd-3-of-3", EVAL_FALSE, Script, |bench| {
-        two_of_three(bench, |signature| vec![signature; 3])
+    Mutation::rejects("checksigadd-3-of-3", EVAL_FALSE, Script, |builder| {
+        two_of_three(builder, |signature| vec![signature; 3])
     }),
-    Mutation::rejects("checksigadd-signature-byte", SCHNORR_SIG, Script, |bench| {
-        two_of_three(bench, |mut signature| {
+    Mutation::rejects("checksigadd-signature-byte", SCHNORR_SIG, Script, |builder| {
+        two_of_three(builder, |mut signature| {
             signature[63] ^= 1;
             vec![signature.clone(), vec![], signature]
         })
     }),
-    Mutation::rejects("checksigadd-signature-63-bytes", SCHNORR_SIG_SIZE, Script, |bench| {
-        two_of_three(bench, |signature| vec![signature[..63].to_vec(), vec![], signature])
+    Mutation::rejects("checksigadd-signature-63-bytes", SCHNORR_SIG_SIZE, Script, |builder| {
+        two_of_three(builder, |signature| vec![signature[..63].to_vec(), vec![], signature])
     }),
-    Mutation::accepts("checksigadd-empty-adds-nothing", Script, |bench| {
-        run(bench, own_checksigadd_to_0().push_opcode(OP_NOT), &[&[]])
+    Mutation::accepts("checksigadd-empty-adds-nothing", Script, |builder| {
+        run(builder, own_checksigadd_to_0().push_opcode(OP_NOT), &[&[]])
     }),
-    Mutation::accepts("checksigadd-to-4-bytes", Script, |bench| add_to(bench, &[0xff; 4])),
+    Mutation::accepts("checksigadd-to-4-bytes", Script, |builder| add_to(builder, &[0xff; 4])),
     Mutation::rejects(
         "checksigadd-to-5-bytes",
         failed!("Script number overflowed or is non-minimally encoded"),
         Script,
-        |bench| add_to(bench, &[0xff; 5]),
+        |builder| add_to(builder, &[0xff; 5]),
     ),
-    Mutation::rejects("checksigadd-in-version-0", BAD_OPCODE, Script, |bench| {
-        run_in_witness(bench, own_checksigadd_to_0(), &[vec![]])
+    Mutation::rejects("checksigadd-in-version-0", BAD_OPCODE, Script, |builder| {
+        run_in_witness(builder, own_checksigadd_to_0(), &[vec![]])
     }),
-    Mutation::accepts("tapscript-key-of-31-bytes", Script, |bench| {
-        run(bench, key_check(&[7; 31], OP_CHECKSIG), &[&[7]])
+    Mutation::accepts("tapscript-key-of-31-bytes", Script, |builder| {
+        run(builder, key_check(&[7; 31], OP_CHECKSIG), &[&[7]])
     }),
-    Mutation::accepts("tapscript-key-of-33-bytes", Script, |bench| {
-        run(bench, key_check(&[7; 33], OP_CHECKSIG), &[&[7]])
+    Mutation::accepts("tapscript-key-of-33-bytes", Script, |builder| {
+        run(builder, key_check(&[7; 33], OP_CHECKSIG), &[&[7]])
     }),
-    Mutation::rejects("tapscript-key-of-32-bytes-is-no-point", SCHNORR_SIG, Script, |bench| {
-        run(bench, key_check(&[0xff; 32], OP_CHECKSIG), &[&[7; 64]])
+    Mutation::rejects("tapscript-key-of-32-bytes-is-no-point", SCHNORR_SIG, Script, |builder| {
+        run(builder, key_check(&[0xff; 32], OP_CHECKSIG), &[&[7; 64]])
     }),
-    Mutation::rejects("tapscript-key-unknown-signature-empty", EVAL_FALSE, Script, |bench| {
-        run(bench, key_check(&[7; 33], OP_CHECKSIG), &[&[]])
+    Mutation::rejects("tapscript-key-unknown-signature-empty", EVAL_FALSE, Script, |builder| {
+        run(builder, key_check(&[7; 33], OP_CHECKSIG), &[&[]])
     }),
-    Mutation::accepts("tapscript-key-of-1-byte", Script, |bench| {
-        run(bench, key_check(&[7], OP_CHECKSIG), &[&[7]])
+    Mutation::accepts("tapscript-key-of-1-byte", Script, |builder| {
+        run(builder, key_check(&[7], OP_CHECKSIG), &[&[7]])
     }),
-    Mutation::rejects("tapscript-key-empty", EMPTY_PUBKEY, Script, |bench| {
-        run(bench, key_check(&[], OP_CHECKSIG), &[&[7]])
+    Mutation::rejects("tapscript-key-empty", EMPTY_PUBKEY, Script, |builder| {
+        run(builder, key_check(&[], OP_CHECKSIG), &[&[7]])
     }),
-    Mutation::rejects("tapscript-key-and-signature-empty", EMPTY_PUBKEY, Script, |bench| {
-        run(bench, key_check(&[], OP_CHECKSIG).push_opcode(OP_NOT), &[&[]])
+    Mutation::rejects("tapscript-key-and-signature-empty", EMPTY_PUBKEY, Script, |builder| {
+        run(builder, key_check(&[], OP_CHECKSIG).push_opcode(OP_NOT), &[&[]])
     }),
-    Mutation::accepts("tapscript-signed", Script, |bench| {
-        run_signed(bench, own_key_check(OP_CHECKSIG), |signature| vec![signature])
+    Mutation::accepts("tapscript-signed", Script, |builder| {
+        run_signed(builder, own_key_check(OP_CHECKSIG), |signature| vec![signature])
     }),
-    Mutation::rejects("tapscript-signature-65-bytes-of-type-0", SCHNORR_SIG_HASHTYPE, Script, |bench| {
-        run_signed(bench, own_key_check(OP_CHECKSIG), |signature| vec![[&signature[..], &[0]].concat()])
+    Mutation::rejects("tapscript-signature-65-bytes-of-type-0", SCHNORR_SIG_HASHTYPE, Script, |builder| {
+        run_signed(builder, own_key_check(OP_CHECKSIG), |signature| vec![[&signature[..], &[0]].concat()])
     }),
-    Mutation::rejects("tapscript-signature-66-bytes", SCHNORR_SIG_SIZE, Script, |bench| {
-        run_signed(bench, own_key_check(OP_CHECKSIG), |signature| vec![[&signature[..], &[1; 2]].concat()])
+    Mutation::rejects("tapscript-signature-66-bytes", SCHNORR_SIG_SIZE, Script, |builder| {
+        run_signed(builder, own_key_check(OP_CHECKSIG), |signature| vec![[&signature[..], &[1; 2]].concat()])
     }),
     Mutation::rejects(
         "tapscript-checksigverify-of-nothing",
         failed!("Script failed an OP_CHECKSIGVERIFY operation"),
         Script,
-        |bench| run(bench, own_key_check(OP_CHECKSIGVERIFY).push_int(1), &[&[]]),
+        |builder| run(builder, own_key_check(OP_CHECKSIGVERIFY).push_int(1), &[&[]]),
     ),
-    Mutation::accepts("code-separator-signed", Script, |bench| separated(bench, 0)),
-    Mutation::rejects("code-separator-not-signed", SCHNORR_SIG, Script, |bench| {
-        separated(bench, NO_SEPARATOR)
+    Mutation::accepts("code-separator-signed", Script, |builder| separated(builder, 0)),
+    Mutation::rejects("code-separator-not-signed", SCHNORR_SIG, Script, |builder| {
+        separated(builder, NO_SEPARATOR)
     }),
-    Mutation::accepts("tapscript-of-10001-bytes", Script, |bench| run(bench, of_bytes(10_001), &[])),
-    Mutation::accepts("witness-script-of-10000-bytes", Script, |bench| {
-        run_in_witness(bench, of_bytes(10_000), &[])
+    Mutation::accepts("tapscript-of-10001-bytes", Script, |builder| run(builder, of_bytes(10_001), &[])),
+    Mutation::accepts("witness-script-of-10000-bytes", Script, |builder| {
+        run_in_witness(builder, of_bytes(10_000), &[])
     }),
-    Mutation::rejects("witness-script-of-10001-bytes", failed!("Script is too big"), Script, |bench| {
-        run_in_witness(bench, of_bytes(10_001), &[])
+    Mutation::rejects("witness-script-of-10001-bytes", failed!("Script is too big"), Script, |builder| {
+        run_in_witness(builder, of_bytes(10_001), &[])
     }),
-    Mutation::accepts("tapscript-of-202-operations", Script, |bench| {
+    Mutation::accepts("tapscript-of-202-operations", Script, |builder| {
         let script = [vec![OP_NOP.to_u8(); 202], vec![0x51]].concat();
-        run(bench, Builder::from(script), &[])
+        run(builder, Builder::from(script), &[])
     }),
-    Mutation::accepts("tapscript-1000-items", Script, |bench| of_items(bench, 1000)),
-    Mutation::rejects("tapscript-1001-items", STACK_SIZE, Script, |bench| of_items(bench, 1001)),
-    Mutation::accepts("tapscript-item-of-520-bytes", Script, |bench| of_item(bench, 520)),
-    Mutation::rejects("tapscript-item-of-521-bytes", PUSH_SIZE, Script, |bench| of_item(bench, 521)),
-    Mutation::accepts("taproot-within-p2sh", Script, |bench| {
+    Mutation::accepts("tapscript-1000-items", Script, |builder| of_items(builder, 1000)),
+    Mutation::rejects("tapscript-1001-items", STACK_SIZE, Script, |builder| of_items(builder, 1001)),
+    Mutation::accepts("tapscript-item-of-520-bytes", Script, |builder| of_item(builder, 520)),
+    Mutation::rejects("tapscript-item-of-521-bytes", PUSH_SIZE, Script, |builder| of_item(builder, 521)),
+    Mutation::accepts("taproot-within-p2sh", Script, |builder| {
         let redeem = ScriptBuf::from_bytes([vec![0x51, 32], vec![7; 32]].concat());
         let push = [vec![34], redeem.to_bytes()].concat();
-        super::script_limits::run(bench, ScriptBuf::new_p2sh(&redeem.script_hash()), &push)
+        super::script_limits::run(builder, ScriptBuf::new_p2sh(&redeem.script_hash()), &push)
     }),
 ];
 

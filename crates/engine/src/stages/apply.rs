@@ -1,4 +1,4 @@
-//! Stage settle: where the effects of a block are booked.
+//! Stage settle: where the effects of a block are applied.
 //!
 //! | method | coins made | coins spent | proof |
 //! | --- | --- | --- | --- |
@@ -11,30 +11,30 @@
 use crate::{
     error::Error,
     report::Counts,
-    stages::{check::Outcome, faults::Fault},
+    stages::{block_fault::BlockFault, check::Outcome},
 };
 use coins::{
     Delta, Effects, Join,
     aggregate::{Aggregate, AggregateKey, Sum},
-    hinted::{Hinted, Hints, apply_without_undo},
-    places::Places,
+    hinted::{HintedEffects, Hints, apply_without_undo},
+    output_indices::OutputIndices,
 };
 use disk::hints::{HintReader, Numbering};
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::{BlockView, Coin, Height, Txid};
 
-/// How effects are booked.
+/// How effects are applied.
 pub enum Method {
     /// Each spend meets its coin.
     Join,
     /// Hints say which coins stay; a sum proves the rest.
-    Hints(HintRun),
+    Hints(HintMatching),
     /// Only where in their blocks coins are counts.
-    Places(PlaceRun),
+    Positions(PositionMatching),
 }
 
 /// A run by hints.
-pub struct HintRun {
+pub struct HintMatching {
     /// The hints. None at all stay, if there is no file.
     pub hints: Option<HintReader>,
     /// What the sum is made of.
@@ -48,7 +48,7 @@ pub struct HintRun {
 }
 
 /// A run for places.
-pub struct PlaceRun {
+pub struct PositionMatching {
     /// Which outputs indices count.
     pub numbering: Numbering,
     /// How many outputs each block has, by height.
@@ -65,16 +65,16 @@ impl Method {
         }
     }
 
-    /// A join for what is booked so.
+    /// A join for what is applied so.
     #[must_use]
     pub fn join(&self, key: (u64, u64)) -> Join {
-        if self.is_exact() { Join::new(key) } else { Join::of_outpoints(key) }
+        if self.is_exact() { Join::new(key) } else { Join::of_outpoints_only(key) }
     }
 
     /// Whether spends and coins are compared where they meet.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
-        !matches!(self, Self::Places(_))
+        !matches!(self, Self::Positions(_))
     }
 
     /// What makes two runs book alike.
@@ -86,7 +86,7 @@ impl Method {
                 let kind = run.aggregate.kind() as u8;
                 [&[1, kind, run.with_undo.into()], &run.height.0.to_le_bytes()[..], &run.digest].concat()
             }
-            Self::Places(run) => vec![2, (run.numbering == Numbering::AllOutputs).into()],
+            Self::Positions(run) => vec![2, (run.numbering == Numbering::AllOutputs).into()],
         }
     }
 
@@ -102,7 +102,7 @@ impl Method {
                 words.extend(words_of(&outcome.sum.as_mut().map(Sum::to_bytes).unwrap_or_default()));
                 words
             }
-            Self::Places(run) => {
+            Self::Positions(run) => {
                 let outputs = |outputs: &AtomicU32| u64::from(outputs.load(Ordering::Relaxed));
                 // The chain may have more blocks when they are taken back: a lone one has its place in the
                 // pair.
@@ -124,7 +124,7 @@ impl Method {
                 outcome.sum = run.aggregate.sum_from_bytes(&bytes).ok();
                 outcome.sum.is_some()
             }
-            Self::Places(run) => {
+            Self::Positions(run) => {
                 for (pair, &word) in run.outputs.chunks(2).zip(saved) {
                     for (outputs, shift) in pair.iter().zip([32, 0]) {
                         outputs.store((word >> shift) as u32, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Method {
     pub fn sum(&self) -> Option<Sum> {
         match self {
             Self::Hints(run) => Some(run.aggregate.sum()),
-            Self::Join | Self::Places(_) => None,
+            Self::Join | Self::Positions(_) => None,
         }
     }
 }
@@ -158,7 +158,7 @@ pub fn key_of(saved: &[u64]) -> Option<AggregateKey> {
 }
 
 /// A worker's book.
-pub struct Ledger<'a> {
+pub struct EffectApplier<'a> {
     method: &'a Method,
     delta: Delta,
     effects: Effects<'a>,
@@ -168,13 +168,13 @@ pub struct Ledger<'a> {
     burned: u64,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> EffectApplier<'a> {
     /// An empty one; `effects` is the entrance to the join.
     #[must_use]
     pub fn new(method: &'a Method, effects: Effects<'a>) -> Self {
         let hints = match method {
             Method::Hints(run) => run.hints.as_ref().map(HintReader::fork),
-            Method::Join | Method::Places(_) => None,
+            Method::Join | Method::Positions(_) => None,
         };
         let (delta, unspent) = Default::default();
         Self { method, delta, effects, hints, unspent, sum: method.sum(), burned: 0 }
@@ -183,14 +183,14 @@ impl<'a> Ledger<'a> {
     /// Books a block; `claims` are of its undo data, where that is needed.
     ///
     /// # Errors
-    /// [`Fault::Hints`] if hints cannot be this block's; what the file system says of them.
-    pub fn book(
+    /// [`BlockFault::Hints`] if hints cannot be this block's; what the file system says of them.
+    pub fn apply_block(
         &mut self,
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
         claims: &[Coin<'_>],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), BlockFault> {
         match (self.method, &mut self.sum) {
             (Method::Hints(run), Some(sum)) if height <= run.height => {
                 self.unspent.clear();
@@ -199,11 +199,11 @@ impl<'a> Ledger<'a> {
                     counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
                     reader
                         .block(height, &mut self.unspent)
-                        .map_err(|error| Fault::Damaged(Error::from(error)))?;
+                        .map_err(|error| BlockFault::Damaged(Error::from(error)))?;
                 }
                 let hints = Hints { unspent: &self.unspent, counts_unspendable };
-                let booked = if run.with_undo {
-                    let mut hinted = Hinted::new(&mut self.effects, sum, hints);
+                let applied = if run.with_undo {
+                    let mut hinted = HintedEffects::new(&mut self.effects, sum, hints);
                     self.delta.add(block, txids, height, claims, &mut hinted);
                     self.delta.flush(&mut hinted);
                     hinted.finish()
@@ -211,10 +211,11 @@ impl<'a> Ledger<'a> {
                     apply_without_undo(block, txids, height, hints, &mut self.effects, sum)
                         .map(|burned| self.burned = self.burned.saturating_add(burned))
                 };
-                booked.map_err(Fault::Hints)
+                applied.map_err(BlockFault::Hints)
             }
-            (Method::Places(run), _) => {
-                let mut places = Places::new(&mut self.effects, run.numbering == Numbering::AllOutputs);
+            (Method::Positions(run), _) => {
+                let mut places =
+                    OutputIndices::new(&mut self.effects, run.numbering == Numbering::AllOutputs);
                 self.delta.add(block, txids, height, claims, &mut places);
                 self.delta.flush(&mut places);
                 if let Some(outputs) = run.outputs.get(height.0 as usize) {
@@ -232,17 +233,17 @@ impl<'a> Ledger<'a> {
     /// Books a block whose coins a later one overwrites: none of them may be hinted to stay.
     ///
     /// # Errors
-    /// As [`Ledger::book`].
-    pub fn book_overwritten(&mut self, height: Height, counts: &Counts) -> Result<(), Fault> {
-        if let Method::Places(run) = self.method
+    /// As [`EffectApplier::apply_block`].
+    pub fn apply_overwritten(&mut self, height: Height, counts: &Counts) -> Result<(), BlockFault> {
+        if let Method::Positions(run) = self.method
             && let Some(outputs) = run.outputs.get(height.0 as usize)
         {
             outputs.store(counts.outputs as u32, Ordering::Relaxed);
         }
         let Some(reader) = &mut self.hints else { return Ok(()) };
-        reader.block(height, &mut self.unspent).map_err(|error| Fault::Damaged(Error::from(error)))?;
+        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::Damaged(Error::from(error)))?;
         match self.unspent.first() {
-            Some(&index) => Err(Fault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
+            Some(&index) => Err(BlockFault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
             None => Ok(()),
         }
     }

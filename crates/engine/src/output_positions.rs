@@ -3,28 +3,28 @@
 
 use crate::{
     error::Error,
-    memory::{Sharers, join_bytes_now},
-    run::Run,
-    unspent::{EachError, Unspent},
+    job::Job,
+    memory::{MemoryConsumers, join_bytes_now},
+    unspent::{ForEachError, Unspent},
     work_dir::WorkDir,
 };
-use coins::places::index_of;
+use coins::output_indices::index_of;
 use disk::fs::{During as _, ReadAt};
 use std::{cmp::Reverse, collections::BinaryHeap, path::PathBuf, sync::atomic::Ordering};
 
 /// Bytes of a sorted file that are read or written at once.
 const PIECE: usize = 64 << 10;
 /// Bytes of a place: height 4, index 4, as one big number.
-const PLACE_LEN: usize = 8;
+const POSITION_LEN: usize = 8;
 
 /// Sorted places, to be taken block by block.
-pub struct SortedPlaces {
-    sources: Vec<Source>,
+pub struct SortedPositions {
+    sources: Vec<PositionSource>,
     heap: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 /// A sorted part.
-enum Source {
+enum PositionSource {
     Memory(std::vec::IntoIter<u64>),
     File { file: Box<dyn ReadAt>, path: PathBuf, len: u64, at: u64, piece: std::vec::IntoIter<u64> },
 }
@@ -33,10 +33,10 @@ enum Source {
 ///
 /// # Errors
 /// What the file system says; [`crate::ErrorKind::Damaged`] if creations and spends do not fit each other.
-pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Error> {
-    let alone = Sharers { threads: 1, scripts: false, ..run.sharers() };
-    let join_bytes = join_bytes_now(run.options.memory, alone);
-    let room = run.options.join_bytes.unwrap_or(join_bytes / 2).max(PIECE) / PLACE_LEN;
+pub fn sort_positions(job: &Job<'_>, unspent: Unspent) -> Result<SortedPositions, Error> {
+    let alone = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
+    let join_bytes = join_bytes_now(job.options.memory, alone);
+    let room = job.options.join_bytes.unwrap_or(join_bytes / 2).max(PIECE) / POSITION_LEN;
     let mut places: Vec<u64> = Vec::new();
     let mut sources = Vec::new();
     let (ranges, runs) = unspent.into_ranges(0);
@@ -46,28 +46,28 @@ pub fn sorted_places(run: &Run<'_>, unspent: Unspent) -> Result<SortedPlaces, Er
                 let index = index_of(coin).ok_or_else(Error::panicked)?;
                 places.push(u64::from(coin.height().0) << 32 | u64::from(index));
                 if places.len() >= room {
-                    sources.push(write(run.work, sources.len(), &mut places)?);
-                    if run.interrupt.load(Ordering::Relaxed) {
+                    sources.push(write(job.work, sources.len(), &mut places)?);
+                    if job.interrupt.load(Ordering::Relaxed) {
                         return Err(Error::interrupted());
                     }
                 }
                 Ok(())
             })
             .map_err(|error| match error {
-                EachError::Error(error) => error,
-                EachError::Mismatch => Error::misfit(),
+                ForEachError::Error(error) => error,
+                ForEachError::Mismatch => Error::inconsistent_data(),
             })?;
     }
     places.sort_unstable();
-    sources.push(Source::Memory(places.into_iter()));
-    let mut sorted = SortedPlaces { sources, heap: BinaryHeap::new() };
+    sources.push(PositionSource::Memory(places.into_iter()));
+    let mut sorted = SortedPositions { sources, heap: BinaryHeap::new() };
     for source in 0..sorted.sources.len() {
         sorted.pull(source)?;
     }
     Ok(sorted)
 }
 
-fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<Source, Error> {
+fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<PositionSource, Error> {
     places.sort_unstable();
     work.take()?;
     let disk = work.disk();
@@ -76,9 +76,9 @@ fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<Sou
         disk.remove_file(&path).during("remove", &path)?;
     }
     let mut file = disk.create(&path).during("create", &path)?;
-    let len = (places.len() * PLACE_LEN) as u64;
+    let len = (places.len() * POSITION_LEN) as u64;
     let mut bytes = Vec::with_capacity(PIECE);
-    for piece in places.chunks(PIECE / PLACE_LEN) {
+    for piece in places.chunks(PIECE / POSITION_LEN) {
         bytes.clear();
         piece.iter().for_each(|place| bytes.extend(place.to_le_bytes()));
         file.write_all(&bytes).during("write", &path)?;
@@ -86,10 +86,10 @@ fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<Sou
     drop(file);
     places.clear();
     let file = disk.open(&path).during("open for reading", &path)?;
-    Ok(Source::File { file, path, len, at: 0, piece: Vec::new().into_iter() })
+    Ok(PositionSource::File { file, path, len, at: 0, piece: Vec::new().into_iter() })
 }
 
-impl Source {
+impl PositionSource {
     fn next(&mut self) -> Result<Option<u64>, Error> {
         match self {
             Self::Memory(places) => Ok(places.next()),
@@ -109,7 +109,7 @@ impl Source {
     }
 }
 
-impl SortedPlaces {
+impl SortedPositions {
     fn pull(&mut self, source: usize) -> Result<(), Error> {
         if let Some(place) = self.sources[source].next()? {
             self.heap.push(Reverse((place, source)));

@@ -1,13 +1,13 @@
 //! Which outputs of which block are left: coins that carry their place in the block instead of what they are.
 //!
 //! For making hints. The place is dressed up as a compressed output (amount: the index; script: empty), so
-//! that runs can hold it; a join [of outpoints](crate::Join::of_outpoints) does not compare it with what undo
+//! that runs can hold it; a join [of outpoints](crate::Join::of_outpoints_only) does not compare it with what undo
 //! data claim.
 
 use crate::{
-    delta::{Fate, Sink},
-    finding::Finding,
+    delta::{EffectSink, OutputStatus},
     join::Effects,
+    mismatch::Mismatch,
 };
 use digest::siphash::SipHash13Uj;
 use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
@@ -22,14 +22,14 @@ pub fn index_of(coin: &Coin<'_>) -> Option<u32> {
 }
 
 /// Where [`crate::Delta`] puts the effects of one block.
-pub struct Places<'a, 'j> {
+pub struct OutputIndices<'a, 'j> {
     effects: &'a mut Effects<'j>,
     counts_unspendable: bool,
     index: u32,
     out: Vec<u8>,
 }
 
-impl<'a, 'j> Places<'a, 'j> {
+impl<'a, 'j> OutputIndices<'a, 'j> {
     /// For one block; `counts_unspendable` tells whether indices count outputs that can never be spent.
     pub const fn new(effects: &'a mut Effects<'j>, counts_unspendable: bool) -> Self {
         Self { effects, counts_unspendable, index: 0, out: Vec::new() }
@@ -42,18 +42,18 @@ impl<'a, 'j> Places<'a, 'j> {
     }
 }
 
-impl Sink for Places<'_, '_> {
+impl EffectSink for OutputIndices<'_, '_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         self.effects.hasher()
     }
 
     #[inline]
-    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, fate: Fate) {
-        if fate == Fate::Unspendable && !self.counts_unspendable {
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
+        if status == OutputStatus::Unspendable && !self.counts_unspendable {
             return;
         }
-        if fate == Fate::Open {
+        if status == OutputStatus::Unspent {
             self.out.clear();
             write_var_int(&mut self.out, self.index.into());
             self.out.push(EMPTY_SCRIPT);
@@ -69,7 +69,7 @@ impl Sink for Places<'_, '_> {
         self.effects.push_spend(outpoint, Coin { code: claim.code, out: &self.out }, height);
     }
 
-    fn push_finding(&mut self, finding: Finding) {
-        self.effects.push_finding(finding);
+    fn push_mismatch(&mut self, mismatch: Mismatch) {
+        self.effects.push_mismatch(mismatch);
     }
 }

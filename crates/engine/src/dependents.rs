@@ -4,7 +4,7 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, EventSink},
     stages::plan::Plan,
 };
 use disk::{
@@ -29,7 +29,7 @@ pub fn check(
     datadir: &Datadir,
     plan: &Plan,
     scan: bool,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
 ) -> Result<(), Error> {
     if let Some(text) = indexes(disk, datadir)? {
         sink.event(Event::Warning(text));

@@ -4,11 +4,11 @@ use crate::{
     chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
-    event::{Event, Sink},
+    event::{Event, EventSink},
+    job::{self, ChainPreferences, Job},
     machine,
     options::ReindexOptions,
-    run::{self, Choosing, Run},
-    stages::{Stage, commit, ledger::Method},
+    stages::{Stage, apply::Method, commit},
     work_dir::WorkDir,
 };
 use disk::{
@@ -22,13 +22,13 @@ use std::{path::Path, sync::atomic::AtomicBool};
 ///
 /// # Errors
 /// As [`crate::reindex()`], and those of `work`.
-pub fn with_run<T>(
+pub fn with_read_only_job<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
     beside: Option<&Path>,
     method: &Method,
-    (sink, interrupt): (&dyn Sink, &AtomicBool),
-    mut work: impl FnMut(&Run<'_>, &mut Clock) -> Result<T, Error>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
@@ -38,15 +38,15 @@ pub fn with_run<T>(
     let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
     let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
-    run::without_refuted(sink, |refuted| {
-        let choosing = Choosing { refuted, ..Choosing::default() };
-        let plan = &run::plan(files, options, &choosing, sink, interrupt)?;
+    job::retry_without_invalid(sink, |invalid| {
+        let choosing = ChainPreferences { invalid, ..ChainPreferences::default() };
+        let plan = &job::plan(files, options, &choosing, sink, interrupt)?;
         clock.lap(Stage::Plan);
         let temporary = &WorkDir::of(disk, options, beside);
         // What leaves no file behind does not leave a checkpoint either.
         let resumable = beside.is_some();
-        let run = Run { files, plan, options, method, work: temporary, resumable, sink, interrupt };
-        let result = work(&run, clock);
+        let job = Job { files, plan, options, method, work: temporary, resumable, sink, interrupt };
+        let result = work(&job, clock);
         let goes_on = matches!(
             result.as_ref().map_err(|error| error.kind),
             Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)

@@ -3,29 +3,29 @@
 
 use crate::{
     chain::Files,
-    checkpoint::{self, Identity, Settled},
+    checkpoint::{self, CompletedBlocks, Identity},
     clock::Clock,
-    drive::{Drive, State},
     error::{Error, ErrorKind},
-    event::{Event, Progress, Sink},
-    memory::{self, Sharers},
-    options::{AssumeValid, Engine, ReindexOptions},
+    event::{Event, EventSink, Progress},
+    memory::{self, MemoryConsumers},
+    options::{AssumeValid, Matching, ReindexOptions},
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
+        apply::Method,
+        block_fault::BlockFault,
         check::Outcome,
-        faults::Fault,
-        judge::{self, JudgeScripts},
-        ledger::Method,
         plan::{self, Plan},
         recheck,
         scripts::{ScriptQueue, Scripts},
-        spill::{Run as SpilledRun, Spill, SpillVolume},
+        sequential::{self, SequentialScripts},
+        spill::{Spill, SpillFile, SpillVolume},
     },
     threads::spawn,
-    tree::{HintsEnd, Wanted},
+    tree::{ChainRequest, HintsEnd},
     unspent::Unspent,
     work_dir::WorkDir,
+    worker_pool::{State, WorkerPool},
 };
 use coins::{Join, aggregate::Sum};
 use rules::ChainParams;
@@ -37,17 +37,17 @@ use std::{
 use wire::{BlockHash, BlockTime, Height};
 
 /// How often progress is told.
-pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The coins after the last block, and how they were come by.
-pub struct Settlement {
+pub struct MatchedCoins {
     /// The coins.
     pub unspent: Unspent,
     /// What was checked.
     pub counts: Counts,
     /// Who matched spends with coins.
-    pub engine: Engine,
-    /// Blocks that an interrupted run had settled before.
+    pub matching: Matching,
+    /// Blocks that an interrupted run had completed before.
     pub resumed: u32,
     /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
@@ -57,13 +57,13 @@ pub struct Settlement {
 
 /// What the choice of a chain depends on besides the options.
 #[derive(Clone, Copy, Default)]
-pub struct Choosing<'a> {
+pub struct ChainPreferences<'a> {
     /// The last block of the hints that the run goes by.
     pub hints: Option<HintsEnd>,
     /// Of branches of equal work, the one with this block is chosen, if no hints speak for one.
     pub preferred: Option<BlockHash>,
     /// Blocks that earlier attempts found invalid.
-    pub refuted: &'a [BlockHash],
+    pub invalid: &'a [BlockHash],
 }
 
 /// The chain that is to be rebuilt.
@@ -73,17 +73,17 @@ pub struct Choosing<'a> {
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
-    choosing: &Choosing<'_>,
-    sink: &dyn Sink,
+    choosing: &ChainPreferences<'_>,
+    sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let without_undo = options.hints.as_ref().is_some_and(|hints| hints.without_undo);
-    let wanted = Wanted {
+    let wanted = ChainRequest {
         stop_at: options.stop_at_height,
         assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
         preferred: choosing.hints.and_then(|end| end.hash).or(choosing.preferred),
         without_undo: choosing.hints.filter(|_| without_undo),
-        refuted: choosing.refuted,
+        invalid: choosing.invalid,
     };
     let plan = plan::plan(files, options.scan, &wanted, choosing.preferred, now(), interrupt)?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
@@ -124,22 +124,22 @@ pub fn plan(
 ///
 /// # Errors
 /// Those of the last attempt.
-pub fn without_refuted<T>(
-    sink: &dyn Sink,
+pub fn retry_without_invalid<T>(
+    sink: &dyn EventSink,
     mut attempt: impl FnMut(&[BlockHash]) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut refuted = Vec::new();
+    let mut invalid = Vec::new();
     loop {
-        match attempt(&refuted) {
+        match attempt(&invalid) {
             Err(Error { contested: true, block_hash: Some(hash), detail, height, .. })
-                if !refuted.contains(&hash) =>
+                if !invalid.contains(&hash) =>
             {
                 let height = height.map_or(String::new(), |height| format!(" at height {height}"));
                 sink.event(Event::Warning(format!(
                     "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), \
                      and a sibling has the same undo data; going on without it"
                 )));
-                refuted.push(hash);
+                invalid.push(hash);
             }
             done => return done,
         }
@@ -154,16 +154,16 @@ pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) ->
 }
 
 /// All blocks checked and booked, or one found at fault.
-struct Driven<'a> {
+struct PassResult<'a> {
     state: State,
     join: Join,
     spill: Spill<'a>,
-    fault: Option<(Height, Fault)>,
+    fault: Option<(Height, BlockFault)>,
 }
 
 /// What the stages that run side by side share.
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
+pub struct Job<'a> {
     /// The block files.
     pub files: &'a Files<'a>,
     /// The plan.
@@ -177,32 +177,32 @@ pub struct Run<'a> {
     /// Whether an interrupted run shall be able to go on.
     pub resumable: bool,
     /// Where events go.
-    pub sink: &'a dyn Sink,
+    pub sink: &'a dyn EventSink,
     /// The caller's wish to stop.
     pub interrupt: &'a AtomicBool,
 }
 
-impl Run<'_> {
+impl Job<'_> {
     /// The coins after the last block: by the join, or where that cannot tell, by the judge.
     ///
     /// # Errors
     /// As [`crate::reindex()`].
-    pub fn settle(&self, clock: &mut Clock) -> Result<Settlement, Error> {
-        if self.options.engine == Engine::Ordered {
-            return self.judge(clock, Height(0), 0);
+    pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        if self.options.matching == Matching::Sequential {
+            return self.validate_sequentially(clock, Height(0), 0);
         }
-        let Driven { mut state, join, spill, fault } = self.drive(clock)?;
+        let PassResult { mut state, join, spill, fault } = self.drive(clock)?;
         // Scripts of blocks below the first suspicious one have been run.
         let mut scripts_from = Height(u32::MAX);
         match fault {
-            Some((_, Fault::Damaged(error))) => return Err(error),
-            Some((height, Fault::Hints(flaw))) => {
+            Some((_, BlockFault::Damaged(error))) => return Err(error),
+            Some((height, BlockFault::Hints(flaw))) => {
                 let error = self.wrong_hints(&flaw.to_string());
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
-            Some((height, Fault::Suspect)) => scripts_from = height,
+            Some((height, BlockFault::Suspect)) => scripts_from = height,
             None if spill.has_mismatch() => scripts_from = Height(0),
-            None if state.outcome.coinbases.repeat() => {}
+            None if state.outcome.coinbases.has_duplicate() => {}
             None => {
                 if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
                     return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
@@ -210,10 +210,10 @@ impl Run<'_> {
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
                     let resumed = state.resumed;
-                    return Ok(Settlement {
+                    return Ok(MatchedCoins {
                         unspent,
                         counts,
-                        engine: Engine::Join,
+                        matching: Matching::Parallel,
                         resumed,
                         burned,
                         spilled: spill.volume(),
@@ -221,7 +221,7 @@ impl Run<'_> {
                 }
             }
         }
-        let judged = self.judge(clock, scripts_from, state.outcome.counts.scripts)?;
+        let judged = self.validate_sequentially(clock, scripts_from, state.outcome.counts.scripts)?;
         if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
             return Err(self.wrong_hints("above their last block a coin is spent that they call spent"));
         }
@@ -229,7 +229,7 @@ impl Run<'_> {
     }
 
     /// Checks and books all blocks, or up to one at fault.
-    fn drive(&self, clock: &mut Clock) -> Result<Driven<'_>, Error> {
+    fn drive(&self, clock: &mut Clock) -> Result<PassResult<'_>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory >> 20);
@@ -239,46 +239,53 @@ impl Run<'_> {
         }
         let (mut state, runs, next_run) = self.begin(&identity)?;
         let scripts = self.scripts();
-        let join_bytes = memory::join_bytes_now(self.options.memory, self.sharers());
+        let join_bytes = memory::join_bytes_now(self.options.memory, self.memory_consumers());
         let join = self.method.join(random_pair()?);
         let join_bytes = self.options.join_bytes.unwrap_or(join_bytes);
         let spill =
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
-            let _merger = spawn(scope, "merger", || spill.tend(self.interrupt))?;
-            let drive =
-                Drive { run: self, identity: &identity, join: &join, spill: &spill, queue: queue.as_ref() };
+            let _merger = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
+            let drive = WorkerPool {
+                job: self,
+                identity: &identity,
+                join: &join,
+                spill: &spill,
+                queue: queue.as_ref(),
+            };
             let fault = drive.check_all(&mut state);
             spill.close();
             fault
         })?;
         state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
         clock.side_by_side(&state.outcome);
-        Ok(Driven { state, join, spill, fault })
+        Ok(PassResult { state, join, spill, fault })
     }
 
     /// The sum of all coins made less all coins spent.
     ///
     /// # Errors
-    /// As [`Run::settle`].
+    /// As [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let Driven { mut state, fault, .. } = self.drive(clock)?;
+        let PassResult { mut state, fault, .. } = self.drive(clock)?;
         match (fault, state.outcome.sum) {
-            (Some((_, Fault::Damaged(error))), _) => Err(error),
-            (None, Some(sum)) if !state.outcome.coinbases.repeat() => Ok(sum),
+            (Some((_, BlockFault::Damaged(error))), _) => Err(error),
+            (None, Some(sum)) if !state.outcome.coinbases.has_duplicate() => Ok(sum),
             // The judge tells what is wrong.
-            _ => self.judge(clock, Height(0), 0).and_then(|_| Err(Error::misfit())),
+            _ => {
+                self.validate_sequentially(clock, Height(0), 0).and_then(|_| Err(Error::inconsistent_data()))
+            }
         }
     }
 
-    /// [`Run::settle`] where the judge is of no help, because he knows coins, not places.
+    /// [`Job::match_spends`] where the judge is of no help, because he knows coins, not places.
     ///
     /// # Errors
-    /// As [`Run::settle`], and damage if it would need him.
-    pub fn settle_surely(&self, clock: &mut Clock) -> Result<Settlement, Error> {
-        let settled = self.settle(clock)?;
-        if settled.engine == Engine::Join { Ok(settled) } else { Err(Error::misfit()) }
+    /// As [`Job::match_spends`], and damage if it would need him.
+    pub fn match_without_fallback(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        let completed = self.match_spends(clock)?;
+        if completed.matching == Matching::Parallel { Ok(completed) } else { Err(Error::inconsistent_data()) }
     }
 
     /// Hints and files contradict each other. Which of the two is wrong is not known, and that a block is
@@ -297,12 +304,12 @@ impl Run<'_> {
 
     /// Worker threads.
     pub fn threads(&self) -> usize {
-        self.sharers().threads
+        self.memory_consumers().threads
     }
 
     /// Who shares the memory.
-    pub fn sharers(&self) -> Sharers {
-        Sharers::of(self.options, self.plan.chain.block_count())
+    pub fn memory_consumers(&self) -> MemoryConsumers {
+        MemoryConsumers::of(self.options, self.plan.chain.block_count())
     }
 
     fn scripts(&self) -> Option<Scripts<'_>> {
@@ -318,9 +325,9 @@ impl Run<'_> {
     }
 
     /// What there is to begin with: nothing, or what an interrupted run has left.
-    fn begin(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpilledRun>, u64), Error> {
+    fn begin(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
         let mut state = State {
-            settled: Settled::none(self.plan.chain.block_count()),
+            completed: CompletedBlocks::none(self.plan.chain.block_count()),
             outcome: Outcome::new(random_pair()?),
             resumed: 0,
             saved: Instant::now(),
@@ -331,11 +338,11 @@ impl Run<'_> {
             return Ok((state, Vec::new(), 0));
         }
         let Some(resumed) = identity.resume(self.work)? else { return Ok((state, Vec::new(), 0)) };
-        state.resumed = resumed.settled.count();
-        state.settled = resumed.settled;
+        state.resumed = resumed.completed.count();
+        state.completed = resumed.completed;
         state.outcome.counts = resumed.counts;
         state.outcome.coinbases = resumed.coinbases;
-        if !self.method.restore(&resumed.ledger, &mut state.outcome) {
+        if !self.method.restore(&resumed.matching, &mut state.outcome) {
             let detail =
                 "the checkpoint of an interrupted run there was made by another version; give --restart";
             return Err(Error::new(ErrorKind::Usage, detail).in_file(self.work.path(), None));
@@ -346,7 +353,7 @@ impl Run<'_> {
             self.plan.chain.block_count()
         );
         self.sink.event(Event::Note(note));
-        recheck::recheck(self, &state.settled, &resumed.changed)?;
+        recheck::recheck(self, &state.completed, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 
@@ -365,35 +372,36 @@ impl Run<'_> {
     ///
     /// # Errors
     /// The verdict, damage, or [`ErrorKind::Interrupted`].
-    pub fn judge(
+    pub fn validate_sequentially(
         &self,
         clock: &mut Clock,
         scripts_from: Height,
         scripts_run: u64,
-    ) -> Result<Settlement, Error> {
-        if self.options.engine == Engine::Join {
+    ) -> Result<MatchedCoins, Error> {
+        if self.options.matching == Matching::Parallel {
             let why =
                 "something does not fit, or a transaction occurs twice: going through the blocks in order";
             self.sink.event(Event::Note(why.to_owned()));
         }
         let chain = &self.plan.chain;
-        self.sink.event(Event::Started(Stage::Judge));
+        self.sink.event(Event::Started(Stage::Sequential));
         let mut told = Instant::now();
-        let scripts = self.scripts().map(|scripts| JudgeScripts { scripts, from: scripts_from });
-        let (coins, mut counts) = judge::judge(chain, self.files, scripts, self.interrupt, |counts| {
-            if told.elapsed() >= PROGRESS_EVERY {
-                told = Instant::now();
-                self.progress(counts.blocks as u32, counts.block_bytes);
-            }
-        })
-        .map_err(|error| self.of_contested(error))?;
+        let scripts = self.scripts().map(|scripts| SequentialScripts { scripts, from: scripts_from });
+        let (coins, mut counts) =
+            sequential::validate(chain, self.files, scripts, self.interrupt, |counts| {
+                if told.elapsed() >= PROGRESS_INTERVAL {
+                    told = Instant::now();
+                    self.progress(counts.blocks as u32, counts.block_bytes);
+                }
+            })
+            .map_err(|error| self.of_contested(error))?;
         counts.scripts += scripts_run;
-        clock.lap(Stage::Judge);
+        clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
-        Ok(Settlement {
+        Ok(MatchedCoins {
             unspent,
             counts,
-            engine: Engine::Ordered,
+            matching: Matching::Sequential,
             resumed: 0,
             burned: 0,
             spilled: SpillVolume::default(),

@@ -23,7 +23,7 @@ use wire::{
 
 /// A coin and where it is.
 #[derive(Clone, Debug)]
-pub struct WorkbenchCoin {
+pub struct BuilderCoin {
     /// Where it was made.
     pub outpoint: OutPoint,
     /// The coin.
@@ -74,14 +74,14 @@ pub struct Draft {
 
 /// A chain being extended.
 #[derive(Debug)]
-pub struct Workbench<'a> {
+pub struct BlockBuilder<'a> {
     chain: &'a Chain,
     pool: ScriptPool,
     model: Model,
     /// What the blocks added here have spent.
     spent: BTreeMap<OutPoint, ModelCoin>,
     /// Coins that pay to `TRUE` and are mature.
-    free: Vec<WorkbenchCoin>,
+    free: Vec<BuilderCoin>,
     /// Header times by height.
     times: Vec<u32>,
     tip: BlockHash,
@@ -90,7 +90,7 @@ pub struct Workbench<'a> {
     added: Vec<GeneratedBlock>,
 }
 
-impl<'a> Workbench<'a> {
+impl<'a> BlockBuilder<'a> {
     /// Starts at the chain's tip.
     #[must_use]
     pub fn new(chain: &'a Chain, salt: u64) -> Self {
@@ -98,9 +98,9 @@ impl<'a> Workbench<'a> {
         let free = |(outpoint, coin): (&OutPoint, &ModelCoin)| {
             let height = coin.code >> 1;
             let is_free = height <= chain.spec.reserved && height + COINBASE_MATURITY <= next;
-            is_free.then(|| WorkbenchCoin { outpoint: *outpoint, coin: coin.clone() })
+            is_free.then(|| BuilderCoin { outpoint: *outpoint, coin: coin.clone() })
         };
-        let mut bench = Self {
+        let mut builder = Self {
             pool: ScriptPool::new(chain.spec.seed, true),
             model: chain.model.clone(),
             spent: BTreeMap::new(),
@@ -111,8 +111,8 @@ impl<'a> Workbench<'a> {
             added: Vec::new(),
             chain,
         };
-        bench.free.sort_by_key(|free| std::cmp::Reverse(free.coin.code));
-        bench
+        builder.free.sort_by_key(|free| std::cmp::Reverse(free.coin.code));
+        builder
     }
 
     /// Height of the next block.
@@ -131,22 +131,22 @@ impl<'a> Workbench<'a> {
     }
 
     /// Takes a mature coin that anyone can spend, the oldest first.
-    pub fn take(&mut self) -> WorkbenchCoin {
+    pub fn take(&mut self) -> BuilderCoin {
         self.free.pop().expect("the chain has reserved coins")
     }
 
     /// An unspent coinbase coin made at `height`.
     #[must_use]
-    pub fn coinbase_of(&self, height: u32) -> WorkbenchCoin {
+    pub fn coinbase_of(&self, height: u32) -> BuilderCoin {
         let found = self.model.coins.iter().find(|(_, coin)| {
             coin.code == height << 1 | 1
                 && self.pool.find(bitcoin::Script::from_bytes(&coin.script)).is_some()
         });
         let (outpoint, coin) = found.expect("coinbases have coins that can be signed for");
-        WorkbenchCoin { outpoint: *outpoint, coin: coin.clone() }
+        BuilderCoin { outpoint: *outpoint, coin: coin.clone() }
     }
 
-    /// A script of the pool that [`Workbench::spend`] signs with.
+    /// A script of the pool that [`BlockBuilder::spend`] signs with.
     #[must_use]
     pub fn pool_script(&self, script: ScriptRef) -> ScriptBuf {
         self.pool.script(script)
@@ -154,21 +154,21 @@ impl<'a> Workbench<'a> {
 
     /// The output of a transaction as a coin of the next block.
     #[must_use]
-    pub fn coin_of(&self, tx: &Transaction, vout: u32) -> WorkbenchCoin {
+    pub fn coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height(), vout)
     }
 
     /// The output of a transaction as a coin of the newest block.
     #[must_use]
-    pub fn tip_coin_of(&self, tx: &Transaction, vout: u32) -> WorkbenchCoin {
+    pub fn tip_coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height() - 1, vout)
     }
 
-    fn made_by(&self, tx: &Transaction, height: u32, vout: u32) -> WorkbenchCoin {
+    fn made_by(&self, tx: &Transaction, height: u32, vout: u32) -> BuilderCoin {
         let output = &tx.output[vout as usize];
         let outpoint = outpoint(&bitcoin::OutPoint::new(tx.compute_txid(), vout));
         let amount = output.value.to_sat() as i64;
-        WorkbenchCoin {
+        BuilderCoin {
             outpoint,
             coin: ModelCoin { code: height << 1, amount, script: output.script_pubkey.to_bytes() },
         }
@@ -176,7 +176,7 @@ impl<'a> Workbench<'a> {
 
     /// A signed transaction of version 2 with these outputs.
     #[must_use]
-    pub fn spend(&self, coins: &[&WorkbenchCoin], output: Vec<TxOut>) -> Transaction {
+    pub fn spend(&self, coins: &[&BuilderCoin], output: Vec<TxOut>) -> Transaction {
         let input = coins.iter().map(|coin| {
             let txid = bitcoin::Txid::from_byte_array(coin.outpoint.txid.0);
             TxIn {
@@ -255,7 +255,7 @@ impl<'a> Workbench<'a> {
         }
     }
 
-    /// Seals a draft without changing the workbench.
+    /// Seals a draft without changing the block_builder.
     #[must_use]
     pub fn seal(&self, draft: &Draft) -> GeneratedBlock {
         let mut made: Vec<MadeTx> =
@@ -328,7 +328,7 @@ impl<'a> Workbench<'a> {
         self.added
     }
 
-    /// What the coinbases of this workbench hold after the height.
+    /// What the coinbases of this block_builder hold after the height.
     #[must_use]
     pub const fn salt(&self) -> u64 {
         self.salt

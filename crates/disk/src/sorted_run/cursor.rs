@@ -2,7 +2,7 @@
 
 use super::entry::{Last, MALFORMED};
 use super::{
-    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunMeta, SHARDS, Shard, VERSION,
+    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
     damaged,
 };
 use crate::error::DiskError;
@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use wire::{Coin, Entry, Network, Reader};
 
 /// A run, open for reading by any number of threads.
-pub struct RunReader {
+pub struct SortedRunReader {
     file: Box<dyn ReadAt>,
     path: PathBuf,
-    meta: RunMeta,
+    meta: SortedRunMeta,
     /// 256 shards, and the footer as if it were one more.
     index: Vec<Shard>,
 }
 
-impl RunReader {
+impl SortedRunReader {
     /// Opens a run, and reads its header and footer.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl RunReader {
         Self::over(disk.open(path).during("open", path)?, path, network)
     }
 
-    /// As [`RunReader::open`], of a file that is open.
+    /// As [`SortedRunReader::open`], of a file that is open.
     pub(super) fn over(file: Box<dyn ReadAt>, path: &Path, network: Network) -> Result<Self, DiskError> {
         let len = file.len().during("read", path)?;
         let mut header = [0; HEADER_LEN];
@@ -42,27 +42,27 @@ impl RunReader {
         check_header(path, &header, network)?;
         let mut footer = vec![0; FOOTER_LEN];
         file.read_exact_at(&mut footer, footer_at).during("read", path)?;
-        let (meta, index) =
-            RunMeta::read_footer(&footer, &header, len).map_err(|flaw| damaged(path, footer_at, flaw))?;
+        let (meta, index) = SortedRunMeta::read_footer(&footer, &header, len)
+            .map_err(|flaw| damaged(path, footer_at, flaw))?;
         Ok(Self { file, path: path.to_owned(), meta, index })
     }
 
     /// What header and footer tell.
     #[must_use]
-    pub const fn meta(&self) -> &RunMeta {
+    pub const fn meta(&self) -> &SortedRunMeta {
         &self.meta
     }
 
     /// Walks over the entries of some of the 256 shards, in order. The cursor takes `buffer_bytes` of memory
     /// and reads pieces of that size; more if they are less than a block (76 KB), less if all entries are.
     #[must_use]
-    pub fn cursor(&self, shards: Range<usize>, buffer_bytes: usize) -> RunCursor<'_> {
+    pub fn cursor(&self, shards: Range<usize>, buffer_bytes: usize) -> SortedRunCursor<'_> {
         let end = shards.end.min(SHARDS);
         let start = shards.start.min(end);
         let first = self.shard(start);
         let len = self.shard(end).offset - first.offset;
         let most = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN);
-        RunCursor {
+        SortedRunCursor {
             run: self,
             shard: start,
             end,
@@ -108,8 +108,8 @@ fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Res
 }
 
 /// Walks over the entries of a run, in order.
-pub struct RunCursor<'r> {
-    run: &'r RunReader,
+pub struct SortedRunCursor<'r> {
+    run: &'r SortedRunReader,
     /// The shard being read, and the one to stop at.
     shard: usize,
     end: usize,
@@ -133,7 +133,7 @@ pub struct RunCursor<'r> {
     out: Range<usize>,
 }
 
-impl RunCursor<'_> {
+impl SortedRunCursor<'_> {
     /// The next entry, or `None` behind the last; it borrows the cursor's buffer.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::entry::{Last, is_out};
 use super::{
-    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, RunMeta, SHARDS, Shard, VERSION,
+    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
 };
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, WriteFile};
@@ -12,7 +12,7 @@ use wire::coin::chainstate_key_order;
 use wire::{Entry, NetSize, Network};
 
 /// Writes a run from its first entry to its last.
-pub struct RunWriter {
+pub struct SortedRunWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     /// What is not written yet: closed blocks, then the open one, its header left blank.
@@ -34,7 +34,7 @@ pub struct RunWriter {
     spends: u64,
 }
 
-impl RunWriter {
+impl SortedRunWriter {
     /// Makes the file, which must not exist yet. The writer takes `buffer_bytes` of memory and 100 KB, and
     /// writes pieces of about `buffer_bytes`, of one block (64 KiB) at least.
     ///
@@ -49,7 +49,7 @@ impl RunWriter {
         Self::with_block_len(disk, path, network, buffer_bytes, BLOCK_LEN)
     }
 
-    /// As [`RunWriter::create`], with blocks that end at `block_len`, which is at most [`BLOCK_LEN`].
+    /// As [`SortedRunWriter::create`], with blocks that end at `block_len`, which is at most [`BLOCK_LEN`].
     pub(super) fn with_block_len(
         disk: &dyn Disk,
         path: &Path,
@@ -84,7 +84,7 @@ impl RunWriter {
     /// Appends an entry. Its key may be that of the entry before it, which may be of either kind.
     ///
     /// # Errors
-    /// [`DiskError::Misuse`] if it comes before the entry before it, or its coin is no compressed output;
+    /// [`DiskError::CallerError`] if it comes before the entry before it, or its coin is no compressed output;
     /// nothing is appended then. [`DiskError::File`] if the disk fails, which ends the run.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<(), DiskError> {
@@ -117,20 +117,20 @@ impl RunWriter {
     ///
     /// # Errors
     /// [`DiskError::File`].
-    pub fn finish(mut self) -> Result<RunMeta, DiskError> {
+    pub fn finish(mut self) -> Result<SortedRunMeta, DiskError> {
         while self.index.len() <= SHARDS {
             self.close_block()?;
             self.begin_shard();
         }
         self.flush()?;
-        let (footer, meta) = RunMeta::footer(&self.index, self.net, self.spends);
+        let (footer, meta) = SortedRunMeta::footer(&self.index, self.net, self.spends);
         self.file.write_all(&footer).during("write", &self.path)?;
         self.file.sync().during("sync", &self.path)?;
         Ok(meta)
     }
 
     fn misuse(&self, flaw: String) -> DiskError {
-        DiskError::Misuse { dir: self.path.clone(), flaw }
+        DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 
     /// Begins the next shard, or the footer behind the last one; all blocks are closed.

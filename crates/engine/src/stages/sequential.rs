@@ -1,4 +1,4 @@
-//! The judge: blocks in order, one thread, real coins, as Bitcoin Core connects them (ADR 2).
+//! The validator: blocks in order, one thread, real coins, as Bitcoin Core connects them (ADR 2).
 //!
 //! Called when the fast path could not prove the chain. Its verdict counts: the first invalid block with the
 //! first broken rule in Core's order; or the first undo record that claims a coin which is not so; or that
@@ -9,7 +9,7 @@ use crate::{
     error::Error,
     report::Counts,
     stages::{
-        hashes::Hashes,
+        block_hashes::BlockHashes,
         read::{RawBlock, read_block},
         scripts::Scripts,
     },
@@ -23,11 +23,11 @@ use rules::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockArena, BlockView, Coin, Height, OutPoint, ScriptFlags, TxIndex, TxView, Txid, coin, script};
 
-/// Which scripts the judge runs.
-pub struct JudgeScripts<'a> {
+/// Which scripts the validator runs.
+pub struct SequentialScripts<'a> {
     /// How.
     pub scripts: Scripts<'a>,
-    /// Only those of blocks from here on: the fast path has run the ones below, on claims that the judge
+    /// Only those of blocks from here on: the fast path has run the ones below, on claims that the validator
     /// compares with the coins.
     pub from: Height,
 }
@@ -36,19 +36,19 @@ pub struct JudgeScripts<'a> {
 ///
 /// # Errors
 /// The verdict, damage, or [`crate::ErrorKind::Interrupted`].
-pub fn judge(
+pub fn validate(
     chain: &Chain,
     files: &Files<'_>,
-    scripts: Option<JudgeScripts<'_>>,
+    scripts: Option<SequentialScripts<'_>>,
     interrupt: &AtomicBool,
     mut done: impl FnMut(&Counts),
 ) -> Result<(OrderedCoins, Counts), Error> {
-    let mut judge = Judge {
+    let mut validator = SequentialValidator {
         chain,
         params: ChainParams::of(files.network),
         scripts,
         coins: OrderedCoins::default(),
-        hashes: Hashes::default(),
+        hashes: BlockHashes::default(),
         counts: Counts::default(),
     };
     let mut arena = BlockArena::default();
@@ -57,22 +57,22 @@ pub fn judge(
             return Err(Error::interrupted());
         }
         let raw = read_block(chain, files, height)?;
-        judge.connect(&raw, &mut arena, height)?;
-        done(&judge.counts);
+        validator.connect(&raw, &mut arena, height)?;
+        done(&validator.counts);
     }
-    Ok((judge.coins, judge.counts))
+    Ok((validator.coins, validator.counts))
 }
 
-struct Judge<'a> {
+struct SequentialValidator<'a> {
     chain: &'a Chain,
     params: &'static ChainParams,
-    scripts: Option<JudgeScripts<'a>>,
+    scripts: Option<SequentialScripts<'a>>,
     coins: OrderedCoins,
-    hashes: Hashes,
+    hashes: BlockHashes,
     counts: Counts,
 }
 
-impl Judge<'_> {
+impl SequentialValidator<'_> {
     fn connect(&mut self, raw: &RawBlock<'_>, arena: &mut BlockArena, height: Height) -> Result<(), Error> {
         let hash = self.chain.block(height).hash;
         let block = raw.parse(arena)?;
@@ -85,7 +85,7 @@ impl Judge<'_> {
             let (path, offset) = raw.located.place(FileKind::Blk);
             Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, offset)
         };
-        if let Some(JudgeScripts { scripts, .. }) = &self.scripts {
+        if let Some(SequentialScripts { scripts, .. }) = &self.scripts {
             scripts
                 .check_solution(&block, height, &self.hashes.txids)
                 .map_err(|violation| verdict(&violation))?;
@@ -106,7 +106,7 @@ impl Judge<'_> {
             let spent =
                 connect_spends(self.params, self.chain, &mut self.coins, &self.hashes, &block, height)
                     .map_err(|violation| verdict(&violation))?;
-            if let Some(JudgeScripts { scripts, from }) = &self.scripts
+            if let Some(SequentialScripts { scripts, from }) = &self.scripts
                 && height >= *from
                 && scripts.bind(height)
             {
@@ -129,7 +129,7 @@ fn connect_spends(
     params: &ChainParams,
     chain: &Chain,
     coins: &mut OrderedCoins,
-    hashes: &Hashes,
+    hashes: &BlockHashes,
     block: &BlockView<'_>,
     height: Height,
 ) -> Result<Vec<Vec<OwnedCoin>>, Violation> {
@@ -197,7 +197,7 @@ fn check_bip30(
     params: &ChainParams,
     chain: &Chain,
     coins: &OrderedCoins,
-    hashes: &Hashes,
+    hashes: &BlockHashes,
     block: &BlockView<'_>,
     height: Height,
 ) -> Result<(), Violation> {
@@ -211,7 +211,7 @@ fn check_bip30(
             let outpoint = OutPoint { txid, vout };
             if coins.contains(&outpoint) {
                 let detail = format!("{outpoint} exists and is not spent");
-                return Err(rules::Finding::new(detail).at_tx(TxIndex(index)).of(&BIP30));
+                return Err(rules::ViolationDetails::new(detail).at_tx(TxIndex(index)).of(&BIP30));
             }
         }
     }
@@ -229,7 +229,10 @@ fn take_coins(
         let prevout = input.prevout();
         let Some(taken) = coins.spend(&prevout) else {
             let detail = format!("{prevout} was never made, or is spent already");
-            return Err(rules::Finding::new(detail).at_tx(tx_index).at_input(index).of(&MISSING_OR_SPENT));
+            return Err(rules::ViolationDetails::new(detail)
+                .at_tx(tx_index)
+                .at_input(index)
+                .of(&MISSING_OR_SPENT));
         };
         spent.push(taken);
     }
@@ -328,7 +331,7 @@ mod tests {
         let mut bytes = header.to_bytes().to_vec();
         bytes.push(txs.len() as u8);
         txs.iter().for_each(|tx| bytes.extend_from_slice(tx));
-        let (mut arena, mut hashes) = (BlockArena::default(), Hashes::default());
+        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         let block = arena.parse(&bytes).unwrap();
         hashes.of_block(&block, &[]);
         connect_spends(params, chain, coins, &hashes, &block, height)?;

@@ -10,7 +10,7 @@ use wire::Height;
 
 /// Why the fast path could not accept a block.
 #[derive(Debug)]
-pub enum Fault {
+pub enum BlockFault {
     /// Bytes on disk are not what they were.
     Damaged(Error),
     /// Hints cannot be those of the block.
@@ -22,20 +22,20 @@ pub enum Fault {
 /// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the
 /// outcome does not depend on which worker was faster.
 #[derive(Debug)]
-pub struct Faults {
+pub struct BlockFaults {
     bound: AtomicU32,
-    lowest: Mutex<Option<(Height, Fault)>>,
+    lowest: Mutex<Option<(Height, BlockFault)>>,
 }
 
-impl Default for Faults {
+impl Default for BlockFaults {
     fn default() -> Self {
         Self { bound: AtomicU32::new(u32::MAX), lowest: Mutex::new(None) }
     }
 }
 
-impl Faults {
+impl BlockFaults {
     /// Records a fault, if no block below has one.
-    pub fn record(&self, height: Height, fault: Fault) {
+    pub fn record(&self, height: Height, fault: BlockFault) {
         let Ok(mut lowest) = self.lowest.lock() else { return };
         if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
             *lowest = Some((height, fault));
@@ -51,7 +51,7 @@ impl Faults {
 
     /// The lowest fault.
     #[must_use]
-    pub fn into_lowest(self) -> Option<(Height, Fault)> {
+    pub fn into_lowest(self) -> Option<(Height, BlockFault)> {
         self.lowest.into_inner().ok().flatten()
     }
 }

@@ -114,14 +114,14 @@ pub struct SpentCoin {
 type Events = Arc<Mutex<Vec<Event>>>;
 
 /// Core, over one datadir. It flushes and closes when dropped.
-pub struct Judge {
+pub struct CoreNode {
     // First: it must go before the context that it uses.
     chainman: ChainstateManager,
     _context: Context,
     events: Events,
 }
 
-impl Judge {
+impl CoreNode {
     /// Opens the network folder `net_dir` (the one that has `blocks` in it), or makes a new one with the
     /// genesis block. Core then connects every valid block that it finds in the index, on top of its
     /// chainstate, and verifies the last six as a starting node does.
@@ -132,11 +132,11 @@ impl Judge {
         Self::with_workers(net_dir, network, wipe, 1)
     }
 
-    /// A judge that runs scripts in block order; the others name whichever failing script comes to an end
+    /// A core that runs scripts in block order; the others name whichever failing script comes to an end
     /// first. Unlike a node, it tells of a failing script before what is wrong with later transactions.
     ///
     /// # Errors
-    /// As [`Judge::open`].
+    /// As [`CoreNode::open`].
     pub fn open_in_order(net_dir: &Path, network: Network) -> Result<Self, JudgeError> {
         Self::with_workers(net_dir, network, Wipe::Nothing, 0)
     }

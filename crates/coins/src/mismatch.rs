@@ -4,11 +4,11 @@ use wire::{Height, OutPoint};
 
 /// Why creations and spends do not match.
 ///
-/// That there is a finding is exact. Which one may depend on the order of arrival and on what else is wrong:
+/// That there is a mismatch is exact. Which one may depend on the order of arrival and on what else is wrong:
 /// [`crate::ordered`] names the first invalid block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Finding {
+pub enum Mismatch {
     /// No block of the chain makes the coin, or another input has spent it.
     #[error("{0} is spent, and missing or spent before; judge the chain in order to name the block")]
     MissingCoin(OutPoint),
@@ -39,26 +39,26 @@ pub enum Finding {
     },
 }
 
-/// A list of findings that hostile chains cannot blow up: one finding decides, some more help.
+/// A list of mismatches that hostile chains cannot blow up: one mismatch decides, some more help.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Vec<Finding>);
+pub(crate) struct Mismatches(Vec<Mismatch>);
 
-impl Findings {
+impl Mismatches {
     /// Kept at each place that finds.
     const MAX: usize = 256;
 
-    pub(crate) fn push(&mut self, finding: Finding) {
+    pub(crate) fn push(&mut self, mismatch: Mismatch) {
         if self.0.len() < Self::MAX {
-            self.0.push(finding);
+            self.0.push(mismatch);
         }
     }
 
     pub(crate) fn append(&mut self, other: &mut Self) {
-        other.0.drain(..).for_each(|finding| self.push(finding));
+        other.0.drain(..).for_each(|mismatch| self.push(mismatch));
     }
 
     /// Sorted, so that the same ones are the same list.
-    pub(crate) fn into_sorted(mut self) -> Vec<Finding> {
+    pub(crate) fn into_sorted(mut self) -> Vec<Mismatch> {
         self.0.sort_unstable();
         self.0
     }

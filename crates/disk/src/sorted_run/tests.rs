@@ -50,18 +50,19 @@ impl Place {
         self.0.path().join("a.run")
     }
 
-    fn write(&self, entries: &[Owned], buffer: usize, block_len: usize) -> RunMeta {
+    fn write(&self, entries: &[Owned], buffer: usize, block_len: usize) -> SortedRunMeta {
         let _ = std::fs::remove_file(self.path());
         let mut run =
-            RunWriter::with_block_len(&RealDisk, &self.path(), Network::Main, buffer, block_len).unwrap();
+            SortedRunWriter::with_block_len(&RealDisk, &self.path(), Network::Main, buffer, block_len)
+                .unwrap();
         entries.iter().for_each(|entry| run.add(&entry.entry()).unwrap());
         let meta = run.finish().unwrap();
         assert_eq!(meta.bytes, std::fs::metadata(self.path()).unwrap().len());
         meta
     }
 
-    fn open(&self) -> Result<RunReader, DiskError> {
-        RunReader::open(&RealDisk, &self.path(), Network::Main)
+    fn open(&self) -> Result<SortedRunReader, DiskError> {
+        SortedRunReader::open(&RealDisk, &self.path(), Network::Main)
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -82,10 +83,10 @@ impl ReadAt for Vec<u8> {
 }
 
 fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
-    read(&RunReader::over(Box::new(bytes), Path::new("a.run"), Network::Main)?, 0..SHARDS, 0)
+    read(&SortedRunReader::over(Box::new(bytes), Path::new("a.run"), Network::Main)?, 0..SHARDS, 0)
 }
 
-fn read(run: &RunReader, shards: Range<usize>, buffer: usize) -> Result<Vec<Owned>, DiskError> {
+fn read(run: &SortedRunReader, shards: Range<usize>, buffer: usize) -> Result<Vec<Owned>, DiskError> {
     let mut cursor = run.cursor(shards, buffer);
     let mut found = Vec::new();
     while let Some(entry) = cursor.advance()?.as_ref().map(Owned::of) {
@@ -265,10 +266,13 @@ fn the_longest_entry_may_begin_at_the_last_byte_of_a_block() {
 #[test]
 fn what_cannot_be_read_again_is_not_written() {
     let place = Place::new();
-    let mut run = RunWriter::create(&RealDisk, &place.path(), Network::Main, 0).unwrap();
+    let mut run = SortedRunWriter::create(&RealDisk, &place.path(), Network::Main, 0).unwrap();
     let mut refuse = |entry: &Owned, flaw: &str| {
         let error = run.add(&entry.entry()).unwrap_err();
-        assert!(matches!(error, DiskError::Misuse { .. }) && error.to_string().contains(flaw), "{error}");
+        assert!(
+            matches!(error, DiskError::CallerError { .. }) && error.to_string().contains(flaw),
+            "{error}"
+        );
     };
     for out in [&[][..], &[0], &[0, 6, 1], &[0, 7], &[0x80; 30], &[0; 21], &[0; 23]] {
         refuse(&Owned { out: out.to_vec(), ..entry(5, 5, 5, false) }, "malformed");
@@ -329,7 +333,7 @@ fn a_sound_block_of_another_run_is_refused() {
         place.write(&[entry(3, rest, 0, false), entry(4, 7, 0, false)], 0, BLOCK_LEN);
         place.bytes()
     });
-    let run = RunReader::over(Box::new(ours.clone()), Path::new("a.run"), Network::Main).unwrap();
+    let run = SortedRunReader::over(Box::new(ours.clone()), Path::new("a.run"), Network::Main).unwrap();
     let (start, end) = (run.shard(4).offset as usize, run.shard(5).offset as usize);
     assert_eq!(ours[start + 4..end], theirs[start + 4..end], "only the checksum knows what was before");
     let mixed = [&ours[..start], &theirs[start..end], &ours[end..]].concat();
@@ -341,7 +345,7 @@ fn a_sound_block_of_another_run_is_refused() {
 fn each_refusal_has_its_name() {
     let (_, bytes) = small_run();
     let error = |bytes: Vec<u8>, network| {
-        let run = RunReader::over(Box::new(bytes), Path::new("a.run"), network);
+        let run = SortedRunReader::over(Box::new(bytes), Path::new("a.run"), network);
         run.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let with = |at: usize, byte: u8| {

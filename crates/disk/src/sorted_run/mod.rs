@@ -29,8 +29,8 @@ mod entry;
 mod tests;
 mod writer;
 
-pub use cursor::{RunCursor, RunReader};
-pub use writer::RunWriter;
+pub use cursor::{SortedRunCursor, SortedRunReader};
+pub use writer::SortedRunWriter;
 
 use crate::error::DiskError;
 use std::path::Path;
@@ -51,7 +51,7 @@ const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len()
 
 /// What is known of a run without reading its entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RunMeta {
+pub struct SortedRunMeta {
     /// Creations and spends.
     pub entries: u64,
     /// Spends.
@@ -79,7 +79,7 @@ fn damaged(path: &Path, offset: u64, flaw: impl AsRef<str>) -> DiskError {
     DiskError::Damaged { path: path.to_owned(), offset, flaw }
 }
 
-impl RunMeta {
+impl SortedRunMeta {
     /// The footer of a run with these shards (and the footer's own place as the last), and what it tells.
     fn footer(index: &[Shard], net: Vec<NetSize>, spends: u64) -> (Vec<u8>, Self) {
         let mut footer = Vec::with_capacity(FOOTER_LEN);

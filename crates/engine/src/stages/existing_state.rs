@@ -7,7 +7,7 @@
 use crate::{
     chain::{FileKind, Files},
     error::Error,
-    event::{Event, Sink},
+    event::{Event, EventSink},
     stages::plan::{Plan, tree_of_index},
     tree::Tree,
 };
@@ -21,7 +21,7 @@ const DOWNLOAD_WINDOW: u32 = 1024;
 
 /// How far a database knew the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known {
+pub struct KnownBlock {
     /// The last block.
     pub hash: BlockHash,
     /// Its height.
@@ -32,9 +32,9 @@ pub struct Known {
 
 /// Where the best block of the old chainstate is in the tree that a plan was made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct BestBlock {
     /// The block.
-    pub known: Known,
+    pub known: KnownBlock,
     /// The highest of its ancestors, itself included, that is in the chosen chain.
     pub fork: Height,
     /// Why the chosen chain does not follow it above the fork; `None` if it ends there as was asked for.
@@ -56,18 +56,18 @@ pub enum Gap {
 
 /// What is in the datadir before a run.
 #[derive(Debug, Default)]
-pub struct Predecessor {
+pub struct ExistingState {
     /// The chainstate's best block, if it can be read.
     pub best_block: Option<BlockHash>,
     /// With a scan: the last block that the old index knew to be connected, if it can be read.
-    index: Option<Known>,
+    index: Option<KnownBlock>,
     /// With a scan: where the best block is in the old index.
-    best_in_index: Option<Known>,
+    best_in_index: Option<KnownBlock>,
     /// With a scan: the blocks that the old index marks invalid, sorted.
     failed: Vec<BlockHash>,
 }
 
-impl Predecessor {
+impl ExistingState {
     /// Reads the databases that are there, as far as they can be read; with `scan` the block index too.
     #[must_use]
     pub fn read(files: &Files<'_>, scan: bool) -> Self {
@@ -92,7 +92,7 @@ impl Predecessor {
         plan: &Plan,
         files: &Files<'_>,
         accepted: bool,
-        sink: &dyn Sink,
+        sink: &dyn EventSink,
     ) -> Result<u32, Error> {
         let is_scan = plan.new_index.is_some();
         if !is_scan {
@@ -175,7 +175,7 @@ impl Predecessor {
         chainstate.or(index).or(undo)
     }
 
-    fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn Sink) -> Result<(), Error> {
+    fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
         let tip = plan.chain.tip_height();
         if plan.unconnected > 0 && !lost {
             let why = match self.index.or(self.best_in_index).is_some() || plan.new_index.is_none() {
@@ -240,7 +240,7 @@ impl Loss {
 }
 
 /// A bitcoind that crashed leaves blocks behind the sizes in its index, and writes over them later.
-fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Sink) -> Result<(), Error> {
+fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn EventSink) -> Result<(), Error> {
     let (mut count, mut first) = (0, None);
     for file in files.datadir.blk_files(files.disk)? {
         let size = infos.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
@@ -262,7 +262,7 @@ fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Sink
 
 impl Tree<'_> {
     /// Where a block is, if it descends from genesis.
-    fn find(&self, hash: &BlockHash) -> Option<Known> {
+    fn find(&self, hash: &BlockHash) -> Option<KnownBlock> {
         self.standing(hash, &[], Height(0)).map(|standing| standing.known)
     }
 }

@@ -1,7 +1,7 @@
 //! Where blocks are, seen from the chain that was chosen: what a run in place is compared with.
 
-use super::{FAILED, INVALID, LINKED, NONE, Tree, Wanted};
-use crate::stages::predecessor::{Gap, Known, Standing};
+use super::{ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
+use crate::stages::existing_state::{BestBlock, Gap, KnownBlock};
 use rules::U256;
 use wire::{BlockHash, Height};
 
@@ -22,10 +22,10 @@ impl Tree<'_> {
 
     /// Judges all headers, and finds the last block up to which all data and undo data are on disk.
     #[must_use]
-    pub fn connected(&mut self) -> Option<Known> {
+    pub fn connected(&mut self) -> Option<KnownBlock> {
         let (order, ends) = self.by_height(self.heights());
-        let tops = self.judge_all(&order, &ends, &Wanted::default());
-        tops.connected.map(|top| Known {
+        let tops = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        tops.connected.map(|top| KnownBlock {
             hash: *self.hashes.get(top.node),
             height: top.height,
             work: top.work,
@@ -35,14 +35,15 @@ impl Tree<'_> {
     /// Where a block that descends from genesis is, seen from the chain of the blocks with the numbers
     /// `branch`. Undo data is wanted of those from `undo_from` on. All headers must have been judged.
     #[must_use]
-    pub fn standing(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<Standing> {
+    pub fn standing(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
         let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
         let height = self.branch(number).count().checked_sub(1)? as u32;
-        let known = Known { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
+        let known =
+            KnownBlock { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
         let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
         let fork =
             self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
-        Some(Standing { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+        Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
     }
 
     /// The lowest block, of `number` and its ancestors, that keeps it from being connected.

@@ -3,9 +3,9 @@
 use digest::sha256::{Message, sha256d_many};
 use wire::{BlockHash, BlockView, Txid, Wtxid};
 
-/// Hashes of the last block given to [`Hashes::of_block`], in vectors that are reused.
+/// BlockHashes of the last block given to [`BlockHashes::of_block`], in vectors that are reused.
 #[derive(Debug, Default)]
-pub struct Hashes {
+pub struct BlockHashes {
     digests: Vec<[u8; 32]>,
     /// Hash of the header.
     pub block: BlockHash,
@@ -17,8 +17,8 @@ pub struct Hashes {
     pub wtxids: Vec<Wtxid>,
 }
 
-impl Hashes {
-    /// Hashes header, undo data (with the previous block's hash in front, Core
+impl BlockHashes {
+    /// BlockHashes header, undo data (with the previous block's hash in front, Core
     /// `BlockManager::WriteBlockUndo`) and transactions.
     pub fn of_block(&mut self, block: &BlockView<'_>, undo_data: &[u8]) {
         let header = block.header().to_bytes();

@@ -32,15 +32,15 @@ impl PlannedCoin {
 
 /// The coins that may be spent.
 #[derive(Clone, Debug)]
-pub struct Purse {
+pub struct CoinPool {
     /// Coins in level 0; each further level holds four times as many.
     first_level: usize,
     levels: Vec<Vec<PlannedCoin>>,
     len: usize,
 }
 
-impl Purse {
-    /// An empty purse that holds `recent` coins in level 0: a little over half of the spends take one of
+impl CoinPool {
+    /// An empty coin_pool that holds `recent` coins in level 0: a little over half of the spends take one of
     /// them.
     #[must_use]
     pub const fn new(recent: usize) -> Self {
@@ -107,20 +107,20 @@ mod tests {
 
     #[test]
     fn ages_have_a_heavy_tail_and_no_coin_is_lost() {
-        let mut rng = Rng::new(1, "purse");
-        let mut purse = Purse::new(512);
+        let mut rng = Rng::new(1, "coin_pool");
+        let mut coin_pool = CoinPool::new(512);
         let mut ages = Vec::new();
         for height in 0..2_000u32 {
             for vout in 0..20 {
                 let script = ScriptRef::new(Kind::P2wpkh, 0);
-                purse.add(PlannedCoin { slot: 0, vout, amount: 1, code: height * 2, script }, &mut rng);
+                coin_pool.add(PlannedCoin { slot: 0, vout, amount: 1, code: height * 2, script }, &mut rng);
             }
             for _ in 0..15 {
-                ages.push(height - purse.take(&mut rng).unwrap().height());
+                ages.push(height - coin_pool.take(&mut rng).unwrap().height());
             }
         }
-        assert_eq!(purse.len(), 2_000 * 5);
-        assert_eq!(purse.iter().count(), purse.len());
+        assert_eq!(coin_pool.len(), 2_000 * 5);
+        assert_eq!(coin_pool.iter().count(), coin_pool.len());
         ages.sort_unstable();
         assert!(ages[ages.len() / 2] < 60, "median age {}", ages[ages.len() / 2]);
         assert!(ages[ages.len() * 99 / 100] > 500);
