@@ -2,13 +2,13 @@
 //! them.
 
 use crate::Block;
-use coins::{Delta, Entry, Join, Merge, SurvivorShard, Survivors, merge::ShardSource, merge::Source};
+use coins::{Delta, Entry, Join, Merge, SurvivorShard, Survivors, merge::EntrySource, merge::ShardSource};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, ChainstateWriter},
     fs::RealDisk,
-    run::{SortedRunCursor, SortedRunReader, SortedRunWriter},
+    sorted_run::{SortedRunCursor, SortedRunReader, SortedRunWriter},
     utxo_stats::{StatsPart, UtxoHasher},
 };
 use std::path::Path;
@@ -105,7 +105,7 @@ pub fn read_run(run: &SortedRunReader) -> usize {
 /// A run as a source of a merge.
 pub struct RunSource<'r>(SortedRunCursor<'r>);
 
-impl Source for RunSource<'_> {
+impl EntrySource for RunSource<'_> {
     type Error = DiskError;
 
     #[inline]

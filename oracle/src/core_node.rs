@@ -132,7 +132,7 @@ impl CoreNode {
         Self::with_workers(net_dir, network, wipe, 1)
     }
 
-    /// A core that runs scripts in block order; the others name whichever failing script comes to an end
+    /// A node that runs scripts in block order; the others name whichever failing script comes to an end
     /// first. Unlike a node, it tells of a failing script before what is wrong with later transactions.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What Core and a rebuild say of the last block of a chain, in the same words.
 
-use crate::{coins::Rows, core::Verdict, ours::Rebuild};
+use crate::{coins::Rows, core_node::Verdict, ours::Rebuild};
 use bitcoinkernel::BlockValidationResult;
 use engine::ErrorKind;
 use testkit::{Chain, datadir::Layout};
@@ -28,7 +28,7 @@ pub enum Said {
 }
 
 impl Said {
-    /// In the words of Core's core.
+    /// In the words of Core's node.
     #[must_use]
     pub fn of_verdict(verdict: Verdict) -> Self {
         match verdict {

@@ -17,15 +17,15 @@ use wire::{BlockTime, Height, Network};
 /// # Panics
 /// If Core does not connect each block of the main chain, and store each stale one.
 pub fn feed(chain: &Chain, net_dir: &Path) -> Result<CoreNode, Box<dyn Error>> {
-    let core = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
     for block in chain.main().skip(1) {
-        assert_eq!(core.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
+        assert_eq!(node.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
     }
     for block in chain.blocks.iter().filter(|block| block.stale) {
-        assert_eq!(core.submit(&block.bytes), Verdict::Stored, "stale block of height {}", block.height);
+        assert_eq!(node.submit(&block.bytes), Verdict::Stored, "stale block of height {}", block.height);
     }
-    assert_eq!(core.tip(), (Height(chain.tip().height), chain.tip().hash));
-    Ok(core)
+    assert_eq!(node.tip(), (Height(chain.tip().height), chain.tip().hash));
+    Ok(node)
 }
 
 /// Opens a regtest datadir, connects one block on its tip, then reorganises to a branch that leaves the old
@@ -38,33 +38,33 @@ pub fn feed(chain: &Chain, net_dir: &Path) -> Result<CoreNode, Box<dyn Error>> {
 /// # Panics
 /// If Core does not connect and take back what it should.
 pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>> {
-    let core = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
-    let (tip, hash) = core.tip();
-    let time = core.block_time(tip).expect("the tip has a time").0;
+    let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    let (tip, hash) = node.tip();
+    let time = node.block_time(tip).expect("the tip has a time").0;
     let spends =
-        |height| core.read_spent(Height(height)).map(|spent| spent.iter().map(Vec::len).sum::<usize>());
+        |height| node.read_spent(Height(height)).map(|spent| spent.iter().map(Vec::len).sum::<usize>());
     let mut fork = tip.0;
     while spends(fork)? == 0 {
         fork -= 1;
     }
 
     let (_, on_tip) = empty_block(hash, Height(tip.0 + 1), BlockTime(time + 1), 1);
-    assert_eq!(core.submit(&on_tip), Verdict::Connected);
-    let _ = core.take_events();
+    assert_eq!(node.submit(&on_tip), Verdict::Connected);
+    let _ = node.take_events();
 
-    let mut prev = core.block_hash(Height(fork - 1)).expect("every block has a parent");
+    let mut prev = node.block_hash(Height(fork - 1)).expect("every block has a parent");
     for height in fork..=tip.0 + 2 {
         let (hash, block) = empty_block(prev, Height(height), BlockTime(time + 2 + height - fork), 2);
         let wanted = if height == tip.0 + 2 { Verdict::Connected } else { Verdict::Stored };
-        assert_eq!(core.submit(&block), wanted, "height {height}");
+        assert_eq!(node.submit(&block), wanted, "height {height}");
         prev = hash;
     }
-    let gone = core.take_events().into_iter().filter_map(|event| match event {
+    let gone = node.take_events().into_iter().filter_map(|event| match event {
         Event::Disconnected(height, _) => Some(height.0),
         _ => None,
     });
     assert!(gone.eq((fork..=tip.0 + 1).rev()), "Core takes back all from the old tip down to the fork");
-    assert_eq!(core.tip(), (Height(tip.0 + 2), prev));
-    drop(core);
+    assert_eq!(node.tip(), (Height(tip.0 + 2), prev));
+    drop(node);
     Ok(Rows::read(&net_dir.join("chainstate"))?)
 }

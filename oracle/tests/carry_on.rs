@@ -4,7 +4,7 @@
 use oracle::{
     CoreNode, Rebuild, Wipe,
     coins::Rows,
-    core::Event,
+    core_node::Event,
     ours,
     scenario::{connect_one_and_take_back, feed},
 };
@@ -31,14 +31,14 @@ fn core_carries_on_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
     let tables = ours::tables(&net_dir.join("chainstate"))?;
     assert!(tables >= 20, "{tables} tables");
 
-    let core = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
-    let connected = core.take_events().into_iter().filter_map(|event| match event {
+    let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    let connected = node.take_events().into_iter().filter_map(|event| match event {
         Event::Connected(height, _) => Some(height.0),
         _ => None,
     });
     assert!(connected.eq(tip - MISSING + 1..=tip), "Core connects what the chainstate lacks, and no more");
-    assert_eq!(core.tip(), (Height(tip), chain.tip().hash));
-    drop(core);
+    assert_eq!(node.tip(), (Height(tip), chain.tip().hash));
+    drop(node);
     let core = Rows::read(&control.path().join("chainstate"))?;
     assert_eq!(core.differences(&Rows::read(&net_dir.join("chainstate"))?), Vec::<String>::new());
 

@@ -40,7 +40,7 @@ impl Case {
 struct Core<'a> {
     base: &'a Path,
     dir: tempfile::TempDir,
-    core: Option<CoreNode>,
+    node: Option<CoreNode>,
     /// Asked which of several failing scripts is the first.
     in_order: CoreNode,
     _in_order_dir: tempfile::TempDir,
@@ -52,25 +52,25 @@ impl<'a> Core<'a> {
         for dir in [&dir, &in_order_dir] {
             datadir::copy(base, dir.path(), &|_| true)?;
         }
-        let core = Some(CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
+        let node = Some(CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
         let in_order = CoreNode::open_in_order(in_order_dir.path(), Network::Regtest)?;
-        Ok(Self { base, dir, core, in_order, _in_order_dir: in_order_dir })
+        Ok(Self { base, dir, node, in_order, _in_order_dir: in_order_dir })
     }
 
     /// The verdict, and the coins if it is accepted.
     fn says(&mut self, block: &GeneratedBlock) -> Result<(Said, Option<Rows>), Box<dyn Error>> {
-        let said = Said::of_verdict(self.core.as_ref().expect("the core is open").submit(&block.bytes));
+        let said = Said::of_verdict(self.node.as_ref().expect("the node is open").submit(&block.bytes));
         if said.is_of_script() {
             return Ok((Said::of_verdict(self.in_order.submit(&block.bytes)), None));
         }
         if said != Said::Accepted {
             return Ok((said, None));
         }
-        self.core = None;
+        self.node = None;
         let rows = Rows::read(&self.dir.path().join("chainstate"))?;
         self.dir = tempfile::tempdir()?;
         datadir::copy(self.base, self.dir.path(), &|_| true)?;
-        self.core = Some(CoreNode::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
+        self.node = Some(CoreNode::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
         Ok((said, Some(rows)))
     }
 }

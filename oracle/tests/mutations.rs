@@ -60,12 +60,12 @@ const UNTOLD: &[(&str, &[&str])] = &[
 fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     datadir::copy(base, dir.path(), &|_| true)?;
-    let core = CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?;
+    let node = CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?;
     for block in &mutated.setup {
-        assert_eq!(core.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
+        assert_eq!(node.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
     }
-    let said = Said::of_verdict(core.submit(&mutated.block.bytes));
-    drop(core);
+    let said = Said::of_verdict(node.submit(&mutated.block.bytes));
+    drop(node);
     Ok((said, Rows::read(&dir.path().join("chainstate"))?))
 }
 
@@ -98,9 +98,9 @@ fn core_reindexes(mutated: &MutatedChain, scan: bool) -> Result<(Said, Rows), Bo
     let dir = tempfile::tempdir()?;
     mutated.chain.write_datadir(dir.path(), &Layout::new(1))?;
     let net_dir = dir.path().join("regtest");
-    let core = CoreNode::open(&net_dir, Network::Regtest, if scan { Wipe::All } else { Wipe::Chainstate })?;
-    let said = if core.tip().1 == mutated.block.hash { Said::Accepted } else { Said::LeftOut };
-    drop(core);
+    let node = CoreNode::open(&net_dir, Network::Regtest, if scan { Wipe::All } else { Wipe::Chainstate })?;
+    let said = if node.tip().1 == mutated.block.hash { Said::Accepted } else { Said::LeftOut };
+    drop(node);
     Ok((said, Rows::read(&net_dir.join("chainstate"))?))
 }
 

@@ -6,7 +6,7 @@ use testkit::data::unpack_core_datadir;
 use wire::Network;
 
 /// Three ways to the coins of a real datadir agree row by row with what the `bitcoind` that wrote it left in
-/// its chainstate: Core's code from the `blk` files alone (so the core is sound), a rebuild by the block
+/// its chainstate: Core's code from the `blk` files alone (so the node is sound), a rebuild by the block
 /// index, and a rebuild by a scan, both with all scripts run; and Core opens what the rebuilds wrote, at the
 /// same tip.
 fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
@@ -17,9 +17,9 @@ fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<()
 
     let copy = tempfile::tempdir()?;
     datadir::copy(&original.path().join(folder), copy.path(), &datadir::is_block_file)?;
-    let core = CoreNode::open(copy.path(), network, Wipe::All)?;
-    assert_eq!(Some(core.tip().1), wanted.best_block());
-    drop(core);
+    let node = CoreNode::open(copy.path(), network, Wipe::All)?;
+    assert_eq!(Some(node.tip().1), wanted.best_block());
+    drop(node);
     let core = Rows::read(&copy.path().join("chainstate"))?;
     assert_eq!(wanted.differences(&core), Vec::<String>::new());
 
@@ -30,9 +30,9 @@ fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<()
         let net_dir = copy.path().join(folder);
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;
         assert_eq!(wanted.differences(&rebuilt), Vec::<String>::new(), "scan: {scan}");
-        let core = CoreNode::open(&net_dir, network, Wipe::Nothing)?;
-        assert_eq!(Some(core.tip().1), wanted.best_block(), "scan: {scan}");
-        assert_eq!(core.take_events(), [], "there is nothing left to connect");
+        let node = CoreNode::open(&net_dir, network, Wipe::Nothing)?;
+        assert_eq!(Some(node.tip().1), wanted.best_block(), "scan: {scan}");
+        assert_eq!(node.take_events(), [], "there is nothing left to connect");
     }
     Ok(())
 }

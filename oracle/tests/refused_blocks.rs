@@ -13,12 +13,12 @@ fn a_rebuild_leaves_out_what_core_refused() -> Result<(), Box<dyn Error>> {
     let base = base_chain(51);
     let root = tempfile::tempdir()?;
     let net_dir = root.path().join("regtest");
-    let core = scenario::feed(&base, &net_dir)?;
+    let node = scenario::feed(&base, &net_dir)?;
     let (mut refused, mut stored) = (0, 0);
     for mutation in mutations().filter(|mutation| mutation.core.is_some()) {
         let mutated = mutation.apply(&base);
         if mutated.setup.is_empty() {
-            let verdict = core.submit(&mutated.block.bytes);
+            let verdict = node.submit(&mutated.block.bytes);
             assert!(matches!(verdict, Verdict::Rejected(_)), "{}: {verdict:?}", mutation.name);
             refused += 1;
             // Core stores a block before it looks for the coins.
@@ -26,8 +26,8 @@ fn a_rebuild_leaves_out_what_core_refused() -> Result<(), Box<dyn Error>> {
         }
     }
     assert!(refused >= 20 && stored >= 5, "{refused} refused, {stored} of them stored");
-    let tip = core.tip();
-    drop(core);
+    let tip = node.tip();
+    drop(node);
     let core = Rows::read(&net_dir.join("chainstate"))?;
 
     for scan in [false, true] {

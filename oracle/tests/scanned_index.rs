@@ -20,32 +20,32 @@ fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<d
     chain.write_datadir(root.path(), &Layout { index: false, ..layout.clone() })?;
     Rebuild { scan: true, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
     let net_dir = root.path().join("regtest");
-    let core = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
-    assert_eq!(core.take_events(), [], "there is nothing left to connect");
-    assert_eq!(core.tip(), (Height(chain.tip().height), chain.tip().hash));
+    let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    assert_eq!(node.take_events(), [], "there is nothing left to connect");
+    assert_eq!(node.tip(), (Height(chain.tip().height), chain.tip().hash));
     for block in chain.main() {
         let height = Height(block.height);
-        assert_eq!(core.read_block(height)?, block.bytes, "height {height}");
+        assert_eq!(node.read_block(height)?, block.bytes, "height {height}");
         if block.height > 0 {
-            assert_eq!(core.read_spent(height)?, control.read_spent(height)?, "height {height}");
+            assert_eq!(node.read_spent(height)?, control.read_spent(height)?, "height {height}");
         }
     }
-    drop((core, control));
+    drop((node, control));
 
     let core = connect_one_and_take_back(control_dir.path())?;
     assert_eq!(core.differences(&connect_one_and_take_back(&net_dir)?), Vec::<String>::new());
-    let core = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
+    let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
     let control = CoreNode::open(control_dir.path(), Network::Regtest, Wipe::Nothing)?;
-    assert_eq!(core.tip(), control.tip());
-    for height in (1..=core.tip().0.0).map(Height) {
-        assert_eq!(core.read_block(height)?, control.read_block(height)?, "height {height}");
-        assert_eq!(core.read_spent(height)?, control.read_spent(height)?, "height {height}");
+    assert_eq!(node.tip(), control.tip());
+    for height in (1..=node.tip().0.0).map(Height) {
+        assert_eq!(node.read_block(height)?, control.read_block(height)?, "height {height}");
+        assert_eq!(node.read_spent(height)?, control.read_spent(height)?, "height {height}");
     }
-    drop((core, control));
+    drop((node, control));
 
     // All of it holds for a Core that believes nothing but the block files, appended ones included.
-    let core = CoreNode::open(&net_dir, Network::Regtest, Wipe::All)?;
-    drop(core);
+    let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::All)?;
+    drop(node);
     let again = oracle::coins::Rows::read(&net_dir.join("chainstate"))?;
     assert_eq!(core.differences(&again), Vec::<String>::new());
     Ok(())

@@ -481,7 +481,7 @@ mod tests {
 
     fn by_hints(with_undo: bool) -> ReindexReport {
         let hints = HintsReport { height: Height(9), aggregate: "siphash128", with_undo };
-        ReindexReport { engine: "swiftsync", hints: Some(hints), ..reindexed(0) }
+        ReindexReport { matching: "swiftsync", hints: Some(hints), ..reindexed(0) }
     }
 
     #[test]

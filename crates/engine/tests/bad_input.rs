@@ -6,14 +6,13 @@
 mod common;
 
 use common::{
-    BUSY, Case, THREADS, assert_names, assert_same_tree, blk, chain, entry, refused, rev, run, says, stats,
-    tree, with_threads,
+    BUSY, Case, assert_same_tree, blk, chain, entry, refused, rev, run, says, stats, tree, with_threads,
 };
 use digest::obfuscation::Obfuscation;
-use disk::index::{BlockStatus, IndexEntry};
-use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions};
+use disk::index::BlockStatus;
+use engine::{ErrorKind, Event, Height, Network, ReindexOptions};
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     sync::{
         Mutex,

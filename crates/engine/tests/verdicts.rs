@@ -10,7 +10,7 @@ use common::{
     lies::{LIES, lie},
     options, run, says, tree, with_threads,
 };
-use engine::{CheckLevel, ErrorKind, Event, Height, ReindexOptions};
+use engine::{ErrorKind, Event, Height, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     Chain,
