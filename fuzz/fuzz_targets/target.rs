@@ -5,9 +5,9 @@
 #![no_main]
 
 use std::{path::Path, sync::LazyLock};
-use testkit::fuzz::{self, TARGETS, Target};
+use testkit::fuzz::{self, FuzzTarget, TARGETS};
 
-static TARGET: LazyLock<&Target> = LazyLock::new(|| {
+static TARGET: LazyLock<&FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
     fuzz::target(&name).unwrap_or_else(|| {
         // Also how `fuzz/run` learns the names.

@@ -15,18 +15,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("testkit", &["rules", "coins", "disk", "wire", "digest"]),
     ("oracle", &["testkit", "engine", "script", "rules", "coins", "disk", "wire", "digest"]),
-    ("builder", &["testkit", "engine", "rules", "coins", "disk", "wire", "digest"]),
+    ("bench", &["testkit", "engine", "rules", "coins", "disk", "wire", "digest"]),
     ("hostile", &["testkit", "disk", "wire"]),
 ];
 
 /// Rooms that no product holds: listed last, above all they import.
-const DEV_ONLY: &[&str] = &["testkit", "oracle", "builder", "hostile"];
+const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "hostile"];
 
 /// Rooms whose tests may use `testkit` and what it stands on; it stands above the others, so theirs cannot.
 const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script"];
 
 /// The rooms that may know Bitcoin Core's own code.
-const KNOW_CORE: &[&str] = &["script", "oracle", "builder"];
+const KNOW_CORE: &[&str] = &["script", "oracle", "bench"];
 
 /// Whether a room is `testkit` or one that it imports.
 fn in_testkit(target: &str) -> bool {

@@ -255,7 +255,7 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// Seals a draft without changing the block_builder.
+    /// Seals a draft without changing the builder.
     #[must_use]
     pub fn seal(&self, draft: &Draft) -> GeneratedBlock {
         let mut made: Vec<MadeTx> =
@@ -328,7 +328,7 @@ impl<'a> BlockBuilder<'a> {
         self.added
     }
 
-    /// What the coinbases of this block_builder hold after the height.
+    /// What the coinbases of this builder hold after the height.
     #[must_use]
     pub const fn salt(&self) -> u64 {
         self.salt
