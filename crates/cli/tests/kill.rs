@@ -243,7 +243,7 @@ fn rebuild_with_little_memory() {
         ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
     };
     let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    assert_eq!(report.engine, "parallel");
+    assert_eq!(report.matching, "parallel");
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }
 
