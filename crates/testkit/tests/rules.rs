@@ -46,7 +46,7 @@ fn each_rule_names_an_accepting_and_a_rejecting_test() {
                     let rejecting = mutation(rule, rejects);
                     let core = rejecting.core.unwrap_or_default();
                     assert!(is_string_of(rule, core), "{}: {rejects} gives {core:?}", rule.id);
-                    assert_eq!(rejecting.stage, stage_of(section.title), "{}: {rejects}", rule.id);
+                    assert_eq!(rejecting.level, stage_of(section.title), "{}: {rejects}", rule.id);
                 }
                 Tests::Functions(file, accepts, rejects) => {
                     assert_ne!(accepts, rejects, "{}: one test cannot be both", rule.id);
