@@ -315,19 +315,19 @@ impl Case<'_> {
 
     /// The exit code and the words.
     fn check_end(&mut self, ran: &Ran, disturbance: &Disturbance, reindex: bool, hints: bool) {
-        let is_work_file = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
+        let is_ours = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
         // A process that has not come to its own code yet cannot be asked for more.
         let is_loading = ran.stderr.is_empty() && ran.signalled
             || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
         match (ran.code, ran.signal) {
             _ if ran.hung => self.find("hang", "the run was not done, nor ended, in time"),
-            (None, Some(9)) if is_work_file => {}
+            (None, Some(9)) if is_ours => {}
             _ if is_loading => {}
             (None, signal) => self.find("signal-death", format!("signal {signal:?}")),
             (Some(101 | 134), _) => self.find("panic", first_line(&ran.stderr)),
             (Some(1), _) => self.find("exit-1", first_line(&ran.stderr)),
             (Some(130), _) if ran.signalled => {}
-            (Some(137), _) if is_work_file => {}
+            (Some(137), _) if is_ours => {}
             (Some(3), _) if reindex => self.find("exit-3", first_line(&ran.stderr)),
             (Some(6), _) if !hints => self.find("exit-6", first_line(&ran.stderr)),
             (Some(0 | 2..=6), _) => {}

@@ -279,7 +279,7 @@ pub struct ResumeArgs {
 
     /// Save a checkpoint at most this often
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub checkpoint_interval: u32,
+    pub checkpoint_every: u32,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -441,7 +441,7 @@ impl CheckArgs {
     pub fn resumable(&self, resume: &ResumeArgs) -> ReindexOptions {
         ReindexOptions {
             restart: resume.restart,
-            checkpoint_interval: Duration::from_secs(resume.checkpoint_interval.into()),
+            checkpoint_interval: Duration::from_secs(resume.checkpoint_every.into()),
             ..self.options()
         }
     }

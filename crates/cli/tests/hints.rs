@@ -188,7 +188,7 @@ fn wrong_hints_end_with_6_and_the_join_names_the_first() {
     let first = checked["first_wrong"].as_str().unwrap();
     assert!(checked["wrong_blocks"].as_u64().unwrap() > 0 && told.contains(first), "{checked}");
     let words =
-        ["reindex", "--chain", "regtest", "--hints", text(&hints), "--on-hint-failure", "parallel", "--json"];
+        ["reindex", "--chain", "regtest", "--hints", text(&hints), "--on-hint-failure", "join", "--json"];
     let joined =
         command(&[&words[..], &["--progress", "log"]].concat(), desk.datadir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&joined.stderr);

@@ -195,7 +195,8 @@ mod tests {
         for behind in [&[][..], &[9]] {
             RealDisk.create(&path).unwrap().write_all(&[&key, behind].concat()).unwrap();
             assert_eq!(read().unwrap().key(), key, "as Core, which reads 8 bytes");
+            assert_eq!(obfuscation_row_value(read().unwrap()), [8, 1, 2, 3, 4, 5, 6, 7, 8]);
+            RealDisk.remove_file(&path).unwrap();
         }
-        assert_eq!(obfuscation_row_value(read().unwrap()), [8, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }
