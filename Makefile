@@ -8,8 +8,10 @@ DEMO_SIZE ?= 200MB
 RUNS ?= 2000
 BITCOIND ?= bitcoind
 HOSTILE ?=
+# The oldest Rust that `make msrv` compiles with.
+MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test check fuzz hostile bench guard arm oracle setup
+.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	$(CARGO) build --release -p cli -p testkit
@@ -45,6 +47,14 @@ guard: setup ## Compare instruction counts of each step with the recorded ones (
 
 arm: setup ## Tests of all rooms that need no C++, on AArch64 in QEMU (ROOMS=digest: of one); installs what that takes
 	./.ci/arm
+
+msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in Cargo.toml); installs it
+	rustup toolchain install --profile minimal $(MSRV)
+	$(CARGO) +$(MSRV) check --workspace --no-default-features --exclude oracle --exclude bench --exclude script
+
+deny: setup ## Check licences, sources and security advisories of all dependencies; installs cargo-deny
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check
 
 setup:
 	@./.ci/setup

@@ -1,9 +1,7 @@
 //! The command line: one definition per flag, which gives parser and help.
 
 use crate::{
-    bench::BenchCommand,
     limits::{MOST_THREADS, default_memory},
-    plot::PlotArgs,
     progress::Style,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -51,13 +49,6 @@ pub enum Command {
         #[command(subcommand)]
         command: UtxoCommand,
     },
-    /// Measure speed
-    Bench {
-        #[command(subcommand)]
-        command: BenchCommand,
-    },
-    /// Draw run logs, and Bitcoin Core's, as one HTML page
-    Plot(PlotArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -322,7 +313,7 @@ pub struct ReindexArgs {
     #[arg(long, value_name = "DIR2")]
     pub output: Option<PathBuf>,
 
-    /// Write the run's log to this new file, as JSON lines: for peregrine plot
+    /// Write the run's log to this new file, as JSON lines: for peregrine-bench plot
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
 }

@@ -1,12 +1,13 @@
 //! `peregrine hints`: make, info, convert, check.
 
 use crate::{
-    Done,
     args::{CheckHintsArgs, ConvertHintsArgs, HintsCommand, HintsFileArgs, MakeHintsArgs},
-    exit::Exit,
     limits, paths,
     progress::{Progress, Style},
-    report::json,
+};
+use cli::{
+    exit::Exit,
+    output::{Done, json},
     stop::interrupt,
 };
 use engine::{HintCheck, HintInfo, RealDisk, ReindexOptions, hex_reversed};

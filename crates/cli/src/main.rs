@@ -1,35 +1,27 @@
-//! `peregrine`: says what the engine does. The only room that prints.
+//! The program `peregrine`: reads the command line, calls the engine and prints its report.
 //!
-//! Reports go to stdout, everything else to stderr. [`exit::Exit`] lists the exit codes.
+//! Reports go to stdout, everything else to stderr. [`cli::exit::Exit`] lists the exit codes.
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
-mod exit;
 mod hints;
 mod limits;
 mod paths;
-mod plot;
 mod progress;
 mod report;
-mod run_log;
 mod snapshot;
-mod stop;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
-use engine::{Error, Event, EventSink, RealDisk};
-use exit::Exit;
-use progress::Progress;
-use run_log::RunLog;
-use std::{
-    io::{self, Write},
-    process::ExitCode,
+use cli::{
+    exit::Exit,
+    output::{self, Done},
+    run_log::RunLog,
+    stop::interrupt,
 };
-use stop::interrupt;
-
-/// What a command has to say, and how the process ends if that can be said.
-type Done = Result<(String, Exit), Error>;
+use engine::{Event, EventSink, RealDisk};
+use progress::Progress;
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -39,24 +31,9 @@ fn main() -> ExitCode {
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
-        Command::Bench { command } => bench::run(&command),
-        Command::Plot(args) => (false, plot::run(&args)),
         Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
     };
-    let exit = match done {
-        Ok((text, exit)) => print(&text, exit),
-        Err(error) => {
-            if json {
-                print(&report::failure_json(&error), Exit::Done);
-            }
-            say(&format!("error: {error}"));
-            if let Some(user) = error.run_as {
-                say(&format!("help: {}", as_user(user, std::env::args())));
-            }
-            Exit::of(&error)
-        }
-    };
-    exit.into()
+    output::finish(json, done)
 }
 
 fn reindex(args: &ReindexArgs) -> Done {
@@ -103,45 +80,4 @@ fn verify(args: &VerifyArgs) -> Done {
 fn stats(args: &StatsArgs) -> Done {
     let stats = engine::utxo_stats(&RealDisk, &args.options())?;
     Ok((if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) }, Exit::Done))
-}
-
-/// The command line that runs `words` as the user with that number.
-fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
-    let name = uzers::get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
-    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    let name = name.unwrap_or_else(|| format!("#{user}"));
-    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(words).map(quote).collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a report; a reader that has gone away (a closed pipe) is not an error.
-fn print(text: &str, exit: Exit) -> Exit {
-    match stop::writing(|| writeln!(io::stdout(), "{text}")) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("error: cannot write the report to standard output: {error}"));
-            Exit::Environment
-        }
-        _ => exit,
-    }
-}
-
-/// Writes a line for the user.
-fn say(text: &str) {
-    let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_for_another_user_can_be_pasted_into_a_shell() {
-        let words = ["peregrine", "reindex", "--datadir", "my node"].map(str::to_owned);
-        let line = as_user(4_000_000_000, words.into_iter());
-        assert_eq!(line, "sudo -u '#4000000000' peregrine reindex --datadir 'my node'");
-        assert!(as_user(0, ["x".to_owned()].into_iter()).starts_with("sudo -u root x"));
-    }
 }

@@ -1,8 +1,8 @@
 //! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a
 //! block of 2024 has a thousand times the bytes of one of 2009.
 
-use crate::stop;
 use clap::ValueEnum;
+use cli::stop;
 use engine::{Event, EventSink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{

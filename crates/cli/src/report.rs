@@ -1,8 +1,9 @@
 //! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
 
+use cli::output::json;
 use engine::{
-    Comparison, Error, ErrorKind, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume,
-    UtxoStatsReport, VerifyReport, hex_reversed,
+    Comparison, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
+    VerifyReport, hex_reversed,
 };
 use serde::Serialize;
 
@@ -62,24 +63,6 @@ struct Sha256LimitJson {
 struct StageJson {
     stage: &'static str,
     seconds: f64,
-}
-
-#[derive(Serialize)]
-struct FailureJson {
-    error: ErrorJson,
-}
-
-#[derive(Serialize)]
-struct ErrorJson {
-    kind: &'static str,
-    height: Option<u32>,
-    block_hash: Option<String>,
-    txid: Option<String>,
-    rule: Option<&'static str>,
-    core: Option<String>,
-    file: Option<String>,
-    offset: Option<u64>,
-    detail: String,
 }
 
 #[derive(Serialize)]
@@ -371,38 +354,6 @@ pub fn stats_text(stats: &UtxoStatsReport) -> String {
         text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
     }
     text
-}
-
-pub fn failure_json(error: &Error) -> String {
-    json(&FailureJson {
-        error: ErrorJson {
-            kind: kind_name(error.kind),
-            height: error.height.map(|height| height.0),
-            block_hash: error.block_hash.map(|hash| hash.to_string()),
-            txid: error.txid.map(|txid| txid.to_string()),
-            rule: error.rule,
-            core: error.core.as_ref().map(ToString::to_string),
-            file: error.file.as_ref().map(|file| file.display().to_string()),
-            offset: error.offset,
-            detail: error.detail.clone(),
-        },
-    })
-}
-
-fn kind_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Usage => "usage",
-        ErrorKind::Consensus => "consensus",
-        ErrorKind::Damaged => "damaged",
-        ErrorKind::Hints => "hints",
-        ErrorKind::Environment => "environment",
-        ErrorKind::Interrupted => "interrupted",
-        _ => "internal",
-    }
-}
-
-pub fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":{{\"detail\":\"{error}\"}}}}"))
 }
 
 fn btc(sats: i64) -> String {

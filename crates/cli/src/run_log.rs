@@ -1,4 +1,4 @@
-//! A run's log: one JSON object a line, so that a rebuild can be drawn afterwards (`peregrine plot`) by this
+//! A run's log: one JSON object a line, so that a rebuild can be drawn afterwards (`peregrine-bench plot`) by this
 //! program or any other. One type is both written and read.
 
 use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
@@ -17,25 +17,55 @@ use std::{
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Line {
     /// The first line.
-    Start { version: String },
+    Start {
+        /// Version of the program.
+        version: String,
+    },
     /// A stage begins.
-    Stage { seconds: f64, stage: String },
-    /// The plan is made: the chain that will be rebuilt.
-    Plan { seconds: f64, height: u32, hash: String, block_bytes: u64 },
-    /// Work goes on: blocks and their bytes done, and what is to be done.
-    Progress {
+    Stage {
+        /// Time since the start.
         seconds: f64,
+        /// Name of the stage.
+        stage: String,
+    },
+    /// The plan is made.
+    Plan {
+        /// Time since the start.
+        seconds: f64,
+        /// Height of the last block of the chain that will be rebuilt.
+        height: u32,
+        /// Hash of that block, as Bitcoin Core prints it.
+        hash: String,
+        /// Upper bound of the bytes of blocks that will be read.
+        block_bytes: u64,
+    },
+    /// Blocks have been checked.
+    Progress {
+        /// Time since the start.
+        seconds: f64,
+        /// Number of blocks checked.
         blocks: u32,
+        /// Number of blocks of the chain.
         blocks_total: u32,
+        /// Bytes of blocks checked.
         bytes: u64,
+        /// Bytes of blocks of the chain, or an upper bound.
         bytes_total: u64,
-        /// Resident memory of the process; nothing where the system does not say.
+        /// Resident memory of the process; `None` where the system does not report it.
         memory_bytes: Option<u64>,
     },
     /// Something the user should know.
-    Note { seconds: f64, text: String },
-    /// The last line, of a run that came to its end, well or not.
-    End { seconds: f64 },
+    Note {
+        /// Time since the start.
+        seconds: f64,
+        /// The note.
+        text: String,
+    },
+    /// The last line, also of a run that failed.
+    End {
+        /// Time since the start.
+        seconds: f64,
+    },
 }
 
 /// Writes a run's events to a file. A log that cannot be written any more does not end the run.

@@ -1,12 +1,13 @@
 //! `peregrine snapshot`: make, info, verify.
 
 use crate::{
-    Done,
     args::{MakeSnapshotArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
-    exit::Exit,
     limits, paths,
     progress::Progress,
-    report::json,
+};
+use cli::{
+    exit::Exit,
+    output::{Done, json},
     stop::interrupt,
 };
 use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};

@@ -6,7 +6,7 @@
 //! stopped, or to a pipe that nobody empties, does not come back; and while the plan is made, which has
 //! nothing to save, and whose reads do not come back from a file system that has died.
 
-use crate::{exit::Exit, report};
+use crate::{exit::Exit, output};
 use engine::{Error, ErrorKind, Stage};
 use std::{
     io::{self, Write},
@@ -95,7 +95,7 @@ fn watch(json: bool) {
 fn tell_interrupted(json: bool) {
     let error = Error::interrupted();
     if json {
-        let _ = writeln!(io::stdout(), "{}", report::failure_json(&error));
+        let _ = writeln!(io::stdout(), "{}", output::failure_json(&error));
     }
     let _ = writeln!(io::stderr(), "error: {error}");
 }

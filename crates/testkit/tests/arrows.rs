@@ -16,14 +16,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["rules", "coins", "disk", "wire", "digest"]),
     ("oracle", &["testkit", "engine", "script", "rules", "coins", "disk", "wire", "digest"]),
     ("bench", &["testkit", "engine", "rules", "coins", "disk", "wire", "digest"]),
+    ("peregrine-bench", &["cli", "engine"]),
     ("hostile", &["testkit", "disk", "wire"]),
 ];
 
 /// Rooms that no product holds: listed last, above all they import.
-const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "hostile"];
+const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "hostile"];
 
 /// Rooms whose tests may use `testkit` and what it stands on; it stands above the others, so theirs cannot.
-const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script"];
+const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script", "peregrine-bench"];
 
 /// The rooms that may know Bitcoin Core's own code.
 const KNOW_CORE: &[&str] = &["script", "oracle", "bench"];

@@ -16,8 +16,10 @@ fn root() -> PathBuf {
 }
 
 fn sources() -> Vec<(PathBuf, String)> {
-    let mut open: Vec<PathBuf> =
-        ["crates", "oracle", "bench", "hostile", "fuzz"].iter().map(|dir| root().join(dir)).collect();
+    let mut open: Vec<PathBuf> = ["crates", "oracle", "bench", "hostile", "tools", "fuzz"]
+        .iter()
+        .map(|dir| root().join(dir))
+        .collect();
     let mut found = Vec::new();
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(&dir).into_iter().flatten() {

@@ -1,19 +1,18 @@
-//! `peregrine bench reindex`: our rebuild and another program's on the same blocks, in turns, measured so
-//! that others can repeat it. `docs/benchmarks.md` says what the columns mean.
+//! `peregrine-bench reindex`: rebuilds by Peregrine and by another program on the same blocks, in turns, measured
+//! so that others can repeat it. `docs/benchmarks.md` explains the columns.
 
 mod measure;
 mod place;
 mod report;
 mod statistics;
 
-use crate::{
-    Done,
+use clap::Args as ClapArgs;
+use cli::{
     exit::Exit,
-    report::json,
+    output::{Done, json, say},
     run_log::create_new,
     stop::{self, interrupt},
 };
-use clap::{Args as ClapArgs, Subcommand};
 use engine::{Error, ErrorKind, Network, Stage};
 use measure::{Measured, measure};
 use place::{Copy, Scratch};
@@ -28,14 +27,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-#[derive(Subcommand, Debug)]
-pub enum BenchCommand {
-    /// Measure rebuilds of a datadir's chainstate; the datadir is only read
-    Reindex(BenchArgs),
-}
-
 #[derive(ClapArgs, Debug)]
-pub struct BenchArgs {
+pub struct CompareArgs {
     /// Bitcoin Core's data directory
     #[arg(long, value_name = "DIR")]
     pub datadir: PathBuf,
@@ -52,7 +45,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "COMMAND")]
     pub against: Option<String>,
 
-    /// More arguments for our own reindex, separated by blanks
+    /// The program to measure [default: peregrine in the folder of this program]
+    #[arg(long, value_name = "FILE")]
+    pub peregrine: Option<PathBuf>,
+
+    /// More arguments for its reindex, separated by blanks
     #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
     #[arg(allow_hyphen_values = true)]
     pub args: String,
@@ -78,19 +75,26 @@ pub struct BenchArgs {
     pub json: bool,
 }
 
-impl BenchArgs {
+impl CompareArgs {
     fn cache(&self) -> &'static str {
         if self.cold { "cold" } else { "warm" }
     }
+
+    /// The program that is measured.
+    fn program(&self) -> Result<PathBuf, Error> {
+        let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
+        let program = self.peregrine.clone().map_or_else(beside, Ok);
+        let program = program.and_then(|path| path.metadata().map(|_| path));
+        program.map_err(|error: io::Error| {
+            let detail =
+                format!("there is no program peregrine to measure ({error}); name it with --peregrine");
+            Error::new(ErrorKind::Usage, detail)
+        })
+    }
 }
 
-/// Runs a command and tells whether its answer is JSON.
-pub fn run(command: &BenchCommand) -> (bool, Done) {
-    let BenchCommand::Reindex(args) = command;
-    (args.json, reindex(args))
-}
-
-fn reindex(args: &BenchArgs) -> Done {
+/// Measures the programs in turns, and returns the report.
+pub fn run(args: &CompareArgs) -> Done {
     if args.against.as_ref().is_some_and(|command| !command.contains("{datadir}")) {
         let detail = "--against must say {datadir} where the command takes its data directory";
         return Err(Error::new(ErrorKind::Usage, detail));
@@ -99,7 +103,7 @@ fn reindex(args: &BenchArgs) -> Done {
     // Programs that are measured must be ended too.
     stop::at_stage(Stage::Read);
     let csv = args.csv.as_deref().map(create_new).transpose()?;
-    let mut bench = Bench::new(args, csv, &interrupt)?;
+    let mut bench = Comparison::new(args, csv, &interrupt)?;
     for run in 1..=args.runs.get() {
         for program in 0..bench.programs.len() {
             bench.once(run, program)?;
@@ -116,8 +120,8 @@ struct Program {
     command: Option<String>,
 }
 
-struct Bench<'a> {
-    args: &'a BenchArgs,
+struct Comparison<'a> {
+    args: &'a CompareArgs,
     interrupt: &'a AtomicBool,
     csv: Option<File>,
     programs: Vec<Program>,
@@ -129,9 +133,9 @@ struct Bench<'a> {
     scratch: Scratch,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Comparison<'a> {
     /// Checks that there are blocks and room, and makes a scratch folder.
-    fn new(args: &'a BenchArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
+    fn new(args: &'a CompareArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
         let folder = Path::new(args.chain.folder().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
@@ -234,7 +238,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, program: usize, output: &Path) -> Result<Measured, Error> {
         let mut command = match &self.programs[program].command {
             None => {
-                let mut command = self.ourselves(&["reindex", "--progress", "none"], &self.datadir)?;
+                let mut command = self.peregrine(&["reindex", "--progress", "none"], &self.datadir)?;
                 command.arg("--output").arg(output).args(self.args.args.split_whitespace());
                 command
             }
@@ -251,17 +255,14 @@ impl<'a> Bench<'a> {
     /// The UTXO set's hash in a datadir, if it holds a chainstate that can be read. A process of its own, as
     /// the memory of this one would be counted in the peak of those it starts.
     fn utxo_hash(&self, datadir: &Path) -> Result<Option<String>, Error> {
-        let output = self.ourselves(&["utxo", "stats"], datadir)?.output();
+        let output = self.peregrine(&["utxo", "stats"], datadir)?.output();
         let output = output.map_err(|error| environment("look at", datadir, error))?;
         let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
         Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
     }
 
-    fn ourselves(&self, words: &[&str], datadir: &Path) -> Result<Command, Error> {
-        let program = std::env::current_exe().map_err(|error| {
-            Error::new(ErrorKind::Environment, format!("cannot find this program itself: {error}"))
-        })?;
-        let mut command = Command::new(program);
+    fn peregrine(&self, words: &[&str], datadir: &Path) -> Result<Command, Error> {
+        let mut command = Command::new(self.args.program()?);
         command.args(words).args(["--json", "--chain", self.args.chain.name()]);
         command.arg("--datadir").arg(datadir);
         Ok(command)
@@ -269,7 +270,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Copies the blocks while no node can change them.
-fn make_copy(args: &BenchArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
+fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
     let network = args.datadir.join(args.chain.folder().unwrap_or(""));
     let _lock = place::lock(&network)
         .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
@@ -300,10 +301,6 @@ fn failed(row: &Row, measured: &Measured) -> Error {
 
 fn environment(what: &str, path: &Path, error: io::Error) -> Error {
     Error::new(ErrorKind::Environment, format!("cannot {what} this: {error}")).in_file(path, None)
-}
-
-fn say(text: &str) {
-    let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
 }
 
 #[cfg(test)]

@@ -1,30 +1,35 @@
-//! `peregrine plot` as its users meet it: a page from our own log and from one as Bitcoin Core writes it, and
+//! `peregrine-bench plot` as its users meet it: a page from our own log and from one as Bitcoin Core writes it, and
 //! what a browser makes of it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use cli::run_log::RunLog;
+use engine::{Event, Network, RealDisk, ReindexOptions};
 use std::{
     fmt::Write,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::atomic::AtomicBool,
 };
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 
-fn peregrine(words: &[&str], paths: &[&Path]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_peregrine")).args(words).args(paths).output().unwrap()
+fn plot(words: &[&str], paths: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_peregrine-bench")).arg("plot").args(words).args(paths).output().unwrap()
 }
 
-/// The log of a rebuild of a small chain.
+/// The log of a rebuild of a small chain, as `peregrine reindex --log` writes it.
 fn our_log(dir: &Path) -> PathBuf {
     let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(31, 100_000) });
     chain.write_datadir(&dir.join("datadir"), &Layout { preallocate: false, ..Layout::new(31) }).unwrap();
-    let log = dir.join("ours.jsonl");
-    let words = ["reindex", "--chain", "regtest", "--progress", "none", "--log"];
-    let done = peregrine(&words, &[&log, Path::new("--datadir"), &dir.join("datadir")]);
-    assert_eq!(done.status.code(), Some(0), "{done:?}");
-    log
+    let path = dir.join("ours.jsonl");
+    let log = RunLog::create(&path).unwrap();
+    let options = ReindexOptions::new(&dir.join("datadir"), Network::Regtest);
+    let sink = |event: Event| log.event(&event);
+    let report = engine::reindex(&RealDisk, &options, &sink, &AtomicBool::new(false)).unwrap();
+    log.close(Some(&report));
+    path
 }
 
 /// A log with a block each two seconds, and some lines that say nothing.
@@ -62,7 +67,7 @@ fn a_page_needs_nothing_else_and_holds_the_numbers() {
     assert!(log.contains("\"event\":\"progress\"") && log.contains("\"blocks\":121,"), "{log}");
     let core = cores_log(dir.path(), "<core> & co.log", 500);
     let page = dir.path().join("report.html");
-    let done = peregrine(&["plot", "-o"], &[&page, &ours, &core]);
+    let done = plot(&["-o"], &[&page, &ours, &core]);
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(said.contains("500 points, up to height 499; 1 bad lines skipped"), "{said}");
@@ -76,7 +81,7 @@ fn a_page_needs_nothing_else_and_holds_the_numbers() {
     assert!(html.contains("prefers-color-scheme: dark") && html.contains("<td>999</td>"), "{html}");
     let csv = fs::read_to_string(dir.path().join("report.csv")).unwrap();
     assert!(csv.contains("\"<core> & co\",999.000000,499,,1497,"), "{csv}");
-    let again = peregrine(&["plot", "-o"], &[&page, &core]);
+    let again = plot(&["-o"], &[&page, &core]);
     assert_eq!(again.status.code(), Some(5), "nothing is overwritten");
 }
 
@@ -85,12 +90,12 @@ fn what_is_no_log_is_refused() {
     let dir = TempDir::new().unwrap();
     let (nothing, page) = (dir.path().join("nothing"), dir.path().join("page.html"));
     fs::write(&nothing, b"\xff\xfe{}\n{\"event\":\"progress\"}\nUpdateTip: new best=\n").unwrap();
-    let output = peregrine(&["plot", "-o"], &[&page, &nothing]);
+    let output = plot(&["-o"], &[&page, &nothing]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(4) && stderr.contains("no progress in it"), "{stderr}");
-    assert_eq!(peregrine(&["plot", "-o"], &[&page, dir.path()]).status.code(), Some(5), "a folder");
+    assert_eq!(plot(&["-o"], &[&page, dir.path()]).status.code(), Some(5), "a folder");
     let core = cores_log(dir.path(), "core.log", 5);
-    let output = peregrine(&["plot", "--baseline", "2", "-o"], &[&page, &core]);
+    let output = plot(&["--baseline", "2", "-o"], &[&page, &core]);
     assert_eq!(output.status.code(), Some(2), "there is no second log");
     assert!(!page.exists());
 }
@@ -109,7 +114,7 @@ fn a_browser_draws_the_page() {
     let logs =
         [("slow.log", 900), ("fast.log", 700)].map(|(name, blocks)| cores_log(dir.path(), name, blocks));
     let (page, picture) = (dir.path().join("page.html"), dir.path().join("page.png"));
-    let done = peregrine(&["plot", "-o"], &[&page, &logs[0], &logs[1]]);
+    let done = plot(&["-o"], &[&page, &logs[0], &logs[1]]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let mut command = Command::new(browser);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1800"]);

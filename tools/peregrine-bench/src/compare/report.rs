@@ -1,7 +1,7 @@
 //! What was measured, as a line per run (CSV), as JSON and for people.
 
 use super::{
-    BenchArgs, Program,
+    CompareArgs, Program,
     measure::Measured,
     statistics::{Ratio, Spread},
 };
@@ -156,7 +156,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(args: &BenchArgs, programs: Vec<Program>, rows: Vec<Row>) -> Self {
+    pub fn new(args: &CompareArgs, programs: Vec<Program>, rows: Vec<Row>) -> Self {
         let times = |name: &str| {
             rows.iter().filter(|row| row.program == name).map(|row| row.wall_s).collect::<Vec<_>>()
         };

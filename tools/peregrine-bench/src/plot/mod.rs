@@ -1,11 +1,11 @@
-//! `peregrine plot`: logs of rebuilds as one HTML page that needs nothing else, and their numbers as CSV.
+//! `peregrine-bench plot`: logs of rebuilds as one HTML page that needs nothing else, and their numbers as CSV.
 
 mod chart;
 mod log;
 mod page;
 
-use crate::{Done, exit::Exit, run_log::create_new};
 use clap::Args as ClapArgs;
+use cli::{exit::Exit, output::Done, run_log::create_new};
 use engine::{Error, ErrorKind};
 use log::{Series, Writer};
 use std::{

@@ -1,7 +1,7 @@
 //! Reads logs: our run logs and Bitcoin Core's `debug.log`. Logs are hostile: lines are bounded, what does
 //! not fit is counted and skipped, and however long a log is, about the same number of points is kept.
 
-use crate::run_log::Line;
+use cli::run_log::Line;
 use engine::open_regular;
 use std::{
     io::{self, BufRead, BufReader, Read},

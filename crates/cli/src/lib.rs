@@ -1,0 +1,7 @@
+//! What Peregrine's programs share: exit codes, the effect of signals, the log of a run, and how a result is printed.
+#![forbid(unsafe_code)]
+
+pub mod exit;
+pub mod output;
+pub mod run_log;
+pub mod stop;

@@ -1,0 +1,34 @@
+//! `peregrine-bench`: measures whole rebuilds against another program, and draws the logs of runs.
+//!
+//! It is a tool for people who measure; operators need only `peregrine`.
+#![forbid(unsafe_code)]
+
+mod compare;
+mod plot;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Measures Peregrine and draws its runs.
+#[derive(Parser, Debug)]
+#[command(name = "peregrine-bench", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Measure rebuilds of a datadir's chainstate; the datadir is only read
+    Reindex(compare::CompareArgs),
+    /// Draw logs of rebuilds as one HTML page
+    Plot(plot::PlotArgs),
+}
+
+fn main() -> ExitCode {
+    let (json, done) = match Args::parse().command {
+        Command::Reindex(args) => (args.json, compare::run(&args)),
+        Command::Plot(args) => (false, plot::run(&args)),
+    };
+    cli::output::finish(json, done)
+}
