@@ -1,7 +1,7 @@
-//! What an aggregate costs per element: each kind, without and with the coin, one thread.
+//! Measures the cost of an aggregate per element: each kind, without and with the coin, on one thread.
 //!
-//! `cargo bench -p bench --bench aggregate`. Elements are outpoints as they come, some added, some
-//! subtracted; coins have the forms of outputs that mainnet has most. SHA-256 is also measured on each
+//! `cargo bench -p bench --bench aggregate`. Elements are outpoints in no particular order, some added, some
+//! subtracted; coins have the most frequent forms of outputs on mainnet. SHA-256 is measured with each
 //! kernel.
 
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
@@ -12,7 +12,7 @@ use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compress_output};
 
 const ELEMENTS: u32 = 20_000;
 
-/// Outpoints with the outputs of their coins.
+/// Returns outpoints with the compressed outputs of their coins.
 fn elements() -> Vec<(OutPoint, Vec<u8>)> {
     let hash = |bytes: u8| [bytes; 32];
     let p2pkh = [&[0x76, 0xa9, 20][..], &hash(1)[..20], &[0x88, 0xac]].concat();

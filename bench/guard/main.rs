@@ -1,9 +1,9 @@
-//! The regression guard's work: one step of a rebuild on a small generated chain, for `bench/guard/run` to
-//! count its instructions.
+//! The regression guard's work: one step of a rebuild on a small generated chain, whose instructions
+//! `bench/guard/run` counts.
 //!
-//! `guard STEP` prepares what the step needs and calls [`measured`] once; callgrind collects only what
-//! happens in there. `guard` alone lists the steps. Each ends with its answer on stdout, so that nothing is
-//! left out.
+//! `guard STEP` prepares the inputs of the step and calls [`measured`] once; callgrind counts only the
+//! instructions in that call. `guard` alone lists the steps. Each prints its result to stdout, so that the
+//! compiler cannot remove any work.
 #![forbid(unsafe_code)]
 
 use bench::{Block, Inputs, work};
@@ -20,19 +20,19 @@ use std::process::ExitCode;
 use tempfile::TempDir;
 use wire::{BlockArena, Network};
 
-/// Small, since callgrind takes fifty times as long.
+/// Size of the chain in bytes; small, since callgrind is fifty times slower.
 const CHAIN_BYTES: u64 = 6_000_000;
-/// Runs that are merged.
+/// Number of sorted runs that are merged.
 const PARTS: usize = 4;
 
-/// What steps work on.
+/// The inputs of the steps.
 struct Subject<'a> {
     inputs: &'a Inputs,
     blocks: &'a [Block<'a>],
     dir: TempDir,
 }
 
-/// Returns a number that depends on all that was done.
+/// A step, which returns a number that depends on all of its work.
 type Step = fn(&Subject<'_>) -> u64;
 
 const STEPS: &[(&str, Step)] = &[
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let Some((_, step)) = STEPS.iter().find(|(step, _)| *step == name) else {
-        eprintln!("no step is called {name}; without an argument all are listed");
+        eprintln!("there is no step {name}; run without arguments to list the steps");
         return ExitCode::FAILURE;
     };
     let inputs = Inputs::generate(CHAIN_BYTES);
@@ -68,13 +68,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What callgrind counts: `--toggle-collect` names this function.
+/// Runs the work that callgrind counts: `--toggle-collect` names this function.
 #[inline(never)]
 fn measured<T>(work: impl FnOnce() -> T) -> T {
     std::hint::black_box(work())
 }
 
-/// Takes the obfuscation off, and parses blocks and undo data.
+/// Removes the obfuscation, and parses blocks and undo data.
 fn parse(subject: &Subject<'_>) -> u64 {
     let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
     let hidden = |bytes: &[u8]| {
@@ -113,7 +113,7 @@ fn hash(subject: &Subject<'_>) -> u64 {
     })
 }
 
-/// Applies the rules of blocks and of spends; the former hash the merkle trees.
+/// Checks the rules of blocks, which include the merkle trees, and of spends.
 fn check(subject: &Subject<'_>) -> u64 {
     let (params, median_times) = (ChainParams::of(Network::Regtest), &subject.inputs.median_times);
     measured(|| {
@@ -176,7 +176,7 @@ fn write_chainstate(subject: &Subject<'_>) -> u64 {
 fn read_chainstate(subject: &Subject<'_>) -> u64 {
     work::write_chainstate(subject.dir.path(), &work::spent_coins(subject.blocks));
     let reader = work::open_chainstate(subject.dir.path());
-    // The hash itself is SHA-256 of one stream, for which AVX2 is of no use: it would hide all else.
+    // The hash itself is SHA-256 of one stream, which AVX2 cannot accelerate: it would dominate the count.
     let text = work::utxo_hash(measured(|| work::read_chainstate(&reader)));
     text.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }

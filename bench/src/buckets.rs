@@ -1,8 +1,9 @@
-//! How evenly a hash spreads outpoints over buckets: a chi-square statistic, and a picture.
+//! Measures how evenly a hash distributes outpoints over buckets: a chi-square statistic, and a picture.
 //!
-//! The join's index and the table of a block's own txids stand on SipHash-1-3-UJ, a weak relative of SipHash
-//! under a random key. If it left outpoints that occur, or that an attacker can make, in few buckets, probing
-//! would become slow. `tests/buckets.rs` asserts that it does not; `benches/micro` draws it.
+//! The join's index and the table of a block's own txids rely on SipHash-1-3-UJ, a weak relative of SipHash,
+//! with a random key. If it put outpoints that occur, or that an attacker can create, into few buckets,
+//! probing would become slow. `tests/buckets.rs` asserts that it does not; `benches/micro` draws the
+//! distribution.
 
 use digest::{sha256::sha256, siphash::SipHash13Uj};
 use std::fmt::Write as _;
@@ -10,20 +11,20 @@ use wire::{OutPoint, Txid};
 
 /// Number of buckets.
 pub const BUCKETS: usize = 4096;
-/// Outpoints in each bucket, on average.
+/// Average number of outpoints per bucket.
 pub const MEAN: usize = 16;
-/// Bits of the hash that choose the bucket.
+/// Number of bits of the hash that select the bucket.
 const BITS: u32 = BUCKETS.trailing_zeros();
 
 /// Sets of [`BUCKETS`] * [`MEAN`] outpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outpoints {
-    /// The first outputs of as many transactions.
+    /// The first output of each of many transactions.
     First,
-    /// Outputs of one transaction.
+    /// The outputs of one transaction.
     OfOne,
-    /// Eight outputs each of transactions whose txids begin with the same 8 bytes, as if someone had searched
-    /// for such.
+    /// Eight outputs each of transactions whose txids begin with the same 8 bytes, as if an attacker had
+    /// searched for such txids.
     Searched,
 }
 
@@ -31,7 +32,7 @@ impl Outpoints {
     /// All sets.
     pub const ALL: [Self; 3] = [Self::First, Self::OfOne, Self::Searched];
 
-    /// What they are.
+    /// Returns the description of the set.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +42,7 @@ impl Outpoints {
         }
     }
 
-    /// The outpoints.
+    /// Returns the outpoints of the set.
     pub fn iter(self) -> impl Iterator<Item = OutPoint> {
         let of = |number: u32| sha256(&number.to_le_bytes());
         (0..(BUCKETS * MEAN) as u32).map(move |number| match self {
@@ -56,12 +57,12 @@ impl Outpoints {
     }
 }
 
-/// How a table makes a bucket of a hash.
+/// The bits of a hash that select the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// By its upper bits, as the join's index.
+    /// The upper bits, as in the join's index.
     Upper,
-    /// By its lower bits, as the table of a block's own txids.
+    /// The lower bits, as in the table of a block's own txids.
     Lower,
 }
 
@@ -77,7 +78,7 @@ impl Place {
     }
 }
 
-/// How many outpoints fall into each bucket.
+/// Returns the number of outpoints in each bucket.
 #[must_use]
 pub fn loads(outpoints: Outpoints, place: Place, hash: impl Fn(&OutPoint) -> u64) -> Vec<u32> {
     let mut loads = vec![0; BUCKETS];
@@ -85,22 +86,22 @@ pub fn loads(outpoints: Outpoints, place: Place, hash: impl Fn(&OutPoint) -> u64
     loads
 }
 
-/// The hash of the join's tables.
+/// Returns the hash function of the join's tables.
 pub fn uj(k0: u64, k1: u64) -> impl Fn(&OutPoint) -> u64 {
     let keyed = SipHash13Uj::new(k0, k1);
     move |outpoint| keyed.hash_outpoint(&outpoint.txid.0, outpoint.vout)
 }
 
-/// A hash that trusts the txid to be random, to see that the statistic tells: its first word, turned by
-/// `vout`.
+/// A hash that relies on txids being random, to show that the statistic detects it: the first word of the
+/// txid, rotated by `vout`.
 #[must_use]
 pub fn naive(outpoint: &OutPoint) -> u64 {
     let word = outpoint.txid.0.first_chunk().copied().map_or(0, u64::from_le_bytes);
     word.rotate_left(outpoint.vout)
 }
 
-/// How far the chi-square statistic of the loads is from what chance gives, in standard deviations: beyond 5
-/// either way is no chance.
+/// Returns the deviation of the loads' chi-square statistic from that of a random distribution, in standard
+/// deviations: more than 5 in either direction is not random.
 #[must_use]
 pub fn deviation(loads: &[u32]) -> f64 {
     let mean = f64::from(loads.iter().sum::<u32>()) / loads.len() as f64;
@@ -109,13 +110,13 @@ pub fn deviation(loads: &[u32]) -> f64 {
     (chi_square - freedom) / (2.0 * freedom).sqrt()
 }
 
-/// Highest load that the picture shows on its own; the last bar stands for all above.
-const MOST: usize = 40;
+/// Load of the last bar of the picture, which also counts all higher loads.
+const MAX_LOAD: usize = 40;
 const WIDTH: usize = 430;
 const HEIGHT: usize = 230;
 
-/// Draws, for both hashes and each set of outpoints, how many buckets have which load (bars), and how many
-/// should (dots).
+/// Draws, for both hashes and each set of outpoints, the number of buckets by load (bars), and the expected
+/// number (dots).
 #[must_use]
 pub fn picture() -> String {
     let (width, height) = (2 * WIDTH, Outpoints::ALL.len() * HEIGHT);
@@ -135,9 +136,9 @@ pub fn picture() -> String {
 }
 
 fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads: &[u32]) {
-    let mut buckets = [0usize; MOST + 1];
-    loads.iter().for_each(|&load| buckets[(load as usize).min(MOST)] += 1);
-    // Poisson's distribution, all that a load can be by chance: mean^k * e^-mean / k!.
+    let mut buckets = [0usize; MAX_LOAD + 1];
+    loads.iter().for_each(|&load| buckets[(load as usize).min(MAX_LOAD)] += 1);
+    // Random loads have a Poisson distribution: mean^k * e^-mean / k!.
     let mut chance = (-(MEAN as f64)).exp();
     let scale = 150.0 / (0.13 * loads.len() as f64);
     let floor = (top + HEIGHT - 30) as f64;
@@ -145,7 +146,7 @@ fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads
     let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{caption}</text>", left + 10, top + 20);
     for (load, count) in buckets.into_iter().enumerate() {
         let x = left + 10 + load * 10;
-        // What is off the chart ends at its top.
+        // Bars above the chart are cut off at its top.
         let bar = (count as f64 * scale).min(170.0);
         let _ = writeln!(
             svg,

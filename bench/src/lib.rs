@@ -1,9 +1,8 @@
-//! What the micro benchmarks (`benches`) and the regression guard (`guard`) share: the blocks they work on,
-//! the work, and a hash of the results.
+//! Shared code of the micro benchmarks (`benches`) and the regression guard (`guard`): the input blocks, the
+//! work, and a hash of the results.
 //!
-//! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function
-//! tells its result to [`Answers`], whose hash is printed at the end: a change that makes something faster
-//! must leave it as it was.
+//! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function adds
+//! its result to [`Answers`], whose hash is printed at the end: an optimisation must not change it.
 #![forbid(unsafe_code)]
 
 pub mod buckets;
@@ -16,7 +15,7 @@ use rules::{SpentCoin, median_time_past};
 use testkit::{Chain, ChainSpec};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, Txid, Wtxid};
 
-/// A block with all that it takes to check it.
+/// A block with all data that is needed to check it.
 #[derive(Debug)]
 pub struct Block<'a> {
     /// Its height.
@@ -27,21 +26,21 @@ pub struct Block<'a> {
     pub view: BlockView<'a>,
     /// Its undo data.
     pub undo: &'a [u8],
-    /// The coins it spends, in block order.
+    /// The coins that it spends, in block order.
     pub claims: Vec<Coin<'a>>,
-    /// The same, decoded.
+    /// The same coins, decoded.
     pub spent: Vec<SpentCoin<'a>>,
-    /// Of each transaction.
+    /// The txid of each transaction.
     pub txids: Vec<Txid>,
-    /// Of each transaction.
+    /// The wtxid of each transaction.
     pub wtxids: Vec<Wtxid>,
 }
 
-/// Where the spans of parsed blocks and undo data live.
+/// Buffers for the spans of parsed blocks and undo data.
 #[derive(Debug)]
 pub struct Arenas(Vec<(BlockArena, UndoArena)>);
 
-/// The chain that everything is measured on.
+/// The chain that all benchmarks use.
 #[derive(Debug)]
 pub struct Inputs {
     chain: Chain,
@@ -50,7 +49,8 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Generates a chain of about `bytes`. Its signatures are placeholders: nothing here verifies scripts.
+    /// Generates a chain of about `bytes` bytes. Its signatures are placeholders: no benchmark verifies
+    /// scripts.
     #[must_use]
     pub fn generate(bytes: u64) -> Self {
         let chain = Chain::generate(&ChainSpec { signed: false, stale: false, ..ChainSpec::new(1, bytes) });
@@ -60,16 +60,16 @@ impl Inputs {
         Self { chain, median_times }
     }
 
-    /// Room for [`Inputs::blocks`].
+    /// Creates the buffers for [`Inputs::blocks`].
     #[must_use]
     pub fn arenas(&self) -> Arenas {
         Arenas(self.chain.main().skip(1).map(|_| Default::default()).collect())
     }
 
-    /// All blocks but the genesis block, by height.
+    /// Returns all blocks except the genesis block, by height.
     ///
     /// # Panics
-    /// If the generator makes malformed blocks.
+    /// If the generator creates malformed blocks.
     #[must_use]
     pub fn blocks<'a>(&'a self, arenas: &'a mut Arenas) -> Vec<Block<'a>> {
         let blocks = self.chain.main().skip(1).zip(&mut arenas.0);
@@ -77,7 +77,7 @@ impl Inputs {
             .map(|(block, (arena, undo_arena))| {
                 let view = arena.parse(&block.bytes).expect("generated blocks are well-formed");
                 let undo = block.undo.as_deref().unwrap_or_default();
-                let coins = UndoView::parse(undo, undo_arena).expect("and their undo data");
+                let coins = UndoView::parse(undo, undo_arena).expect("generated undo data is well-formed");
                 let claims: Vec<_> = coins.coins().collect();
                 let spent = claims.iter().map(SpentCoin::from_coin).collect::<Result<_, _>>();
                 let mut ids = [Vec::new(), Vec::new()];
@@ -89,7 +89,7 @@ impl Inputs {
                     hash: block.hash,
                     view,
                     undo,
-                    spent: spent.expect("and their coins"),
+                    spent: spent.expect("generated coins are well-formed"),
                     claims,
                     txids: txids.into_iter().map(Txid).collect(),
                     wtxids: wtxids.into_iter().map(Wtxid).collect(),
@@ -112,7 +112,7 @@ impl Answers {
         }
     }
 
-    /// The first 16 hexadecimal digits.
+    /// Returns the first 16 hexadecimal digits of the hash.
     #[must_use]
     pub fn hash(&self) -> String {
         self.0.clone().finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! A real block of mainnet with the coins it spends, where the shared test data are.
+//! A real block of mainnet with the coins that it spends, if the shared test data is available.
 
 use disk::undo::UndoArena;
 use std::path::Path;
@@ -6,13 +6,13 @@ use testkit::data::shared_data_dir;
 use wire::{BlockArena, Coin, Height, Sats, coin::compress_output, read::write_compact_size};
 
 /// Mainnet, 14 November 2021: 1,410,904 bytes, 2,043 transactions, 6,630 inputs, 7,454 outputs; the first
-/// with taproot.
+/// block with taproot.
 const HEIGHT: u32 = 709_632;
 
-/// A block as it lies on disk, obfuscation taken off.
+/// The serialised block and undo data, without obfuscation.
 #[derive(Clone, Debug)]
 pub struct RawBlock {
-    /// What it is.
+    /// Its description.
     pub name: String,
     /// The block.
     pub bytes: Vec<u8>,
@@ -20,10 +20,10 @@ pub struct RawBlock {
     pub undo: Vec<u8>,
 }
 
-/// The real block, or `None` (said on stdout) where there are no shared test data.
+/// Returns the real block. If there is no shared test data, prints a note to stdout and returns `None`.
 ///
 /// # Panics
-/// If the data are damaged.
+/// If the data is damaged.
 #[must_use]
 pub fn raw_block() -> Option<RawBlock> {
     let dir = shared_data_dir()?;
@@ -32,7 +32,7 @@ pub fn raw_block() -> Option<RawBlock> {
     Some(RawBlock { name: format!("mainnet block {HEIGHT}"), bytes, undo })
 }
 
-/// Puts the undo data of a block together from the list of coins that it spends.
+/// Builds the undo data of a block from the list of coins that it spends.
 fn undo_data(block: &[u8], prevouts: &Path) -> Option<Vec<u8>> {
     let text = std::fs::read_to_string(prevouts).ok()?;
     let mut arena = BlockArena::default();

@@ -1,5 +1,5 @@
-//! Work that the micro benchmarks time and the guard counts: the same calls in both, as the engine makes
-//! them.
+//! The work that the micro benchmarks time and whose instructions the guard counts: the same calls in both,
+//! as the engine makes them.
 
 use crate::Block;
 use coins::{Delta, Entry, Join, Merge, SurvivorShard, Survivors, merge::EntrySource, merge::ShardSource};
@@ -14,28 +14,28 @@ use disk::{
 use std::path::Path;
 use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order, script::is_unspendable};
 
-/// Key of the join's tables: a real one is random, which would make counts differ.
+/// Key of the join's tables. A random key, as in production, would change the counts.
 const JOIN_KEY: (u64, u64) = (1, 2);
-/// Memory of a run's writer and of each cursor, in bytes.
+/// Buffer size of a sorted run's writer and of each cursor, in bytes.
 const RUN_BUFFER_BYTES: usize = 1 << 20;
 
-/// Puts blocks into a join, and returns it with the number of creations and spends, those inside one block
-/// included.
+/// Adds blocks to a join and returns it with the number of creations and spends, including those within one
+/// block.
 fn joined(blocks: &[Block<'_>]) -> (Join, u64) {
     let join = Join::new(JOIN_KEY);
     let (mut effects, mut delta, mut operations) = (join.effects(), Delta::default(), 0);
     for block in blocks {
         delta.add(&block.view, &block.txids, block.height, &block.claims, &mut effects);
         let outputs = block.view.txs().flat_map(|tx| tx.outputs());
-        let made = outputs.filter(|output| !is_unspendable(output.script_pubkey())).count();
-        operations += (made + block.claims.len()) as u64;
+        let created = outputs.filter(|output| !is_unspendable(output.script_pubkey())).count();
+        operations += (created + block.claims.len()) as u64;
     }
     delta.flush(&mut effects);
     drop(effects);
     (join, operations)
 }
 
-/// Joins a whole chain: what is left, and the number of creations and spends.
+/// Joins a whole chain. Returns the survivors, and the number of creations and spends.
 ///
 /// # Panics
 /// If the chain is not valid.
@@ -45,8 +45,8 @@ pub fn join(blocks: &[Block<'_>]) -> (Survivors, u64) {
     (join.finish().expect("generated chains are valid"), operations)
 }
 
-/// Joins each of `parts` spans of a chain on its own: what is left of each, spends of earlier spans' coins
-/// among it.
+/// Joins each of `parts` spans of a chain separately. Returns the survivors of each, including spends of
+/// earlier spans' coins.
 ///
 /// # Panics
 /// If the chain is not valid.
@@ -57,14 +57,14 @@ pub fn join_parts(blocks: &[Block<'_>], parts: usize) -> Vec<Vec<SurvivorShard>>
     open.map(Survivors::into_shards).collect()
 }
 
-/// Walks over what is left of a join in order, once sorted; returns the bytes of all coins.
+/// Sorts the survivors of a join and reads them in order; returns the total length of their outputs in bytes.
 #[must_use]
 pub fn sort_and_walk(survivors: Survivors) -> usize {
     let sorted = survivors.into_shards().into_iter().map(SurvivorShard::sort);
     sorted.map(|shard| shard.iter().map(|entry| entry.coin.out.len()).sum::<usize>()).sum()
 }
 
-/// Writes what is open in the shards into a run; returns the number of entries.
+/// Writes the open entries of shards to a sorted run; returns their number.
 ///
 /// # Panics
 /// If the disk fails.
@@ -80,7 +80,7 @@ pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
 
 const DISK: &str = "the disk works";
 
-/// Opens a run.
+/// Opens a sorted run.
 ///
 /// # Panics
 /// If the disk fails.
@@ -89,7 +89,7 @@ pub fn open_run(path: &Path) -> SortedRunReader {
     SortedRunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
 }
 
-/// Reads a run from first to last; returns the bytes of all coins.
+/// Reads a whole sorted run; returns the total length of its outputs in bytes.
 ///
 /// # Panics
 /// If the disk fails.
@@ -102,7 +102,7 @@ pub fn read_run(run: &SortedRunReader) -> usize {
     bytes
 }
 
-/// A run as a source of a merge.
+/// A sorted run as a source of a merge.
 pub struct RunSource<'r>(SortedRunCursor<'r>);
 
 impl EntrySource for RunSource<'_> {
@@ -114,23 +114,23 @@ impl EntrySource for RunSource<'_> {
     }
 }
 
-/// Merges runs; returns what is left: coins, and the bytes of all.
+/// Merges sorted runs. Returns the number of remaining coins, and the total length of their outputs in bytes.
 ///
 /// # Panics
-/// If the disk fails, or the runs do not fit each other.
+/// If the disk fails, or the entries of the runs do not match.
 #[must_use]
 pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
     let source = |run| RunSource(SortedRunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
     let mut merge = Merge::new(runs.iter().map(source).collect(), true).expect(DISK);
     let (mut coins, mut bytes) = (0, 0);
-    while let Some(entry) = merge.advance().expect("the parts of a valid chain fit each other") {
+    while let Some(entry) = merge.advance().expect("the parts of a valid chain match") {
         coins += 1;
         bytes += entry.coin.out.len();
     }
     (coins, bytes)
 }
 
-/// All coins that the chain spends, one each, in key order: more than are left at its end.
+/// Returns all coins that the chain spends, in key order: there are more of them than survivors.
 #[must_use]
 pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
     let mut coins = Vec::new();
@@ -142,10 +142,10 @@ pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
     coins
 }
 
-/// Writes coins as a chainstate into an empty folder.
+/// Writes coins as a chainstate into an empty directory.
 ///
 /// # Panics
-/// If the disk fails, or they are not in order.
+/// If the disk fails, or the coins are not in order.
 pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
     let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
     let writer = ChainstateWriter::create(&RealDisk, dir, key, 1).expect(DISK);
@@ -179,7 +179,7 @@ pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
     part
 }
 
-/// What is known of coins once they are serialised, their hash included, as text.
+/// Returns the statistics of serialised coins, including their hash, as text.
 ///
 /// # Panics
 /// Never.

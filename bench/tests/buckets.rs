@@ -1,12 +1,13 @@
-//! The hash of the join's tables spreads outpoints as chance would, whatever they are.
+//! The hash of the join's tables distributes outpoints like a random function, whatever they are.
 
 use bench::buckets::{BUCKETS, MEAN, Outpoints, Place, deviation, loads, naive, picture, uj};
 
-/// Standard deviations. Seeds are fixed, so this is no game of chance: it failed by a hash only.
+/// Maximum deviation, in standard deviations. Seeds are fixed, so the result does not depend on chance: only
+/// another hash function can change it.
 const BOUND: f64 = 4.0;
 
 #[test]
-fn outpoints_fall_into_all_buckets_alike() {
+fn outpoints_are_distributed_evenly_over_all_buckets() {
     for key in 0..8u64 {
         let (k0, k1) = (key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for outpoints in Outpoints::ALL {
@@ -25,12 +26,12 @@ fn outpoints_fall_into_all_buckets_alike() {
 }
 
 #[test]
-fn a_hash_that_trusts_the_txid_is_told() {
+fn detects_a_hash_that_relies_on_random_txids() {
     assert!(deviation(&loads(Outpoints::First, Place::Upper, naive)).abs() < BOUND, "txids are random");
     for outpoints in [Outpoints::OfOne, Outpoints::Searched] {
         assert!(deviation(&loads(outpoints, Place::Upper, naive)) > 100.0, "{}", outpoints.name());
     }
-    // Too even is no chance either.
+    // A distribution that is too even is not random either.
     assert!(deviation(&vec![MEAN as u32; BUCKETS]) < -40.0);
 }
 

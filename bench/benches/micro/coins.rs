@@ -1,11 +1,11 @@
-//! The join over the whole chain: what blocks create and spend, staged, matched, and sorted at the end; and
-//! the same in parts, through runs in memory (`/dev/shm`, where there is one) and a merge.
+//! The join over the whole chain: creations and spends are staged and matched, and the survivors sorted; and
+//! the same in parts, with sorted runs in memory (`/dev/shm`, if it exists) and a merge.
 
 use crate::{Subject, temporary};
 use bench::{Answers, work};
 use criterion::{BatchSize, Criterion, Throughput};
 
-/// Runs that are merged.
+/// Number of sorted runs that are merged.
 const PARTS: usize = 8;
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
@@ -47,7 +47,7 @@ fn runs(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers)
     assert_eq!(
         coins,
         work::join(subject.blocks).0.size().coins as u64,
-        "the merge leaves what the join does"
+        "the merge has the same survivors as the join"
     );
     answers.add("merge", &[coins, bytes as u64].map(u64::to_le_bytes).concat());
 
@@ -57,7 +57,7 @@ fn runs(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers)
     group.bench_function("sort and write", |b| {
         b.iter_batched(
             || {
-                // The writer makes its file anew.
+                // The writer creates a new file.
                 let _ = std::fs::remove_file(dir.path().join("written"));
                 parts().swap_remove(PARTS - 1)
             },

@@ -1,4 +1,4 @@
-//! Hashes and obfuscation; SHA-256 by each kernel that this machine has. Beside them the crates `sha2`,
+//! Hashes and obfuscation, SHA-256 with each kernel of this machine, compared with the crates `sha2`,
 //! `bitcoin` and `siphasher`.
 
 use crate::Subject;
@@ -120,8 +120,8 @@ fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
     answers.add("sha256d_pairs", digests.as_flattened());
 }
 
-/// A usual transaction's length. Messages lie as in a block: one behind the other, so at any address; or each
-/// at a multiple of 64.
+/// Measures messages with the length of a usual transaction, at multiples of 64, or consecutively as in a
+/// block and so at any address.
 fn sha256_of_250_bytes(criterion: &mut Criterion, answers: &mut Answers) {
     const LENGTH: usize = 250;
     const COUNT: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Undo data, and chainstate tables written to and read from memory (`/dev/shm`, where there is one).
+//! Undo data, and chainstate tables written to and read from memory (`/dev/shm`, if it exists).
 
 use crate::{Subject, temporary};
 use bench::{Answers, work};

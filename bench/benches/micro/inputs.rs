@@ -1,13 +1,14 @@
-//! Transactions of one, two and many inputs, which must all differ: each number has its own way.
+//! The check that inputs are distinct, for transactions of one, two and many inputs, which are compared in
+//! different ways.
 //!
-//! The check has no function of its own that is public, since it is fused with the others. So whole blocks
-//! are checked that differ in nothing else: the same number of transactions, hence of merkle nodes. Beside it
-//! the sets that would do: Core's is the ordered one.
+//! The check is not a separate public function, since it is fused with others. So the benchmark checks whole
+//! blocks that differ only in the number of inputs: they have the same number of transactions, hence of
+//! merkle nodes. It also measures the alternatives with sets; Core uses the ordered one.
 
 use crate::Subject;
 use bench::Answers;
 use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid as TheirTxid, Witness,
+    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid as BitcoinTxid, Witness,
     absolute::LockTime, hashes::Hash as _, transaction::Version,
 };
 use criterion::{BenchmarkId, Criterion, Throughput};
@@ -23,7 +24,7 @@ use testkit::{
 };
 use wire::{BlockArena, BlockTime, Height, Network, Txid};
 
-/// Transactions of a block besides the coinbase.
+/// Number of transactions in a block, without the coinbase.
 const TXS: u32 = 200;
 const INPUTS: [u32; 5] = [1, 2, 3, 10, 100];
 
@@ -66,12 +67,12 @@ pub fn benches(criterion: &mut Criterion, _: &Subject<'_>, answers: &mut Answers
     }
 }
 
-/// A valid block of regtest, the first, whose transactions have so many inputs each; and its txids.
+/// Returns a valid first block of regtest, whose transactions have `inputs` inputs each, and its txids.
 fn block(inputs: u32) -> (Vec<u8>, Vec<Txid>) {
     let output = TxOut { value: Amount::from_sat(1_000), script_pubkey: ScriptBuf::from_bytes(vec![0x51]) };
     let input = |number: u32| TxIn {
         previous_output: OutPoint {
-            txid: TheirTxid::from_byte_array(sha256(&number.to_le_bytes())),
+            txid: BitcoinTxid::from_byte_array(sha256(&number.to_le_bytes())),
             vout: number % 3,
         },
         script_sig: ScriptBuf::new(),

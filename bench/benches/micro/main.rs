@@ -1,9 +1,9 @@
-//! How fast single functions are, on generated blocks hot in the cache, on one core.
+//! Measures the speed of single functions on one core, with generated blocks that are in the cache.
 //!
-//! `cargo bench -p bench` measures in about five minutes; `cargo bench -p bench -- --test` runs everything
-//! once on a small chain. Both end with a hash of all results, the same on every machine and before and after
-//! an optimisation. Besides, a picture is drawn of how outpoints fall into the buckets of the join's tables
-//! ([`bench::buckets`]): `outpoint-buckets.svg`, in Cargo's target folder under `tmp`.
+//! `cargo bench -p bench` takes about five minutes; `cargo bench -p bench -- --test` runs everything once on
+//! a small chain. Both end with a hash of all results, which is the same on every machine and before and
+//! after an optimisation. They also draw the distribution of outpoints over the buckets of the join's tables
+//! ([`bench::buckets`]): `outpoint-buckets.svg`, in `tmp` in Cargo's target directory.
 
 mod coins;
 mod digest;
@@ -18,11 +18,11 @@ use criterion::Criterion;
 use std::{path::Path, time::Duration};
 use tempfile::TempDir;
 
-/// Bytes of the chain: enough for a few full blocks, or for one run of everything.
+/// Size of the chain in bytes: enough for a few full blocks, or for running everything once.
 const CHAIN_BYTES: u64 = 24_000_000;
 const CHAIN_BYTES_TEST: u64 = 1_000_000;
 
-/// What every benchmark works on.
+/// The inputs of every benchmark.
 struct Subject<'a> {
     inputs: &'a Inputs,
     /// The whole chain.
@@ -31,7 +31,7 @@ struct Subject<'a> {
     block: &'a Block<'a>,
 }
 
-/// A folder in memory, where there is such.
+/// Creates a temporary directory, in memory if possible.
 fn temporary() -> TempDir {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };

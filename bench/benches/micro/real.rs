@@ -1,7 +1,7 @@
-//! A real block, beside the same work by other crates: `bitcoin`, `bitcoin_slices`, `sha2`.
+//! A real block, compared with the same work by other crates: `bitcoin`, `bitcoin_slices`, `sha2`.
 //!
-//! Where the shared test data are absent, the largest generated block stands in. Results are compared with
-//! those of the other crates, not kept among the answers, which must be the same everywhere.
+//! Without the shared test data, the largest generated block is used instead. Results are compared with those
+//! of the other crates, and not added to the answers, which must be the same everywhere.
 
 use crate::Subject;
 use bench::{Answers, real::raw_block};
@@ -17,11 +17,11 @@ use rules::merkle::merkle_root;
 use std::{hint::black_box, ops::ControlFlow};
 use wire::{BlockArena, BlockView, coin::compress_output};
 
-/// Visits all and keeps nothing.
+/// A visitor that ignores everything.
 struct Nothing;
 impl Visitor for Nothing {}
 
-/// Hashes transactions as they come, by `sha2`.
+/// A visitor that hashes each transaction with `sha2`.
 struct Txids(Vec<[u8; 32]>);
 impl Visitor for Txids {
     fn visit_transaction(&mut self, tx: &bsl::Transaction<'_>) -> ControlFlow<()> {
@@ -34,15 +34,18 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, _: &mut Answers
     let real = raw_block();
     let generated = (subject.block.view.bytes(), subject.block.undo);
     let (bytes, undo) = real.as_ref().map_or(generated, |real| (&real.bytes, &real.undo));
-    println!("beside other crates: {}", real.as_ref().map_or("the generated block", |real| &real.name));
+    println!(
+        "compared with other crates: {}",
+        real.as_ref().map_or("the generated block", |real| &real.name)
+    );
     let mut arena = BlockArena::default();
     let view = arena.parse(bytes).expect("the block is well-formed");
-    let theirs: Block = deserialize(bytes).expect("for others too");
+    let bitcoin_block: Block = deserialize(bytes).expect("`bitcoin` parses the block too");
 
     parse(criterion, bytes);
-    txids(criterion, &view, &theirs);
-    sizes(criterion, bytes, &theirs);
-    merkle(criterion, &view, &theirs);
+    txids(criterion, &view, &bitcoin_block);
+    sizes(criterion, bytes, &bitcoin_block);
+    merkle(criterion, &view, &bitcoin_block);
     coins(criterion, &view, undo);
 }
 
@@ -50,35 +53,37 @@ fn parse(criterion: &mut Criterion, bytes: &[u8]) {
     let mut arena = BlockArena::default();
     let mut group = criterion.benchmark_group("real block, parse");
     group.throughput(Throughput::Bytes(bytes.len() as u64));
-    group.bench_function("ours", |b| b.iter(|| arena.parse(black_box(bytes)).map(|block| block.tx_count())));
+    group.bench_function("peregrine", |b| {
+        b.iter(|| arena.parse(black_box(bytes)).map(|block| block.tx_count()));
+    });
     group.bench_function("bitcoin_slices", |b| {
         b.iter(|| bsl::Block::visit(black_box(bytes), &mut Nothing).map(|block| block.consumed()));
     });
     group.bench_function("bitcoin", |b| b.iter(|| deserialize::<Block>(black_box(bytes))));
 }
 
-fn txids(criterion: &mut Criterion, view: &BlockView<'_>, theirs: &Block) {
+fn txids(criterion: &mut Criterion, view: &BlockView<'_>, bitcoin_block: &Block) {
     let bytes = view.bytes();
     let of_slices = || {
         let mut txids = Txids(Vec::new());
         bsl::Block::visit(black_box(bytes), &mut txids).map(|_| txids.0)
     };
     let mut arena = BlockArena::default();
-    let mut ours = |kernel| {
+    let mut peregrine = |kernel| {
         let view = arena.parse(black_box(bytes)).expect("the block is well-formed");
         let messages: Vec<Message<'_>> = view.txs().map(|tx| tx.txid_message()).collect();
         let mut digests = Vec::with_capacity(messages.len());
         sha256d_many_with(kernel, &messages, &mut digests);
         digests
     };
-    let expected: Vec<_> = theirs.txdata.iter().map(|tx| tx.compute_txid().to_byte_array()).collect();
-    assert_eq!(of_slices().expect("for others too"), expected);
+    let expected: Vec<_> = bitcoin_block.txdata.iter().map(|tx| tx.compute_txid().to_byte_array()).collect();
+    assert_eq!(of_slices().expect("`bitcoin_slices` parses the block too"), expected);
 
     let mut group = criterion.benchmark_group("real block, parse and txids");
     group.throughput(Throughput::Bytes(bytes.len() as u64));
     for kernel in Kernel::available() {
-        assert_eq!(ours(kernel), expected);
-        group.bench_function(kernel.name(), |b| b.iter(|| ours(kernel)));
+        assert_eq!(peregrine(kernel), expected);
+        group.bench_function(kernel.name(), |b| b.iter(|| peregrine(kernel)));
     }
     group.bench_function("bitcoin_slices and sha2", |b| b.iter(of_slices));
     group.bench_function("bitcoin", |b| {
@@ -89,25 +94,25 @@ fn txids(criterion: &mut Criterion, view: &BlockView<'_>, theirs: &Block) {
     });
 }
 
-fn sizes(criterion: &mut Criterion, bytes: &[u8], theirs: &Block) {
+fn sizes(criterion: &mut Criterion, bytes: &[u8], bitcoin_block: &Block) {
     let mut arena = BlockArena::default();
     let view = arena.parse(bytes).expect("the block is well-formed");
-    assert_eq!(view.weight().0, theirs.weight().to_wu());
+    assert_eq!(view.weight().0, bitcoin_block.weight().to_wu());
     let mut group = criterion.benchmark_group("real block, weight once parsed");
     group.throughput(Throughput::Elements(view.tx_count() as u64));
-    group.bench_function("ours", |b| b.iter(|| black_box(&view).weight()));
-    group.bench_function("bitcoin", |b| b.iter(|| black_box(theirs).weight()));
+    group.bench_function("peregrine", |b| b.iter(|| black_box(&view).weight()));
+    group.bench_function("bitcoin", |b| b.iter(|| black_box(bitcoin_block).weight()));
 }
 
-fn merkle(criterion: &mut Criterion, view: &BlockView<'_>, theirs: &Block) {
-    let hashes = || theirs.txdata.iter().map(|tx| tx.compute_txid().to_raw_hash());
+fn merkle(criterion: &mut Criterion, view: &BlockView<'_>, bitcoin_block: &Block) {
+    let hashes = || bitcoin_block.txdata.iter().map(|tx| tx.compute_txid().to_raw_hash());
     let (leaves, raw): (Vec<_>, Vec<_>) = hashes().map(|hash| (hash.to_byte_array(), hash)).unzip();
     let root = merkle_root(leaves.clone()).root;
     assert_eq!(root, view.header().merkle_root);
     assert_eq!(calculate_root(raw.iter().copied()).map(|root| root.to_byte_array()), Some(root));
     let mut group = criterion.benchmark_group("real block, merkle root of its txids");
     group.throughput(Throughput::Elements(leaves.len() as u64));
-    group.bench_function("ours", |b| b.iter(|| merkle_root(black_box(&leaves).clone())));
+    group.bench_function("peregrine", |b| b.iter(|| merkle_root(black_box(&leaves).clone())));
     group.bench_function("bitcoin", |b| b.iter(|| calculate_root(black_box(&raw).iter().copied())));
 }
 

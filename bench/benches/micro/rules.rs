@@ -1,4 +1,4 @@
-//! The rules of one full block, its transactions hashed already.
+//! The rules of one full block, without hashing its transactions.
 
 use crate::Subject;
 use bench::Answers;

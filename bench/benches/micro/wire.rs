@@ -1,4 +1,4 @@
-//! Parsing, and compressing coins.
+//! Parsing blocks, and compressing and decompressing coins.
 
 use crate::Subject;
 use bench::Answers;

@@ -1,9 +1,9 @@
-//! How fast the join is: a stream of creations and spends with heavy-tailed ages, as a chain has them, on
-//! one core.
+//! Measures the join on one core, with creations and spends whose ages are heavy-tailed, like those of a
+//! chain.
 //!
-//! `cargo run --release -p coins --example join_speed [millions of creations]`. Prints nanoseconds per
-//! operation, what making up the operations costs of that, memory, the time to sort what is left, and a hash
-//! of it all, which must not change when the code gets faster.
+//! `cargo run --release -p coins --example join_speed [millions of creations]`. It prints nanoseconds per
+//! operation, the cost of generating the operations, memory, the time to sort the remaining coins, and a hash
+//! of the result, which must not change when the code gets faster.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
 use coins::Join;
@@ -13,7 +13,7 @@ use std::{
 };
 use wire::{Coin, Height, OutPoint, Txid};
 
-/// 9 of 11 coins are spent.
+/// The share of coins that are spent: 9 of 11.
 const SPENT: (u64, u64) = (9, 11);
 const COINS_PER_BLOCK: u32 = 5000;
 
@@ -29,7 +29,8 @@ impl SplitMix {
     }
 }
 
-/// Coins are numbered as they are made; their content follows from the number. Three share a txid.
+/// Returns the outpoint of a coin. Coins are numbered in the order of their creation, and their content is a
+/// function of the number. Three share a txid.
 fn outpoint(number: u32) -> OutPoint {
     let mut random = SplitMix(u64::from(number / 3));
     let mut txid = [0; 32];
@@ -48,7 +49,8 @@ const fn height(number: u32) -> Height {
     Height(number / COINS_PER_BLOCK + 1)
 }
 
-/// The chain: numbers of coins in the order they are made and spent; the top bit marks a spend.
+/// Returns the chain: numbers of coins in the order in which they are created and spent; the top bit marks a
+/// spend.
 fn operations(creations: u32) -> Vec<u32> {
     let mut random = SplitMix(1);
     let mut spent = vec![false; creations as usize];
@@ -59,7 +61,7 @@ fn operations(creations: u32) -> Vec<u32> {
         if first_of_block == 0 || random.next() % SPENT.1 >= SPENT.0 {
             continue;
         }
-        // Log-uniform ages: half of the spends are of coins not older than the square root of the oldest.
+        // Ages are log-uniform: half of the spent coins are not older than the square root of the oldest age.
         let bits = random.next() % (u64::from(first_of_block.ilog2()) + 1);
         let age = (random.next() % (1 << bits)) as u32;
         let mut at = first_of_block - 1 - age.min(first_of_block - 1);
@@ -73,8 +75,8 @@ fn operations(creations: u32) -> Vec<u32> {
     ops
 }
 
-/// Measures processor time of this thread where Linux tells it, so that a busy machine does not count; else
-/// the clock.
+/// Measures the processor time of this thread on Linux, so that other load does not matter; elsewhere the
+/// elapsed time.
 struct Stopwatch(Option<Duration>, Instant);
 
 impl Stopwatch {
@@ -105,7 +107,7 @@ fn main() {
         black_box(outpoint(op & !(1 << 31)));
         black_box(coin(op & !(1 << 31), &mut bytes));
     }
-    let making = start.elapsed();
+    let generating = start.elapsed();
 
     let join = Join::new((3, 4));
     let start = Stopwatch::start();
@@ -122,7 +124,7 @@ fn main() {
         }
     }
     drop(effects);
-    let joining = start.elapsed() - making;
+    let joining = start.elapsed() - generating;
     let memory = join.memory_bytes();
 
     let start = Stopwatch::start();
@@ -144,10 +146,10 @@ fn main() {
         joining.as_secs_f64(),
         each(joining, ops.len() as u64)
     );
-    println!("making them up: {:.0} ns each, taken off", each(making, ops.len() as u64));
-    println!("{} coins left: {:.1} bytes of memory each", size.coins, memory as f64 / size.coins as f64);
+    println!("generating them: {:.0} ns each, subtracted", each(generating, ops.len() as u64));
+    println!("{} coins remain: {:.1} bytes of memory each", size.coins, memory as f64 / size.coins as f64);
     println!(
-        "sorting and reading: {:.2} s, {:.0} ns a coin",
+        "sorting and reading: {:.2} s, {:.0} ns per coin",
         sorting.as_secs_f64(),
         each(sorting, size.coins as u64)
     );

@@ -1,13 +1,15 @@
-//! One number that is zero if and only if as much was subtracted as was added: SwiftSync's proof that each
-//! coin that hints call spent was made once and spent once, without holding a single coin.
+//! A sum that is zero if and only if each element was subtracted as often as it was added: SwiftSync's proof,
+//! without storing coins, that each coin that is spent according to the hints was created once and spent
+//! once.
 //!
-//! Each element (an outpoint, or an outpoint with its coin) becomes a number that nobody can foresee, as it
-//! depends on a secret key drawn after hints and chain were fixed; numbers are added when a coin is made and
-//! subtracted when it is spent, in any order, by any thread ([`Sum`]). Additions are modulo 2^256 or 2^128,
-//! never XOR, under which an element added twice would vanish. MuHash needs no key: there the numbers are
-//! multiplied and divided modulo a prime of 3072 bits. ADR 6 says why this is sound and what each kind costs.
+//! Each element (an outpoint, or an outpoint with its coin) is mapped to a number that an attacker cannot
+//! predict, since it depends on a secret key that is drawn after hints and chain are fixed. The number is
+//! added when the coin is created and subtracted when it is spent, in any order, on any thread ([`Sum`]).
+//! Additions are modulo 2^256 or 2^128, never XOR, under which an element added twice would vanish. MuHash
+//! needs no key: its numbers are multiplied and divided modulo a prime of 3072 bits. ADR 6 explains why this
+//! is sound and what each kind costs.
 //!
-//! A sum that is not zero says that something is wrong, not where: ask the [`crate::join`].
+//! A sum other than zero proves that something is wrong but not where; the [`crate::join`] finds out.
 //!
 //! ```
 //! use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
@@ -15,11 +17,11 @@
 //!
 //! let aggregate = Aggregate::new(AggregateKind::Sha256, AggregateKey::new([7; 32])); // a real key is random
 //! let coin = OutPoint { txid: Txid([1; 32]), vout: 0 };
-//! let (mut made, mut spent) = (aggregate.sum(), aggregate.sum());
+//! let (mut created, mut spent) = (aggregate.sum(), aggregate.sum());
 //! spent.subtract(&coin, None);
-//! made.add(&coin, None);
-//! made.merge(spent);
-//! assert!(made.is_zero());
+//! created.add(&coin, None);
+//! created.merge(spent);
+//! assert!(created.is_zero());
 //! ```
 
 use digest::{
@@ -35,17 +37,18 @@ use std::{fmt, str::FromStr, sync::Arc};
 use wire::{Coin, OutPoint};
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
-/// Bytes of an outpoint: txid, then `vout` little-endian.
+/// Length of an outpoint in bytes: txid, then `vout` little-endian.
 const OUTPOINT_LEN: usize = 36;
-/// Bytes before a coin's output in the element of a whole coin: outpoint, then the code, little-endian.
+/// Length of the part before a coin's output in the element of a whole coin, in bytes: outpoint, then the
+/// code, little-endian.
 const HEAD_LEN: usize = OUTPOINT_LEN + 4;
-/// How many messages of one length wait until they are hashed together: a few times the lanes there are, and
-/// 4 KiB of outpoints.
-const STAGED: usize = 64;
-/// What follows the key in the first block that is hashed: no other use of the key can give the same state.
+/// Number of messages of one length that are staged before they are hashed together: a few times the number
+/// of lanes, and 4 KiB of outpoints.
+const STAGED_MESSAGES: usize = 64;
+/// Follows the key in the first hashed block, so that no other use of the key can give the same state.
 const TAG: &[u8; 32] = b"Peregrine UTXO aggregate SHA-256";
 
-/// How elements become numbers.
+/// The mapping from elements to numbers, and how they are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AggregateKind {
     /// SHA-256 under the key, added modulo 2^256.
@@ -53,7 +56,7 @@ pub enum AggregateKind {
     Sha256,
     /// SipHash-2-4-128 under the first half of the key, added modulo 2^128.
     SipHash128,
-    /// MuHash3072, which takes no key: multiplied modulo a prime. By far the slowest.
+    /// MuHash3072, which has no key: multiplied modulo a prime. By far the slowest.
     MuHash3072,
 }
 
@@ -61,7 +64,7 @@ impl AggregateKind {
     /// All kinds, the default first.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::SipHash128, Self::MuHash3072];
 
-    /// The name that options and reports use.
+    /// Returns the name in options and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +74,7 @@ impl AggregateKind {
         }
     }
 
-    /// Length of [`Sum::to_bytes`].
+    /// Returns the length of [`Sum::to_bytes`] in bytes.
     #[must_use]
     pub const fn sum_len(self) -> usize {
         match self {
@@ -97,54 +100,54 @@ impl FromStr for AggregateKind {
     }
 }
 
-/// Why there is no such aggregate, or sum.
+/// The error for a name that is not an aggregate kind, or bytes that are not a sum.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AggregateError {
     /// No kind has that name.
     #[error("unknown aggregate `{0}`; use sha256, siphash128 or muhash")]
     UnknownKind(String),
-    /// A kept sum has the wrong length.
-    #[error("a kept {kind} sum has {len} bytes, not {}; start anew", kind.sum_len())]
+    /// A stored sum has the wrong length.
+    #[error("a stored {kind} sum has {len} bytes, expected {}; start over with --restart", kind.sum_len())]
     Length {
-        /// What it should be a sum of.
+        /// The expected kind.
         kind: AggregateKind,
-        /// How many bytes there are.
+        /// The length in bytes.
         len: usize,
     },
-    /// A kept sum stands for no set at all.
-    #[error("a kept {0} sum is of no set; start anew")]
+    /// A stored sum does not represent any set.
+    #[error("a stored {0} sum does not represent any set; start over with --restart")]
     NoSet(AggregateKind),
 }
 
 /// The secret: 32 bytes from the system's random source, drawn after hints and chain are fixed.
 ///
-/// Whoever knows it can make hints that hide a double spend. It is not printed, is overwritten when dropped,
-/// and belongs on disk only where nobody else can read it.
+/// An attacker who knows it can make hints that hide a double spend. It is never printed, is overwritten when
+/// dropped, and may be stored only in files that nobody else can read.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct AggregateKey([u8; 32]);
 
 impl AggregateKey {
-    /// Takes the key.
+    /// Creates the key from its bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The key itself, to be kept for a resumed run, and nothing else.
+    /// Returns the key's bytes, only to be stored for resuming the job.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The two words of SipHash's key.
+    /// Returns the two words of SipHash's key.
     fn words(&self) -> (u64, u64) {
         let word =
             |at: usize| self.0[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         (word(0), word(8))
     }
 
-    /// The state of SHA-256 after the key.
+    /// Returns the state of SHA-256 after the key's block.
     fn midstate(&self) -> Zeroizing<[u32; 8]> {
         let mut block = Zeroizing::new([0; 64]);
         block[..32].copy_from_slice(&self.0);
@@ -159,7 +162,7 @@ impl fmt::Debug for AggregateKey {
     }
 }
 
-/// What all sums of a run have in common. Cheap to clone.
+/// The kind and key that all sums of a job share. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Aggregate(Arc<Shared>);
 
@@ -167,7 +170,7 @@ struct Shared {
     kind: AggregateKind,
     kernel: Kernel,
     key: AggregateKey,
-    /// As secret as the key.
+    /// Must be kept as secret as the key.
     midstate: Zeroizing<[u32; 8]>,
 }
 
@@ -178,32 +181,32 @@ impl fmt::Debug for Shared {
 }
 
 impl Aggregate {
-    /// Chooses kind and key. MuHash ignores the key.
+    /// Creates an aggregate of a kind with a key, which MuHash ignores.
     #[must_use]
     pub fn new(kind: AggregateKind, key: AggregateKey) -> Self {
         Self::with_kernel(kind, key, Kernel::active())
     }
 
-    /// The same, hashing by a chosen kernel; the sums do not depend on it.
+    /// [`Aggregate::new`] with the given kernel; the sums do not depend on it.
     #[must_use]
     pub fn with_kernel(kind: AggregateKind, key: AggregateKey, kernel: Kernel) -> Self {
         let midstate = key.midstate();
         Self(Arc::new(Shared { kind, kernel, key, midstate }))
     }
 
-    /// The kind it was made of.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> AggregateKind {
         self.0.kind
     }
 
-    /// The secret, which a resumed run needs.
+    /// Returns the secret, which resuming the job requires.
     #[must_use]
     pub fn key(&self) -> &AggregateKey {
         &self.0.key
     }
 
-    /// A sum of nothing: one for each thread.
+    /// Creates an empty sum. Each thread needs its own.
     #[must_use]
     pub fn sum(&self) -> Sum {
         let state = match self.0.kind {
@@ -214,11 +217,11 @@ impl Aggregate {
         Sum { shared: Arc::clone(&self.0), state }
     }
 
-    /// A sum that [`Sum::to_bytes`] kept, under the same kind and key.
+    /// Restores a sum from [`Sum::to_bytes`] of an aggregate with the same kind and key.
     ///
     /// # Errors
-    /// [`AggregateError`] if the bytes cannot be a sum of this kind. Bytes of another key or run cannot be
-    /// told: the caller seals what it keeps.
+    /// [`AggregateError`] if the bytes cannot be a sum of this kind. Bytes of another key or job cannot be
+    /// detected: the caller must authenticate what it stores.
     pub fn sum_from_bytes(&self, bytes: &[u8]) -> Result<Sum, AggregateError> {
         let length = || AggregateError::Length { kind: self.0.kind, len: bytes.len() };
         let mut sum = self.sum();
@@ -243,11 +246,12 @@ impl Aggregate {
     }
 }
 
-/// A sum of elements, some added and some subtracted; elements wait in it until enough fill the lanes.
+/// A sum of elements, some added and some subtracted. Elements are staged until there are enough to fill the
+/// lanes.
 ///
-/// Elements: without a coin, txid 32 | vout 4; with one, txid 32 | vout 4 | code 4 | `out` ([`wire::coin`]);
-/// numbers little-endian. Both are injective, and no element of one form is one of the other: outputs have at
-/// least two bytes.
+/// The bytes of an element are txid 32 | vout 4 without a coin, and txid 32 | vout 4 | code 4 | `out`
+/// ([`wire::coin`]) with one; numbers are little-endian. Both encodings are injective, and no element of one
+/// form equals one of the other, since outputs have at least two bytes.
 pub struct Sum {
     shared: Arc<Shared>,
     state: State,
@@ -296,10 +300,10 @@ impl Sum {
         }
     }
 
-    /// Adds all that `other` holds.
+    /// Adds the elements of `other`.
     ///
     /// # Panics
-    /// If `other` is a sum of another [`Aggregate`]: its numbers are others.
+    /// If `other` is a sum of another [`Aggregate`], which maps elements to other numbers.
     pub fn merge(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.shared, &other.shared), "sums of two aggregates cannot be merged");
         other.flush();
@@ -311,8 +315,8 @@ impl Sum {
         }
     }
 
-    /// Whether as much was subtracted as was added, element by element: wrongly yes with a chance of 2^-256,
-    /// 2^-128, or for MuHash that of a discrete logarithm found.
+    /// Returns whether every element was subtracted as often as it was added. The probability of a false
+    /// `true` is 2^-256, 2^-128, or for MuHash that of solving a discrete logarithm.
     #[must_use]
     pub fn is_zero(&mut self) -> bool {
         self.flush();
@@ -323,7 +327,7 @@ impl Sum {
         }
     }
 
-    /// The sum so far, [`AggregateKind::sum_len`] bytes, for [`Aggregate::sum_from_bytes`].
+    /// Returns the sum as [`AggregateKind::sum_len`] bytes, for [`Aggregate::sum_from_bytes`].
     #[must_use]
     pub fn to_bytes(&mut self) -> Vec<u8> {
         self.flush();
@@ -334,7 +338,7 @@ impl Sum {
         }
     }
 
-    /// Hashes what waits.
+    /// Hashes all staged messages.
     fn flush(&mut self) {
         match &mut self.state {
             State::Sha256(staged) => staged.flush(&self.shared),
@@ -344,12 +348,13 @@ impl Sum {
     }
 }
 
-/// What a hash function cuts padded messages to.
+/// The unit of a padded message: a block or word of the hash function.
 trait Unit: Sized {
-    /// Messages of more units are too few to wait for each other: they are hashed at once.
-    const MOST: usize;
+    /// Maximum number of units of a staged message. Longer messages are too rare to fill the lanes and are
+    /// hashed immediately.
+    const MAX_STAGED: usize;
 
-    /// How many units a message of `length` bytes fills.
+    /// Returns the number of units in a padded message of `length` bytes.
     fn count(length: usize) -> usize;
 
     /// Appends the element of an outpoint.
@@ -358,14 +363,15 @@ trait Unit: Sized {
     /// Appends the element of a whole coin.
     fn push_coin(units: &mut Vec<Self>, outpoint: &OutPoint, coin: Coin<'_>);
 
-    /// The sum of the hashes of messages of `count` units each. For a narrower sum only the low words count.
+    /// Returns the sum of the hashes of messages of `count` units each. In a sum of 128 bits only the low
+    /// words are used.
     fn sum(shared: &Shared, units: &[Self], count: usize) -> [u64; 4];
 }
 
 /// The blocks of SHA-256.
 impl Unit for [u8; 64] {
-    /// A bare 2-of-3 multisignature with long keys.
-    const MOST: usize = 4;
+    /// The length of a bare 2-of-3 multisignature with long keys.
+    const MAX_STAGED: usize = 4;
 
     #[inline]
     fn count(length: usize) -> usize {
@@ -389,8 +395,8 @@ impl Unit for [u8; 64] {
 
 /// The words of SipHash.
 impl Unit for u64 {
-    /// A bare 1-of-2 multisignature.
-    const MOST: usize = 15;
+    /// The length of a bare 1-of-2 multisignature.
+    const MAX_STAGED: usize = 15;
 
     #[inline]
     fn count(length: usize) -> usize {
@@ -413,21 +419,21 @@ impl Unit for u64 {
     }
 }
 
-/// A sum, and messages of equal length that wait side by side, so that each call of the kernel fills its
-/// lanes.
+/// A sum, and staged messages grouped by length, so that each call of the kernel fills its lanes.
 struct Staged<U> {
     /// Least significant word first.
     total: [u64; 4],
-    /// By number of units, less one.
+    /// Messages to add; the index is the number of units minus one.
     plus: Vec<Vec<U>>,
+    /// Messages to subtract, likewise.
     minus: Vec<Vec<U>>,
-    /// A message that does not wait.
+    /// Buffer for a message that is hashed immediately.
     long: Vec<U>,
 }
 
 impl<U: Unit> Default for Staged<U> {
     fn default() -> Self {
-        let empty = || (0..U::MOST).map(|_| Vec::new()).collect();
+        let empty = || (0..U::MAX_STAGED).map(|_| Vec::new()).collect();
         Self { total: [0; 4], plus: empty(), minus: empty(), long: Vec::new() }
     }
 }
@@ -440,30 +446,36 @@ impl<U: Unit> Staged<U> {
             Sign::Plus => &mut self.plus,
             Sign::Minus => &mut self.minus,
         };
-        let (waiting, most) = match staged.get_mut(count - 1) {
-            Some(waiting) => (waiting, STAGED),
+        let (waiting, max_messages) = match staged.get_mut(count - 1) {
+            Some(waiting) => (waiting, STAGED_MESSAGES),
             None => (&mut self.long, 1),
         };
         match coin {
             None => U::push_outpoint(waiting, outpoint),
             Some(coin) => U::push_coin(waiting, outpoint, coin),
         }
-        if waiting.len() >= most * count {
-            settle(&mut self.total, shared, sign, waiting, count);
+        if waiting.len() >= max_messages * count {
+            hash_staged(&mut self.total, shared, sign, waiting, count);
         }
     }
 
     fn flush(&mut self, shared: &Shared) {
         for (sign, staged) in [(Sign::Plus, &mut self.plus), (Sign::Minus, &mut self.minus)] {
             for (count, waiting) in (1..).zip(staged) {
-                settle(&mut self.total, shared, sign, waiting, count);
+                hash_staged(&mut self.total, shared, sign, waiting, count);
             }
         }
     }
 }
 
-/// Hashes messages of `count` units each.
-fn settle<U: Unit>(total: &mut [u64; 4], shared: &Shared, sign: Sign, waiting: &mut Vec<U>, count: usize) {
+/// Hashes the staged messages, of `count` units each, into `total`.
+fn hash_staged<U: Unit>(
+    total: &mut [u64; 4],
+    shared: &Shared,
+    sign: Sign,
+    waiting: &mut Vec<U>,
+    count: usize,
+) {
     let sum = U::sum(shared, waiting, count);
     waiting.clear();
     match sign {
@@ -472,7 +484,7 @@ fn settle<U: Unit>(total: &mut [u64; 4], shared: &Shared, sign: Sign, waiting: &
     }
 }
 
-/// Puts a number of 128 bits into the low words. What sums carry into the others is of no meaning.
+/// Returns a 128-bit number in the low words. The high words only collect carries and are ignored.
 fn limbs_of(number: u128) -> [u64; 4] {
     [number as u64, (number >> 64) as u64, 0, 0]
 }
@@ -510,10 +522,10 @@ fn head_bytes(outpoint: &OutPoint, coin: Coin<'_>) -> [u8; HEAD_LEN] {
     bytes
 }
 
-/// Puts an element together.
-fn with_element<T>(outpoint: &OutPoint, coin: Option<Coin<'_>>, use_it: impl FnOnce(&[u8]) -> T) -> T {
+/// Calls `use_bytes` with the bytes of an element.
+fn with_element<T>(outpoint: &OutPoint, coin: Option<Coin<'_>>, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
     match coin {
-        None => use_it(&outpoint_bytes(outpoint)),
-        Some(coin) => use_it(&[&head_bytes(outpoint, coin)[..], coin.out].concat()),
+        None => use_bytes(&outpoint_bytes(outpoint)),
+        Some(coin) => use_bytes(&[&head_bytes(outpoint, coin)[..], coin.out].concat()),
     }
 }

@@ -1,14 +1,14 @@
-//! One creation or one spend in 88 bytes: what the join stages, stores and compares.
+//! One creation or one spend in 88 bytes: the form in which the join stages, stores and compares them.
 //!
 //! ```text
 //! txid 32 | vout 4 | code 4 | shape 1 | body 47
-//! shape    80 spend (else creation) | 40 out lies in the long_outputs | 3f length of out; ff: free place
-//! body     out, or its number in the long_outputs 4
+//! shape    80 spend (else creation) | 40 out is in the long outputs | 3f length of out; ff: free cell
+//! body     out, or its number in the long outputs 4
 //! ```
 //!
 //! `out` is the compressed output: 21 bytes and the amount for P2PKH, 23 for P2WPKH, 35 for P2TR and P2WSH,
-//! 33 for P2PK; the amount takes at most 9, nearly always up to 5. So all of these lie in the cell; bare
-//! multisig and other long scripts lie in the [`LongOutputs`].
+//! 33 for P2PK; the amount takes at most 9 bytes, nearly always up to 5. All of these are stored in the cell;
+//! bare multisig and other long scripts are stored in the [`LongOutputs`].
 
 use crate::slab::Slab;
 use wire::{Coin, Entry, NetSize, OutPoint, Txid};
@@ -19,7 +19,7 @@ const LENGTH: u8 = 0x3f;
 const FREE: u8 = 0xff;
 const BODY: usize = 47;
 
-/// A creation or a spend; numbers in it refer to the long_outputs of the place that holds it.
+/// A creation or a spend. A number in its body refers to the [`LongOutputs`] of the same owner.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Cell {
@@ -33,7 +33,7 @@ pub(crate) struct Cell {
 const _: () = assert!(size_of::<Cell>() == 88, "a coin takes 88 bytes and its slot in the index");
 
 impl Cell {
-    /// What a removed cell leaves behind.
+    /// A free cell, which replaces a removed one.
     pub(crate) const BLANK: Self = Self { txid: [0; 32], vout: 0, code: 0, shape: FREE, body: [0; BODY] };
 
     #[inline]
@@ -81,7 +81,7 @@ impl Cell {
         OutPoint { txid: Txid(self.txid), vout: self.vout }
     }
 
-    /// Number of the shard it belongs to.
+    /// Returns the number of its shard.
     #[inline]
     pub(crate) const fn shard(&self) -> usize {
         self.txid[0] as usize
@@ -102,7 +102,7 @@ impl Cell {
         self.vout == other.vout && self.txid == other.txid
     }
 
-    /// The compressed output.
+    /// Returns the compressed output.
     #[inline]
     pub(crate) fn out<'a>(&'a self, long_outputs: &'a LongOutputs) -> &'a [u8] {
         if self.shape & LONG != 0 {
@@ -118,13 +118,13 @@ impl Cell {
         Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
     }
 
-    /// Of its row in the chainstate.
+    /// Returns the size of its row in the chainstate.
     #[inline]
     pub(crate) fn row_size(&self, long_outputs: &LongOutputs) -> NetSize {
         NetSize::of(self.vout, Coin { code: self.code, out: self.out(long_outputs) })
     }
 
-    /// Gives back what it holds in the long_outputs.
+    /// Removes its output from the long outputs, if it is there.
     #[inline]
     pub(crate) fn release(&self, long_outputs: &mut LongOutputs) {
         if self.shape & LONG != 0 {
@@ -132,7 +132,7 @@ impl Cell {
         }
     }
 
-    /// Moves what it holds in one long_outputs to another.
+    /// Returns the cell after moving its long output, if it has one, from one store to another.
     #[inline]
     pub(crate) fn moved(mut self, from: &mut LongOutputs, to: &mut LongOutputs) -> Self {
         if self.shape & LONG != 0 {
@@ -152,7 +152,7 @@ impl Cell {
     }
 }
 
-/// Outputs that do not fit into cells.
+/// Compressed outputs that are too long for a cell.
 #[derive(Debug)]
 pub(crate) struct LongOutputs {
     long: Slab<Box<[u8]>, 64>,
@@ -175,13 +175,13 @@ impl LongOutputs {
         out
     }
 
-    /// Bytes of the outputs.
+    /// Returns the total length of the outputs in bytes.
     pub(crate) const fn long_bytes(&self) -> usize {
         self.long_bytes
     }
 
-    /// Bytes of memory it takes. Outputs of many lengths come and go in the arenas of several threads: of
-    /// what the allocator has for them, 3 bytes in 7 are not in use (`tests/turnover.rs`).
+    /// Returns the memory in bytes. Outputs of many lengths are allocated and freed in the arenas of several
+    /// threads: of the allocator's memory for them, 3 bytes in 7 are unused (`tests/turnover.rs`).
     pub(crate) fn memory_bytes(&self) -> usize {
         (self.long.memory_bytes() + self.long_bytes) / 4 * 7
     }

@@ -1,15 +1,15 @@
-//! Whether the coinbase txids of a chain are unique, on which the join's exactness stands.
+//! Checks that the coinbase txids of a chain are unique, which the join's exactness assumes.
 //!
-//! BIP-0034 makes them so in practice; before it, mainnet has two pairs, and any other chain may have what
-//! it likes.
+//! BIP-0034 makes them unique in practice; before it, mainnet has two pairs of equal ones, and any other
+//! chain may have any number.
 
 use digest::siphash::SipHash13Uj;
 use wire::Txid;
 
 /// The coinbase txids of the blocks seen so far, each as a keyed hash of 8 bytes.
 ///
-/// Equal txids always show. Different ones look equal with a chance below 1 in 10 million for a chain of a
-/// million blocks, and that costs time only: the chain is then judged in order.
+/// Equal txids are always detected. Different ones look equal with a probability below 1 in 10 million for a
+/// chain of a million blocks, which costs only time: the chain is then validated sequentially.
 #[derive(Clone, Debug)]
 pub struct CoinbaseTxids {
     key: (u64, u64),
@@ -17,24 +17,25 @@ pub struct CoinbaseTxids {
 }
 
 impl CoinbaseTxids {
-    /// None seen. Collections that are to be merged need the same `key`, from the system's random source.
+    /// Creates an empty collection. Collections that are to be merged need the same `key`, from the system's
+    /// random source.
     #[must_use]
     pub const fn new(key: (u64, u64)) -> Self {
         Self::from_parts(key, Vec::new())
     }
 
-    /// What [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`] told before.
+    /// Restores a collection from its [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`].
     #[must_use]
     pub const fn from_parts(key: (u64, u64), hashes: Vec<u64>) -> Self {
         Self { key, seen: hashes }
     }
 
-    /// Adds a block, in any order; once each.
+    /// Adds the coinbase txid of a block. Blocks may come in any order, each once.
     pub fn push(&mut self, coinbase: &Txid) {
         self.seen.push(SipHash13Uj::new(self.key.0, self.key.1).with_jumbo(&coinbase.0).finish());
     }
 
-    /// Adds all that another worker has seen, under the same key.
+    /// Adds the collection of another worker, which must have the same key.
     pub fn merge(&mut self, other: Self) {
         debug_assert_eq!(self.key, other.key);
         if self.seen.is_empty() {
@@ -44,19 +45,19 @@ impl CoinbaseTxids {
         }
     }
 
-    /// The key of the hashes.
+    /// Returns the key of the hashes.
     #[must_use]
     pub const fn key(&self) -> (u64, u64) {
         self.key
     }
 
-    /// The hashes, in no order.
+    /// Returns the hashes in no particular order.
     #[must_use]
     pub fn hashes(&self) -> &[u64] {
         &self.seen
     }
 
-    /// Whether one occurs twice.
+    /// Returns whether a txid occurs twice.
     #[must_use]
     pub fn has_duplicate(&mut self) -> bool {
         self.seen.sort_unstable();
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_pairs_across_workers() {
+    fn finds_duplicates_across_workers() {
         let of = |numbers: &[u8]| {
             let mut txids = CoinbaseTxids::new((1, 2));
             numbers.iter().for_each(|&number| txids.push(&Txid([number; 32])));

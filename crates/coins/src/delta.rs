@@ -1,90 +1,93 @@
-//! The delta of blocks in a row: coins that they make and spend themselves never reach the join.
+//! The delta of consecutive blocks: cancels coins that they create and spend themselves, so that these never
+//! reach the join.
 //!
-//! Inside a block the order counts: an output can be spent by later transactions only. Here both positions
-//! are at hand, so this is where that is judged; the join then needs heights only. It also saves the join
-//! most of its work: of the coins that are ever spent, most are spent within some blocks, and here, where
-//! transactions are found and not coins, all is small enough for the caches of one core.
+//! Within a block the order matters: an output can be spent only by later transactions. The delta knows both
+//! positions, so it checks this; the join then needs only heights. It also saves the join most of its work:
+//! of all coins that are ever spent, most are spent within a few blocks, and the delta's table, which has one
+//! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
 use crate::mismatch::Mismatch;
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
-/// What has become of an output at the end of its block, or of those after it.
+/// The state of an output after the blocks of the delta.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OutputStatus {
     /// It is a coin.
     Unspent,
-    /// It was a coin that the blocks themselves spend.
+    /// It was a coin, but these blocks spend it.
     SpentInBatch,
-    /// It never was one ([`is_unspendable`]).
+    /// It never was a coin ([`is_unspendable`]).
     Unspendable,
 }
 
-/// Where the effects of blocks go.
+/// Receives the effects of blocks.
 pub trait EffectSink {
-    /// For the delta's own table.
+    /// Returns the hasher for the delta's table.
     fn hasher(&self) -> &SipHash13Uj;
 
-    /// An output; those of a block come in block order, after its spends. The coin of an unspendable one has
-    /// no bytes.
+    /// Receives an output; those of a block come in block order, after its spends. The coin of an unspendable
+    /// output has no bytes.
     fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus);
 
-    /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
+    /// Receives the spend of an earlier block's coin at `height`, with the claim of the undo data.
     fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height);
 
-    /// Something is wrong that shows without other blocks.
+    /// Receives a mismatch that was found without other blocks.
     fn push_mismatch(&mut self, mismatch: Mismatch);
 }
 
-/// Outputs above which there is no room for another block.
+/// Number of outputs from which on another block flushes the delta first.
 const OUTPUTS_MAX: usize = 32 << 10;
-/// Bytes of compressed outputs, likewise: a hostile chain can fill blocks with long ones.
+/// Size of compressed outputs from which on another block flushes the delta first, in bytes: a hostile chain
+/// can fill blocks with long outputs.
 const BYTES_MAX: usize = 2 << 20;
 
-/// Spends that are looked up at once: as many misses of the nearest cache as a core has in flight, and more.
+/// Number of spends that are looked up together: more than the number of L1 misses that a core has in flight.
 const WINDOW: usize = 64;
 
-/// A spend that is looked up.
+/// A spend that is being looked up.
 struct Spend<'a> {
-    /// Number of the transaction that spends.
+    /// Index of the transaction that spends.
     spender: u32,
     outpoint: OutPoint,
     claim: Coin<'a>,
-    /// Home slot of its creator.
+    /// Home slot of the transaction that created the coin.
     home: usize,
-    /// Its creator, and the number of the output, if the blocks in hand have made it.
+    /// Index of that transaction, and of the output, if it is in the blocks of the delta.
     output: Option<(u32, u32)>,
 }
 
-/// What blocks of rising heights have made and not spent.
+/// The outputs of blocks of ascending heights, and their states.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// Open addressing over the transactions: number + 1, or 0. At most half full.
+    /// Hash table of the transactions with open addressing: index + 1, or 0. At most half full.
     table: Vec<u32>,
-    /// Of each transaction.
+    /// The txid of each transaction.
     txids: Vec<Txid>,
-    /// Of the coins of each transaction ([`Coin::code`]).
+    /// The [`Coin::code`] of each transaction's coins.
     codes: Vec<u32>,
-    /// Where each transaction's outputs begin in `ends`, and one more for the end.
+    /// The index of each transaction's first output, followed by the number of outputs.
     first_output: Vec<u32>,
-    /// Where each output's compressed bytes end in `bytes`; they begin where the ones before end.
+    /// The end of each output's compressed form in `bytes`; it begins at the end of the previous one.
     ends: Vec<u32>,
     bytes: Vec<u8>,
-    /// Per output.
+    /// The status of each output.
     statuses: Vec<OutputStatus>,
 }
 
 impl Delta {
-    /// Takes in a block. Spends of what the blocks in hand have not made go to `sink` now; what they make
-    /// goes there by [`Delta::flush`], which is done first if they are too many or not all below this one.
+    /// Adds a block. Spends of coins that the delta's blocks have not created go to `sink` immediately;
+    /// created outputs go there with [`Delta::flush`], which runs first if the delta is full or not all of
+    /// its blocks are below this one.
     ///
-    /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of
-    /// each transaction but the first, in block order. All defects become mismatches of `sink`. Not for the
-    /// genesis block, whose coinbase is no coin, nor for coinbases that a later one overwrites (BIP-0030's
-    /// exceptions).
+    /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of each
+    /// transaction except the first, in block order. All defects become mismatches of `sink`. The genesis
+    /// block, whose coinbase is not a coin, and blocks whose coinbase is overwritten by a later one
+    /// (BIP-0030's exceptions) must not be added.
     ///
     /// # Panics
-    /// If there are not as many txids as transactions.
+    /// If the number of txids is not the number of transactions.
     pub fn add(
         &mut self,
         block: &BlockView<'_>,
@@ -127,8 +130,8 @@ impl Delta {
         }
     }
 
-    /// Spends coins, of the blocks in hand or of earlier ones. Each step brings into the cache what the next
-    /// one needs for all of them.
+    /// Applies spends of coins of the delta's blocks or of earlier ones. Each step prefetches for all spends
+    /// what the next step reads.
     fn spend(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl EffectSink) {
         for spend in &*window {
             prefetch(&self.table[spend.home]);
@@ -168,7 +171,7 @@ impl Delta {
         }
     }
 
-    /// Sends to `sink` what the blocks have made, and what has become of it; then there are none.
+    /// Pushes all outputs with their states to `sink` and clears the delta.
     pub fn flush(&mut self, sink: &mut impl EffectSink) {
         let mut start = 0;
         let mut ends = self.ends.iter().zip(&self.statuses);
@@ -210,7 +213,7 @@ impl Delta {
         codes.resize(self.txids.len(), Coin::code_of(height, false));
     }
 
-    /// Spends what the blocks have made.
+    /// Applies the spend of an output of the delta's blocks.
     fn spend_inside(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Option<Mismatch> {
         if creator >= spend.spender {
             return Some(Mismatch::SpentBeforeCreated(spend.outpoint));
@@ -225,7 +228,7 @@ impl Delta {
         (created != spend.claim).then_some(Mismatch::ClaimDiffers(spend.outpoint))
     }
 
-    /// Enters the transactions from `first` on into the table.
+    /// Inserts the transactions from `first` on into the table.
     fn index(&mut self, hasher: &SipHash13Uj, first: usize) {
         let mut first = first;
         let slots = (self.txids.len() * 2).next_power_of_two();
@@ -243,7 +246,7 @@ impl Delta {
         }
     }
 
-    /// Finds a transaction, from its home slot on.
+    /// Finds a transaction, starting at its home slot.
     #[inline]
     fn find_tx(&self, home: usize, txid: &Txid) -> Option<u32> {
         let mut slot = home;
@@ -256,7 +259,7 @@ impl Delta {
         }
     }
 
-    /// The slot in which a transaction is, or the first one after it that was free.
+    /// Returns the slot at which the probe sequence of a txid starts.
     #[inline]
     fn home(&self, hasher: &SipHash13Uj, txid: &Txid) -> usize {
         hasher.with_jumbo(&txid.0).finish() as usize & (self.table.len() - 1)

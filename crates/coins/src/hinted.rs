@@ -1,9 +1,10 @@
-//! The effects of a block whose hints are known: what stays unspent goes to the join, all else into a sum.
+//! The effects of a block with hints (SwiftSync): outputs that stay unspent go to the join, all others into a
+//! sum.
 //!
-//! SwiftSync's bookkeeping. The hint of an output says whether it is unspent at some later height. If so, it
-//! is a coin; if not, it is added to an [`crate::aggregate`] here and subtracted where it is spent. At that
-//! height the sum is zero if and only if each output that hints call spent was spent once, and no other:
-//! wrong hints can make a run fail, never make a wrong set of coins pass.
+//! The hint for an output is whether it is unspent at the hints' last block. If so, it is a coin; if not, it
+//! is added to an [`crate::aggregate`] here and subtracted where it is spent. At that block the sum is zero
+//! if and only if each output that is spent according to the hints was spent exactly once, and no other
+//! output was: wrong hints can make a rebuild fail, but cannot make it accept a wrong set of coins.
 
 use crate::{
     aggregate::Sum,
@@ -23,34 +24,34 @@ pub struct Hints<'h> {
     pub counts_unspendable: bool,
 }
 
-/// Why hints cannot be those of a block.
+/// The reason why hints cannot be those of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HintFlaw {
-    /// There is no output of that index.
+    /// The block has no output with that index.
     #[error("hint {0} is beyond the outputs of the block")]
     Beyond(u32),
-    /// The output can never be spent, so it is no coin.
-    #[error("hint {0} is of an output that can never be spent")]
+    /// The output can never be spent, so it is not a coin.
+    #[error("hint {0} is for an output that can never be spent")]
     Unspendable(u32),
     /// The block itself spends the output.
-    #[error("hint {0} is of an output that the block itself spends")]
+    #[error("hint {0} is for an output that the block itself spends")]
     SpentInBatch(u32),
 }
 
-/// Walks along the hints as outputs come.
-struct Walk<'h> {
+/// Looks up the hints of outputs in block order.
+struct HintCursor<'h> {
     hints: Hints<'h>,
     next: usize,
     index: u32,
     flaw: Option<HintFlaw>,
 }
 
-impl<'h> Walk<'h> {
+impl<'h> HintCursor<'h> {
     const fn new(hints: Hints<'h>) -> Self {
         Self { hints, next: 0, index: 0, flaw: None }
     }
 
-    /// Whether the next output is hinted to stay unspent.
+    /// Returns whether the next output stays unspent according to its hint.
     #[inline]
     fn is_unspent(&mut self, status: OutputStatus) -> bool {
         if status == OutputStatus::Unspendable && !self.hints.counts_unspendable {
@@ -76,26 +77,25 @@ impl<'h> Walk<'h> {
     }
 }
 
-/// Where [`crate::Delta`] puts the effects of a block with undo data: elements of the sum are whole
-/// coins.
+/// Receives the effects of a block with undo data from [`crate::Delta`]: elements of the sum are whole coins.
 pub struct HintedEffects<'a, 'j, 'h> {
     effects: &'a mut Effects<'j>,
     sum: &'a mut Sum,
-    walk: Walk<'h>,
+    cursor: HintCursor<'h>,
 }
 
 impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
-    /// For one block.
+    /// Creates a sink for one block.
     pub const fn new(effects: &'a mut Effects<'j>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
-        Self { effects, sum, walk: Walk::new(hints) }
+        Self { effects, sum, cursor: HintCursor::new(hints) }
     }
 
-    /// After the block.
+    /// Checks the hints after the last output of the block.
     ///
     /// # Errors
-    /// [`HintFlaw`], the first one.
+    /// The first [`HintFlaw`].
     pub fn finish(self) -> Result<(), HintFlaw> {
-        self.walk.finish()
+        self.cursor.finish()
     }
 }
 
@@ -107,7 +107,7 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
 
     #[inline]
     fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
-        let unspent = self.walk.is_unspent(status);
+        let unspent = self.cursor.is_unspent(status);
         if status == OutputStatus::Unspent {
             if unspent {
                 self.effects.push_creation(outpoint, coin);
@@ -120,7 +120,7 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
     #[inline]
     fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         if claim.height() >= height {
-            // Spends of coins of the same block have been met before: see `Delta`.
+            // Spends of coins of the same block have been matched before: see `Delta`.
             self.effects.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
         self.sum.subtract(outpoint, Some(claim));
@@ -131,11 +131,11 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
     }
 }
 
-/// Takes in a block without undo data: elements of the sum are outpoints. Gives the amount that its
-/// unspendable outputs destroy, in satoshi.
+/// Applies a block without undo data: elements of the sum are outpoints. Returns the amount that its
+/// unspendable outputs destroy, in satoshis.
 ///
 /// # Errors
-/// [`HintFlaw`], the first one.
+/// The first [`HintFlaw`].
 pub fn apply_without_undo(
     block: &BlockView<'_>,
     txids: &[Txid],
@@ -144,7 +144,7 @@ pub fn apply_without_undo(
     effects: &mut Effects<'_>,
     sum: &mut Sum,
 ) -> Result<u64, HintFlaw> {
-    let mut walk = Walk::new(hints);
+    let mut cursor = HintCursor::new(hints);
     let (mut burned, mut out) = (0u64, Vec::new());
     for ((tx, &txid), is_coinbase) in
         block.txs().zip(txids).zip(std::iter::once(true).chain(std::iter::repeat(false)))
@@ -157,7 +157,7 @@ pub fn apply_without_undo(
             let outpoint = OutPoint { txid, vout };
             let status =
                 if is_unspendable(script) { OutputStatus::Unspendable } else { OutputStatus::Unspent };
-            let unspent = walk.is_unspent(status);
+            let unspent = cursor.is_unspent(status);
             if status == OutputStatus::Unspendable {
                 burned = burned.saturating_add(output.value().0.max(0) as u64);
             } else if unspent {
@@ -170,5 +170,5 @@ pub fn apply_without_undo(
             }
         }
     }
-    walk.finish().map(|()| burned)
+    cursor.finish().map(|()| burned)
 }

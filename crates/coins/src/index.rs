@@ -1,10 +1,12 @@
-//! The index of a shard: from an outpoint's keyed hash to the number of its cell, in 8 bytes a slot.
+//! The index of a shard: a hash table from an outpoint's keyed hash to the number of its cell, 8 bytes per
+//! slot.
 //!
-//! Open addressing with linear probing. A slot holds the upper half of the hash as a tag, so that a probe
-//! reads a cell only when it is almost surely the right one, and growing never reads a cell at all. The home
-//! slot grows with the tag (`tag * capacity >> 32`), hence the capacity can be any number, and growing by
-//! half copies the old slots in order: two sequential walks instead of random writes. Removal shifts the
-//! followers back, so there are no tombstones and a table that lives through a billion coins does not decay.
+//! It uses open addressing with linear probing. A slot holds the upper half of the hash as a tag, so that a
+//! probe reads a cell only if it is almost certainly the right one, and growing never reads a cell at all.
+//! The home slot is monotonic in the tag (`tag * capacity >> 32`), so the capacity can be any number, and
+//! growing by half copies the old slots in order: two sequential passes instead of random writes. Removal
+//! shifts the following slots back, so there are no tombstones, and a table through which a billion coins
+//! have passed is as fast as a new one.
 
 use crate::slab::Chunks;
 use std::sync::Arc;
@@ -12,46 +14,45 @@ use std::sync::Arc;
 /// A slot: tag in the upper 32 bits, cell number + 1 in the lower. Zero is empty.
 type Slot = u64;
 
-/// The table never holds more than 4 entries in 5 slots: above that, linear probing of absent keys gets
-/// slow.
+/// The maximum load is 4 entries per 5 slots: above that, linear probing for absent keys becomes slow.
 const MAX_LOAD: (usize, usize) = (4, 5);
-/// Slots of a page: 8 KiB. All pages have the same size, so that those of a table that has grown do for the
-/// next one that grows, and leave no holes in the allocator's memory.
+/// Number of slots in a page of 8 KiB. All pages have the same size, so that the pages of a table that has
+/// grown can be reused by the next one that grows, and leave no holes in the allocator's memory.
 const PAGE: usize = 1024;
-/// Half a kilobyte a shard to begin with.
+/// Initial number of slots: half a kilobyte per shard.
 const FIRST_CAPACITY: usize = 64;
-/// Slots for each entry above which a table that is filled anew is made smaller. Where half of the entries
-/// have gone, there are 2.5 to 3.8.
+/// Number of slots per entry above which a table is replaced by a smaller one when it is reset. After half of
+/// the entries have been removed, there are 2.5 to 3.8.
 const MAX_SLOTS_PER_ENTRY: usize = 4;
 
-/// Pages that tables share.
+/// A pool of pages that tables share.
 pub(crate) type Pages = Chunks<Slot>;
 
 /// Hash table of cell numbers.
 #[derive(Debug)]
 pub(crate) struct Index {
     pages: Vec<Vec<Slot>>,
-    /// Slots; the last page may have more. A table that is smaller than a page has one of that size.
+    /// Number of slots; the last page may have more. A table smaller than a page has one page of its size.
     capacity: usize,
     used: usize,
     shared: Arc<Pages>,
 }
 
 impl Index {
-    /// An empty one that shares its pages with others.
+    /// Creates an empty index that shares its pages with others.
     pub(crate) fn new(shared: Arc<Pages>) -> Self {
         let mut index = Self { pages: Vec::new(), capacity: 0, used: 0, shared };
         index.replace(FIRST_CAPACITY);
         index
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pages.len() * self.capacity.min(PAGE) * size_of::<Slot>()
             + self.pages.capacity() * size_of::<Vec<Slot>>()
     }
 
-    /// Puts an empty table of `capacity` slots in the place of this one, whose pages it returns.
+    /// Replaces the table by an empty one of `capacity` slots and returns the old pages.
     fn replace(&mut self, capacity: usize) -> Vec<Vec<Slot>> {
         let page = |_| {
             let mut page = if capacity < PAGE { Vec::new() } else { self.shared.take(PAGE) };
@@ -63,8 +64,8 @@ impl Index {
         std::mem::replace(&mut self.pages, pages)
     }
 
-    /// Forgets all entries, and makes room for `count`. A table that is not much too large is kept, since the
-    /// next entries fill it again.
+    /// Removes all entries and prepares for `count` new ones. A table that is not much too large is kept,
+    /// since further entries will fill it again.
     pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
         if self.capacity <= FIRST_CAPACITY.max(count * MAX_SLOTS_PER_ENTRY) {
@@ -91,7 +92,7 @@ impl Index {
 
     #[inline]
     fn home(&self, slot_or_hash: u64) -> usize {
-        // The product of two numbers below 2^32, shifted: always below the capacity.
+        // The tag is below 2^32, so the result is always below the capacity.
         (((slot_or_hash >> 32) * self.capacity as u64) >> 32) as usize
     }
 
@@ -100,14 +101,15 @@ impl Index {
         if at + 1 == self.capacity { 0 } else { at + 1 }
     }
 
-    /// Has the home slot of `hash` brought into the cache.
+    /// Prefetches the home slot of `hash`.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         let at = self.home(hash);
         digest::cache::prefetch(&self.pages[at / PAGE][at % PAGE]);
     }
 
-    /// Returns where an entry with the tag of `hash` lies that `is_it` (given the cell number) accepts.
+    /// Returns the slot and cell number of the entry with the tag of `hash` whose cell number `is_it`
+    /// accepts.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
         let mut at = self.home(hash);
@@ -124,14 +126,14 @@ impl Index {
         }
     }
 
-    /// Adds an entry that is not there.
+    /// Adds an entry, which must not exist yet.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, cell: u32) {
         if (self.used + 1) * MAX_LOAD.1 > self.capacity * MAX_LOAD.0 {
             self.grow();
         }
         self.used += 1;
-        // Cell numbers stay below u32::MAX (`Slab` asserts it), so that the slot is never zero.
+        // Cell numbers are below u32::MAX (`Slab` asserts it), so the slot is never zero.
         self.place(hash >> 32 << 32 | u64::from(cell + 1));
     }
 
@@ -152,7 +154,7 @@ impl Index {
         }
     }
 
-    /// Removes the entry at `at`, as [`Index::find`] gave it.
+    /// Removes the entry in slot `at`, which [`Index::find`] has returned.
     #[inline]
     pub(crate) fn remove(&mut self, at: usize) {
         let (mut hole, mut next) = (at, self.after(at));
@@ -161,7 +163,7 @@ impl Index {
             if slot == 0 {
                 break;
             }
-            // A follower may fill the hole only if its probing starts at or before the hole.
+            // A following entry may fill the hole only if its probe sequence starts at or before the hole.
             if self.distance(self.home(slot), next) >= self.distance(hole, next) {
                 self.set(hole, slot);
                 hole = next;
@@ -172,7 +174,7 @@ impl Index {
         self.used -= 1;
     }
 
-    /// Steps from one slot forward to another.
+    /// Returns the number of steps forward from one slot to another.
     #[inline]
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.capacity - from }
@@ -185,7 +187,7 @@ impl Drop for Index {
     }
 }
 
-/// Keeps a page for another table, if it can be of use there.
+/// Returns a page to the pool, if it has the size that other tables use.
 fn give(shared: &Pages, page: Vec<Slot>) {
     if page.capacity() >= PAGE {
         shared.give(page);
@@ -199,9 +201,10 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Tags at both ends and in a narrow band, so that clusters form, wrap around and survive growing.
+        /// Uses tags at both ends and in a narrow band, so that clusters form, wrap around and are kept when
+        /// the table grows.
         #[test]
-        fn behaves_as_a_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..3), 1..600)) {
+        fn behaves_like_a_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..3), 1..600)) {
             let mut index = Index::new(Chunks::shared());
             let mut model: HashMap<u64, u32> = HashMap::new();
             let mut next = 0;
@@ -231,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn grows_over_pages_and_is_filled_anew() {
+    fn grows_over_pages_and_can_be_reset() {
         let shared = Chunks::shared();
         let mut index = Index::new(Arc::clone(&shared));
         let hash = |number: u32| u64::from(number.wrapping_mul(0x9e37_79b1)) << 32;
-        let mut most = 0;
+        let mut max_bytes = 0;
         for count in [20_000, 12_000, 100, 9_000u32] {
             (0..count).for_each(|number| index.insert(hash(number), number));
             for number in 0..count {
@@ -253,12 +256,15 @@ mod tests {
             assert!((0..count).all(|number| {
                 index.find(hash(number), |cell| cell == number).is_some() == (number % 2 == 1)
             }));
-            most = most.max(index.memory_bytes());
+            max_bytes = max_bytes.max(index.memory_bytes());
             index.reset(count as usize / 2);
             assert_eq!(index.find(hash(1), |cell| cell == 1), None);
-            assert!(index.memory_bytes() <= most);
+            assert!(index.memory_bytes() <= max_bytes);
         }
         index.reset(10);
-        assert!(index.memory_bytes() < 2 * FIRST_CAPACITY * size_of::<Slot>(), "far too large, so made anew");
+        assert!(
+            index.memory_bytes() < 2 * FIRST_CAPACITY * size_of::<Slot>(),
+            "it was far too large, so it was replaced"
+        );
     }
 }

@@ -1,39 +1,43 @@
-//! The join: every spend is matched with its creation, exactly, in whatever order they arrive.
+//! The join: matches every spend with its creation, exactly, in whatever order they arrive.
 //!
 //! # Why any order is exact
-//! Given: the rules of each block's own bytes hold, no two *different* transactions have one txid
-//! (SHA-256d), and the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
-//! overwritten pair only the later coinbase's outputs are pushed). Claim: the join ends without a mismatch if
-//! and only if every input spends a coin that exists when it is spent, and claims of it what is true.
+//! Assumptions: each block satisfies the rules for its own bytes, no two *different* transactions have the
+//! same txid (SHA-256d), and the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
+//! overwritten pair, only the later coinbase's outputs are pushed). Proposition: the join ends without a
+//! mismatch if and only if every input spends a coin that exists when it is spent, and its claim equals that
+//! coin.
 //!
-//! *No mismatch, so valid.* A coin leaves the join only by meeting a spend with the same outpoint, code and
-//! bytes; at the end no spend is open, none met a second one, and no creation met an open one. So for each
-//! outpoint there are as many spends as creations, or one less. Suppose a txid occurred twice. It is no
-//! coinbase's, so the transaction has inputs, the same ones both times; each was spent twice, so its outpoint
-//! was created twice, so its transaction occurs twice too. Follow first inputs: transactions refer to each
-//! other by hash, hence never in a circle, and the chain is finite, so one ends at a coinbase that occurs
-//! twice, which is excluded. Hence all txids are unique, each outpoint is created at most once, and spent at
-//! most once, by an input whose claim equals the coin. Its height, which is part of the claim, is below the
-//! spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was spent.
+//! *Without a mismatch, the chain is valid.* A coin leaves the join only by matching a spend with the same
+//! outpoint, code and bytes. At the end no spend is open, no spend has met an open spend of the same
+//! outpoint, and no creation has met an open creation. So for each outpoint the number of spends equals the
+//! number of creations or is one less. Suppose a txid occurs twice. It is not the txid of a coinbase, so the
+//! transaction has inputs, the same ones both times; each is spent twice, so its outpoint is created twice,
+//! so the transaction that creates it occurs twice too. Follow first inputs: transactions refer to each other
+//! by hash, hence never in a cycle, and the chain is finite, so the path ends at a coinbase that occurs
+//! twice, which is excluded. Hence all txids are unique, and each outpoint is created at most once and spent
+//! at most once, by an input whose claim equals the coin. The coin's height, which is part of the claim, is
+//! below the spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was
+//! spent.
 //!
-//! *Valid, so no mismatch.* Each outpoint has one creation and at most one spend, which claims the truth;
-//! they cancel whichever comes first.
+//! *If the chain is valid, there is no mismatch.* Each outpoint has one creation and at most one spend, whose
+//! claim is true; they cancel, whichever arrives first.
 //!
-//! So the verdict and the survivors are functions of the chain, not of threads, batches, or the key. A chain
-//! with mismatches, or with coinbase txids that repeat, is judged by [`crate::ordered`]: the mismatches are
-//! complete, but the first invalid block and its reason are the judge's to name.
+//! The verdict and the survivors are therefore functions of the chain, not of threads, batches, or the key. A
+//! chain with mismatches, or with repeated coinbase txids, goes to sequential validation
+//! ([`crate::ordered`]): every invalid chain has a mismatch, but only sequential validation names the first
+//! invalid block and its violation.
 //!
 //! # Memory
-//! A coin takes a cell of 88 bytes and 10 to 15 in the index (8 per slot, 53 to 80 % full): 98 to 103 bytes,
-//! and the unfilled rest of a 45 KB chunk and an 8 KiB page per shard. A compressed output above 47 bytes
-//! (bare multisig, mostly) lies outside its cell and costs its length and 16 bytes, and three quarters more,
-//! which the allocator wastes. `tests/memory.rs` measures it. Chunks that are emptied wait for the next shard
-//! that grows: the join takes no more than the most that [`Join::memory_bytes`] ever said, but for a shard's
-//! worth while one is taken out of (`tests/turnover.rs`). Each [`Effects`] stages up to 16,384 operations of
-//! 88 bytes and a MiB of long outputs: 2 MB for usual chains.
+//! A coin takes a cell of 88 bytes and 10 to 15 bytes in the index (8 per slot, 53 to 80 % full): 98 to 103
+//! bytes, plus the unused part of a 45 KB chunk and of an 8 KiB page per shard. A compressed output above 47
+//! bytes (mostly bare multisig) is stored outside its cell and costs its length and 16 bytes, and three
+//! quarters more, which the allocator wastes. `tests/memory.rs` measures it. Emptied chunks are kept for the
+//! next shard that grows: the join never takes more than the highest value of [`Join::memory_bytes`], except
+//! for the size of one shard while entries are taken out of it (`tests/turnover.rs`). Each [`Effects`] stages
+//! up to 16,384 operations of 88 bytes and 1 MiB of long outputs: 2 MB for usual chains.
 //!
-//! What does not fit is taken out ([`Join::take_oldest`]), kept elsewhere in sorted runs, and met again by a
-//! [`crate::merge`]. The oldest coins go first, as most spends are of young ones.
+//! What exceeds the memory is taken out ([`Join::take_oldest`]), stored elsewhere in sorted runs, and matched
+//! by a [`crate::merge`]. The oldest coins are taken first, since most spends are of young coins.
 
 use crate::{
     SHARDS,
@@ -50,41 +54,43 @@ use std::sync::{
 };
 use wire::{Coin, Entry, Height, OutPoint};
 
-/// Operations that a worker stages before they are applied: few enough to stay in its core's cache, many
-/// enough for a window ([`crate::shard`]) of each shard.
+/// Number of operations that a worker stages before they are applied: few enough to stay in its core's cache,
+/// many enough for a window ([`crate::shard`]) of each shard.
 const STAGED_OPS: usize = 16 << 10;
-/// Bytes of long outputs that a worker stages: a hostile chain can fill blocks with them.
+/// Maximum size of the long outputs that a worker stages, in bytes: a hostile chain can fill blocks with
+/// them.
 const STAGED_LONG_BYTES: usize = 1 << 20;
 
 /// All open creations and spends, in [`SHARDS`] shards by the first byte of the txid.
 ///
-/// Whoever grinds txids into one shard makes the work on it take turns; nothing else depends on it.
+/// An attacker who grinds txids into one shard only serialises work on that shard; correctness does not
+/// depend on the distribution.
 #[derive(Debug)]
 pub struct Join {
     hasher: SipHash13Uj,
-    /// Whether a spend must claim what its creation says.
+    /// Whether the claim of a spend must equal the coin of its creation.
     exact: bool,
     shards: Vec<Mutex<Shard>>,
-    /// What shards have no use for at the time.
+    /// Memory that shards have released.
     spare: Spare,
-    /// Bytes that the shards take.
+    /// Memory of the shards, in bytes.
     memory: AtomicUsize,
-    /// Of the workers.
+    /// Mismatches that workers have reported.
     mismatches: Mutex<Mismatches>,
-    /// Whether a worker panicked with operations in hand.
+    /// Whether a worker panicked before its staged operations were applied.
     incomplete: AtomicBool,
 }
 
 impl Join {
-    /// An empty one. `key` should come from the system's random source: with it, no one can aim at the
-    /// tables.
+    /// Creates an empty join. `key` should come from the system's random source, so that an attacker cannot
+    /// construct collisions in the tables.
     #[must_use]
     pub fn new(key: (u64, u64)) -> Self {
         Self::of_kind(key, true)
     }
 
-    /// One in which a spend meets the creation of its outpoint, whatever the two say of the coin: for those
-    /// who ask only which outputs are left ([`crate::output_indices`]).
+    /// Creates an empty join that matches by outpoint alone and does not compare claims with coins, for
+    /// callers that need only the set of unspent outputs ([`crate::output_indices`]).
     #[must_use]
     pub fn of_outpoints_only(key: (u64, u64)) -> Self {
         Self::of_kind(key, false)
@@ -104,7 +110,7 @@ impl Join {
         }
     }
 
-    /// A worker's entrance. Each worker has its own.
+    /// Returns the handle through which one worker pushes creations and spends. Each worker needs its own.
     #[must_use]
     pub fn effects(&self) -> Effects<'_> {
         let (ops, hashes, order) = Default::default();
@@ -118,26 +124,26 @@ impl Join {
         }
     }
 
-    /// Bytes of memory that the shards take.
+    /// Returns the memory of the shards in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Works on a shard and keeps count of its memory.
+    /// Runs `work` on a shard and updates the memory count.
     fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard) -> T) -> T {
         let mut shard = lock(&self.shards[shard]);
         let before = shard.memory_bytes();
         let done = work(&mut shard);
         let after = shard.memory_bytes();
-        // Wraps around zero where memory was given back, and around again in the sum.
+        // If memory was released, the difference wraps below zero, and the sum wraps back.
         self.memory.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         done
     }
 
-    /// Takes out of a shard what belongs to its oldest coins, `share` (0 to 1) of the entries: coins, and
-    /// spends that wait for coins of that age. The caller keeps them for a [`crate::merge`] and ends the join
-    /// with [`Join::finish_spilled`].
+    /// Removes the oldest entries from a shard, `share` (0 to 1) of them: coins, and spends whose claims are
+    /// that old. The caller stores them for a [`crate::merge`] and ends the join with
+    /// [`Join::finish_spilled`].
     ///
     /// # Panics
     /// If there is no such shard.
@@ -146,11 +152,11 @@ impl Join {
         self.with_shard(shard, |shard| shard.take_oldest(&self.hasher, share))
     }
 
-    /// Calls `each` with the coins and spends that are open in a shard, in the order of the chainstate keys.
-    /// What workers have staged is not among them.
+    /// Calls `each` with the open coins and spends of a shard, in the order of the chainstate keys.
+    /// Operations that workers have staged are not included.
     ///
     /// # Errors
-    /// The first one of `each`.
+    /// The first error of `each`.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -158,7 +164,7 @@ impl Join {
         sorted_entries(&lock(&self.shards[shard])).try_for_each(each)
     }
 
-    /// Coins created and not spent so far, and spends without a creation so far.
+    /// Returns the number of coins without a spend so far, and of spends without a creation so far.
     #[must_use]
     pub fn open(&self) -> (u64, u64) {
         self.shards
@@ -167,17 +173,18 @@ impl Join {
             .fold((0, 0), |(coins, spends), shard| (coins + shard.open_coins(), spends + shard.open_spends))
     }
 
-    /// Whether something was found wrong already, so that going on is of no use.
+    /// Returns whether a mismatch has been found, so that the caller can stop early.
     #[must_use]
     pub fn has_mismatches(&self) -> bool {
         !lock(&self.mismatches).is_empty()
             || self.shards.iter().any(|shard| !lock(shard).mismatches.is_empty())
     }
 
-    /// Ends the join once all blocks are in, if nothing was taken out of it.
+    /// Ends the join after all blocks have been pushed, if no entries were taken out of it.
     ///
     /// # Errors
-    /// Some mismatches, lowest height first, if the blocks are not a valid chain or the undo data not its.
+    /// Some of the mismatches, sorted, if the blocks are not a valid chain or the undo data does not belong
+    /// to it.
     ///
     /// # Panics
     /// If a worker panicked: its operations are lost, so there is no verdict.
@@ -185,26 +192,27 @@ impl Join {
         self.end(Shard::record_missing)
     }
 
-    /// Ends the join once all blocks are in: what is left may hold spends of coins that were taken out.
+    /// Ends the join after all blocks have been pushed. The survivors may include spends of coins that were
+    /// taken out.
     ///
     /// # Errors
-    /// As [`Join::finish`].
+    /// The same errors as [`Join::finish`].
     ///
     /// # Panics
-    /// As [`Join::finish`].
+    /// Panics like [`Join::finish`].
     pub fn finish_spilled(self) -> Result<Survivors, Vec<Mismatch>> {
         self.end(|_| ())
     }
 
-    fn end(self, look: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Mismatch>> {
+    fn end(self, check_shard: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Mismatch>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
-        // Whoever goes through the coins needs the memory for other things.
+        // The stages that read the survivors need the memory.
         self.spare.close();
         let mut mismatches = self.mismatches.into_inner().expect(POISONED);
         let mut shards = Vec::with_capacity(SHARDS);
         for shard in self.shards {
             let mut shard = shard.into_inner().expect(POISONED);
-            look(&mut shard);
+            check_shard(&mut shard);
             mismatches.append(&mut shard.mismatches);
             shards.push(shard);
         }
@@ -222,17 +230,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect(POISONED)
 }
 
-/// Where one worker puts creations and spends, of any blocks in any order.
+/// Receives the creations and spends of one worker, of any blocks in any order.
 ///
-/// They are staged one after the other, then applied shard by shard. What is staged is applied at the latest
-/// when this is dropped, so [`Join::finish`], which the borrow keeps from running before, sees all of it.
+/// Operations are first staged, then applied shard by shard, at the latest when this value is dropped. It
+/// borrows the join, so [`Join::finish`] cannot run before that and sees all operations.
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
     ops: Vec<Cell>,
-    /// Of the outpoints.
+    /// The hash of each operation's outpoint.
     hashes: Vec<u64>,
-    /// Numbers of the operations, by shard.
+    /// Indices of the operations, sorted by shard.
     order: Vec<u32>,
     long_outputs: LongOutputs,
     mismatches: Mismatches,
@@ -262,25 +270,26 @@ impl EffectSink for Effects<'_> {
 }
 
 impl Effects<'_> {
-    /// A coin is made. Spends of its own block must be cancelled first: [`crate::Delta`] does.
+    /// Pushes the creation of a coin. Coins spent in the same block must be cancelled first, as
+    /// [`crate::Delta`] does.
     #[inline]
     pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         let cell = Cell::creation(outpoint, coin, &mut self.long_outputs);
         self.push(cell);
     }
 
-    /// A coin of an earlier block is spent at `height`, of which undo data claim `claim`.
+    /// Pushes the spend of an earlier block's coin at `height`, with the claim of the undo data.
     #[inline]
     pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
         if claim.height() >= height {
-            // Also when it is true: then the spend is in the wrong place.
+            // A mismatch even if the claim is true: the spend is then in the wrong block.
             self.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
         let cell = Cell::spend(outpoint, claim, &mut self.long_outputs);
         self.push(cell);
     }
 
-    /// Something is wrong that shows without the join.
+    /// Reports a mismatch that was found without the join.
     pub fn push_mismatch(&mut self, mismatch: Mismatch) {
         self.mismatches.push(mismatch);
     }
@@ -294,11 +303,11 @@ impl Effects<'_> {
         }
     }
 
-    /// Applies all that is staged. Needed only to see it in [`Join::open`], [`Join::has_mismatches`] and
-    /// [`Join::memory_bytes`].
+    /// Applies all staged operations. It is needed only to include them in [`Join::open`],
+    /// [`Join::has_mismatches`] and [`Join::memory_bytes`].
     pub fn flush(&mut self) {
         let Self { join, ops, hashes, order, long_outputs, mismatches } = self;
-        // Where in the order each shard's operations end: a counting sort.
+        // A counting sort by shard: `ends` becomes the end of each shard's operations in `order`.
         let mut ends = [0; SHARDS];
         ops.iter().for_each(|op| ends[op.shard()] += 1);
         let mut sum = 0;

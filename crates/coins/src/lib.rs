@@ -1,11 +1,12 @@
-//! The coins of a chain: which are made, which are spent, and which are left.
+//! The coins of a chain: which are created, which are spent, and which remain.
 //!
-//! Two engines over the same compressed coins ([`wire::coin`]): the [`join`] matches creations with spends
-//! from all threads in any order and says whether all is well; [`ordered`] goes block by block and says what
-//! is not. A block's own coming and going is taken off first ([`Delta`]). Both leave [`Survivors`]: the
-//! UTXO set, sorted shard by shard as the chainstate sorts its keys. What the memory does not hold is taken
-//! out sorted ([`Join::take_oldest`]) and met again by a [`merge`]. This room knows neither files nor rules
-//! nor threads of its own.
+//! The crate has two methods over the same compressed coins ([`wire::coin`]): the [`join`] matches creations
+//! with spends from all threads in any order and reports whether all of them match; [`ordered`] is the coin
+//! set of sequential validation, which goes block by block and finds what is wrong. [`Delta`] first removes
+//! coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO set,
+//! sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
+//! sorted form ([`Join::take_oldest`]) and matched later by a [`merge`]. This crate does not access files,
+//! does not check rules and does not start threads.
 //!
 //! ```
 //! use coins::{Entry, Join};
@@ -21,7 +22,7 @@
 //! effects.push_creation(&spent, coin);
 //! drop(effects);
 //!
-//! let survivors = join.finish().expect("each spend met its creation");
+//! let survivors = join.finish().expect("each spend matches its creation");
 //! let shard = survivors.into_shards().swap_remove(7).sort();
 //! assert_eq!(shard.iter().collect::<Vec<_>>(), [Entry { spend: false, outpoint: kept, coin }]);
 //! ```
@@ -51,5 +52,6 @@ pub use ordered::{OrderedCoins, OwnedCoin, UnspentCoinExists};
 pub use survivors::{SortedShard, SurvivorShard, Survivors};
 pub use wire::{Entry, NetSize};
 
-/// Shards are by the first byte of the txid, so that their order is the chainstate's.
+/// Number of shards. The first byte of the txid selects the shard, so that shards are in the order of the
+/// chainstate's keys.
 pub const SHARDS: usize = 256;

@@ -1,13 +1,15 @@
-//! Sorted creations and spends from several places, brought together: what meets, goes.
+//! A k-way merge, with a binary heap, of sorted sources of creations and spends; matched pairs are dropped
+//! (Knuth, *The Art of Computer Programming*, vol. 3, 5.4.1).
 //!
-//! This is the join for what did not fit into memory. Each source is in the order of the chainstate keys, so
-//! a creation and the spend of it come up next to each other, however far apart they were in the chain.
+//! It is the join for entries that exceeded the memory. Each source is in the order of the chainstate keys,
+//! so a creation and its spend become adjacent, however far apart they were in the chain.
 //!
 //! # Why this is as exact as the join
-//! The join's proof ([`crate::join`]) counts: for each outpoint as many spends as creations, or one less, and
-//! each spend claims what its creation says. A merge keeps these counts. It drops a creation and a spend only
-//! together and only if they agree, passes on what is alone, and reports anything else. That a spend is later
-//! than its creation is seen when it is pushed, from the height that it claims.
+//! The join's proof ([`crate::join`]) relies on two facts: for each outpoint the number of spends equals the
+//! number of creations or is one less, and the claim of each spend equals the coin of its creation. A merge
+//! preserves both. It drops a creation and a spend only together and only if they agree, passes on unmatched
+//! entries, and reports anything else. That a spend is later than its creation is checked when it is pushed,
+//! from the height in its claim.
 
 use std::convert::Infallible;
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
@@ -16,29 +18,29 @@ use crate::survivors::{SortedShard, SurvivorShard};
 
 /// Entries in the order of the chainstate keys.
 pub trait EntrySource {
-    /// Why it can end early.
+    /// The error with which the source can fail.
     type Error;
 
-    /// The next entry, in this source's own buffer.
+    /// Returns the next entry, which borrows this source's buffer, or `None` at the end.
     ///
     /// # Errors
-    /// What keeps it from telling.
+    /// Any error of reading the source.
     fn advance(&mut self) -> Result<Option<Entry<'_>>, Self::Error>;
 }
 
-/// Why a merge ends early.
+/// The reason why a merge fails.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError<E> {
     /// A source failed.
     #[error(transparent)]
     EntrySource(#[from] E),
-    /// The creations and spends of an outpoint do not fit each other, so the blocks are not a valid chain or
-    /// the undo data not its: [`crate::ordered`] can tell.
-    #[error("creations and spends of {0} do not fit each other; judge the chain in order to name the block")]
+    /// The creations and spends of an outpoint do not match, so the blocks are not a valid chain or the undo
+    /// data does not belong to it: sequential validation ([`crate::ordered`]) finds out which.
+    #[error("creations and spends of {0} do not match; sequential validation names the block")]
     Mismatch(OutPoint),
 }
 
-/// What is next in a source, copied out of it.
+/// A copy of the next entry of a source.
 #[derive(Debug, Default)]
 struct Head {
     spend: bool,
@@ -60,28 +62,28 @@ impl Head {
     }
 }
 
-/// The sources as one, without the pairs that cancel.
+/// The sources merged into one, without matched pairs.
 #[derive(Debug)]
 pub struct Merge<S> {
-    /// Whether a spend must claim what its creation says.
+    /// Whether the claim of a spend must equal the coin of its creation.
     exact: bool,
     sources: Vec<S>,
     heads: Vec<Head>,
-    /// A heap, smallest key on top: the key's first 8 bytes and the source.
+    /// A binary heap with the smallest key on top: the key's first 8 bytes and the index of the source.
     heap: Vec<(u64, u32)>,
-    /// The entry last given.
-    held: Head,
+    /// The entry that was returned last.
+    current: Head,
 }
 
 impl<S: EntrySource> Merge<S> {
-    /// Begins with the first entry of each source. `exact` as the join whose entries these are: false for
-    /// [`crate::Join::of_outpoints_only`].
+    /// Creates a merge and reads the first entry of each source. `exact` must be that of the join whose
+    /// entries these are: false for [`crate::Join::of_outpoints_only`].
     ///
     /// # Errors
-    /// As the sources.
+    /// Any error of the sources.
     pub fn new(sources: Vec<S>, exact: bool) -> Result<Self, S::Error> {
         let heads = sources.iter().map(|_| Head::default()).collect();
-        let mut merge = Self { exact, sources, heads, heap: Vec::new(), held: Head::default() };
+        let mut merge = Self { exact, sources, heads, heap: Vec::new(), current: Head::default() };
         for number in 0..merge.sources.len() {
             if let Some(prefix) = merge.pull(number)? {
                 merge.heap.push((prefix, number as u32));
@@ -93,38 +95,38 @@ impl<S: EntrySource> Merge<S> {
         Ok(merge)
     }
 
-    /// The next entry that met no other.
+    /// Returns the next unmatched entry, or `None` at the end.
     ///
     /// # Errors
-    /// [`MergeError`]; the merge is of no use thereafter.
+    /// [`MergeError`]; the merge must not be used afterwards.
     pub fn advance(&mut self) -> Result<Option<Entry<'_>>, MergeError<S::Error>> {
         loop {
             let Some(&(_, top)) = self.heap.first() else { return Ok(None) };
-            std::mem::swap(&mut self.held, &mut self.heads[top as usize]);
+            std::mem::swap(&mut self.current, &mut self.heads[top as usize]);
             self.replace_top(top as usize)?;
-            let mut alone = true;
+            let mut is_unmatched = true;
             while let Some(&(_, next)) = self.heap.first()
-                && self.heads[next as usize].outpoint == self.held.outpoint
+                && self.heads[next as usize].outpoint == self.current.outpoint
             {
                 let head = &self.heads[next as usize];
-                if !alone {
-                    std::mem::swap(&mut self.held, &mut self.heads[next as usize]);
-                } else if head.spend != self.held.spend
-                    && (!self.exact || head.entry().coin == self.held.entry().coin)
+                if !is_unmatched {
+                    std::mem::swap(&mut self.current, &mut self.heads[next as usize]);
+                } else if head.spend != self.current.spend
+                    && (!self.exact || head.entry().coin == self.current.entry().coin)
                 {
                 } else {
-                    return Err(MergeError::Mismatch(self.held.outpoint));
+                    return Err(MergeError::Mismatch(self.current.outpoint));
                 }
-                alone = !alone;
+                is_unmatched = !is_unmatched;
                 self.replace_top(next as usize)?;
             }
-            if alone {
-                return Ok(Some(self.held.entry()));
+            if is_unmatched {
+                return Ok(Some(self.current.entry()));
             }
         }
     }
 
-    /// Replaces the source's head, which is on top of the heap.
+    /// Replaces the head of `source`, which is on top of the heap, by the source's next entry.
     fn replace_top(&mut self, source: usize) -> Result<(), S::Error> {
         match self.pull(source)? {
             Some(prefix) => self.heap[0].0 = prefix,
@@ -136,7 +138,7 @@ impl<S: EntrySource> Merge<S> {
         Ok(())
     }
 
-    /// Takes the source's next entry as its head.
+    /// Reads the next entry of a source into its head and returns the first 8 bytes of its key.
     fn pull(&mut self, source: usize) -> Result<Option<u64>, S::Error> {
         let Some(entry) = self.sources[source].advance()? else { return Ok(None) };
         self.heads[source].set(&entry);
@@ -146,17 +148,17 @@ impl<S: EntrySource> Merge<S> {
     fn sift_down(&mut self, mut at: usize) {
         loop {
             let (left, right) = (2 * at + 1, 2 * at + 2);
-            let mut least = at;
+            let mut smallest = at;
             for child in [left, right] {
-                if child < self.heap.len() && self.is_less(child, least) {
-                    least = child;
+                if child < self.heap.len() && self.is_less(child, smallest) {
+                    smallest = child;
                 }
             }
-            if least == at {
+            if smallest == at {
                 return;
             }
-            self.heap.swap(at, least);
-            at = least;
+            self.heap.swap(at, smallest);
+            at = smallest;
         }
     }
 
@@ -168,7 +170,7 @@ impl<S: EntrySource> Merge<S> {
     }
 }
 
-/// Shards in order, each sorted when its turn comes and freed after it.
+/// A source that reads shards in order. Each is sorted when it is reached and freed after it has been read.
 #[derive(Debug)]
 pub struct ShardSource {
     shards: std::vec::IntoIter<SurvivorShard>,
@@ -177,7 +179,7 @@ pub struct ShardSource {
 }
 
 impl ShardSource {
-    /// Of shards that follow each other.
+    /// Creates a source from shards, which must be in ascending order.
     #[must_use]
     pub fn new(shards: Vec<SurvivorShard>) -> Self {
         Self { shards: shards.into_iter(), sorted: None, at: 0 }
@@ -216,7 +218,7 @@ mod tests {
         fn advance(&mut self) -> Result<Option<Entry<'_>>, &'static str> {
             let Some(row) = self.0.next() else { return Ok(None) };
             if row.3 == u32::MAX {
-                return Err("torn");
+                return Err("cannot be read");
             }
             self.1 = row;
             Ok(Some(entry(&self.1)))
@@ -245,26 +247,33 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_reported_and_sources_may_fail() {
-        let made = (1, 0, false, 4, vec![7]);
+    fn reports_mismatches_and_errors_of_sources() {
+        let created = (1, 0, false, 4, vec![7]);
         let spent = (1, 0, true, 4, vec![7]);
-        let mismatch = |rows: Vec<Vec<Row>>| merged(rows) == Err(MergeError::Mismatch(outpoint(&made)));
-        assert_eq!(merged(vec![vec![made.clone()], vec![spent.clone()]]), Ok(vec![]));
-        assert_eq!(merged(vec![vec![spent.clone(), made.clone()]]), Ok(vec![]), "in one source too");
-        assert!(mismatch(vec![vec![made.clone()], vec![made.clone()]]), "made twice");
+        let mismatch = |rows: Vec<Vec<Row>>| merged(rows) == Err(MergeError::Mismatch(outpoint(&created)));
+        assert_eq!(merged(vec![vec![created.clone()], vec![spent.clone()]]), Ok(vec![]));
+        assert_eq!(merged(vec![vec![spent.clone(), created.clone()]]), Ok(vec![]), "within one source");
+        assert!(mismatch(vec![vec![created.clone()], vec![created.clone()]]), "created twice");
         assert!(mismatch(vec![vec![spent.clone()], vec![spent.clone()]]), "spent twice");
-        assert!(mismatch(vec![vec![made.clone()], vec![(1, 0, true, 6, vec![7])]]), "other height claimed");
-        assert!(mismatch(vec![vec![made.clone()], vec![(1, 0, true, 4, vec![8])]]), "other output claimed");
+        assert!(
+            mismatch(vec![vec![created.clone()], vec![(1, 0, true, 6, vec![7])]]),
+            "other height claimed"
+        );
+        assert!(
+            mismatch(vec![vec![created.clone()], vec![(1, 0, true, 4, vec![8])]]),
+            "other output claimed"
+        );
         assert_eq!(
-            merged(vec![vec![made], vec![(2, 0, false, u32::MAX, vec![])]]),
-            Err(MergeError::EntrySource("torn"))
+            merged(vec![vec![created], vec![(2, 0, false, u32::MAX, vec![])]]),
+            Err(MergeError::EntrySource("cannot be read"))
         );
     }
 
     proptest! {
-        /// Whatever lies where, what comes out is what a map says: sorted by key, met pairs gone.
+        /// However entries are distributed over the sources, the result equals that of a map: sorted by key,
+        /// without matched pairs.
         #[test]
-        fn merges_as_a_map(
+        fn equals_a_map_without_matched_pairs(
             rows in prop::collection::btree_map(
                 (0u8..6, prop_oneof![0u32..4, 16_300..16_600u32]), 0u8..4, 0..60,
             ),

@@ -1,50 +1,51 @@
-//! What the join can find wrong with a chain.
+//! The mismatches that the join can find.
 
 use wire::{Height, OutPoint};
 
-/// Why creations and spends do not match.
+/// The reason why creations and spends do not match.
 ///
-/// That there is a mismatch is exact. Which one may depend on the order of arrival and on what else is wrong:
-/// [`crate::ordered`] names the first invalid block.
+/// Whether there is a mismatch is exact. Which one is reported may depend on the order of arrival and on
+/// other mismatches: sequential validation ([`crate::ordered`]) names the first invalid block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// No block of the chain makes the coin, or another input has spent it.
-    #[error("{0} is spent, and missing or spent before; judge the chain in order to name the block")]
+    /// No block of the chain creates the coin, or another input has spent it.
+    #[error("{0} is spent, but missing or already spent; sequential validation names the block")]
     MissingCoin(OutPoint),
-    /// Two inputs spend one coin.
-    #[error("{0} is spent twice; judge the chain in order to name the block")]
+    /// Two inputs spend the same coin.
+    #[error("{0} is spent twice; sequential validation names the block")]
     DoubleSpend(OutPoint),
-    /// The coin exists, but undo data say otherwise of its height, coinbase flag, amount or script.
+    /// The coin exists, but the undo data has another height, coinbase flag, amount or script for it.
     #[error(
-        "undo data claim of {0} what its creation does not say; restore the rev file or judge the chain in \
-         order"
+        "the undo data for {0} differs from the coin that was created; restore the rev file, or validate \
+         sequentially to name the block"
     )]
     ClaimDiffers(OutPoint),
-    /// The coin is made after it is spent, or claimed to be.
-    #[error("{0} is spent before it is made; judge the chain in order to name the block")]
+    /// The coin is created after it is spent, or the claim says so.
+    #[error("{0} is spent before it is created; sequential validation names the block")]
     SpentBeforeCreated(OutPoint),
-    /// A coin is made while one with its outpoint is unspent (BIP-0030).
-    #[error("{0} is made again while unspent (BIP-0030); judge the chain in order")]
+    /// A coin is created while one with its outpoint is unspent (BIP-0030).
+    #[error("{0} is created again while unspent (BIP-0030); sequential validation names the block")]
     DuplicateCreation(OutPoint),
-    /// Undo data of a block hold more or fewer coins than its inputs spend.
-    #[error("undo data at height {height} hold {claims} coins for {inputs} inputs; restore the rev file")]
+    /// The undo data of a block has more or fewer coins than the block's inputs spend.
+    #[error("undo data at height {height} has {claims} coins for {inputs} inputs; restore the rev file")]
     ClaimCount {
         /// Height of the block.
         height: Height,
-        /// Inputs that spend.
+        /// Number of inputs that spend coins.
         inputs: u32,
-        /// Coins in the undo data.
+        /// Number of coins in the undo data.
         claims: u32,
     },
 }
 
-/// A list of mismatches that hostile chains cannot blow up: one mismatch decides, some more help.
+/// A list of mismatches of bounded length, so that a hostile chain cannot fill the memory: one mismatch
+/// suffices for the verdict, some more help to find the cause.
 #[derive(Debug, Default)]
 pub(crate) struct Mismatches(Vec<Mismatch>);
 
 impl Mismatches {
-    /// Kept at each place that finds.
+    /// Maximum number of mismatches in one list.
     const MAX: usize = 256;
 
     pub(crate) fn push(&mut self, mismatch: Mismatch) {
@@ -57,7 +58,7 @@ impl Mismatches {
         other.0.drain(..).for_each(|mismatch| self.push(mismatch));
     }
 
-    /// Sorted, so that the same ones are the same list.
+    /// Returns the mismatches in a defined order.
     pub(crate) fn into_sorted(mut self) -> Vec<Mismatch> {
         self.0.sort_unstable();
         self.0

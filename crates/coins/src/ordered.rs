@@ -1,8 +1,9 @@
-//! The judge: blocks in height order on one thread, with real coins, nothing taken from undo data.
+//! The coin set of sequential validation: blocks in height order on one thread, with real coins, without undo
+//! data.
 //!
-//! It does what Core's coins view does, so what it refuses is what Core refuses, and at the same block. The
-//! engine asks it when the join has found something, and when coinbase txids repeat (BIP-0030). It is the
-//! tests' model too, so it is written to be obviously right rather than fast.
+//! It behaves like Core's coins view, so it rejects the same spends and creations, at the same block. The
+//! engine uses it if the join has found a mismatch, and if coinbase txids repeat (BIP-0030). It is also the
+//! model for tests, so it is written to be obviously correct rather than fast.
 
 use crate::{
     SHARDS,
@@ -21,7 +22,7 @@ pub struct OwnedCoin {
 }
 
 impl OwnedCoin {
-    /// The coin, borrowed.
+    /// Returns the coin, borrowed.
     #[must_use]
     pub fn as_coin(&self) -> Coin<'_> {
         Coin { code: self.code, out: &self.out }
@@ -34,9 +35,9 @@ impl From<Coin<'_>> for OwnedCoin {
     }
 }
 
-/// The outpoint has an unspent coin already (Core `bad-txns-BIP30`, where that is enforced).
+/// The error that the outpoint already has an unspent coin (Core `bad-txns-BIP30`, where it is enforced).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0} is made again while unspent (BIP-0030)")]
+#[error("{0} is created again while unspent (BIP-0030)")]
 pub struct UnspentCoinExists(pub OutPoint);
 
 /// The UTXO set at one height.
@@ -46,45 +47,45 @@ pub struct OrderedCoins {
 }
 
 impl OrderedCoins {
-    /// The empty set, as before and after the genesis block.
+    /// Creates an empty set, which is also the set after the genesis block.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of coins.
+    /// Returns the number of coins.
     #[must_use]
     pub fn len(&self) -> usize {
         self.coins.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no coins.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.coins.is_empty()
     }
 
-    /// Whether the outpoint has an unspent coin.
+    /// Returns whether the outpoint has an unspent coin.
     #[must_use]
     pub fn contains(&self, outpoint: &OutPoint) -> bool {
         self.coins.contains_key(outpoint)
     }
 
-    /// The unspent coin of the outpoint.
+    /// Returns the unspent coin of the outpoint, or `None` if it is missing or spent.
     #[must_use]
     pub fn lookup(&self, outpoint: &OutPoint) -> Option<Coin<'_>> {
         self.coins.get(outpoint).map(OwnedCoin::as_coin)
     }
 
-    /// Takes the coin out; nothing if it is missing or spent.
+    /// Removes the coin and returns it, or `None` if it is missing or spent.
     pub fn spend(&mut self, outpoint: &OutPoint) -> Option<OwnedCoin> {
         self.coins.remove(outpoint)
     }
 
-    /// Adds a coin. Unspendable outputs are not coins; the caller leaves them out.
+    /// Adds a coin. Unspendable outputs are not coins; the caller must omit them.
     ///
     /// # Errors
-    /// [`UnspentCoinExists`], and nothing is changed, if the outpoint has an unspent coin.
+    /// [`UnspentCoinExists`] if the outpoint has an unspent coin, which is then unchanged.
     pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) -> Result<(), UnspentCoinExists> {
         match self.coins.entry(outpoint) {
             Entry::Occupied(_) => Err(UnspentCoinExists(outpoint)),
@@ -95,13 +96,13 @@ impl OrderedCoins {
         }
     }
 
-    /// Adds a coin in place of whatever is there, as Core does where BIP-0030 is not enforced. Returns what
-    /// was there.
+    /// Adds a coin and replaces any existing one, as Core does where BIP-0030 is not enforced. Returns the
+    /// replaced coin.
     pub fn overwrite(&mut self, outpoint: OutPoint, coin: Coin<'_>) -> Option<OwnedCoin> {
         self.coins.insert(outpoint, coin.into())
     }
 
-    /// The coins as the join would leave them.
+    /// Returns the coins in the form of a join's survivors.
     #[must_use]
     pub fn into_survivors(self) -> Survivors {
         let mut shards: Vec<_> = (0..SHARDS).map(|_| SurvivorShard::empty()).collect();

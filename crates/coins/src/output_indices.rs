@@ -1,8 +1,9 @@
-//! Which outputs of which block are left: coins that carry their place in the block instead of what they are.
+//! Finds the unspent outputs of each block, for making hints: coins carry the index of the output in its
+//! block instead of amount and script.
 //!
-//! For making hints. The place is dressed up as a compressed output (amount: the index; script: empty), so
-//! that runs can hold it; a join [of outpoints](crate::Join::of_outpoints_only) does not compare it with what undo
-//! data claim.
+//! The index is encoded as a compressed output (amount: the index; script: empty), so that sorted runs can
+//! store it; a join [of outpoints](crate::Join::of_outpoints_only) does not compare it with the claims of
+//! undo data.
 
 use crate::{
     delta::{EffectSink, OutputStatus},
@@ -12,16 +13,16 @@ use crate::{
 use digest::siphash::SipHash13Uj;
 use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
 
-/// An empty script, compressed: VARINT(0 + 6).
+/// The compressed form of an empty script: VARINT(0 + 6).
 const EMPTY_SCRIPT: u8 = 6;
 
-/// The index that an entry of a join of places carries.
+/// Returns the output index that a coin of such a join encodes, or `None` if it is malformed.
 #[must_use]
 pub fn index_of(coin: &Coin<'_>) -> Option<u32> {
     u32::try_from(Reader::new(coin.out).var_int().ok()?).ok()
 }
 
-/// Where [`crate::Delta`] puts the effects of one block.
+/// Receives the effects of one block from [`crate::Delta`].
 pub struct OutputIndices<'a, 'j> {
     effects: &'a mut Effects<'j>,
     counts_unspendable: bool,
@@ -30,12 +31,13 @@ pub struct OutputIndices<'a, 'j> {
 }
 
 impl<'a, 'j> OutputIndices<'a, 'j> {
-    /// For one block; `counts_unspendable` tells whether indices count outputs that can never be spent.
+    /// Creates a sink for one block; `counts_unspendable` is whether indices count outputs that can never be
+    /// spent.
     pub const fn new(effects: &'a mut Effects<'j>, counts_unspendable: bool) -> Self {
         Self { effects, counts_unspendable, index: 0, out: Vec::new() }
     }
 
-    /// How many outputs were counted.
+    /// Returns the number of outputs counted.
     #[must_use]
     pub const fn outputs(&self) -> u32 {
         self.index

@@ -1,9 +1,9 @@
 //! A shard: the open creations and open spends of one range of txids.
 //!
-//! Nearly all the time of the join is waiting for memory, so work comes in batches and goes through in
-//! windows: first all index slots of a window are prefetched, then all cells they point at and all places
-//! that creations will take, then each operation runs on warm lines. So the processor has many misses in
-//! flight at once.
+//! The join spends nearly all of its time waiting for memory, so operations come in batches and are applied
+//! in windows: first all index slots of a window are prefetched, then all cells to which they refer and all
+//! places that creations will use, then each operation finds its data in the cache. The processor thus has
+//! many cache misses in flight at once.
 
 use crate::{
     cell::{Cell, LongOutputs},
@@ -16,14 +16,16 @@ use digest::siphash::SipHash13Uj;
 use std::sync::Arc;
 use wire::NetSize;
 
-/// Operations whose memory is fetched at once; a few times what a core keeps in flight, and well within L1.
+/// Number of operations whose memory is prefetched together: a few times the number of misses that a core has
+/// in flight, and well within L1.
 const WINDOW: usize = 64;
-/// 45 KB: small against a shard, large against the call for it. Smaller ones leave more holes between them.
+/// Number of cells in a chunk of 45 KB: small compared with a shard, large enough that allocating it is
+/// cheap. Smaller chunks leave more holes between them.
 const CHUNK: usize = 512;
 
 pub(crate) type Cells = Slab<Cell, CHUNK>;
 
-/// Memory that shards have no use for at the time, for the next one that grows.
+/// Memory that shards have released, for the next one that grows.
 #[derive(Debug)]
 pub(crate) struct Spare {
     chunks: Arc<Chunks<Cell>>,
@@ -35,7 +37,7 @@ impl Spare {
         Self { chunks: Chunks::shared(), pages: Chunks::shared() }
     }
 
-    /// Frees it, and from now on what shards give back.
+    /// Frees it, and from now on all memory that shards release.
     pub(crate) fn close(&self) {
         self.chunks.close();
         self.pages.close();
@@ -48,14 +50,14 @@ pub(crate) struct Shard {
     index: Index,
     pub(crate) cells: Cells,
     pub(crate) long_outputs: LongOutputs,
-    /// Of the open creations, less the open spends.
+    /// The size of the open creations minus the size of the open spends.
     pub(crate) size: NetSize,
     pub(crate) open_spends: u64,
     pub(crate) mismatches: Mismatches,
 }
 
 impl Shard {
-    /// An empty one.
+    /// Creates an empty shard.
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
             index: Index::new(Arc::clone(&spare.pages)),
@@ -71,8 +73,8 @@ impl Shard {
         self.index.memory_bytes() + self.cells.memory_bytes() + self.long_outputs.memory_bytes()
     }
 
-    /// Takes in a batch of creations and spends, with their hashes, whose long parts lie in `long_outputs`, which it
-    /// empties of them.
+    /// Applies a batch of creations and spends, given with their hashes. It moves their long outputs out of
+    /// `long_outputs`.
     pub(crate) fn apply<'o>(
         &mut self,
         exact: bool,
@@ -128,44 +130,45 @@ impl Shard {
         op.release(long_outputs);
     }
 
-    /// Counts an open cell in, or out.
+    /// Adds an open cell to the counts, or subtracts it.
     #[inline]
-    fn count(&mut self, cell: &Cell, comes: bool) {
+    fn count(&mut self, cell: &Cell, is_added: bool) {
         let row = cell.row_size(&self.long_outputs);
         if cell.is_spend() {
-            self.open_spends = if comes { self.open_spends + 1 } else { self.open_spends - 1 };
+            self.open_spends = if is_added { self.open_spends + 1 } else { self.open_spends - 1 };
         }
-        self.size = if comes != cell.is_spend() { self.size + row } else { self.size - row };
+        self.size = if is_added != cell.is_spend() { self.size + row } else { self.size - row };
     }
 
-    /// Open coins.
+    /// Returns the number of open coins.
     pub(crate) const fn open_coins(&self) -> u64 {
         (self.size.coins + self.open_spends as i64) as u64
     }
 
-    /// Takes out what belongs to the oldest coins: `share` of the entries, or somewhat more.
+    /// Removes the oldest entries: `share` of them, or somewhat more.
     ///
-    /// A spend is as old as the coin it claims: the coin it waits for is of that age too, so the two stay
-    /// together or meet when runs are merged.
+    /// The age of a spend is that of its claim: the coin that it waits for has the same age, so the two stay
+    /// together, or match when sorted runs are merged.
     pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
         let live = || self.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());
-        let youngest_to_go = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
-        let goes = |cell: &Cell| youngest_to_go.is_some_and(|code| cell.code <= code);
-        let staying = codes.iter().filter(|&&code| youngest_to_go.is_none_or(|last| code > last)).count();
+        let youngest_taken = count.checked_sub(1).map(|last| *codes.select_nth_unstable(last).1);
+        let is_taken = |cell: &Cell| youngest_taken.is_some_and(|code| cell.code <= code);
+        let staying_count =
+            codes.iter().filter(|&&code| youngest_taken.is_none_or(|last| code > last)).count();
         drop(codes);
         let fresh = self.cells.another();
         let all = std::mem::replace(&mut self.cells, fresh);
         let mut from = std::mem::replace(&mut self.long_outputs, LongOutputs::new());
         (self.size, self.open_spends) = (NetSize::default(), 0);
-        self.index.reset(staying);
+        self.index.reset(staying_count);
         let (mut taken, mut long_outputs, mut size) =
             (self.cells.another(), LongOutputs::new(), NetSize::default());
-        // What stays moves too, so that no chunk keeps places that are free.
+        // Entries that stay are moved too, so that no chunk has free places.
         all.drain(|cell| {
             if cell.is_free() {
-            } else if goes(cell) {
+            } else if is_taken(cell) {
                 let cell = cell.moved(&mut from, &mut long_outputs);
                 let row = cell.row_size(&long_outputs);
                 size = if cell.is_spend() { size - row } else { size + row };
@@ -179,14 +182,14 @@ impl Shard {
         SurvivorShard::new(taken, long_outputs, size)
     }
 
-    /// Adds a cell, but for the index.
+    /// Adds a cell without an entry in the index.
     fn add(&mut self, cell: &Cell, from: &mut LongOutputs) -> u32 {
         let cell = cell.moved(from, &mut self.long_outputs);
         self.count(&cell, true);
         self.cells.insert(cell)
     }
 
-    /// Turns spends that are still open into mismatches.
+    /// Records a mismatch for each spend that is still open.
     pub(crate) fn record_missing(&mut self) {
         if self.open_spends == 0 {
             return;

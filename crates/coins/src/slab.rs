@@ -1,53 +1,53 @@
-//! Numbered places for values, in chunks: it grows without ever moving a value, and reuses the place freed
-//! last, which is the one most likely still in the processor's cache.
+//! A slab: values at numbered places, allocated in chunks. It grows without moving values, and reuses the
+//! place freed last, which is most likely still in the processor's cache.
 //!
-//! Slabs of one owner can share their chunks ([`Chunks`]): what one has no more use for, the next one takes.
-//! The allocator alone does not see to that. It has an arena for each thread, and memory goes back to the
-//! arena that it came from: where threads take turns at making and emptying slabs, each arena grows to the
-//! most that its thread ever held, and all together to nearly twice of what is in use.
+//! Slabs of one owner can share their chunks ([`Chunks`]): the chunks that one releases are used by the next.
+//! The allocator alone does not achieve that. It has an arena for each thread, and memory returns to the
+//! arena that it came from: if threads take turns at filling and emptying slabs, each arena grows to the most
+//! that its thread ever held, and all together to nearly twice the memory in use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Empty chunks that wait for the next slab.
+/// A pool of empty chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks<T> {
-    /// Nothing if what is given back is to be freed.
-    waiting: Mutex<Option<Vec<Vec<T>>>>,
+    /// `None` if the pool is closed, so that returned chunks are freed.
+    pooled: Mutex<Option<Vec<Vec<T>>>>,
 }
 
 impl<T> Chunks<T> {
     pub(crate) fn shared() -> Arc<Self> {
-        Arc::new(Self { waiting: Mutex::new(Some(Vec::new())) })
+        Arc::new(Self { pooled: Mutex::new(Some(Vec::new())) })
     }
 
-    /// A chunk that another slab has left, or a new one.
+    /// Returns a chunk from the pool, or a new one.
     pub(crate) fn take(&self, len: usize) -> Vec<T> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.as_mut().and_then(Vec::pop).unwrap_or_else(|| Vec::with_capacity(len))
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        pooled.as_mut().and_then(Vec::pop).unwrap_or_else(|| Vec::with_capacity(len))
     }
 
-    /// Keeps a chunk for the next slab.
+    /// Returns a chunk to the pool.
     pub(crate) fn give(&self, mut chunk: Vec<T>) {
         chunk.clear();
-        if let Some(waiting) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            waiting.push(chunk);
+        if let Some(pooled) = &mut *self.pooled.lock().unwrap_or_else(PoisonError::into_inner) {
+            pooled.push(chunk);
         }
     }
 
-    /// Frees what waits, and from now on what is given back.
+    /// Frees all chunks in the pool, and from now on those that are returned.
     pub(crate) fn close(&self) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.pooled.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// Numbered places for values of one type.
+/// Values of one type at numbered places.
 #[derive(Debug)]
 pub(crate) struct Slab<T, const CHUNK: usize> {
     chunks: Vec<Vec<T>>,
-    /// OutputIndices ever used; those above are not yet there.
+    /// Number of places ever used.
     len: u32,
     free: Vec<u32>,
-    /// Where chunks come from and go to, if not from and to the allocator.
+    /// The pool of chunks; `None` to use the allocator.
     shared: Option<Arc<Chunks<T>>>,
 }
 
@@ -56,27 +56,27 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: None }
     }
 
-    /// One that shares chunks with others.
+    /// Creates an empty slab that shares chunks with others.
     pub(crate) const fn sharing(chunks: Arc<Chunks<T>>) -> Self {
         Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: Some(chunks) }
     }
 
-    /// An empty one that takes its chunks from where this one does.
+    /// Creates an empty slab that uses the same pool as this one.
     pub(crate) fn another(&self) -> Self {
         Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: self.shared.clone() }
     }
 
-    /// Bytes of memory it takes, without what the values own.
+    /// Returns the memory in bytes, without memory that the values own.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunks.len() * CHUNK * size_of::<T>()
             + self.chunks.capacity() * size_of::<Vec<T>>()
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Keeps a value and returns the number of its place.
+    /// Stores a value and returns the number of its place.
     ///
     /// # Panics
-    /// At 2^32 - 1 values, which is more memory than there is.
+    /// At 2^32 - 1 values.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(at) = self.free.pop() {
@@ -94,19 +94,20 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         at
     }
 
-    /// The places that the next `count` values get, as far as they have been used before.
+    /// Returns the places of the next `count` values, except those that have never been used.
     pub(crate) fn next_places(&self, count: usize) -> impl Iterator<Item = &T> {
         self.free.iter().rev().take(count).map(|&at| &self[at])
     }
 
-    /// Takes the value at `at` out, leaves `blank` there and gives the place to later values.
+    /// Replaces the value at `at` by `blank`, returns it, and frees the place for later values.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32, blank: T) -> T {
         self.free.push(at);
         std::mem::replace(&mut self[at], blank)
     }
 
-    /// Goes over all places ever used, blank ones included, and gives each chunk back when it is through.
+    /// Calls `each` for all places ever used, including blank ones, and returns each chunk to the pool as
+    /// soon as it has been read.
     pub(crate) fn drain(mut self, mut each: impl FnMut(&T)) {
         for chunk in std::mem::take(&mut self.chunks) {
             chunk.iter().for_each(&mut each);
@@ -120,7 +121,7 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         }
     }
 
-    /// All places ever used in order of their numbers, blank ones included.
+    /// Returns all places ever used in the order of their numbers, including blank ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(self.chunks.iter().flatten())
     }
@@ -168,28 +169,28 @@ mod tests {
     }
 
     #[test]
-    fn chunks_go_round() {
+    fn chunks_are_reused_until_the_pool_is_closed() {
         let chunks = Chunks::shared();
-        let waiting = || chunks.waiting.lock().unwrap().as_ref().map(Vec::len);
+        let pooled = || chunks.pooled.lock().unwrap().as_ref().map(Vec::len);
         let mut slab: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
         (0..10).for_each(|value| assert_eq!(slab.insert(value), value));
         let mut other = slab.another();
-        let (mut seen, mut waited) = (Vec::new(), Vec::new());
+        let (mut seen, mut pooled_counts) = (Vec::new(), Vec::new());
         slab.drain(|&value| {
             seen.push(value);
             other.insert(value);
-            waited.push(waiting().unwrap());
+            pooled_counts.push(pooled().unwrap());
         });
         assert_eq!(seen, (0..10).collect::<Vec<_>>());
         assert_eq!(other.iter().map(|(_, &v)| v).collect::<Vec<_>>(), seen);
-        assert_eq!(waited, [0; 10], "the second chunk is the first one again");
-        assert_eq!(waiting(), Some(1));
+        assert_eq!(pooled_counts, [0; 10], "the first chunk is reused as the second slab's");
+        assert_eq!(pooled(), Some(1));
         drop(other);
-        assert_eq!(waiting(), Some(4));
+        assert_eq!(pooled(), Some(4));
         chunks.close();
         let mut last: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
         last.insert(1);
         drop(last);
-        assert_eq!(waiting(), None);
+        assert_eq!(pooled(), None);
     }
 }

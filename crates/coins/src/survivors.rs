@@ -1,9 +1,9 @@
-//! What a join leaves open, shard by shard in the order of the chainstate's keys: the UTXO set; or, if a part
-//! was spilled to runs, what is to be merged with them.
+//! The survivors of a join, shard by shard in the order of the chainstate's keys: the UTXO set or, if entries
+//! were spilled to sorted runs, the entries to be merged with them.
 //!
-//! Shard `i` holds the coins whose txid begins with byte `i`, so the shards one after the other, each
-//! sorted, are the whole set in key order. Each shard is a value of its own: threads can take them in any
-//! order, and its memory goes when it does.
+//! Shard `i` contains the coins whose txid begins with byte `i`, so the sorted shards in sequence are the
+//! whole set in key order. Each shard is a separate value: threads can process shards in any order, and
+//! dropping one frees its memory.
 
 use crate::{
     SHARDS,
@@ -13,7 +13,7 @@ use crate::{
 use digest::cache::prefetch;
 use wire::{Coin, Entry, NetSize, OutPoint, coin::chainstate_key_order};
 
-/// What is left open: coins, and if some were spilled, spends of those.
+/// The entries that remain open: coins and, if coins were spilled, spends of those.
 #[derive(Debug)]
 pub struct Survivors {
     shards: Vec<SurvivorShard>,
@@ -26,26 +26,26 @@ impl Survivors {
         Self { shards }
     }
 
-    /// Of all shards.
+    /// Returns the net size of all shards.
     #[must_use]
     pub fn size(&self) -> NetSize {
         self.shards.iter().map(SurvivorShard::size).sum()
     }
 
-    /// The [`SHARDS`] shards in key order.
+    /// Returns the [`SHARDS`] shards in key order.
     #[must_use]
     pub fn shards(&self) -> &[SurvivorShard] {
         &self.shards
     }
 
-    /// The [`SHARDS`] shards in key order, each to be used up on its own.
+    /// Returns the [`SHARDS`] shards in key order, by value.
     #[must_use]
     pub fn into_shards(self) -> Vec<SurvivorShard> {
         self.shards
     }
 }
 
-/// What is open in one shard, in no order yet.
+/// The open entries of one shard, unsorted.
 #[derive(Debug)]
 pub struct SurvivorShard {
     cells: Cells,
@@ -58,7 +58,7 @@ impl SurvivorShard {
         Self { cells, long_outputs, size }
     }
 
-    /// From a shard, whose index is freed.
+    /// Takes the entries of a shard and frees its index.
     pub(crate) fn from_shard(shard: Shard) -> Self {
         Self { cells: shard.cells, long_outputs: shard.long_outputs, size: shard.size }
     }
@@ -71,30 +71,31 @@ impl SurvivorShard {
         }
     }
 
-    /// Adds a coin that is not there.
+    /// Adds a coin, which must not exist yet.
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         self.cells.insert(Cell::creation(outpoint, coin, &mut self.long_outputs));
         self.size = self.size + NetSize::of(outpoint.vout, coin);
     }
 
-    /// Of its coins, less its spends.
+    /// Returns the size of its coins minus the size of its spends.
     #[must_use]
     pub const fn size(&self) -> NetSize {
         self.size
     }
 
-    /// Sorts by [`chainstate_key_order`]. Takes 12 bytes an entry on top while it runs, 4 thereafter.
+    /// Sorts by [`chainstate_key_order`]. It needs 12 additional bytes per entry while it runs, and 4
+    /// afterwards.
     #[must_use]
     pub fn sort(self) -> SortedShard {
         SortedShard { order: sorted(&self.cells), cells: self.cells, long_outputs: self.long_outputs }
     }
 }
 
-/// Numbers of the cells in use, by key.
+/// Returns the numbers of the cells in use, sorted by key.
 fn sorted(cells: &Cells) -> Vec<u32> {
-    // Four bytes of the txid after the first, which all share, decide nearly always but for one
-    // transaction's outputs; the cells themselves are read only for those. With the number below them they
-    // are one word, which sorts fastest.
+    // All cells share the first byte of the txid. The next four nearly always differ, except between outputs
+    // of one transaction; only for those are the cells themselves read. These bytes and the cell's number
+    // form one word, which sorts fastest.
     let prefix = |cell: &Cell| cell.txid()[1..].first_chunk().map_or(0, |&bytes| u32::from_be_bytes(bytes));
     let mut order: Vec<u64> = cells
         .iter()
@@ -112,7 +113,7 @@ fn sorted(cells: &Cells) -> Vec<u32> {
     order.into_iter().map(|word| word as u32).collect()
 }
 
-/// What is open in a shard that goes on working, in the order of the chainstate keys.
+/// Returns the open entries of a shard that remains in use, in the order of the chainstate keys.
 pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
     in_order(sorted(&shard.cells), &shard.cells, &shard.long_outputs)
 }
@@ -122,7 +123,7 @@ fn in_order<'a>(
     cells: &'a Cells,
     long_outputs: &'a LongOutputs,
 ) -> impl Iterator<Item = Entry<'a>> {
-    // Sorted order is random order in memory: cells are fetched a window ahead, so that their misses overlap.
+    // Sorted order is random order in memory: cells are prefetched by windows, so that cache misses overlap.
     const WINDOW: usize = 32;
     (0..order.as_ref().len()).map(move |index| {
         let order = order.as_ref();
@@ -134,7 +135,7 @@ fn in_order<'a>(
     })
 }
 
-/// What is open in one shard, in the order of the chainstate keys.
+/// The open entries of one shard, in the order of the chainstate keys.
 #[derive(Debug)]
 pub struct SortedShard {
     order: Vec<u32>,
@@ -143,29 +144,29 @@ pub struct SortedShard {
 }
 
 impl SortedShard {
-    /// Number of coins and spends.
+    /// Returns the number of coins and spends.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// The entry at `index` in the order.
+    /// Returns the entry at `index` in key order.
     ///
     /// # Panics
-    /// From [`SortedShard::len`] on.
+    /// If `index` is not below [`SortedShard::len`].
     #[must_use]
     #[inline]
     pub fn entry(&self, index: usize) -> Entry<'_> {
         self.cells[self.order[index]].entry(&self.long_outputs)
     }
 
-    /// All in order.
+    /// Returns all entries in key order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
         in_order(&self.order, &self.cells, &self.long_outputs)
     }

@@ -1,5 +1,5 @@
-//! Aggregates against a naive model made of other people's crates, on each kernel; and the attacks that a sum
-//! must withstand.
+//! Compares aggregates with a naive model built from independent crates, on every kernel; and tests the
+//! attacks that a sum must withstand.
 
 use coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
 use digest::{kernel::Kernel, muhash::MuHash3072};
@@ -25,7 +25,7 @@ fn of(kind: AggregateKind) -> Aggregate {
     Aggregate::new(kind, AggregateKey::new(KEY))
 }
 
-/// The bytes that are hashed, as the documentation says.
+/// Returns the bytes of an element, as specified in the documentation of [`Sum`].
 fn bytes(element: &Element) -> Vec<u8> {
     let mut bytes = element.0.txid.0.to_vec();
     bytes.extend(element.0.vout.to_le_bytes());
@@ -46,7 +46,7 @@ fn accumulate(total: &mut [u8], number: &[u8], minus: bool) {
     }
 }
 
-/// What [`Sum::to_bytes`] must return.
+/// Returns the expected value of [`Sum::to_bytes`].
 fn model(kind: AggregateKind, key: [u8; 32], changes: &[(bool, Element)]) -> Vec<u8> {
     let mut total = vec![0; kind.sum_len()];
     let mut set = MuHash3072::new();
@@ -85,19 +85,20 @@ fn apply(sum: &mut Sum, minus: bool, element: &Element) {
     }
 }
 
-/// Outpoints from a small universe, so that some meet; outputs from one block's length to more than wait.
-fn elements(most: usize) -> impl Strategy<Value = Vec<(bool, Element)>> {
+/// Generates changes with outpoints from a small universe, so that some repeat, and outputs from the length
+/// of one block to more than is staged.
+fn elements(max: usize) -> impl Strategy<Value = Vec<(bool, Element)>> {
     let out = prop_oneof![vec(any::<u8>(), 2..40), vec(any::<u8>(), 2..400)];
     let coin = prop::option::of((0u32..4, out));
-    vec((any::<bool>(), ((0u8..6, 0u32..4).prop_map(|(txid, vout)| outpoint(txid, vout)), coin)), 0..most)
+    vec((any::<bool>(), ((0u8..6, 0u32..4).prop_map(|(txid, vout)| outpoint(txid, vout)), coin)), 0..max)
 }
 
 proptest! {
     #[test]
-    fn each_kernel_agrees_with_the_model(changes in elements(400)) {
+    fn every_kernel_equals_the_model(changes in elements(400)) {
         for kernel in Kernel::available() {
             for kind in AggregateKind::ALL {
-                // MuHash knows no kernels and takes its time.
+                // MuHash does not use kernels and is slow.
                 let most = if kind == AggregateKind::MuHash3072 { 8 } else { usize::MAX };
                 let few = changes.len().min(most);
                 let mut sum = Aggregate::with_kernel(kind, AggregateKey::new(KEY), kernel).sum();
@@ -109,10 +110,10 @@ proptest! {
         }
     }
 
-    /// Whatever the order and the split over partial sums, kept and taken up again or not: the sum is zero if
-    /// and only if each element was added as often as it was subtracted.
+    /// Whatever the order and the distribution over partial sums, restored from bytes or not, the sum is zero
+    /// if and only if each element was added as often as it was subtracted.
     #[test]
-    fn zero_if_and_only_if_all_came_and_went(
+    fn zero_if_and_only_if_every_element_was_subtracted_as_often_as_added(
         changes in elements(60),
         cancelled: bool,
         threads in 1usize..5,
@@ -148,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn the_key_changes_everything(element in elements(2), at in 0usize..16, bit in 0u8..8) {
+    fn another_key_gives_another_sum(element in elements(2), at in 0usize..16, bit in 0u8..8) {
         let mut other = KEY;
         other[at] ^= 1 << bit;
         for kind in [AggregateKind::Sha256, AggregateKind::SipHash128] {
@@ -163,9 +164,9 @@ proptest! {
     }
 }
 
-/// What XOR would let through, and what a linear map of the outpoint would.
+/// Covers attacks that XOR would not detect, and those that a linear map of the outpoint would not detect.
 #[test]
-fn the_known_attacks_leave_a_rest() {
+fn known_attacks_do_not_sum_to_zero() {
     for kind in AggregateKind::ALL {
         let check = |what: &str, plus: &[OutPoint], minus: &[OutPoint]| {
             let mut sum = of(kind).sum();
@@ -174,12 +175,12 @@ fn the_known_attacks_leave_a_rest() {
             assert!(!sum.is_zero(), "{kind}: {what}");
         };
         let (a, b) = (outpoint(1, 0), outpoint(2, 0));
-        check("one coin spent twice, another made twice", &[a, a], &[b, b]);
-        check("made twice, never spent", &[a, a], &[]);
-        check("made once, spent twice and thrice", &[a], &[a, a]);
+        check("one coin created twice, another spent twice", &[a, a], &[b, b]);
+        check("created twice, never spent", &[a, a], &[]);
+        check("created once, spent twice", &[a], &[a, a]);
         for power in [2, 4, 256] {
             let many = vec![a; power];
-            check("made a power of two times", &many, &[]);
+            check("created a power of two times", &many, &[]);
         }
         let swapped = [outpoint(1, 1), outpoint(2, 6)];
         check("two vouts moved in opposite directions", &[outpoint(1, 2), outpoint(2, 5)], &swapped);
@@ -196,12 +197,12 @@ fn the_known_attacks_leave_a_rest() {
     }
 }
 
-/// Undo data is a claim: a coin that differs in anything is another element.
+/// Undo data is a claim: a coin that differs in any part is another element.
 #[test]
-fn each_part_of_a_coin_counts() {
-    let made = (outpoint(1, 0), Some((21, vec![50, 6, 0x51])));
+fn every_part_of_a_coin_changes_the_sum() {
+    let created = (outpoint(1, 0), Some((21, vec![50, 6, 0x51])));
     let with = |code, out: &[u8]| (outpoint(1, 0), Some((code, out.to_vec())));
-    let lies = [
+    let wrong_claims = [
         with(20, &[50, 6, 0x51]),
         with(23, &[50, 6, 0x51]),
         with(21, &[51, 6, 0x51]),
@@ -212,17 +213,17 @@ fn each_part_of_a_coin_counts() {
         (outpoint(1, 1), Some((21, vec![50, 6, 0x51]))),
     ];
     for kind in AggregateKind::ALL {
-        for lie in &lies {
+        for wrong in &wrong_claims {
             let mut sum = of(kind).sum();
-            sum.add(&made.0, coin(&made));
-            sum.subtract(&lie.0, coin(lie));
-            assert!(!sum.is_zero(), "{kind}: {lie:?}");
+            sum.add(&created.0, coin(&created));
+            sum.subtract(&wrong.0, coin(wrong));
+            assert!(!sum.is_zero(), "{kind}: {wrong:?}");
         }
     }
 }
 
 #[test]
-fn kept_sums_of_the_wrong_kind_are_refused() {
+fn rejects_stored_sums_of_the_wrong_kind() {
     for kind in AggregateKind::ALL {
         let aggregate = of(kind);
         let whole = aggregate.sum().to_bytes();
@@ -230,22 +231,22 @@ fn kept_sums_of_the_wrong_kind_are_refused() {
         assert!(aggregate.sum_from_bytes(&whole).unwrap().is_zero());
         for len in [0, 8, 15, 16, 17, 31, 32, 33, 40, 767, 769].into_iter().filter(|len| *len != whole.len())
         {
-            let refused = aggregate.sum_from_bytes(&vec![1; len]).map(|_| ());
-            assert_eq!(refused, Err(AggregateError::Length { kind, len }));
+            let rejected = aggregate.sum_from_bytes(&vec![1; len]).map(|_| ());
+            assert_eq!(rejected, Err(AggregateError::Length { kind, len }));
         }
     }
     let zeros = of(AggregateKind::MuHash3072).sum_from_bytes(&[0; 768]).map(|_| ());
-    assert_eq!(zeros, Err(AggregateError::NoSet(AggregateKind::MuHash3072)), "0 / 0 would pass for all");
+    assert_eq!(zeros, Err(AggregateError::NoSet(AggregateKind::MuHash3072)), "0 / 0 would equal every sum");
 }
 
 #[test]
 #[should_panic(expected = "sums of two aggregates")]
-fn sums_under_different_keys_are_not_merged() {
+fn rejects_merging_sums_of_different_aggregates() {
     of(AggregateKind::Sha256).sum().merge(of(AggregateKind::Sha256).sum());
 }
 
 #[test]
-fn names_round_trip_and_secrets_stay() {
+fn names_round_trip_and_debug_output_hides_secrets() {
     for kind in AggregateKind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
         let mut sum = of(kind).sum();

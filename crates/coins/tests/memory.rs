@@ -1,12 +1,12 @@
-//! What a coin costs in memory: what the join says, and what the system says. Alone in its process for the
-//! latter.
+//! The memory per coin, as the join computes it and as the system measures it. The latter requires that this
+//! test is alone in its process.
 
 use coins::Join;
 use wire::{Coin, OutPoint, Txid};
 
 const COINS: u64 = 1_000_000;
 
-/// Resident bytes of this process, where Linux tells.
+/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -28,13 +28,13 @@ fn a_coin_takes_about_100_bytes() {
     }
     drop(effects);
     assert_eq!(join.open(), (COINS, 0));
-    let said = join.memory_bytes() as u64;
-    println!("{} bytes a coin by our count", said / COINS);
-    assert!((95 * COINS..110 * COINS).contains(&said), "{said}");
+    let computed = join.memory_bytes() as u64;
+    println!("{} bytes per coin as computed", computed / COINS);
+    assert!((95 * COINS..110 * COINS).contains(&computed), "{computed}");
     if let (Some(before), Some(after)) = (before, resident()) {
-        let taken = after - before;
-        println!("{} bytes a coin by the system's", taken / COINS);
-        // The worker's staging (6 MB) is gone again, but the allocator may keep it.
-        assert!(taken < said + (12 << 20), "{taken} against {said}");
+        let measured = after - before;
+        println!("{} bytes per coin as measured", measured / COINS);
+        // The worker's staging buffers (6 MB) have been freed, but the allocator may keep them.
+        assert!(measured < computed + (12 << 20), "measured {measured}, computed {computed}");
     }
 }

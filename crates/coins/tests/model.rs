@@ -1,10 +1,10 @@
-//! The join against the judge, over a universe so small that every kind of clash happens.
+//! Compares the join with the sequential model, over a universe so small that every kind of conflict occurs.
 //!
-//! Sixteen transactions with up to four outputs exist; a chain is any list of blocks of them, repetitions
-//! included. A transaction's inputs are fixed, as a txid fixes them, and refer to lower-numbered ones only,
-//! as hashes cannot form circles: this is all that the join's argument for exactness asks of txids. Undo
-//! data are what they should be, or else the most plausible lie. The verdict must be the judge's, whatever
-//! the order of arrival, batching and threads.
+//! There are sixteen transactions with up to four outputs; a chain is any list of blocks of them, including
+//! repetitions. A transaction's inputs are fixed, as a txid fixes them, and refer only to transactions with
+//! lower numbers, as hashes cannot form cycles: this is all that the join's proof assumes about txids. Undo
+//! data is correct, or the most plausible wrong data. The verdict must equal the model's, whatever the order
+//! of arrival, batching and threads.
 
 mod chain;
 
@@ -20,8 +20,8 @@ use std::sync::{
 };
 use wire::{BlockArena, Coin, Height, OutPoint, Txid};
 
-/// The judge's verdict on a chain: the coins left, or nothing.
-fn judge(chain: &Chain) -> Option<OrderedCoins> {
+/// Returns the coins that remain after a chain according to the sequential model, or `None` if it is invalid.
+fn validate_sequentially(chain: &Chain) -> Option<OrderedCoins> {
     let mut coins = OrderedCoins::new();
     for (height, block) in chain.heights() {
         for (tx_index, &tx) in block.iter().enumerate() {
@@ -59,7 +59,7 @@ fn rows(survivors: Survivors) -> Rows {
     rows
 }
 
-/// What is left of all parts; all spends must have met their coins.
+/// Merges all parts and returns the remaining coins; every spend must match a coin.
 fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     let net: i64 = parts.iter().flatten().map(|shard| shard.size().coins).sum();
     let sources = parts.into_iter().map(ShardSource::new).collect();
@@ -75,13 +75,13 @@ fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     Ok(rows)
 }
 
-/// How the blocks arrive.
+/// The order and distribution in which blocks arrive.
 #[derive(Clone, Debug)]
 struct Arrival {
     order: Vec<prop::sample::Index>,
     threads: usize,
     flush_every: usize,
-    /// How much of what is open is taken out at each flush.
+    /// The share of open entries that is taken out at each flush.
     spill: Option<f64>,
     key: (u64, u64),
 }
@@ -94,10 +94,10 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     )
 }
 
-/// Height of spends where any will do.
+/// The height of spends in tests that do not depend on it.
 const SPENDER: Height = Height(100);
 
-/// The join's verdict; the claims are given block by block.
+/// Returns the join's verdict for claims given block by block.
 fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<Rows, String> {
     let mut order: Vec<usize> = (0..chain.blocks.len()).collect();
     for (at, swap) in arrival.order.iter().enumerate().take(order.len()) {
@@ -129,16 +129,16 @@ fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<R
             });
         }
     });
-    let said = |mismatches: Vec<_>| {
+    let described = |mismatches: Vec<_>| {
         assert!(!mismatches.is_empty());
         format!("{mismatches:?}")
     };
     if arrival.spill.is_some() {
         let mut parts = spilled.into_inner().expect("no worker panics");
-        parts.push(join.finish_spilled().map_err(said)?.into_shards());
+        parts.push(join.finish_spilled().map_err(described)?.into_shards());
         merged(parts)
     } else {
-        Ok(rows(join.finish().map_err(said)?))
+        Ok(rows(join.finish().map_err(described)?))
     }
 }
 
@@ -161,14 +161,14 @@ fn has_duplicate_coinbases(chain: &Chain) -> bool {
 
 fn check(chain: &Chain, arrival: &Arrival) {
     if has_duplicate_coinbases(chain) {
-        // Not for the join: the engine asks the judge.
+        // Outside the join's assumptions: the engine validates sequentially.
         return;
     }
     let joined = join(chain, &claims_of(chain), arrival);
-    match (judge(chain), joined) {
+    match (validate_sequentially(chain), joined) {
         (Some(model), Ok(left)) => assert_eq!(left, rows(model.into_survivors())),
         (None, Err(_)) => {}
-        (model, joined) => panic!("judge {model:?}\njoin {joined:?}\n{chain:?}"),
+        (model, joined) => panic!("model {model:?}\njoin {joined:?}\n{chain:?}"),
     }
 }
 
@@ -178,27 +178,27 @@ proptest! {
     })]
 
     #[test]
-    fn any_chain_gets_the_judges_verdict(chain in chain::any_chain(), arrival in arrival()) {
+    fn any_chain_gets_the_models_verdict(chain in chain::any_chain(), arrival in arrival()) {
         check(&chain, &arrival);
     }
 
     #[test]
-    fn valid_chains_pass_with_the_judges_coins(chain in chain::valid_chain(), arrival in arrival()) {
-        prop_assert!(judge(&chain).is_some());
+    fn valid_chains_leave_the_models_coins(chain in chain::valid_chain(), arrival in arrival()) {
+        prop_assert!(validate_sequentially(&chain).is_some());
         prop_assert!(!has_duplicate_coinbases(&chain));
         check(&chain, &arrival);
     }
 
-    /// A valid chain with one transaction moved, repeated or left out.
+    /// Covers valid chains with one transaction moved, repeated or left out.
     #[test]
-    fn nearly_valid_chains_get_the_judges_verdict(
+    fn nearly_valid_chains_get_the_models_verdict(
         chain in chain::valid_chain(), arrival in arrival(), change in chain::change(),
     ) {
         check(&chain.changed(&change), &arrival);
     }
 
     #[test]
-    fn each_lie_in_undo_data_is_found(
+    fn every_wrong_claim_is_a_mismatch(
         chain in chain::valid_chain(), arrival in arrival(),
         at in any::<prop::sample::Index>(), byte in any::<prop::sample::Index>(),
         bit in 0u32..8, kind in 0u8..5,
@@ -209,24 +209,24 @@ proptest! {
             .collect();
         prop_assume!(!spends.is_empty());
         let (block, claim) = spends[at.index(spends.len())];
-        let lie = &mut claims[block][claim];
+        let wrong = &mut claims[block][claim];
         match kind {
             0 => {
-                let byte = byte.index(lie.out.len());
-                lie.out[byte] ^= 1 << bit;
+                let byte = byte.index(wrong.out.len());
+                wrong.out[byte] ^= 1 << bit;
             }
-            1 => lie.code ^= 1 << bit,
-            2 => lie.out = [&lie.out[..], &[0]].concat().into(),
-            3 => lie.out = lie.out[..lie.out.len() - 1].into(),
+            1 => wrong.code ^= 1 << bit,
+            2 => wrong.out = [&wrong.out[..], &[0]].concat().into(),
+            3 => wrong.out = wrong.out[..wrong.out.len() - 1].into(),
             _ => { claims[block].remove(claim); }
         }
         prop_assert!(join(&chain, &claims, &arrival).is_err());
     }
 }
 
-/// Three spends of two equal creations: whatever the order, something is found.
+/// Spends and creations of one outpoint that do not pair up give a mismatch in every order.
 #[test]
-fn no_order_of_a_double_spend_passes() {
+fn rejects_a_double_spend_in_every_order() {
     let outpoint = OutPoint { txid: txid(1), vout: 0 };
     let coin = Coin { code: 2, out: &[9, 9, 9] };
     let ops = ["ssc", "scs", "css", "s", "cc", "scsc s", "ccs"];
@@ -247,7 +247,7 @@ fn no_order_of_a_double_spend_passes() {
 }
 
 #[test]
-fn a_spend_at_or_below_its_coins_height_is_found() {
+fn rejects_a_spend_at_or_below_its_coins_height() {
     for (height, valid) in [(4, false), (5, false), (6, true)] {
         let join = Join::new((0, 0));
         let mut effects = join.effects();
@@ -260,9 +260,9 @@ fn a_spend_at_or_below_its_coins_height_is_found() {
     }
 }
 
-/// Long outputs, spends across inline and long forms, and vouts whose keys do not sort as numbers.
+/// Covers long outputs, spends of inline and long forms, and vouts whose keys do not sort like numbers.
 #[test]
-fn order_and_long_outputs_survive() {
+fn survivors_are_in_key_order_with_their_long_outputs() {
     let join = Join::new((8, 9));
     let mut model = OrderedCoins::new();
     let mut effects = join.effects();
@@ -294,10 +294,9 @@ fn order_and_long_outputs_survive() {
     assert_eq!(rows(join.finish().unwrap()), expected);
 }
 
-/// Shards large enough to grow, to reuse places and to fill batches, by four workers that each bring
-/// whatever comes.
+/// Covers shards that are large enough to grow, to reuse places and to fill batches, with four workers.
 #[test]
-fn many_coins_in_few_shards_in_any_order() {
+fn matches_many_coins_in_few_shards_in_any_order() {
     const COINS: u32 = 30_000;
     let txid_of = |number: u32| {
         let mut id = [0; 32];
@@ -318,11 +317,11 @@ fn many_coins_in_few_shards_in_any_order() {
             let join = &join;
             scope.spawn(move || {
                 let mut effects = join.effects();
-                // 7 and 11 are prime to the number of coins: each walk meets each coin once, in another
-                // order.
+                // 7 and 11 are coprime to the number of coins: each sequence visits each coin once, in
+                // another order.
                 for step in (worker..COINS).step_by(4) {
-                    let (made, spent) = (step * 7 % COINS, step * 11 % COINS);
-                    effects.push_creation(&outpoint(made), Coin { code: 4, out: &out(made) });
+                    let (created, spent) = (step * 7 % COINS, step * 11 % COINS);
+                    effects.push_creation(&outpoint(created), Coin { code: 4, out: &out(created) });
                     if is_spent(spent) {
                         effects.push_spend(&outpoint(spent), Coin { code: 4, out: &out(spent) }, SPENDER);
                     }
@@ -334,9 +333,9 @@ fn many_coins_in_few_shards_in_any_order() {
     assert_eq!(rows(join.finish().unwrap()), rows(model.into_survivors()));
 }
 
-/// Staging is bounded in bytes, too: a hostile chain may make scripts of 10,000 bytes only.
+/// The staging buffer is also bounded in bytes: a hostile chain can consist of scripts of 10,000 bytes.
 #[test]
-fn long_outputs_do_not_pile_up_in_staging() {
+fn staging_of_long_outputs_is_bounded() {
     let join = Join::new((1, 1));
     let mut effects = join.effects();
     for vout in 0..1000 {
@@ -349,9 +348,9 @@ fn long_outputs_do_not_pile_up_in_staging() {
     assert_eq!(join.open(), (1000, 0));
 }
 
-/// One mismatch decides; a chain made of nothing but defects must not fill the memory with them.
+/// One mismatch suffices for the verdict; a chain with very many must not fill the memory with them.
 #[test]
-fn findings_are_bounded_and_sorted() {
+fn mismatches_are_bounded_and_sorted() {
     let join = Join::new((1, 1));
     let mut effects = join.effects();
     for input in (0..5000).rev() {
@@ -366,10 +365,10 @@ fn findings_are_bounded_and_sorted() {
     assert!(matches!(mismatches[0], Mismatch::MissingCoin(_)));
 }
 
-/// Two outpoints that the index cannot tell apart are still two: the cells decide. Among 200,000 outputs of
-/// one transaction some share the 32 bits that a slot keeps of the hash.
+/// Two outpoints with the same tag in the index are distinguished by their cells. Among 200,000 outputs of
+/// one transaction some share the 32 bits of the hash that a slot stores.
 #[test]
-fn outpoints_with_equal_tags_stay_apart() {
+fn outpoints_with_equal_tags_are_distinguished() {
     let hasher = digest::siphash::SipHash13Uj::new(1, 2);
     let mut tags: Vec<(u64, u32)> =
         (0..200_000).map(|vout| (hasher.hash_outpoint(&txid(1).0, vout) >> 32, vout)).collect();

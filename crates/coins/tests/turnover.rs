@@ -1,39 +1,39 @@
-//! What a join takes in memory when its oldest coins are taken out again and again by changing threads, as
-//! the engine does when a budget is full: by the system's word, so alone in its process.
+//! The memory of a join whose oldest coins are taken out repeatedly by changing threads, as the engine does
+//! when the memory budget is reached. It is the system's measurement, so this test is alone in its process.
 //!
-//! Once, each thread's part of the allocator's memory grew to what that thread had ever held, and the process
-//! to a third more than the join said.
+//! Before chunks were shared, each thread's arena of the allocator grew to the most that the thread had ever
+//! held, and the process to a third more than the join reported.
 
 use coins::{Join, SHARDS};
 use std::thread;
 use wire::{Coin, OutPoint, Txid};
 
-/// What the join may grow to before its older half is taken out, in bytes.
+/// Size of the join at which its older half is taken out, in bytes.
 const JOIN_BYTES: usize = 64 << 20;
-/// How often that happens.
+/// Number of times that this happens.
 const TURNS: u64 = 16;
-/// Threads that make coins; they take turns at taking them out.
+/// Number of threads that create coins; they take turns at taking them out.
 const THREADS: u64 = 2;
-/// Coins that a thread makes between two looks at the join's size.
+/// Number of coins that a thread creates between two checks of the join's size.
 const STEP: u64 = 1000;
 
-/// Resident bytes of this process now, where Linux tells.
+/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
 fn resident() -> Option<u64> {
     memory("VmRSS:")
 }
 
-/// The most that it ever had.
+/// Returns the highest resident memory that the process has had, in bytes.
 fn peak() -> Option<u64> {
     memory("VmHWM:")
 }
 
-fn memory(what: &str) -> Option<u64> {
+fn memory(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(what))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
-/// Makes coins with outputs of `len` bytes until the join has grown to its size.
+/// Creates coins with outputs of `len` bytes until the join has reached its size.
 fn fill(join: &Join, turn: u64, thread: u64, len: usize) {
     let mut effects = join.effects();
     for number in 0u64.. {
@@ -48,8 +48,8 @@ fn fill(join: &Join, turn: u64, thread: u64, len: usize) {
     }
 }
 
-/// The most that the process had resident while a join was filled and emptied in turns, above what it had.
-fn most_resident(len: usize) -> Option<u64> {
+/// Returns by how many bytes the resident memory grew at most while a join was filled and emptied in turns.
+fn max_resident_growth(len: usize) -> Option<u64> {
     let before = resident()?;
     let join = Join::new((1, 2));
     for turn in 0..TURNS {
@@ -69,17 +69,17 @@ fn most_resident(len: usize) -> Option<u64> {
 }
 
 #[test]
-fn memory_that_was_taken_out_is_used_again_whoever_took_it() {
-    // What workers stage comes on top.
+fn memory_of_taken_entries_is_reused_by_all_threads() {
+    // The workers' staged operations are not part of the join's size.
     let allowed = JOIN_BYTES as u64 / 20 * 21 + THREADS * (10 << 20);
-    // In cells; and outside them.
+    // Outputs in cells, and long outputs.
     for len in [23, 110] {
-        let Some(most) = most_resident(len) else { return };
-        println!("outputs of {len} bytes: {} MiB", most >> 20);
+        let Some(growth) = max_resident_growth(len) else { return };
+        println!("outputs of {len} bytes: {} MiB", growth >> 20);
         assert!(
-            most < allowed,
-            "outputs of {len} bytes: {} MiB where {} would do",
-            most >> 20,
+            growth < allowed,
+            "outputs of {len} bytes: {} MiB, expected below {} MiB",
+            growth >> 20,
             allowed >> 20
         );
     }

@@ -1,4 +1,4 @@
-//! Which implementation of SHA-256 runs: detected once, forced by a name, or taken from a list for tests.
+//! Selects the implementation of SHA-256: detected once, forced by name, or taken from a list in tests.
 
 use std::sync::OnceLock;
 
@@ -13,12 +13,12 @@ pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
 
 /// One implementation of SHA-256, and the proof that this machine can run it.
 ///
-/// Results never depend on it, only the time does. Only detection makes one (but for [`Kernel::PORTABLE`]),
-/// so that a function taking a `Kernel` is safe to call.
+/// The choice affects only the time, never the results. Apart from [`Kernel::PORTABLE`], only detection
+/// creates one, so a function that takes a `Kernel` is safe to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) Isa);
 
-/// The instruction sets, each with the token of its own file.
+/// The instruction sets, each with the token that proves its presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
     Portable,
@@ -35,7 +35,7 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// Returns what the processor has, slowest first.
+    /// Returns the instruction sets that the processor has, slowest first.
     #[cfg(target_arch = "x86_64")]
     fn detect() -> Vec<Isa> {
         let avx2 = Avx2::detect().map(Isa::Avx2);
@@ -44,7 +44,7 @@ impl Isa {
         [avx2, shani, avx512].into_iter().flatten().collect()
     }
 
-    /// Returns what the processor has, slowest first.
+    /// Returns the instruction sets that the processor has, slowest first.
     #[cfg(target_arch = "aarch64")]
     fn detect() -> Vec<Isa> {
         let neon = Neon::detect().map(Isa::Neon);
@@ -59,27 +59,26 @@ impl Isa {
 }
 
 impl Kernel {
-    /// Plain Rust: runs everywhere and defines what the others must return.
+    /// Plain Rust: runs everywhere and defines the results of all other kernels.
     pub const PORTABLE: Kernel = Kernel(Isa::Portable);
 
-    /// Returns the kernels this machine can run, slowest (portable) first. Under Miri only the portable
+    /// Returns the kernels that this machine can run, slowest (portable) first. Under Miri, only the portable
     /// one.
     pub fn available() -> Vec<Kernel> {
         let detected = if cfg!(miri) { Vec::new() } else { Isa::detect() };
         std::iter::once(Isa::Portable).chain(detected).map(Kernel).collect()
     }
 
-    /// Returns the kernel of that name (see [`Kernel::name`]), if this machine can run it.
+    /// Returns the kernel with that [name](Kernel::name), or `None` if this machine cannot run it.
     pub fn named(name: &str) -> Option<Kernel> {
         Kernel::available().into_iter().find(|kernel| kernel.name() == name)
     }
 
     /// Returns the kernel that all functions without a kernel argument use: the fastest available, or the
-    /// one that `PEREGRINE_SHA256` names ([`Kernel::name`]). Decided at the first call, for the life of the
-    /// process.
+    /// one that `PEREGRINE_SHA256` names ([`Kernel::name`]). The first call decides for the whole process.
     ///
     /// # Panics
-    /// If the variable names a kernel that this machine cannot run: a measurement of another one would
+    /// If the variable names a kernel that this machine cannot run: measuring another one instead would
     /// mislead.
     pub fn active() -> Kernel {
         static ACTIVE: OnceLock<Kernel> = OnceLock::new();
@@ -96,8 +95,8 @@ impl Kernel {
         })
     }
 
-    /// Returns the name by which the environment variable, reports and tests know the kernel: `portable`; on
-    /// x86-64 `avx2`, `shani`, `avx512`; on AArch64 `neon`, `armsha`.
+    /// Returns the kernel's name in the environment variable, reports and tests: `portable`; on x86-64
+    /// `avx2`, `shani`, `avx512`; on AArch64 `neon`, `armsha`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Isa::Portable => "portable",
@@ -114,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// Returns what does the work.
+    /// Returns the implementation.
     pub(crate) fn hasher(&self) -> &dyn Hasher {
         match &self.0 {
             Isa::Portable => &Portable,

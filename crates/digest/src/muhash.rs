@@ -1,13 +1,14 @@
 //! MuHash3072: a hash of a set, to which elements are added and from which they are removed in any order.
 //!
-//! Each element becomes a number modulo the prime 2^3072 - 1103717 (the key stream of ChaCha20 under its
-//! SHA-256); the set is the product of its elements over the product of the removed ones. Dividing is slow,
-//! so both products are kept and divided once, at the end. Products can be made in parallel and combined.
-//! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this over the coins.
+//! Each element is mapped to a number modulo the prime 2^3072 - 1103717 (the ChaCha20 key stream with the
+//! element's SHA-256 as key); the set is the product of the added elements divided by the product of the
+//! removed ones. Division is slow, so both products are kept and divided once, at the end. Products can be
+//! computed in parallel and combined.
+//! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this hash of all coins.
 
 use crate::sha256::sha256;
 
-/// Words in a number, least significant first.
+/// Number of 64-bit words in a number, least significant first.
 const LIMBS: usize = 48;
 /// The modulus is 2^3072 minus this.
 const PRIME_DIFFERENCE: u64 = 1_103_717;
@@ -26,7 +27,7 @@ impl Default for MuHash3072 {
 }
 
 impl MuHash3072 {
-    /// Length of [`MuHash3072::to_bytes`].
+    /// Length of [`MuHash3072::to_bytes`] in bytes.
     pub const BYTES: usize = 2 * LIMBS * 8;
 
     /// Returns the empty set.
@@ -39,18 +40,18 @@ impl MuHash3072 {
         self.numerator.multiply(&Num3072::of_element(element));
     }
 
-    /// Removes an element. It need not be in the set yet: only the sum of all changes counts.
+    /// Removes an element, which need not have been added yet: only the product of all changes matters.
     pub fn remove(&mut self, element: &[u8]) {
         self.denominator.multiply(&Num3072::of_element(element));
     }
 
-    /// Applies all changes of `other` to this one: associative and commutative.
+    /// Applies all changes of `other` to this set. The operation is associative and commutative.
     pub fn combine(&mut self, other: &Self) {
         self.numerator.multiply(&other.numerator);
         self.denominator.multiply(&other.denominator);
     }
 
-    /// Tells whether as much was removed as was added, element by element.
+    /// Returns whether every element was removed as often as it was added.
     pub fn is_empty(&self) -> bool {
         let (mut numerator, mut denominator) = (self.numerator.clone(), self.denominator.clone());
         numerator.reduce();
@@ -58,8 +59,8 @@ impl MuHash3072 {
         numerator == denominator
     }
 
-    /// Returns both products, so that work can go on from here: numerator, then denominator, least
-    /// significant byte first.
+    /// Returns both products, from which [`MuHash3072::from_bytes`] continues: numerator, then denominator,
+    /// each with the least significant byte first.
     pub fn to_bytes(&self) -> [u8; MuHash3072::BYTES] {
         let mut bytes = [0; MuHash3072::BYTES];
         let (numerator, denominator) = bytes.split_at_mut(LIMBS * 8);
@@ -68,8 +69,8 @@ impl MuHash3072 {
         bytes
     }
 
-    /// Takes up the products of [`MuHash3072::to_bytes`]. `None` if one of them stands for 0, which no
-    /// product of elements does and which would equal every other set.
+    /// Returns the set with the products of [`MuHash3072::to_bytes`]. `None` if one of them is congruent to
+    /// 0, which no product of elements is and which would equal every other set.
     pub fn from_bytes(bytes: &[u8; MuHash3072::BYTES]) -> Option<Self> {
         let (numerator, denominator) = bytes.split_at(LIMBS * 8);
         Some(Self { numerator: Num3072::read(numerator)?, denominator: Num3072::read(denominator)? })
@@ -77,7 +78,7 @@ impl MuHash3072 {
 
     /// Returns the hash of the set: the SHA-256 of the quotient's 384 bytes, least significant first.
     ///
-    /// The bytes are in the order of SHA-256; `gettxoutsetinfo` prints them reversed.
+    /// The bytes are in the order of SHA-256; `gettxoutsetinfo` displays them reversed.
     pub fn finalize(mut self) -> [u8; 32] {
         if self.denominator != Num3072::ONE {
             self.numerator.multiply(&self.denominator.inverse());
@@ -89,7 +90,7 @@ impl MuHash3072 {
     }
 }
 
-/// A number below 2^3072, which stands for its remainder modulo the prime.
+/// A number below 2^3072 that represents its remainder modulo the prime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Num3072([u64; LIMBS]);
 
@@ -100,7 +101,7 @@ impl Num3072 {
         Num3072(limbs)
     };
 
-    /// Returns the number that stands for an element.
+    /// Returns the number to which an element is mapped.
     fn of_element(element: &[u8]) -> Self {
         let key = sha256(element);
         let mut limbs = [0; LIMBS];
@@ -119,7 +120,7 @@ impl Num3072 {
         }
     }
 
-    /// Reads what [`Num3072::write`] wrote; not what stands for 0.
+    /// Reads the output of [`Num3072::write`]. Returns `None` if the number is congruent to 0.
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut number = Num3072([0; LIMBS]);
         for (limb, bytes) in number.0.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -129,8 +130,8 @@ impl Num3072 {
         (number.0 != [0; LIMBS]).then_some(number)
     }
 
-    /// Multiplies by `other`: all products, then the upper half folded into the lower, as 2^3072 is
-    /// `PRIME_DIFFERENCE`.
+    /// Multiplies by `other`: computes the full product, then folds the upper half into the lower, since
+    /// 2^3072 is congruent to `PRIME_DIFFERENCE`.
     fn multiply(&mut self, other: &Self) {
         let product = wide_product(&self.0, &other.0);
         let (low, high) = product.split_at(LIMBS);
@@ -145,8 +146,8 @@ impl Num3072 {
 
     /// Adds `carry` times 2^3072.
     fn fold(&mut self, mut carry: u64) {
-        // The second turn happens only when the sum passes 2^3072 once more; then the number is small and
-        // none follows.
+        // A second iteration happens only if the sum exceeds 2^3072 once more; the number is then small, so
+        // there is no third.
         while carry > 0 {
             let mut sum = u128::from(carry) * u128::from(PRIME_DIFFERENCE);
             for limb in &mut self.0 {
@@ -161,7 +162,7 @@ impl Num3072 {
         }
     }
 
-    /// Makes the number the smallest that stands for its remainder.
+    /// Replaces the number by its remainder.
     fn reduce(&mut self) {
         let above =
             self.0[0] >= PRIME_DIFFERENCE.wrapping_neg() && self.0[1..].iter().all(|limb| *limb == u64::MAX);
@@ -172,7 +173,8 @@ impl Num3072 {
         }
     }
 
-    /// Returns the number's inverse: its power to the prime minus 2. About 10 ms, once per hash.
+    /// Returns the number's inverse: the number to the power of the prime minus 2. It takes about 10 ms, once
+    /// per hash.
     fn inverse(&self) -> Self {
         // The exponent is 2^3072 - (PRIME_DIFFERENCE + 2): ones above its lowest word.
         let lowest = (PRIME_DIFFERENCE + 2).wrapping_neg();
@@ -188,8 +190,7 @@ impl Num3072 {
     }
 }
 
-/// Returns all 96 words of a product, two rows at a time: each pass over the result then carries two
-/// products.
+/// Returns all 96 words of a product. It adds two rows at a time, which halves the passes over the result.
 fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
     let mut product = [0; 2 * LIMBS];
     for (row, [a0, a1]) in a.as_chunks::<2>().0.iter().enumerate() {
@@ -209,7 +210,7 @@ fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
     product
 }
 
-/// Returns one block of ChaCha20's key stream with nonce 0 (RFC 8439, 2.3), as little-endian words.
+/// Returns one block of the ChaCha20 key stream with nonce 0 (RFC 8439, 2.3), as little-endian words.
 fn chacha20_block(key: &[u8; 32], counter: u32) -> [u32; 16] {
     let mut start = [0; 16];
     start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]); // "expand 32-byte k"
@@ -251,9 +252,9 @@ mod tests {
         Num3072(limbs)
     }
 
-    /// The prime and the numbers around the places where carries run through all words.
+    /// Covers the prime and the numbers next to those whose carries propagate through all words.
     #[test]
-    fn numbers_at_the_modulus_reduce() {
+    fn reduces_numbers_around_the_modulus() {
         let modulus = PRIME_DIFFERENCE.wrapping_neg();
         for (lowest, wanted) in [(modulus, 0), (modulus + 1, 1), (u64::MAX, PRIME_DIFFERENCE - 1)] {
             let mut number = limbs(lowest, u64::MAX);
@@ -277,11 +278,11 @@ mod tests {
 
         let mut folded = limbs(u64::MAX, u64::MAX);
         folded.fold(1);
-        assert_eq!(folded, limbs(2 * PRIME_DIFFERENCE - 1, 0), "a carry through all words comes round again");
+        assert_eq!(folded, limbs(2 * PRIME_DIFFERENCE - 1, 0), "a carry through all words is folded again");
     }
 
     #[test]
-    fn zero_is_no_product() {
+    fn from_bytes_rejects_zero() {
         let mut bytes = MuHash3072::new().to_bytes();
         assert!(MuHash3072::from_bytes(&bytes).is_some_and(|set| set.is_empty()));
         bytes[0] = 0;
@@ -302,7 +303,7 @@ mod tests {
 
     /// RFC 8439, A.1, vectors 1 and 2: the zero key, blocks 0 and 1.
     #[test]
-    fn chacha20_key_stream() {
+    fn chacha20_equals_the_rfc_8439_vectors() {
         assert_eq!(chacha20_block(&[0; 32], 0)[..4], [0xade0_b876, 0x903d_f1a0, 0xe56a_5d40, 0x28bd_8653]);
         assert_eq!(chacha20_block(&[0; 32], 1)[..4], [0xbee7_079f, 0x7a38_5155, 0x7c97_ba98, 0x0d08_2d73]);
     }

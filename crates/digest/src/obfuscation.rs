@@ -1,8 +1,8 @@
 //! The XOR with which Bitcoin Core hides its block files and chainstate values from virus scanners.
 //!
 //! A file is XORed with an 8-byte key (`blocks/xor.dat`) repeated from the file's first byte on, so the key
-//! must be turned to the place where the bytes lie. Doing and undoing are the same. The key 0 means plain
-//! bytes.
+//! must be rotated to the file offset of the bytes. Applying it twice restores the bytes. The key 0 means
+//! plain bytes.
 //! Source: Core `util/obfuscation.h`.
 
 /// The key of a set of files.
@@ -12,28 +12,29 @@ pub struct Obfuscation {
 }
 
 impl Obfuscation {
-    /// Takes the 8 bytes as they stand in `xor.dat`.
+    /// Creates the obfuscation from the 8 bytes of `xor.dat`.
     pub fn from_key(key: [u8; 8]) -> Self {
         Self { key: u64::from_le_bytes(key) }
     }
 
-    /// Returns the 8 bytes as they stand in `xor.dat`.
+    /// Returns the 8 bytes of `xor.dat`.
     pub fn key(&self) -> [u8; 8] {
         self.key.to_le_bytes()
     }
 
-    /// Tells whether the key leaves the bytes as they are.
+    /// Returns whether the key leaves all bytes unchanged.
     pub fn is_zero(&self) -> bool {
         self.key == 0
     }
 
-    /// Puts `data`, XORed, in place of what is in `to`; it begins its file, or is a database's value.
+    /// Replaces the contents of `to` with `data`, XORed from key offset 0: the start of a file, or a database
+    /// value.
     #[inline]
     pub fn apply_into(&self, data: &[u8], to: &mut Vec<u8>) {
         to.clear();
         to.reserve(data.len());
-        // Words on their way, not a copy XORed thereafter: that would read memory in other pieces than it
-        // has just been written in, and wait for it.
+        // XORs each word while copying. XORing after a copy would read memory in other widths than it was
+        // just written in, and stall.
         let (words, tail) = data.as_chunks::<8>();
         for word in words {
             to.extend_from_slice(&(u64::from_le_bytes(*word) ^ self.key).to_le_bytes());
@@ -41,7 +42,7 @@ impl Obfuscation {
         to.extend(tail.iter().zip(self.key()).map(|(byte, key)| byte ^ key));
     }
 
-    /// XORs `data`, whose first byte lies at `file_offset` of its file.
+    /// XORs `data`, whose first byte is at `file_offset` in its file.
     pub fn apply(&self, data: &mut [u8], file_offset: u64) {
         if self.is_zero() {
             return;

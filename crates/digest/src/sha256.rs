@@ -1,9 +1,9 @@
-//! SHA-256 and SHA-256d: of one message, of a stream, and of many messages at once.
+//! SHA-256 and SHA-256d of one message, of a stream, and of many messages at once.
 //!
 //! The batch functions are the reason for this module. One SHA-256 is a chain of dependent steps that no
-//! processor can widen; many of them side by side fill vector registers. So callers collect the messages of
-//! a whole block, or of many blocks, and ask once. Digests are in the order of the hash function (internal
-//! order), not reversed as Bitcoin prints.
+//! processor can run in parallel; many of them side by side fill vector registers. Callers therefore collect
+//! the messages of a whole block, or of many blocks, and make one call. Digests are in the byte order of the
+//! hash function (internal order), not reversed as Bitcoin displays them.
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod armsha;
@@ -28,14 +28,14 @@ use crate::kernel::Kernel;
 use keyed::WordSums;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The eight words between two blocks.
+/// The eight words of the hash state between two blocks.
 type State = [u32; 8];
-/// What one compression takes in.
+/// The input of one compression.
 type Block = [u8; 64];
 
-/// What each kernel does, in a file of its own.
+/// The operations that every kernel implements, each kernel in its own file.
 pub(crate) trait Hasher {
-    /// Adds whole blocks to the state, in order.
+    /// Compresses whole blocks into the state, in order.
     fn compress(&self, state: &mut State, blocks: &[Block]);
 
     /// Writes the SHA-256d of each message to the digest of the same index.
@@ -44,14 +44,14 @@ pub(crate) trait Hasher {
     /// Writes the SHA-256d of each pair of nodes to the digest of the same index.
     fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]);
 
-    /// Adds up the digests of keyed messages, all of `per_message` blocks.
+    /// Adds the digests of keyed messages to `sums`; each message has `per_message` blocks.
     fn keyed_sums(&self, midstate: &State, blocks: &[Block], per_message: usize, sums: &mut WordSums);
 }
 
-/// A message in up to three parts, hashed as if they were one; any of them may be empty.
+/// A message in up to three parts, hashed as their concatenation; any part may be empty.
 ///
-/// Three, because a txid is the hash of a transaction without its witness: version | inputs and outputs |
-/// lock time.
+/// There are three because a txid is the hash of a transaction without its witness: version | inputs and
+/// outputs | lock time.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a>(pub [&'a [u8]; 3]);
 
@@ -61,7 +61,7 @@ impl Message<'_> {
         self.0.iter().map(|part| part.len()).sum()
     }
 
-    /// Tells whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|part| part.is_empty())
     }
@@ -73,22 +73,21 @@ impl<'a> From<&'a [u8]> for Message<'a> {
     }
 }
 
-/// Blocks that batches have compressed.
-static BATCHED: AtomicU64 = AtomicU64::new(0);
+/// Number of blocks that batch functions have compressed in this process.
+static BATCHED_BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts blocks of a batch.
-fn count(blocks: usize) {
-    BATCHED.fetch_add(blocks as u64, Ordering::Relaxed);
+fn count_batched(blocks: usize) {
+    BATCHED_BLOCKS.fetch_add(blocks as u64, Ordering::Relaxed);
 }
 
-/// Returns how many bytes this process has compressed so far in batches and keyed sums, padding and second
-/// hashes included; not those of single messages and streams. For reports: a run's share of what a kernel
-/// can do.
+/// Returns the number of bytes that this process has compressed so far in batches and keyed sums, including
+/// padding and second hashes, but not single messages and streams. Reports compare it with a kernel's peak
+/// throughput.
 pub fn batched_bytes() -> u64 {
-    BATCHED.load(Ordering::Relaxed) * size_of::<Block>() as u64
+    BATCHED_BLOCKS.load(Ordering::Relaxed) * size_of::<Block>() as u64
 }
 
-/// Returns how many blocks a message of `length` bytes fills when padded.
+/// Returns the number of blocks in a padded message of `length` bytes.
 #[inline]
 pub const fn block_count(length: usize) -> usize {
     (length + 9).div_ceil(64)
@@ -110,47 +109,47 @@ pub fn sha256d(data: &[u8]) -> [u8; 32] {
 
 /// Appends the SHA-256d of each message to `out`, in order.
 ///
-/// The more messages in one call the better: below about 100 the lanes do not fill well.
+/// Larger batches are faster; below about 100 messages many lanes stay idle.
 pub fn sha256d_many(messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
     sha256d_many_with(Kernel::active(), messages, out);
 }
 
-/// [`sha256d_many`] by a chosen kernel.
+/// [`sha256d_many`] with the given kernel.
 pub fn sha256d_many_with(kernel: Kernel, messages: &[Message<'_>], out: &mut Vec<[u8; 32]>) {
     let digests = grow(out, messages.len());
-    count(messages.iter().map(|message| block_count(message.len()) + 1).sum());
+    count_batched(messages.iter().map(|message| block_count(message.len()) + 1).sum());
     kernel.hasher().sha256d_many(messages, digests);
 }
 
-/// Appends the SHA-256d of each pair of neighbours (`nodes[2i] || nodes[2i + 1]`), in order: one level of a
-/// merkle tree.
+/// Appends the SHA-256d of each pair of adjacent nodes (`nodes[2i] || nodes[2i + 1]`), in order: one level of
+/// a merkle tree.
 ///
 /// # Panics
-/// If the number of nodes is odd: the caller decides how a lone last node is paired.
+/// If the number of nodes is odd: the caller decides how an unpaired last node is handled.
 pub fn sha256d_pairs(nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
     sha256d_pairs_with(Kernel::active(), nodes, out);
 }
 
-/// [`sha256d_pairs`] by a chosen kernel.
+/// [`sha256d_pairs`] with the given kernel.
 ///
 /// # Panics
 /// If the number of nodes is odd.
 pub fn sha256d_pairs_with(kernel: Kernel, nodes: &[[u8; 32]], out: &mut Vec<[u8; 32]>) {
     let (pairs, lone) = nodes.as_flattened().as_chunks::<64>();
-    assert!(lone.is_empty(), "sha256d_pairs: {} nodes do not pair", nodes.len());
+    assert!(lone.is_empty(), "sha256d_pairs: {} nodes cannot be paired", nodes.len());
     let digests = grow(out, pairs.len());
-    count(3 * pairs.len());
+    count_batched(3 * pairs.len());
     kernel.hasher().sha256d_pairs(pairs, digests);
 }
 
-/// Makes room for `count` more digests and returns it.
+/// Appends `count` zeroed digests to `out` and returns them.
 fn grow(out: &mut Vec<[u8; 32]>, count: usize) -> &mut [[u8; 32]] {
     let start = out.len();
     out.resize(start + count, [0; 32]);
     &mut out[start..]
 }
 
-/// Hashes one message by the stream form of a kernel.
+/// Returns the SHA-256d of one message, computed as a stream.
 fn sha256d_one(kernel: Kernel, message: &Message<'_>) -> [u8; 32] {
     let mut hasher = Sha256::with_kernel(kernel);
     for part in message.0 {
@@ -159,12 +158,12 @@ fn sha256d_one(kernel: Kernel, message: &Message<'_>) -> [u8; 32] {
     hasher.finalize_double()
 }
 
-/// SHA-256 of bytes that come in pieces. A clone continues from the same point (a midstate).
+/// SHA-256 of data that arrives in pieces. A clone continues from the same point (a midstate).
 #[derive(Clone, Debug)]
 pub struct Sha256 {
     kernel: Kernel,
     state: State,
-    /// The first `length % 64` bytes wait for their block to fill.
+    /// The first `length % 64` bytes are an incomplete block.
     buffer: Block,
     length: u64,
 }
@@ -181,7 +180,7 @@ impl Sha256 {
         Self::with_kernel(Kernel::active())
     }
 
-    /// Starts an empty message for a chosen kernel.
+    /// Starts an empty message with the given kernel.
     pub fn with_kernel(kernel: Kernel) -> Self {
         Self { kernel, state: portable::INITIAL, buffer: [0; 64], length: 0 }
     }
@@ -221,12 +220,12 @@ impl Sha256 {
         to_bytes(&state)
     }
 
-    /// Returns how many bytes of the buffer are in use.
+    /// Returns the number of bytes in the buffer.
     fn filled(&self) -> usize {
         (self.length % 64) as usize
     }
 
-    /// Ends the message: a one bit, zeros, and the length in bits (FIPS 180-4, 5.1.1).
+    /// Appends the padding: a one bit, zeros, and the length in bits (FIPS 180-4, 5.1.1).
     fn pad(&mut self) {
         let filled = self.filled();
         self.buffer[filled] = 0x80;
@@ -240,7 +239,7 @@ impl Sha256 {
     }
 }
 
-/// Returns the only block of the message that is a digest.
+/// Returns the single padded block of a message that is itself a digest.
 fn digest_block(digest: &[u8; 32]) -> Block {
     let mut block = [0; 64];
     block[..32].copy_from_slice(digest);
@@ -249,7 +248,7 @@ fn digest_block(digest: &[u8; 32]) -> Block {
     block
 }
 
-/// Returns the bytes of a digest from the last state.
+/// Returns the digest that the final state represents.
 fn to_bytes(state: &State) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(state) {

@@ -1,11 +1,11 @@
-//! SipHash: 64-bit hashes under a 128-bit key, for tables and short ids that an attacker must not be able
-//! to aim at.
+//! SipHash: 64-bit hashes under a 128-bit key, for tables and short ids whose collisions an attacker must not
+//! be able to choose.
 //!
-//! [`siphash24`] is the standard function (Aumasson and Bernstein, 2012), [`siphash24_128`] its form of 128
-//! bits, for sums that must not meet by chance or by design. [`SipHash13Uj`] is what Bitcoin
-//! Core's coins cache uses since 2026: one round per block and three at the end, no padding (inputs are
-//! whole blocks), and jumbo blocks of 32 bytes that cost one round. It is weaker and much faster: for hash
-//! tables only, never for sums or proofs.
+//! [`siphash24`] is the standard function (Aumasson and Bernstein, 2012), [`siphash24_128`] its 128-bit
+//! variant, for sums that must not be equal by chance or by design. [`SipHash13Uj`] is the hash of Bitcoin
+//! Core's coins cache since 2026: one round per block and three at the end, no padding (inputs are whole
+//! blocks), and jumbo blocks of 32 bytes that cost one round. It is weaker and much faster: for hash tables
+//! only, never for sums or proofs.
 //! Source: Core `crypto/siphash.h`.
 
 #[cfg(target_arch = "x86_64")]
@@ -13,12 +13,13 @@ mod avx512;
 
 use crate::kernel::Kernel;
 
-/// Ends a standard hash.
+/// The finalizer of the standard hash.
 const FINALIZER: u64 = 0xff;
-/// Ends an unpadded hash: "unpadded" as a little-endian number, so that the two never agree.
+/// The finalizer of an unpadded hash: "unpadded" as a little-endian number, which separates it from the
+/// standard hash.
 const FINALIZER_UNPADDED: u64 = u64::from_le_bytes(*b"unpadded");
 
-/// The four words of SipHash.
+/// The four state words of SipHash.
 #[derive(Clone, Copy, Debug)]
 struct State([u64; 4]);
 
@@ -56,7 +57,7 @@ impl State {
         self.0[0] ^= word;
     }
 
-    /// Takes in four words at the price of one.
+    /// Compresses four words for the cost of one.
     #[inline(always)]
     fn compress_jumbo(&mut self, block: &[u8; 32]) {
         let (words, _) = block.as_chunks::<8>();
@@ -82,7 +83,7 @@ impl State {
         self.0[0] ^ self.0[1] ^ self.0[2] ^ self.0[3]
     }
 
-    /// Takes in a whole message of SipHash-2-4.
+    /// Compresses a whole message with its padding, for SipHash-2-4.
     #[inline(always)]
     fn compress_padded(&mut self, data: &[u8]) {
         let (words, tail) = data.as_chunks::<8>();
@@ -92,7 +93,7 @@ impl State {
         self.compress(last_word(tail, data.len()), 2);
     }
 
-    /// Begins SipHash-2-4-128.
+    /// Returns the initial state of SipHash-2-4-128.
     #[inline(always)]
     fn new_128(k0: u64, k1: u64) -> Self {
         let mut state = Self::new(k0, k1);
@@ -111,12 +112,12 @@ impl State {
     }
 }
 
-/// Returns the word that ends a message of `length` bytes of which `tail` are left.
+/// Returns the last word of a message of `length` bytes that ends with the incomplete word `tail`.
 #[inline(always)]
 fn last_word(tail: &[u8], length: usize) -> u64 {
     let mut last = [0; 8];
     last[..tail.len()].copy_from_slice(tail);
-    last[7] = length as u8; // only the low byte of the length counts
+    last[7] = length as u8; // only the low byte of the length is hashed
     u64::from_le_bytes(last)
 }
 
@@ -136,13 +137,13 @@ pub fn siphash24_128(k0: u64, k1: u64, data: &[u8]) -> u128 {
     state.finish_128()
 }
 
-/// Returns how many words a message of `length` bytes fills when padded.
+/// Returns the number of words in a padded message of `length` bytes.
 #[inline]
 pub const fn word_count(length: usize) -> usize {
     length / 8 + 1
 }
 
-/// Appends the [`word_count`] words of a message in two parts, the first of them of whole words.
+/// Appends the [`word_count`] padded words of a message given in two parts; `HEAD` is a multiple of 8.
 #[inline]
 pub fn push_words<const HEAD: usize>(words: &mut Vec<u64>, head: &[u8; HEAD], tail: &[u8]) {
     const { assert!(HEAD.is_multiple_of(8)) };
@@ -153,15 +154,15 @@ pub fn push_words<const HEAD: usize>(words: &mut Vec<u64>, head: &[u8; HEAD], ta
 
 /// Returns the sum modulo 2^128 of the messages' SipHash-2-4-128 under the key (k0, k1).
 ///
-/// `words` are the padded messages ([`push_words`]), all of `per_message` words. Where the kernel has eight
-/// lanes, eight messages or more in one call fill them.
+/// `words` are the padded messages ([`push_words`]), each of `per_message` words. A kernel with eight lanes
+/// needs at least eight messages in one call to fill them.
 ///
 /// # Panics
 /// If `per_message` is 0 or does not divide the number of words.
 pub fn siphash24_128_sum_with(kernel: Kernel, k0: u64, k1: u64, words: &[u64], per_message: usize) -> u128 {
     assert!(
         per_message > 0 && words.len().is_multiple_of(per_message),
-        "keyed sum: {} words are not messages of {per_message}",
+        "keyed sum: {} words cannot be divided into messages of {per_message}",
         words.len()
     );
     let start = State::new_128(k0, k1);
@@ -182,12 +183,12 @@ pub fn siphash24_128_sum_with(kernel: Kernel, k0: u64, k1: u64, words: &[u64], p
     })
 }
 
-/// SipHash-1-3-UJ with the key already mixed in: cheap to copy, never changed by hashing.
+/// SipHash-1-3-UJ with the key already mixed in. It is cheap to copy, and hashing does not change it.
 #[derive(Clone, Copy, Debug)]
 pub struct SipHash13Uj(State);
 
 impl SipHash13Uj {
-    /// Takes the key. Use one from the system's random source for every table.
+    /// Creates the hasher from a key. Every table needs a fresh key from the system's random source.
     pub fn new(k0: u64, k1: u64) -> Self {
         Self(State::new(k0, k1))
     }
@@ -208,8 +209,8 @@ impl SipHash13Uj {
         self
     }
 
-    /// Returns this state with a jumbo block appended. All but a bounded number of them must be
-    /// cryptographic hashes, or an attacker may steer the state.
+    /// Returns this state with a jumbo block appended. All but a bounded number of jumbo blocks must be
+    /// cryptographic hashes, or an attacker can steer the state.
     #[inline]
     #[must_use]
     pub fn with_jumbo(mut self, block: &[u8; 32]) -> Self {

@@ -1,4 +1,4 @@
-//! Keyed sums of SHA-256 equal the sum of an independent crate's digests, on each kernel, for all lengths
+//! Keyed sums of SHA-256 equal the sums of an independent crate's digests, on every kernel, for all lengths
 //! and numbers of messages.
 
 use bitcoin_hashes::sha256 as reference;
@@ -43,14 +43,14 @@ fn bytes(limbs: [u64; 4]) -> [u8; 32] {
     bytes
 }
 
-/// Messages of one length, no two alike.
+/// Returns distinct messages of one length.
 fn messages(length: usize, count: usize) -> Vec<Vec<u8>> {
     let byte = |message: usize, at: usize| (message * 193 + at * 31 + message * at) as u8;
     (0..count).map(|message| (0..length).map(|at| byte(message, at)).collect()).collect()
 }
 
 #[test]
-fn every_kernel_sums_as_the_reference_does() {
+fn every_kernel_equals_the_reference_sum() {
     let midstate = midstate(&KEY);
     for kernel in Kernel::available() {
         for length in (0..140).chain([255, 10_040]) {
@@ -70,7 +70,7 @@ fn every_kernel_sums_as_the_reference_does() {
 }
 
 #[test]
-fn carries_run_through_all_words() {
+fn carries_propagate_through_all_words() {
     let midstate = midstate(&KEY);
     let messages = messages(36, 5_000);
     let blocks: Vec<_> =
@@ -79,7 +79,7 @@ fn carries_run_through_all_words() {
 }
 
 #[test]
-fn one_block_is_what_padding_makes() {
+fn one_block_equals_the_padded_message() {
     fn check<const LENGTH: usize>() {
         let message: [u8; LENGTH] = std::array::from_fn(|at| at as u8);
         let mut blocks = Vec::new();
@@ -93,7 +93,7 @@ fn one_block_is_what_padding_makes() {
 }
 
 #[test]
-#[should_panic(expected = "3 blocks are not messages of 2")]
-fn torn_messages_are_refused() {
+#[should_panic(expected = "3 blocks cannot be divided into messages of 2")]
+fn rejects_incomplete_messages() {
     sum(&[0; 8], &[[0; 64]; 3], 2);
 }

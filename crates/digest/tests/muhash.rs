@@ -3,7 +3,7 @@
 
 use digest::muhash::MuHash3072;
 
-/// The element of Core's tests: 32 bytes, the first is `number`.
+/// Returns an element of Core's tests: 32 bytes, of which the first is `number`.
 fn element(number: u8) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[0] = number;
@@ -14,11 +14,11 @@ fn hex_reversed(bytes: [u8; 32]) -> String {
     bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// {0} + {1} - {2}, from Core's `crypto_tests.cpp`, as Core prints it.
+/// The hash of {0} + {1} - {2} in Core's `crypto_tests.cpp`, in display order.
 const CORE_VALUE: &str = "10d312b100cbd32ada024a6646e40d3482fcff103668d2625f10002a607d5863";
 
 #[test]
-fn bitcoin_cores_value_in_every_order() {
+fn equals_cores_value_in_every_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let mut set = MuHash3072::new();
         for number in order {
@@ -31,9 +31,9 @@ fn bitcoin_cores_value_in_every_order() {
     }
 }
 
-/// What `gettxoutsetinfo muhash` says of no coins (Core's functional test feature_utxo_set_hash).
+/// The value is `gettxoutsetinfo muhash` without any coins (Core's functional test feature_utxo_set_hash).
 #[test]
-fn what_comes_and_goes_leaves_the_empty_set() {
+fn removing_all_elements_leaves_the_empty_set() {
     let empty = MuHash3072::new().finalize();
     assert_eq!(hex_reversed(empty), "dd5ad2a105c2d29495f577245c357409002329b9f4d6182c0af3dc2f462555c8");
     let mut set = MuHash3072::new();
@@ -67,7 +67,7 @@ fn equals_an_independent_implementation() {
 }
 
 #[test]
-fn parts_combine_in_any_order() {
+fn parts_combine_to_the_same_hash_in_any_order() {
     let part = |numbers: std::ops::Range<u8>| {
         let mut set = MuHash3072::new();
         for number in numbers {
@@ -96,7 +96,7 @@ fn parts_combine_in_any_order() {
 }
 
 #[test]
-fn a_set_is_empty_when_all_came_and_went_and_survives_as_bytes() {
+fn removing_all_elements_makes_a_restored_set_empty() {
     let mut set = MuHash3072::new();
     assert!(set.is_empty());
     set.remove(b"b");

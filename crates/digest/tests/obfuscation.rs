@@ -1,4 +1,4 @@
-//! The fast XOR is the byte by byte one, at every place and length.
+//! The fast XOR equals the bytewise one, at every offset and length.
 
 use digest::obfuscation::Obfuscation;
 
@@ -12,18 +12,18 @@ fn every_offset_and_length_equals_the_naive_loop() {
         for length in 0..=100 {
             let plain: Vec<u8> = (0..length).map(|i| (i * 7) as u8).collect();
             let naive: Vec<u8> =
-                plain.iter().zip(offset..).map(|(byte, place)| byte ^ KEY[(place % 8) as usize]).collect();
+                plain.iter().zip(offset..).map(|(byte, offset)| byte ^ KEY[(offset % 8) as usize]).collect();
             let mut data = plain.clone();
             obfuscation.apply(&mut data, offset);
             assert_eq!(data, naive, "{length} bytes at {offset}");
             obfuscation.apply(&mut data, offset);
-            assert_eq!(data, plain, "twice is nothing: {length} bytes at {offset}");
+            assert_eq!(data, plain, "applied twice: {length} bytes at {offset}");
         }
     }
 }
 
 #[test]
-fn a_copy_is_what_is_changed_in_place() {
+fn apply_into_equals_apply_in_place() {
     let obfuscation = Obfuscation::from_key(KEY);
     let mut copy = vec![9; 30];
     for length in 0..=100 {

@@ -1,5 +1,5 @@
-//! Every kernel of SHA-256 gives the digests of FIPS 180-4, whatever the length, the alignment and the
-//! company.
+//! Every SHA-256 kernel computes the digests of FIPS 180-4, whatever the length, the alignment and the other
+//! messages of the batch.
 
 use bitcoin_hashes::{sha256 as reference, sha256d as reference_double};
 use digest::kernel::Kernel;
@@ -7,7 +7,7 @@ use digest::sha256::{
     Message, Sha256, sha256, sha256d, sha256d_many, sha256d_many_with, sha256d_pairs, sha256d_pairs_with,
 };
 
-/// A small generator with a printed seed (xorshift64*), so that a failure can be repeated.
+/// A small random number generator (xorshift64*). Tests print its seed, so that a failure can be reproduced.
 struct Random(u64);
 
 impl Random {
@@ -23,8 +23,8 @@ impl Random {
     }
 }
 
-/// Bytes of period 251, so that swapped blocks differ.
-fn paint(length: usize) -> Vec<u8> {
+/// Returns bytes with period 251, so that swapped blocks differ.
+fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i % 251) as u8).collect()
 }
 
@@ -32,7 +32,7 @@ fn expected(messages: &[Message<'_>]) -> Vec<[u8; 32]> {
     messages.iter().map(|message| reference_double::Hash::hash(&message.0.concat()).to_byte_array()).collect()
 }
 
-fn compare(kernel: Kernel, messages: &[Message<'_>], what: &str) {
+fn assert_digests(kernel: Kernel, messages: &[Message<'_>], what: &str) {
     let kept = [7; 32];
     let mut got = vec![kept];
     sha256d_many_with(kernel, messages, &mut got);
@@ -44,7 +44,7 @@ fn compare(kernel: Kernel, messages: &[Message<'_>], what: &str) {
     assert_eq!(got.len(), messages.len() + 1, "{}, {what}: one digest per message", kernel.name());
 }
 
-/// The suite that every kernel passes.
+/// Runs the tests that every kernel must pass.
 fn kernel_suite(kernel: Kernel) {
     streams(kernel);
     each_length(kernel);
@@ -53,7 +53,8 @@ fn kernel_suite(kernel: Kernel) {
     pairs(kernel);
 }
 
-/// Lengths at the boundaries of blocks, padding and the largest lane messages, each plus and minus one.
+/// Returns lengths at the boundaries of blocks, padding and the longest lane messages, each plus and minus
+/// one.
 fn boundary_lengths() -> Vec<usize> {
     let mut lengths: Vec<usize> = (0..300).collect();
     for near in [448, 512, 1024, 4096, 16_384 - 9, 16_384, 65_536] {
@@ -64,13 +65,13 @@ fn boundary_lengths() -> Vec<usize> {
 
 fn streams(kernel: Kernel) {
     for length in boundary_lengths() {
-        let data = paint(length);
+        let data = pattern(length);
         for cut in [0, 1, 55, 64, 65, length] {
             let (head, tail) = data.split_at(cut.min(length));
             let mut hasher = Sha256::with_kernel(kernel);
             hasher.update(head);
             let mut midstate = hasher.clone();
-            hasher.update(b"goes another way");
+            hasher.update(b"other data");
             midstate.update(tail);
             let wanted = reference::Hash::hash(&data).to_byte_array();
             assert_eq!(midstate.clone().finalize(), wanted, "{}: {length} bytes cut at {cut}", kernel.name());
@@ -86,20 +87,20 @@ fn streams(kernel: Kernel) {
 }
 
 fn each_length(kernel: Kernel) {
-    let data = paint(70_000);
+    let data = pattern(70_000);
     let lengths = boundary_lengths();
     let messages: Vec<_> = lengths.iter().map(|&length| Message::from(&data[..length])).collect();
-    compare(kernel, &messages, "all lengths in one batch");
+    assert_digests(kernel, &messages, "all lengths in one batch");
     for (message, &length) in messages.iter().zip(&lengths) {
-        compare(kernel, &[*message; 17], &format!("17 of {length} bytes"));
+        assert_digests(kernel, &[*message; 17], &format!("17 of {length} bytes"));
     }
 }
 
 fn odd_alignments(kernel: Kernel) {
-    let data = paint(2_000);
+    let data = pattern(2_000);
     for offset in 0..65 {
         let messages: Vec<_> = (0..20).map(|i| Message::from(&data[offset..offset + 40 + 61 * i])).collect();
-        compare(kernel, &messages, &format!("from byte {offset}"));
+        assert_digests(kernel, &messages, &format!("from byte {offset}"));
     }
 }
 
@@ -107,7 +108,7 @@ fn mixed_batches(kernel: Kernel) {
     let seed = 0x5eed_0001;
     println!("seed {seed:#x}");
     let mut random = Random(seed);
-    let data = paint(40_000);
+    let data = pattern(40_000);
     for round in 0..400 {
         let count = 1 + round % 40;
         let messages: Vec<_> = (0..count)
@@ -122,7 +123,7 @@ fn mixed_batches(kernel: Kernel) {
                 Message(parts)
             })
             .collect();
-        compare(kernel, &messages, &format!("round {round} of {count} messages"));
+        assert_digests(kernel, &messages, &format!("round {round} of {count} messages"));
     }
 }
 
@@ -160,9 +161,9 @@ fn every_other_kernel_passes_the_suite() {
     assert_eq!(Kernel::named("no such kernel"), None);
 }
 
-/// FIPS 180-4's examples (NIST, "SHA256.pdf").
+/// The examples of FIPS 180-4 (NIST, "SHA256.pdf").
 #[test]
-fn nist_vectors() {
+fn equals_the_nist_vectors() {
     let million = vec![b'a'; 1_000_000];
     let vectors: [(&[u8], &str); 5] = [
         (b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
@@ -189,11 +190,10 @@ fn nist_vectors() {
     }
 }
 
-/// The functions without a kernel argument, on the shape of real use: txids, then one level of a merkle
-/// tree.
+/// Calls the functions without a kernel argument as the program does: txids, then one level of a merkle tree.
 #[test]
 fn active_kernel_hashes_in_batches() {
-    let data = paint(500);
+    let data = pattern(500);
     let messages: Vec<_> = (0..100).map(|i| Message([&data[..4], &data[4..100 + i], &data[..4]])).collect();
     let mut txids = Vec::new();
     sha256d_many(&messages, &mut txids);
@@ -207,8 +207,8 @@ fn active_kernel_hashes_in_batches() {
 }
 
 #[test]
-#[should_panic(expected = "3 nodes do not pair")]
-fn an_odd_number_of_nodes_is_refused() {
+#[should_panic(expected = "3 nodes cannot be paired")]
+fn rejects_an_odd_number_of_nodes() {
     sha256d_pairs(&[[0; 32]; 3], &mut Vec::new());
 }
 

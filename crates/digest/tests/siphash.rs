@@ -16,7 +16,7 @@ fn counting<const N: usize>() -> [u8; N] {
 }
 
 #[test]
-fn siphash24_is_the_standard_one() {
+fn siphash24_equals_the_published_vectors_and_the_reference() {
     // The paper's appendix: 15 bytes 00..0e under the key 00..0f.
     assert_eq!(siphash24(K0, K1, &counting::<15>()), 0xa129_ca61_49be_45e5);
     assert_eq!(siphash24(K0, K1, &[]), 0x726f_db47_dd0e_0e31);
@@ -29,8 +29,8 @@ fn siphash24_is_the_standard_one() {
 }
 
 #[test]
-fn siphash24_128_is_the_standard_one() {
-    // The designers' vectors_sip128: nothing, and 15 bytes 00..0e, under the key 00..0f.
+fn siphash24_128_equals_the_published_vectors_and_the_reference() {
+    // The designers' vectors_sip128: no bytes, and 15 bytes 00..0e, under the key 00..0f.
     let first = |hash: u128| hash.to_le_bytes()[..4].to_vec();
     assert_eq!(first(siphash24_128(K0, K1, &[])), [0xa3, 0x81, 0x7f, 0x04]);
     assert_eq!(first(siphash24_128(K0, K1, &counting::<15>())), [0x54, 0x93, 0xe9, 0x99]);
@@ -47,7 +47,7 @@ fn siphash24_128_is_the_standard_one() {
 }
 
 #[test]
-fn every_kernel_sums_as_one_by_one() {
+fn every_kernel_equals_the_sum_of_single_hashes() {
     for kernel in Kernel::available() {
         for length in (0..100).chain([255, 256, 10_000]) {
             for count in [0, 1, 7, 8, 9, 16, 50] {
@@ -69,13 +69,13 @@ fn every_kernel_sums_as_one_by_one() {
 }
 
 #[test]
-#[should_panic(expected = "11 words are not messages of 2")]
-fn torn_messages_are_refused() {
+#[should_panic(expected = "11 words cannot be divided into messages of 2")]
+fn rejects_incomplete_messages() {
     siphash24_128_sum_with(Kernel::PORTABLE, 1, 2, &[0; 11], 2);
 }
 
 #[test]
-fn siphash13uj_has_the_values_of_bitcoin_core() {
+fn siphash13uj_equals_cores_values() {
     let hasher = SipHash13Uj::new(K0, K1);
     assert_eq!(hasher.finish(), 0xfeee_657d_7e33_1ac3);
     assert_eq!(hasher.with_jumbo(&counting()).finish(), 0xc67d_87b0_8ca4_b5c6);
@@ -84,7 +84,7 @@ fn siphash13uj_has_the_values_of_bitcoin_core() {
 }
 
 #[test]
-fn an_outpoint_is_a_jumbo_block_and_a_word() {
+fn an_outpoint_is_hashed_as_a_jumbo_block_and_a_word() {
     let hasher = SipHash13Uj::new(1, 2);
     let txid = counting();
     for vout in [0, 1, 0xdead_beef, u32::MAX] {
@@ -101,9 +101,9 @@ fn an_outpoint_is_a_jumbo_block_and_a_word() {
     );
 }
 
-/// All of Core's `siphash.json`: key, blocks in hex, and both hashes.
+/// Covers all of Core's `siphash.json`: key, blocks in hex, and both hashes.
 #[test]
-fn bitcoin_cores_vectors() {
+fn equals_cores_vectors() {
     let folder = std::env::var("PEREGRINE_DATA")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into());
     let path = std::path::Path::new(&folder).join("consensus/siphash.json");
@@ -131,7 +131,7 @@ fn bitcoin_cores_vectors() {
     assert!(vectors.len() > 10 && unpadded > 5, "{} vectors, {unpadded} unpadded", vectors.len());
 }
 
-/// Returns the bytes that lower-case hex digits stand for.
+/// Decodes hex digits.
 fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex digits")).collect()
 }

@@ -1,17 +1,18 @@
-//! Assumed validity: below a block that the user, or the release, vouches for, scripts need not be run.
+//! Assumed validity: scripts need not be run up to a block for which the user, or the release, vouches.
 //!
-//! Core's conditions (`ConnectBlock`, August 2026): the block is at or below the assumed one, in its chain;
-//! it is in the best header chain too, which has at least the network's minimum work; and it is buried under
-//! so much work that making it up would take two weeks. Which blocks are in which chain is the caller's to
-//! know; the arithmetic is here.
+//! Core's conditions (`ConnectBlock`, August 2026): the block is an ancestor of the assumed-valid block or
+//! that block itself; it is in the best header chain too, which has at least the network's minimum work; and
+//! the work above it would take two weeks to produce. The caller determines the chains of blocks; this module
+//! computes the work.
 
 use crate::{ChainParams, U256, work};
 
-/// How long the work above a block must take to make, in seconds, for its scripts to be skipped.
+/// The time that the work above a block must exceed for its scripts to be skipped, in seconds.
 const BURIED_SECONDS: u32 = 14 * 24 * 60 * 60;
 
-/// Whether a block of total work `below` is buried deep enough under the best header, of total work `best`
-/// and compact target `best_bits` (Core `GetBlockProofEquivalentTime` with the best header as the yardstick).
+/// Returns whether a block of total work `below` is buried deep enough under the best header, which has total
+/// work `best` and compact target `best_bits` (Core `GetBlockProofEquivalentTime` relative to the best
+/// header).
 #[must_use]
 pub fn is_buried(params: &ChainParams, below: U256, best: U256, best_bits: u32) -> bool {
     if below > best {
@@ -28,7 +29,7 @@ mod tests {
     use wire::Network;
 
     #[test]
-    fn two_weeks_are_2016_blocks_and_not_one_less() {
+    fn a_block_is_buried_under_more_than_2016_blocks() {
         let params = ChainParams::of(Network::Regtest);
         let bits = params.genesis.bits;
         let total = |blocks: u32| work(bits).wrapping_mul_u32(blocks);

@@ -1,5 +1,5 @@
-//! The rules of a block's own bytes and of its header's context: `CheckBlock` and `ContextualCheckBlock` in
-//! Core. The proof of work is the header's affair ([`crate::header`]).
+//! The rules for a block's own bytes in the context of its header: `CheckBlock` and `ContextualCheckBlock` in
+//! Core. [`crate::header`] checks the proof of work.
 
 use crate::{
     merkle::{MerkleRoot, merkle_root},
@@ -12,15 +12,15 @@ use crate::{
 use digest::sha256::sha256d;
 use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
 
-/// Below it a lock time is a height, from it on a time (Core `LOCKTIME_THRESHOLD`).
+/// Lock times below this are heights, others are times (Core `LOCKTIME_THRESHOLD`).
 pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
-/// The sequence number that switches an input's say about the lock time off (Core `SEQUENCE_FINAL`).
+/// The sequence number of an input that does not require the lock time (Core `SEQUENCE_FINAL`).
 pub const SEQUENCE_FINAL: u32 = u32::MAX;
 
-/// What a commitment's script starts with: OP_RETURN, a push of 36 bytes, and BIP-0141's tag.
+/// The start of a commitment's script: OP_RETURN, a push of 36 bytes, and BIP-0141's tag.
 const COMMITMENT_HEADER: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
-/// A block and what its rules look at.
+/// A block and the context of its rules.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockContext<'a> {
     /// The network.
@@ -31,17 +31,17 @@ pub struct BlockContext<'a> {
     pub block: &'a BlockView<'a>,
     /// The txid of each transaction.
     pub txids: &'a [Txid],
-    /// The wtxid of each transaction, which is its txid where it has no witness; the coinbase's may be
-    /// anything. Or empty, if no transaction but the coinbase has a witness.
+    /// The wtxid of each transaction, which equals its txid if it has no witness; the coinbase's is ignored.
+    /// Empty if no transaction other than the coinbase has a witness.
     pub wtxids: &'a [Wtxid],
-    /// Median time past of the block before; anything for the genesis block.
+    /// Median time past of the previous block; ignored for the genesis block.
     pub median_time_past_prev: BlockTime,
 }
 
-/// What the check of a block's own bytes knows at its end.
+/// Sums over a block, which the check of its own bytes returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockSums {
-    /// Legacy signature operations of all transactions.
+    /// Number of legacy signature operations of all transactions.
     pub legacy_sigops: u32,
 }
 
@@ -52,7 +52,7 @@ pub struct BlockSums {
 /// transaction, [`BODY_RULES`].
 ///
 /// # Panics
-/// If there are not as many txids as transactions, or neither as many wtxids nor none.
+/// If the number of txids is not the number of transactions, or the number of wtxids is neither that nor 0.
 pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     if let Some(sums) = passes_all(context) {
         return Ok(sums);
@@ -60,13 +60,13 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     first_block_violation(context)
 }
 
-/// [`check_block`] by the table alone: slower, and the meaning.
+/// [`check_block`] with the table alone: slower, and its specification.
 ///
 /// # Errors
-/// As [`check_block`].
+/// The same errors as [`check_block`].
 ///
 /// # Panics
-/// As [`check_block`].
+/// Panics like [`check_block`].
 pub fn first_block_violation(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     let &BlockContext { params, height, block, txids, wtxids, .. } = context;
     assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
@@ -79,7 +79,7 @@ pub fn first_block_violation(context: &BlockContext<'_>) -> Result<BlockSums, Vi
     Ok(BlockSums { legacy_sigops: legacy_sigops(block) })
 }
 
-/// The fused pass: the sums if all rules hold, else nothing.
+/// The fused pass. Returns the sums, or `None` if any rule is broken.
 fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
     let block = c.block;
     assert_eq!(c.txids.len(), block.tx_count(), "one txid for each transaction");
@@ -100,20 +100,20 @@ fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
     }
     let stripped = stripped as u64;
     let weight = stripped * (Weight::WITNESS_SCALE_FACTOR - 1) + block.bytes().len() as u64;
-    // No transaction fits in less than one byte of weight, so the rule on their number is implied.
-    let sizes_hold =
+    // Every transaction weighs more than one unit, so the limit on their number is implied.
+    let sizes_pass =
         stripped * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && weight <= Weight::MAX_BLOCK.0;
-    let height_holds = !from_bip34(c.params, c.height) || coinbase_height(c).is_ok();
+    let height_passes = !bip34_active(c.params, c.height) || coinbase_height(c).is_ok();
     let commitment = commitment(c);
-    let witness_holds = match commitment {
+    let witness_passes = match commitment {
         Some(_) => witness_reserved_value(c).is_ok() && witness_commitment(c).is_ok(),
         None => !any_witness,
     };
     let passes_all = block.tx_count() > 0
-        && sizes_hold
+        && sizes_pass
         && u64::from(legacy) * SIGOP_COST <= MAX_BLOCK_SIGOPS_COST
-        && height_holds
-        && witness_holds
+        && height_passes
+        && witness_passes
         && tx_merkle_root(c) == MerkleRoot { root: block.header().merkle_root, mutated: false };
     passes_all.then_some(BlockSums { legacy_sigops: legacy })
 }
@@ -153,13 +153,13 @@ pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), ViolationDet
     if c.block.tx(0).is_some_and(|tx| tx.is_coinbase()) {
         return Ok(());
     }
-    Err(ViolationDetails::new("the first transaction is no coinbase").at_tx(TxIndex(0)))
+    Err(ViolationDetails::new("the first transaction is not a coinbase").at_tx(TxIndex(0)))
 }
 
 pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     match c.block.txs().zip(0..).skip(1).find(|(tx, _)| tx.is_coinbase()) {
         None => Ok(()),
-        Some((_, index)) => Err(ViolationDetails::new("another coinbase").at_tx(TxIndex(index))),
+        Some((_, index)) => Err(ViolationDetails::new("a second coinbase").at_tx(TxIndex(index))),
     }
 }
 
@@ -175,12 +175,12 @@ pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), Vio
     Err(ViolationDetails::new(format!("legacy signature operations cost {cost}, expected at most 80000")))
 }
 
-/// What lock times that are times must be below (BIP-0113).
+/// Returns the time below which lock times must be, if they are times (BIP-0113).
 fn lock_time_cutoff(c: &BlockContext<'_>) -> BlockTime {
     if c.height >= c.params.csv_height { c.median_time_past_prev } else { c.block.header().time }
 }
 
-/// Whether a transaction's lock time lets it into the block (Core `IsFinalTx`).
+/// Returns whether a transaction's lock time allows it in the block (Core `IsFinalTx`).
 #[inline]
 fn is_final(tx: &TxView<'_>, height: Height, cutoff: BlockTime) -> bool {
     let lock_time = tx.lock_time();
@@ -201,16 +201,15 @@ pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     }
 }
 
-pub(crate) fn from_bip34(params: &ChainParams, height: Height) -> bool {
+pub(crate) fn bip34_active(params: &ChainParams, height: Height) -> bool {
     height >= params.bip34_height
 }
 
-pub(crate) fn from_segwit(params: &ChainParams, height: Height) -> bool {
+pub(crate) fn segwit_active(params: &ChainParams, height: Height) -> bool {
     height >= params.segwit_height
 }
 
-/// A number as a script pushes it in the shortest way: opcode and little-endian bytes, of which the top bit
-/// is the sign.
+/// The shortest push of a number in a script: opcode and little-endian bytes, whose top bit is the sign.
 struct HeightPush {
     bytes: [u8; 6],
     len: usize,
@@ -226,7 +225,7 @@ fn height_push(height: Height) -> HeightPush {
         }
         number => {
             bytes[1..5].copy_from_slice(&number.to_le_bytes());
-            // One bit more than the number has: the sign.
+            // One more bit than the number needs: the sign.
             let size = (32 - number.leading_zeros()) as usize / 8 + 1;
             bytes[0] = size as u8;
             1 + size
@@ -256,17 +255,17 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The witness commitment: the last output of the coinbase that has the form of one. Only blocks that segwit
-/// binds have any.
+/// Returns the witness commitment: that of the last coinbase output with the form of one. `None` if there is
+/// no such output, or segwit is not active.
 fn commitment<'a>(c: &BlockContext<'a>) -> Option<&'a [u8; 32]> {
-    if !from_segwit(c.params, c.height) {
+    if !segwit_active(c.params, c.height) {
         return None;
     }
     let outputs = c.block.tx(0)?.outputs();
     outputs.filter_map(|output| output.script_pubkey().strip_prefix(&COMMITMENT_HEADER)?.first_chunk()).last()
 }
 
-/// The one 32-byte item that the coinbase's witness must be if there is a commitment.
+/// Returns the single 32-byte item that must be the coinbase's witness if there is a commitment.
 fn reserved_value<'a>(c: &BlockContext<'a>) -> Option<&'a [u8]> {
     let mut witness = c.block.tx(0)?.inputs().next()?.witness();
     let value = witness.next()?;
@@ -277,7 +276,7 @@ pub(crate) fn witness_reserved_value(c: &BlockContext<'_>) -> Result<(), Violati
     if commitment(c).is_none() || reserved_value(c).is_some() {
         return Ok(());
     }
-    Err(ViolationDetails::new("the coinbase's witness is not one item of 32 bytes").at_tx(TxIndex(0)))
+    Err(ViolationDetails::new("the coinbase's witness is not a single item of 32 bytes").at_tx(TxIndex(0)))
 }
 
 pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
@@ -311,7 +310,7 @@ pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), Violatio
     match c.block.txs().zip(0..).find(|(tx, _)| tx.has_witness()) {
         None => Ok(()),
         Some((_, index)) => {
-            Err(ViolationDetails::new("has a witness, and the block no commitment").at_tx(TxIndex(index)))
+            Err(ViolationDetails::new("has a witness, but the block has no commitment").at_tx(TxIndex(index)))
         }
     }
 }
@@ -321,7 +320,7 @@ pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     if weight <= Weight::MAX_BLOCK {
         return Ok(());
     }
-    Err(ViolationDetails::new(format!("weighs {weight}, expected at most {}", Weight::MAX_BLOCK)))
+    Err(ViolationDetails::new(format!("weight is {weight}, expected at most {}", Weight::MAX_BLOCK)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rules of headers: `CheckBlockHeader` and `ContextualCheckBlockHeader` in Core.
+//! The rules for headers: `CheckBlockHeader` and `ContextualCheckBlockHeader` in Core.
 
 use crate::{
     params::ChainParams,
@@ -8,27 +8,26 @@ use crate::{
 };
 use wire::{BlockHash, BlockTime, Header, Height};
 
-/// A header may not be further than this in the future, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
+/// Maximum time of a header in the future, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
 pub const MAX_FUTURE_BLOCK_TIME: u64 = 2 * 60 * 60;
-/// How much earlier than its parent the first block of an interval may be, in seconds (BIP-0094, Core
-/// `MAX_TIMEWARP`).
+/// Maximum number of seconds by which the first block of an interval may be earlier than its parent
+/// (BIP-0094, Core `MAX_TIMEWARP`).
 pub const MAX_TIMEWARP: u64 = 600;
-/// Blocks whose median time binds the next (Core `nMedianTimeSpan`).
+/// Number of blocks whose median time limits the time of the next (Core `nMedianTimeSpan`).
 pub const MEDIAN_TIME_SPAN: usize = 11;
 
-/// The branch that a header stands on: fields of its ancestors by height. Asked only for heights below the
-/// header's.
+/// The ancestors of a header, by height. The methods are called only with heights below the header's.
 pub trait Ancestors {
-    /// Time of the ancestor at `height`.
+    /// Returns the time of the ancestor at `height`.
     fn time(&self, height: Height) -> BlockTime;
-    /// Compact target of the ancestor at `height`.
+    /// Returns the compact target of the ancestor at `height`.
     fn bits(&self, height: Height) -> u32;
 }
 
-/// A branch from the genesis block on: the index is the height.
+/// A branch that starts with the genesis header: the index is the height.
 ///
 /// # Panics
-/// If it is shorter than the height it is asked for.
+/// If it has no header at the height.
 impl Ancestors for &[Header] {
     fn time(&self, height: Height) -> BlockTime {
         self[height.0 as usize].time
@@ -39,7 +38,7 @@ impl Ancestors for &[Header] {
     }
 }
 
-/// A header and what its rules look at.
+/// A header and the context of its rules.
 #[derive(Clone, Copy)]
 pub struct HeaderContext<'a> {
     /// The network.
@@ -50,14 +49,14 @@ pub struct HeaderContext<'a> {
     pub header: &'a Header,
     /// Its hash.
     pub hash: &'a BlockHash,
-    /// Its branch.
+    /// Its ancestors.
     pub ancestors: &'a dyn Ancestors,
-    /// The time now, for the one rule that knows one.
+    /// The current time, for the limit on times in the future.
     pub now: BlockTime,
 }
 
-/// Checks a header on its branch. The genesis header has no branch and must be compared with
-/// [`ChainParams::genesis_hash`] by the caller; of it, only the proof of work is checked.
+/// Checks a header on its branch. For the genesis header only the proof of work is checked; the caller must
+/// compare it with [`ChainParams::genesis_hash`].
 ///
 /// # Errors
 /// The first broken rule of [`HEADER_RULES`].
@@ -65,11 +64,11 @@ pub fn check_header(context: &HeaderContext<'_>) -> Result<(), Violation> {
     first_violation(HEADER_RULES, context.params, context.height, |check| check(context))
 }
 
-/// The median of the times of the last blocks, up to 11 of them in any order: the median time past of the
+/// Returns the median of the times of the last blocks, up to 11 in any order: the median time past of the
 /// last block (BIP-0113, Core `GetMedianTimePast`).
 ///
 /// # Panics
-/// If there is no time or there are more than 11.
+/// If there are no times, or more than 11.
 #[must_use]
 pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
     let mut sorted = [BlockTime(0); MEDIAN_TIME_SPAN];
@@ -79,7 +78,7 @@ pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
     sorted[times.len() / 2]
 }
 
-/// The median time past of the block before `height`.
+/// Returns the median time past of the block below `height`.
 fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTime {
     let mut times = [BlockTime(0); MEDIAN_TIME_SPAN];
     let count = (height.0 as usize).min(MEDIAN_TIME_SPAN);
@@ -95,7 +94,7 @@ pub(crate) fn proof_of_work(c: &HeaderContext<'_>) -> Result<(), ViolationDetail
     }
     Err(ViolationDetails::new(match pow::target(c.params, c.header.bits) {
         Some(_) => format!("hash {} is above the target 0x{:08x}", c.hash, c.header.bits),
-        None => format!("0x{:08x} is no target of this network", c.header.bits),
+        None => format!("0x{:08x} is not a valid target on this network", c.header.bits),
     }))
 }
 
@@ -154,12 +153,12 @@ pub(crate) fn version_4(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     version_at_least(c, 4)
 }
 
-fn version_at_least(c: &HeaderContext<'_>, least: i32) -> Result<(), ViolationDetails> {
+fn version_at_least(c: &HeaderContext<'_>, min: i32) -> Result<(), ViolationDetails> {
     let version = c.header.version;
-    if version >= least {
+    if version >= min {
         return Ok(());
     }
-    let detail = format!("version is {version}, expected at least {least}");
+    let detail = format!("version is {version}, expected at least {min}");
     Err(ViolationDetails::new(detail).with_core(format!("bad-version(0x{version:08x})")))
 }
 
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_takes_the_upper_middle() {
+    fn median_of_an_even_number_is_the_upper_middle() {
         for (times, median) in [
             (&[5][..], 5),
             (&[5, 3], 5),

@@ -1,13 +1,13 @@
-//! Bitcoin's consensus rules, but for script execution, as one table.
+//! Bitcoin's consensus rules, except script execution, as one table.
 //!
-//! [`table`] lists every rule in the order in which Bitcoin Core asks for them; docs, errors and tests read
+//! [`table`] lists every rule in the order in which Bitcoin Core checks them; docs, errors and tests read
 //! the same rows. A rule is a pure function of a narrow context: no file, no lock, no clock ("now" is an
-//! argument). Headers are judged by [`check_header`], a block's own bytes by [`check_block`], what needs the
-//! spent coins by [`check_block_spends`].
+//! argument). [`check_header`] checks headers, [`check_block`] a block's own bytes, and
+//! [`check_block_spends`] what depends on the spent coins.
 //!
-//! The last two first make one fused pass that only says whether *all* rules hold. Where it says no, the
-//! table judges and names the first broken rule, as Core would. So speed cannot change a verdict's name, and
-//! tests prove that it does not change a verdict.
+//! The last two start with one fused pass that only returns whether *all* rules pass. If they do not, the
+//! table is evaluated row by row and names the first broken rule, as Core would. The fast pass therefore
+//! cannot change which violation is reported, and tests prove that it does not change a verdict.
 #![forbid(unsafe_code)]
 
 pub mod assume;

@@ -1,21 +1,21 @@
-//! The merkle tree of txids and of wtxids.
+//! The merkle trees of txids and of wtxids.
 //!
-//! An odd level repeats its last node, so that two different lists can have one root (CVE-2012-2459). The
-//! lists with such a twin are found as Core finds them: two equal nodes side by side, at any level, before a
-//! last node is repeated.
+//! An odd level repeats its last node, so two different lists can have the same root (CVE-2012-2459). Such
+//! lists are detected as in Core: two nodes of a pair are equal, at any level, before a last node is
+//! repeated.
 
 use digest::sha256::sha256d_pairs;
 
-/// A root, and whether the list has a twin with the same root.
+/// A root, and whether another list of leaves has the same root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MerkleRoot {
     /// The root; zeros for an empty list.
     pub root: [u8; 32],
-    /// Whether neighbours are equal somewhere in the tree.
+    /// Whether the two nodes of a pair are equal somewhere in the tree.
     pub mutated: bool,
 }
 
-/// Hashes a tree (Core `ComputeMerkleRoot`). The leaves are taken as scratch space.
+/// Computes a merkle root (Core `ComputeMerkleRoot`), using the leaves as scratch space.
 #[must_use]
 pub fn merkle_root(mut level: Vec<[u8; 32]>) -> MerkleRoot {
     let mut mutated = false;
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn small_trees_by_hand() {
+    fn computes_the_roots_of_small_trees() {
         let [a, b, c] = [1, 2, 3].map(leaf);
         let root = |leaves: &[[u8; 32]]| merkle_root(leaves.to_vec());
         assert_eq!(root(&[]), MerkleRoot { root: [0; 32], mutated: false });
@@ -58,13 +58,13 @@ mod tests {
     }
 
     #[test]
-    fn twins_are_found_at_each_level() {
+    fn detects_repeated_nodes_above_the_leaves() {
         let leaves: Vec<_> = (1..=6).map(leaf).collect();
         let honest = merkle_root(leaves.clone());
         assert!(!honest.mutated);
         let twin = merkle_root([&leaves[..], &leaves[4..]].concat());
         assert_eq!(twin, MerkleRoot { mutated: true, ..honest });
-        // Equal leaves that are no neighbours of one pair are no twin.
+        // Equal leaves in different pairs do not give the same root as another list.
         assert!(!merkle_root([1, 2, 2, 1].map(leaf).to_vec()).mutated);
     }
 }

@@ -1,90 +1,90 @@
-//! Chain parameters of the five networks, and what follows from them alone: subsidy, BIP-0030, script
-//! exceptions.
+//! Chain parameters of the five networks, and functions of them: subsidy, BIP-0030, script exceptions.
 //!
-//! Facts are Bitcoin Core's `kernel/chainparams.cpp` and `validation.cpp` of August 2026. Soft forks are
+//! Source: Bitcoin Core's `kernel/chainparams.cpp` and `validation.cpp` of August 2026. Soft forks are
 //! buried: their heights are data. Historical exceptions are rows of data too, never conditions in code.
 
 use crate::u256::U256;
 use wire::{BlockHash, BlockTime, Header, Height, Network, Sats};
 
-/// What the rules need to know of a network.
+/// The parameters of a network that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChainParams {
-    /// Which network it is.
+    /// The network.
     pub network: Network,
-    /// The first header.
+    /// The genesis header.
     pub genesis: Header,
-    /// Its hash.
+    /// Hash of the genesis header.
     pub genesis_hash: BlockHash,
-    /// No target may be above this.
+    /// The highest valid target.
     pub pow_limit: U256,
-    /// Wanted seconds between blocks.
+    /// Intended time between blocks, in seconds.
     pub pow_target_spacing: u32,
-    /// Wanted seconds between retargets.
+    /// Intended time between retargets, in seconds.
     pub pow_target_timespan: u32,
-    /// Whether a block 20 minutes after its parent may have the least difficulty (testnets).
+    /// Whether a block more than twice the intended time after its parent may have the minimum difficulty
+    /// (testnets).
     pub allow_min_difficulty_blocks: bool,
-    /// Whether difficulty never changes (regtest).
+    /// Whether the difficulty never changes (regtest).
     pub no_retargeting: bool,
-    /// Whether BIP-0094's retarget and timewarp rules bind.
+    /// Whether BIP-0094's retarget and timewarp rules apply.
     pub enforce_bip94: bool,
-    /// Blocks between halvings of the subsidy.
+    /// Number of blocks between halvings of the subsidy.
     pub subsidy_halving_interval: u32,
-    /// First block that must push its height.
+    /// Height from which coinbases must push the height.
     pub bip34_height: Height,
-    /// Its hash, where it is known to rule out duplicate coinbases.
+    /// Hash of that block on the chain that is known to have no duplicate coinbases above it.
     pub bip34_hash: Option<BlockHash>,
-    /// First block bound by CHECKLOCKTIMEVERIFY, and so by version 4.
+    /// Height from which CHECKLOCKTIMEVERIFY, and with it version 4, applies.
     pub bip65_height: Height,
-    /// First block bound by strict DER signatures, and so by version 3.
+    /// Height from which strict DER signatures, and with them version 3, apply.
     pub bip66_height: Height,
-    /// First block bound by BIP-0068, BIP-0112 and BIP-0113.
+    /// Height from which BIP-0068, BIP-0112 and BIP-0113 apply.
     pub csv_height: Height,
-    /// First block that may have witnesses.
+    /// Height from which blocks may have witnesses.
     pub segwit_height: Height,
-    /// Blocks that repeat an earlier coinbase and may (BIP-0030).
+    /// Blocks that are allowed to repeat an earlier coinbase (BIP-0030).
     pub bip30_exceptions: &'static [(Height, BlockHash)],
-    /// Blocks whose coinbase the former overwrote: its coins were never spent and never can be.
+    /// Blocks whose coinbase was overwritten by one of `bip30_exceptions`: its coins were never spent and
+    /// never can be.
     pub overwritten_coinbases: &'static [(Height, BlockHash)],
-    /// Blocks that break a script rule which binds all others.
+    /// Blocks that break a script rule that applies to all others.
     pub script_flag_exceptions: &'static [ScriptFlagException],
     /// The script that blocks of a signed network must solve (BIP-0325).
     pub signet_challenge: Option<&'static [u8]>,
-    /// Scripts of this block and those before it are taken for valid unless the user says otherwise (Core
-    /// `defaultAssumeValid`).
+    /// The block up to which scripts are assumed valid by default (Core `defaultAssumeValid`).
     pub assume_valid: Option<BlockHash>,
-    /// A chain with less work is not the network's (Core `nMinimumChainWork`).
+    /// Minimum work of the network's best chain (Core `nMinimumChainWork`).
     pub minimum_chain_work: U256,
-    /// UTXO sets whose hash Core's source names (Core `m_assumeutxo_data`).
+    /// UTXO sets whose hash Core's source pins (Core `m_assumeutxo_data`).
     pub assume_utxo: &'static [PinnedUtxoSet],
 }
 
-/// A UTXO set that Bitcoin Core loads without having made it.
+/// A UTXO set that Bitcoin Core loads from a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PinnedUtxoSet {
-    /// After this block.
+    /// Height of its best block.
     pub height: Height,
-    /// The block's hash.
+    /// Hash of its best block.
     pub block_hash: BlockHash,
     /// `hash_serialized_3`, in internal byte order.
     pub hash_serialized_3: [u8; 32],
 }
 
-/// A block that is judged without some of the script rules that bind from the genesis block on.
+/// A block that is exempt from some of the script rules that apply from the genesis block on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptFlagException {
     /// The block.
     pub hash: BlockHash,
-    /// Whether BIP-0016 binds it.
+    /// Whether BIP-0016 applies.
     pub p2sh: bool,
-    /// Whether BIP-0141 binds it.
+    /// Whether BIP-0141 applies.
     pub witness: bool,
-    /// Whether BIP-0341 binds it.
+    /// Whether BIP-0341 applies.
     pub taproot: bool,
 }
 
-/// From this height on a coinbase may repeat one that lied about its height before BIP-0034, so that BIP-0030
-/// must be asked again (Core `BIP34_IMPLIES_BIP30_LIMIT`).
+/// From this height on, a coinbase can repeat one from before BIP-0034 that pushed a height of the future, so
+/// BIP-0030 must be checked again (Core `BIP34_IMPLIES_BIP30_LIMIT`).
 pub const BIP34_IMPLIES_BIP30_LIMIT: Height = Height(1_983_702);
 
 const GENESIS_MERKLE_ROOT: [u8; 32] =
@@ -194,8 +194,8 @@ static TEST: ChainParams = ChainParams {
     ..MAIN
 };
 
-/// What the networks that were born with all soft forks share.
-const YOUNG: ChainParams = ChainParams {
+/// The common parameters of networks on which all soft forks have been active from the start.
+const ALL_FORKS_FROM_START: ChainParams = ChainParams {
     bip34_height: Height(1),
     bip34_hash: None,
     bip65_height: Height(1),
@@ -230,7 +230,7 @@ static TESTNET4: ChainParams = ChainParams {
             "10b05d05ad468d0971162e1b222a4aa66caca89da2bb2a93f8f37fb29c4794b0",
         ),
     ],
-    ..YOUNG
+    ..ALL_FORKS_FROM_START
 };
 
 static SIGNET: ChainParams = ChainParams {
@@ -257,7 +257,7 @@ static SIGNET: ChainParams = ChainParams {
             "97267e000b4b876800167e71b9123f1529d13b14308abec2888bbd2160d14545",
         ),
     ],
-    ..YOUNG
+    ..ALL_FORKS_FROM_START
 };
 
 static REGTEST: ChainParams = ChainParams {
@@ -288,11 +288,11 @@ static REGTEST: ChainParams = ChainParams {
             "106b2c56233e378a824cf0d5ff2be42ed32c72f1605c9be288d00942908a40ac",
         ),
     ],
-    ..YOUNG
+    ..ALL_FORKS_FROM_START
 };
 
 impl ChainParams {
-    /// The parameters of a network.
+    /// Returns the parameters of a network.
     #[must_use]
     pub const fn of(network: Network) -> &'static Self {
         match network {
@@ -304,43 +304,43 @@ impl ChainParams {
         }
     }
 
-    /// Blocks from one retarget to the next.
+    /// Returns the number of blocks from one retarget to the next.
     #[must_use]
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
         self.pow_target_timespan / self.pow_target_spacing
     }
 
-    /// Whether the coinbase of this block is one whose coins were overwritten, so that they can never be
-    /// spent (Core `IsBIP30Unspendable`).
+    /// Returns whether the coins of this block's coinbase were overwritten, so that they can never be spent
+    /// (Core `IsBIP30Unspendable`).
     #[must_use]
     pub fn is_overwritten_coinbase(&self, height: Height, hash: &BlockHash) -> bool {
         self.overwritten_coinbases.contains(&(height, *hash))
     }
 
-    /// The script rules that this block is excused from, if any.
+    /// Returns the script rules of a block that is an exception, or `None` for all other blocks.
     #[must_use]
     pub fn script_flag_exception(&self, hash: &BlockHash) -> Option<&'static ScriptFlagException> {
         self.script_flag_exceptions.iter().find(|exception| exception.hash == *hash)
     }
 }
 
-/// What a block at `height` may create (Core `GetBlockSubsidy`).
+/// Returns the subsidy of a block at `height` (Core `GetBlockSubsidy`).
 #[must_use]
 pub const fn subsidy(params: &ChainParams, height: Height) -> Sats {
     let halvings = height.0 / params.subsidy_halving_interval;
     Sats(if halvings < 64 { (50 * Sats::COIN.0) >> halvings } else { 0 })
 }
 
-/// Whether the block may overwrite coins (Core `IsBIP30Repeat`).
+/// Returns whether the block is allowed to overwrite coins (Core `IsBIP30Repeat`).
 #[must_use]
 pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -> bool {
     params.bip30_exceptions.contains(&(height, *hash))
 }
 
-/// Whether BIP-0030 must be asked of the block (Core `ConnectBlock`).
+/// Returns whether BIP-0030 must be checked for the block (Core `ConnectBlock`).
 ///
-/// `bip34_ancestor` is the hash of the block's *strict* ancestor at [`ChainParams::bip34_height`], if it has
-/// one. On the known chain, coinbases above it push their height and so cannot repeat one another.
+/// `bip34_ancestor` is the hash of the block's *strict* ancestor at [`ChainParams::bip34_height`], or `None`
+/// if it has none. On the known chain, coinbases above it push their height and so cannot repeat one another.
 #[must_use]
 pub fn bip30_enforced(
     params: &ChainParams,
@@ -364,7 +364,7 @@ const fn block_hash(text: &str) -> BlockHash {
     BlockHash(hash(text))
 }
 
-/// Decodes a number written in hexadecimal, as Core writes chain work.
+/// Decodes a hexadecimal number, the form of chain work in Core's source.
 const fn chain_work(text: &str) -> U256 {
     let bytes: [u8; 32] = bytes(text);
     let mut limbs = [0; 4];
@@ -376,19 +376,19 @@ const fn chain_work(text: &str) -> U256 {
     U256(limbs)
 }
 
-/// Decodes a hash as it is printed, that is reversed.
+/// Decodes a hash in display order, that is, reversed.
 const fn hash(text: &str) -> [u8; 32] {
-    let printed: [u8; 32] = bytes(text);
+    let displayed: [u8; 32] = bytes(text);
     let mut hash = [0; 32];
     let mut i = 0;
     while i < 32 {
-        hash[i] = printed[31 - i];
+        hash[i] = displayed[31 - i];
         i += 1;
     }
     hash
 }
 
-/// Decodes hexadecimal digits, at compile time: a wrong literal does not compile.
+/// Decodes hexadecimal digits at compile time, so that an invalid literal does not compile.
 const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     const fn digit(byte: u8) -> u8 {
         match byte {
@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn genesis_headers_have_their_hashes() {
+    fn genesis_headers_match_their_hashes() {
         for network in Network::ALL {
             let params = ChainParams::of(network);
             assert_eq!(params.network, network);
@@ -424,7 +424,7 @@ mod tests {
 
     /// BIP-0325 derives a signet's magic from its challenge.
     #[test]
-    fn signet_challenge_gives_the_magic() {
+    fn signet_challenge_hashes_to_the_magic() {
         let challenge = SIGNET.signet_challenge.unwrap();
         let serialized = [&[challenge.len() as u8], challenge].concat();
         assert_eq!(digest::sha256::sha256d(&serialized)[..4], Network::Signet.magic());
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn bip30_is_asked_where_core_asks() {
+    fn bip30_is_enforced_for_the_same_blocks_as_in_core() {
         let other = BlockHash([7; 32]);
         let known = MAIN.bip34_hash.as_ref();
         let (height, repeat) = &MAIN.bip30_exceptions[0];

@@ -1,14 +1,14 @@
-//! Proof of work: compact targets, the difficulty that a header must have, and the work that a chain is
-//! chosen by.
+//! Proof of work: compact targets, the difficulty that a header must have, and the work by which chains are
+//! compared.
 //!
-//! The meaning is Core's `pow.cpp` and `arith_uint256.cpp`, with their quirks: a retarget looks at 2015
-//! intervals, not 2016, and compact targets carry a sign.
+//! The functions equal those of Core's `pow.cpp` and `arith_uint256.cpp`, with their quirks: a retarget
+//! covers 2015 intervals, not 2016, and compact targets have a sign.
 
 use crate::{header::Ancestors, params::ChainParams, u256::U256};
 use wire::{BlockHash, BlockTime, Height};
 
-/// Decodes a compact target without judging it, as Core `SetCompact`: the number and whether it is usable,
-/// that is neither negative nor above 256 bits. Usable may still be 0.
+/// Decodes a compact target (Core `SetCompact`). Returns the number, and whether it is usable, that is,
+/// neither negative nor above 256 bits. A usable number may still be 0.
 #[must_use]
 pub fn decode_compact(bits: u32) -> (U256, bool) {
     let size = bits >> 24;
@@ -33,7 +33,7 @@ pub fn encode_compact(target: U256) -> u32 {
     } else {
         (target >> (8 * (size - 3))).low_u64() as u32
     };
-    // The top bit of the word is the sign, so a word that would set it moves on by a byte.
+    // The top bit of the word is the sign, so a word that would set it is shifted by a byte.
     if word & 0x0080_0000 != 0 {
         word >>= 8;
         size += 1;
@@ -41,36 +41,38 @@ pub fn encode_compact(target: U256) -> u32 {
     word | size << 24
 }
 
-/// The target that `bits` stands for, if it is one on this network (Core `DeriveTarget`).
+/// Returns the target that `bits` encodes, or `None` if it is not valid on this network (Core
+/// `DeriveTarget`).
 #[must_use]
 pub fn target(params: &ChainParams, bits: u32) -> Option<U256> {
     let (target, usable) = decode_compact(bits);
     (usable && target != U256::ZERO && target <= params.pow_limit).then_some(target)
 }
 
-/// Whether a hash meets the target that its header claims (Core `CheckProofOfWork`).
+/// Returns whether a hash meets the target of its header (Core `CheckProofOfWork`).
 #[must_use]
 pub fn has_proof_of_work(params: &ChainParams, hash: &BlockHash, bits: u32) -> bool {
     target(params, bits).is_some_and(|target| U256::from_le_bytes(&hash.0) <= target)
 }
 
-/// How many hashes a block of this target stands for; 0 if `bits` is no target (Core `GetBitsProof`). Sum it
-/// up to compare chains.
+/// Returns the expected number of hashes for a block of this target, or 0 if `bits` does not encode a target
+/// (Core `GetBitsProof`). Chains are compared by its sum.
 #[must_use]
 pub fn work(bits: u32) -> U256 {
     let (target, usable) = decode_compact(bits);
     if !usable || target == U256::ZERO {
         return U256::ZERO;
     }
-    // 2^256 / (target + 1) without the number 2^256.
+    // 2^256 / (target + 1), computed without the number 2^256.
     let one = U256::from_u64(1);
     (!target / target.wrapping_add(one)).wrapping_add(one)
 }
 
-/// The compact target that the header at `height` with time `time` must have (Core `GetNextWorkRequired`).
+/// Returns the compact target that the header at `height` with time `time` must have (Core
+/// `GetNextWorkRequired`).
 ///
 /// # Panics
-/// If `height` is 0: nothing comes before the genesis block.
+/// If `height` is 0: the genesis block has no ancestors.
 #[must_use]
 pub fn expected_bits(
     params: &ChainParams,
@@ -78,7 +80,7 @@ pub fn expected_bits(
     time: BlockTime,
     ancestors: &(impl Ancestors + ?Sized),
 ) -> u32 {
-    assert!(height.0 > 0, "the genesis block's difficulty follows from nothing");
+    assert!(height.0 > 0, "the genesis block has no ancestors that determine its difficulty");
     let prev = Height(height.0 - 1);
     let interval = params.difficulty_adjustment_interval();
     if height.0.is_multiple_of(interval) {
@@ -99,20 +101,20 @@ pub fn expected_bits(
     ancestors.bits(at)
 }
 
-/// The difficulty of the first block of an interval (Core `CalculateNextWorkRequired`).
+/// Returns the compact target of the first block of an interval (Core `CalculateNextWorkRequired`).
 fn retarget(params: &ChainParams, height: Height, ancestors: &(impl Ancestors + ?Sized)) -> u32 {
     let prev = Height(height.0 - 1);
     if params.no_retargeting {
         return ancestors.bits(prev);
     }
     let first = Height(height.0 - params.difficulty_adjustment_interval());
-    let wanted = params.pow_target_timespan;
-    let took = i64::from(ancestors.time(prev).0) - i64::from(ancestors.time(first).0);
-    let took = took.clamp(i64::from(wanted / 4), i64::from(wanted) * 4) as u32;
-    // BIP-0094: the first block cannot have used the least-difficulty exception, so it tells the real
+    let expected_timespan = params.pow_target_timespan;
+    let timespan = i64::from(ancestors.time(prev).0) - i64::from(ancestors.time(first).0);
+    let timespan = timespan.clamp(i64::from(expected_timespan / 4), i64::from(expected_timespan) * 4) as u32;
+    // BIP-0094: the first block cannot have used the minimum-difficulty exception, so it has the real
     // difficulty.
     let base = ancestors.bits(if params.enforce_bip94 { first } else { prev });
-    let target = decode_compact(base).0.wrapping_mul_u32(took).div_u32(wanted);
+    let target = decode_compact(base).0.wrapping_mul_u32(timespan).div_u32(expected_timespan);
     encode_compact(target.min(params.pow_limit))
 }
 
@@ -121,9 +123,9 @@ mod tests {
     use super::*;
     use wire::{Header, Network};
 
-    /// Values of Core's arith_uint256 tests.
+    /// Values from Core's arith_uint256 tests.
     #[test]
-    fn compact_form_as_core() {
+    fn compact_form_equals_cores() {
         for (bits, number, back, usable) in [
             (0x0000_0000, 0, 0, true),
             (0x0012_3456, 0, 0, true),
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_stay_within_the_limit() {
+    fn targets_must_be_within_the_limit() {
         let main = ChainParams::of(Network::Main);
         assert_eq!(target(main, 0x1d00_ffff), Some(U256::from_u64(0xffff) << 208));
         assert_eq!(target(main, 0x1d01_0000), None);
@@ -186,7 +188,7 @@ mod tests {
             let chain = chain(2016, bits, spacing);
             expected_bits(main, Height(2016), BlockTime(0), &chain.as_slice())
         };
-        // 2015 intervals of exactly the wanted length make it 1/2016 harder.
+        // 2015 intervals of exactly the target spacing lower the target by 1/2016.
         assert_eq!(
             expect(600, 0x1b04_04cb),
             encode_compact(decode_compact(0x1b04_04cb).0.wrapping_mul_u32(2015).div_u32(2016))
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn testnet_least_difficulty_and_walk_back() {
+    fn testnet_minimum_difficulty_is_skipped_when_searching_back() {
         let test = ChainParams::of(Network::Test);
         let mut chain = chain(2020, 0x1b04_04cb, 600);
         for header in &mut chain[2017..] {
@@ -207,7 +209,7 @@ mod tests {
         let bits = |time, chain: &[Header]| expected_bits(test, Height(2020), BlockTime(time), &chain);
         assert_eq!(bits(last + 1201, &chain), 0x1d00_ffff);
         assert_eq!(bits(last + 1200, &chain), 0x1b04_04cb);
-        // The walk stops at the first block of the interval, even if it has the least difficulty.
+        // The search stops at the first block of the interval, even if it has the minimum difficulty.
         chain[2016].bits = 0x1d00_ffff;
         assert_eq!(bits(last, &chain), 0x1d00_ffff);
     }

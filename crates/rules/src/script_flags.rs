@@ -1,18 +1,19 @@
-//! Which script rules bind a block. The scripts themselves are run elsewhere, by Bitcoin Core's own code.
+//! Determines the script rules that apply to a block. Bitcoin Core's own code runs the scripts, in another
+//! crate.
 
 use crate::params::ChainParams;
 use wire::{BlockHash, Height, ScriptFlags};
 
-/// The script rules that bind the block `hash` at `height` (Core `GetBlockScriptFlags`).
+/// Returns the script rules that apply to the block `hash` at `height` (Core `GetBlockScriptFlags`).
 ///
-/// BIP-0016, BIP-0141 and BIP-0341 bind from the genesis block on, but for the blocks that are excused
-/// ([`ChainParams::script_flag_exceptions`]); a block with a witness before [`ChainParams::segwit_height`] is
-/// refused by another rule. The others bind from their heights on, excused blocks too.
+/// BIP-0016, BIP-0141 and BIP-0341 apply from the genesis block on, except to the blocks in
+/// [`ChainParams::script_flag_exceptions`]; another rule rejects blocks with a witness before
+/// [`ChainParams::segwit_height`]. The others apply from their heights on, also to the exceptions.
 #[must_use]
 pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> ScriptFlags {
     let exception = params.script_flag_exception(hash);
-    let excused = exception.map(|exception| [exception.p2sh, exception.witness, exception.taproot]);
-    let [p2sh, witness, taproot] = excused.unwrap_or([true; 3]);
+    let exempted = exception.map(|exception| [exception.p2sh, exception.witness, exception.taproot]);
+    let [p2sh, witness, taproot] = exempted.unwrap_or([true; 3]);
     let rows = [
         (ScriptFlags::P2SH, p2sh),
         (ScriptFlags::WITNESS, witness),
@@ -22,8 +23,8 @@ pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> S
         (ScriptFlags::CHECKSEQUENCEVERIFY, height >= params.csv_height),
         (ScriptFlags::NULLDUMMY, height >= params.segwit_height),
     ];
-    let binding = rows.into_iter().filter(|(_, binds)| *binds);
-    binding.fold(ScriptFlags::NONE, |flags, (flag, _)| flags | flag)
+    let active = rows.into_iter().filter(|(_, is_active)| *is_active);
+    active.fold(ScriptFlags::NONE, |flags, (flag, _)| flags | flag)
 }
 
 #[cfg(test)]
@@ -36,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn forks_bind_from_their_heights_on() {
+    fn forks_apply_from_their_heights_on() {
         let always = "P2SH,WITNESS,TAPROOT";
         let der = "P2SH,DERSIG,WITNESS,TAPROOT";
         let locks = "P2SH,DERSIG,CHECKLOCKTIMEVERIFY,WITNESS,TAPROOT";
@@ -65,9 +66,9 @@ mod tests {
         assert_eq!(flags(Network::Regtest, 0), "P2SH,NULLDUMMY,WITNESS,TAPROOT");
     }
 
-    /// Block 170060 of mainnet, block 692261 of mainnet, and testnet3's block that BIP-0016 would refuse.
+    /// Covers blocks 170060 and 692261 of mainnet, and the testnet3 block that violates BIP-0016.
     #[test]
-    fn excused_blocks_lack_exactly_their_rules() {
+    fn exceptions_lack_exactly_their_rules() {
         let older = "P2SH,DERSIG,NULLDUMMY,CHECKLOCKTIMEVERIFY,CHECKSEQUENCEVERIFY,WITNESS";
         for (network, height, hash, expected) in [
             (
@@ -92,7 +93,7 @@ mod tests {
                 "{network} {height}"
             );
         }
-        // An excused block of one network is not excused on another, and forks bind excused blocks as well.
+        // An exception of one network is not one of another, and later forks apply to exceptions as well.
         let hash = "00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22".parse().unwrap();
         let on = |network, height| script_flags(ChainParams::of(network), Height(height), &hash).to_string();
         assert_eq!(on(Network::Test, 170_060), "P2SH,WITNESS,TAPROOT");

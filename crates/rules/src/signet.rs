@@ -1,9 +1,9 @@
-//! A signed network's block solution (BIP-0325), as a spend whose script can be run.
+//! The solution of a signed network's block (BIP-0325), as a spend whose script can be run.
 //!
-//! The challenge is the script of a virtual output, made by a virtual transaction that commits to the block
-//! without its solution; the solution spends it. Both follow from the block's bytes alone and are made here;
-//! the script is run by whoever can. The solution lies in the coinbase's witness commitment output, as a push
-//! that starts with [`SIGNET_HEADER`].
+//! The challenge is the script of a virtual output, created by a virtual transaction that commits to the
+//! block without its solution; the solution spends it. This module constructs both from the block's bytes;
+//! the caller runs the script. The solution is in the coinbase's witness commitment output, as a push that
+//! starts with [`SIGNET_HEADER`].
 
 use crate::merkle::merkle_root;
 use digest::sha256::sha256d;
@@ -12,12 +12,12 @@ use wire::{
     read::{WireError, write_compact_size},
 };
 
-/// What a push must start with to hold the solution (Core `SIGNET_HEADER`).
+/// The first bytes of the push that contains the solution (Core `SIGNET_HEADER`).
 pub const SIGNET_HEADER: [u8; 4] = [0xec, 0xc7, 0xda, 0xa2];
-/// The script rules that bind a solution, whatever the height (Core `BLOCK_SCRIPT_VERIFY_FLAGS`).
+/// The script rules that apply to a solution at any height (Core `BLOCK_SCRIPT_VERIFY_FLAGS`).
 pub const SIGNET_FLAGS: ScriptFlags =
     ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::DERSIG).with(ScriptFlags::NULLDUMMY);
-/// What Core calls a block without a valid solution.
+/// Core's reject string for a block without a valid solution.
 pub const BAD_SIGNET_BLKSIG: &str = "bad-signet-blksig";
 
 const OP_0: u8 = 0x00;
@@ -27,29 +27,29 @@ const OP_PUSHDATA4: u8 = 0x4e;
 const OP_RETURN: u8 = 0x6a;
 /// `RETURN`, a push of 36 bytes, and BIP-0141's header of a witness commitment.
 const COMMITMENT_HEADER: [u8; 6] = [OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed];
-/// A commitment output is at least this long (Core `MINIMUM_WITNESS_COMMITMENT`).
+/// Minimum length of a commitment output's script, in bytes (Core `MINIMUM_WITNESS_COMMITMENT`).
 const MINIMUM_WITNESS_COMMITMENT: usize = 38;
 
-/// The spend that proves a block to be signed.
+/// The spend that proves that a block is signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignetSolution {
-    /// The virtual transaction that spends the challenge: serialised, one input. The coin it spends has
-    /// amount 0 and the challenge as its script.
+    /// The serialised virtual transaction that spends the challenge with its single input. The coin that it
+    /// spends has amount 0 and the challenge as its script.
     pub to_sign: Vec<u8>,
 }
 
-/// Makes the spend that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`).
+/// Constructs the spend that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`).
 ///
-/// `txids` are those of the block, in order. `None`: the block is refused as [`BAD_SIGNET_BLKSIG`] without
+/// `txids` are those of the block, in order. `None` if the block is rejected as [`BAD_SIGNET_BLKSIG`] without
 /// running a script, because it has no transaction, no witness commitment or a malformed solution. A block
-/// without any solution has an empty one: a trivial challenge may accept that. The genesis block is never
-/// asked.
+/// without a solution has an empty one, which a trivial challenge may accept. The genesis block is never
+/// checked.
 #[must_use]
 pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) -> Option<SignetSolution> {
     let coinbase = block.tx(0)?;
     let index = coinbase.outputs().enumerate().filter(is_commitment).last()?.0;
     let commitment = coinbase.outputs().nth(index)?.script_pubkey();
-    let (cleared, solution) = take_solution(commitment);
+    let (cleared, solution) = remove_solution(commitment);
     let (script_sig, witness) = match &solution {
         Some(bytes) => parse_solution(bytes).ok()?,
         None => (&[][..], &[0][..]),
@@ -65,7 +65,7 @@ pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) 
     spent_script.extend(header.time.0.to_le_bytes());
     let to_spend = virtual_tx(&OutPoint::NULL, &spent_script, challenge, None);
     let prevout = OutPoint { txid: Txid(sha256d(&to_spend)), vout: 0 };
-    // A stack without items is serialised as no witness at all.
+    // An empty stack is serialised as if there were no witness.
     let witness = (witness != [0]).then_some(witness);
     Some(SignetSolution { to_sign: virtual_tx(&prevout, script_sig, &[OP_RETURN], witness) })
 }
@@ -75,8 +75,8 @@ fn is_commitment((_, output): &(usize, OutputView<'_>)) -> bool {
     script.len() >= MINIMUM_WITNESS_COMMITMENT && script.starts_with(&COMMITMENT_HEADER)
 }
 
-/// Splits a solution into its signature script and its witness stack, the latter with its count (Core reads
-/// both with its usual deserialisation, and nothing may follow).
+/// Splits a solution into its signature script and its witness stack, the latter including its count. Core
+/// reads both with its usual deserialisation and accepts no bytes after them.
 fn parse_solution(solution: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
     let mut reader = Reader::new(solution);
     let script_sig = reader.byte_string()?;
@@ -88,13 +88,13 @@ fn parse_solution(solution: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
     Ok((script_sig, witness))
 }
 
-/// Takes the solution out of the commitment's script: of the first push that starts with [`SIGNET_HEADER`]
-/// and passes_all more, only the header stays (Core `FetchAndClearCommitmentSection`).
+/// Removes the solution from the commitment's script: the first push that starts with [`SIGNET_HEADER`] and
+/// is longer is reduced to the header (Core `FetchAndClearCommitmentSection`).
 ///
-/// What stays is written as Core writes it, not as it was: pushes of data in their shortest form, an empty
-/// push as its opcode alone, nothing from the first malformed push on. Without a solution the script stays
-/// untouched.
-fn take_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+/// The rest is rewritten as Core writes it: pushes of data in their shortest form, an empty push as its
+/// opcode alone, and nothing from the first malformed push on. A script without a solution is returned
+/// unchanged.
+fn remove_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut cleared = Vec::with_capacity(script.len());
     let mut solution = None;
     let mut reader = Reader::new(script);
@@ -112,7 +112,7 @@ fn take_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     if solution.is_some() { (cleared, solution) } else { (script.to_vec(), None) }
 }
 
-/// The next opcode and what it pushes (Core `GetScriptOp`).
+/// Reads the next opcode and the data that it pushes (Core `GetScriptOp`).
 fn next_op<'a>(reader: &mut Reader<'a>) -> Result<(u8, &'a [u8]), WireError> {
     let opcode = reader.u8()?;
     let len = match opcode {
@@ -125,7 +125,7 @@ fn next_op<'a>(reader: &mut Reader<'a>) -> Result<(u8, &'a [u8]), WireError> {
     Ok((opcode, reader.bytes(len)?))
 }
 
-/// Appends a push in the form its length asks for (Core `CScript::operator<<`).
+/// Appends a push in the shortest form for its length (Core `CScript::operator<<`).
 fn push_data(script: &mut Vec<u8>, data: &[u8]) {
     match data.len() {
         len @ 0..=0x4b => script.push(len as u8),
@@ -142,7 +142,7 @@ fn push_data(script: &mut Vec<u8>, data: &[u8]) {
     script.extend(data);
 }
 
-/// A transaction of version 0 with one input and one output of amount 0.
+/// Returns a serialised transaction of version 0 with one input and one output of amount 0.
 fn virtual_tx(
     prevout: &OutPoint,
     script_sig: &[u8],
@@ -163,7 +163,7 @@ fn virtual_tx(
     tx
 }
 
-/// The transaction without its witness, the script of one output replaced.
+/// Serialises a transaction without its witness and with the script of one output replaced.
 fn with_output_script(tx: &TxView<'_>, index: usize, script: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(tx.stripped_size());
     bytes.extend(tx.version().to_le_bytes());
@@ -200,30 +200,30 @@ mod tests {
     use wire::{BlockArena, Header};
 
     fn with_solution(script: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (cleared, solution) = take_solution(script);
+        let (cleared, solution) = remove_solution(script);
         Some((cleared, solution?))
     }
 
     #[test]
-    fn solution_is_taken_out_of_the_first_push_that_holds_one() {
+    fn removes_the_solution_from_the_first_push_that_has_one() {
         let header = SIGNET_HEADER;
         let pushed = |data: &[u8]| [&[data.len() as u8], data].concat();
         let held = pushed(&[&header[..], &[1, 2]].concat());
         let bare = pushed(&header);
         assert_eq!(with_solution(&held), Some((bare.clone(), vec![1, 2])));
-        // A bare header is no solution; a second solution is ordinary data.
+        // A header alone is not a solution; a second solution is ordinary data.
         assert_eq!(with_solution(&bare), None);
-        assert_eq!(take_solution(&bare).0, bare);
+        assert_eq!(remove_solution(&bare).0, bare);
         let twice = [&bare[..], &held, &held].concat();
         assert_eq!(with_solution(&twice), Some(([&bare[..], &bare, &held].concat(), vec![1, 2])));
-        // Long forms become short, an empty long push loses its length, a torn push ends it.
+        // Long forms become short, an empty long push loses its length, a truncated push ends the script.
         let long = [&[OP_PUSHDATA2, 6, 0][..], &held[1..], &[OP_PUSHDATA1, 0, 0x51, 9, 9]].concat();
         let cleared = [&bare[..], &[OP_PUSHDATA1, 0x51]].concat();
         assert_eq!(with_solution(&long), Some((cleared, vec![1, 2])));
     }
 
     #[test]
-    fn pushes_take_the_form_of_their_length() {
+    fn pushes_have_the_shortest_form_for_their_length() {
         for (len, form) in [
             (0x4b, vec![0x4b]),
             (0x4c, vec![OP_PUSHDATA1, 0x4c]),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solution_is_a_script_and_a_stack_and_no_more() {
+    fn a_solution_is_exactly_a_script_and_a_stack() {
         assert_eq!(parse_solution(&[1, 0x51, 0]), Ok((&[0x51][..], &[0][..])));
         assert_eq!(parse_solution(&[0, 2, 0, 1, 9]), Ok((&[][..], &[2, 0, 1, 9][..])));
         assert_eq!(parse_solution(&[0, 0, 0]), Err(WireError::Trailing { at: 2, extra: 1 }));
@@ -248,7 +248,7 @@ mod tests {
         assert!(parse_solution(&[]).is_err());
     }
 
-    /// A block whose coinbase has these output scripts.
+    /// Returns the solution of a block whose coinbase has these output scripts.
     fn solution_of(scripts: &[&[u8]]) -> Option<SignetSolution> {
         let mut block = Header::default().to_bytes().to_vec();
         block.push(1);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commitment_must_be_there_and_the_last_one_counts() {
+    fn requires_a_commitment_and_uses_the_last_one() {
         let commitment = [&COMMITMENT_HEADER[..], &[9; 32]].concat();
         assert_eq!(solution_of(&[]), None);
         assert_eq!(solution_of(&[&commitment[..37]]), None);
@@ -285,7 +285,7 @@ mod tests {
         let input = tx.inputs().next().unwrap();
         assert_eq!((input.script_sig(), input.sequence()), (&[0x51][..], 0));
         assert_eq!(input.witness().collect::<Vec<_>>(), [&[7]]);
-        // What is signed does not depend on the solution.
+        // The signed transaction does not depend on the solution.
         let other = solution_of(&[&with(&[0, 0])]).unwrap();
         let prevout = input.prevout();
         let tx = arena.parse_tx(&other.to_sign).unwrap();

@@ -1,15 +1,15 @@
-//! Counting signature operations, the three ways consensus counts them.
+//! Counts signature operations in the three ways of consensus.
 //!
-//! *Legacy*: every CHECKSIG and CHECKMULTISIG that stands in a script, run or not, a CHECKMULTISIG for 20.
-//! *Accurate*: as before, but a CHECKMULTISIG right after OP_1..OP_16 for that number; of P2SH and P2WSH
-//! scripts. *Witness*: 1 for P2WPKH. A script is counted up to its first malformed push (Core
-//! `GetSigOpCount`, `CountWitnessSigOps`).
+//! *Legacy*: every CHECKSIG counts 1 and every CHECKMULTISIG 20, whether it is executed or not. *Accurate*,
+//! for P2SH and P2WSH scripts: a CHECKMULTISIG directly after OP_1..OP_16 counts that number instead.
+//! *Witness*: 1 for P2WPKH. A script is counted up to its first malformed push (Core `GetSigOpCount`,
+//! `CountWitnessSigOps`).
 
 use crate::spend::SpentCoin;
 use wire::{InputView, TxView, coin::CompressedScript, script::witness_program};
 
-/// What a block may cost in signature operations (BIP-0141, Core `MAX_BLOCK_SIGOPS_COST`). Legacy and P2SH
-/// ones cost 4.
+/// Maximum cost of a block's signature operations (BIP-0141, Core `MAX_BLOCK_SIGOPS_COST`). Those outside of
+/// witnesses cost 4 each.
 pub const MAX_BLOCK_SIGOPS_COST: u64 = 80_000;
 /// Cost of a signature operation outside of witnesses (Core `WITNESS_SCALE_FACTOR`).
 pub const SIGOP_COST: u64 = 4;
@@ -27,12 +27,12 @@ const OP_CHECKMULTISIG: u8 = 0xae;
 const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
 const OP_INVALIDOPCODE: u8 = 0xff;
 
-/// Signature operations of a script, each CHECKMULTISIG for 20.
+/// Returns the number of signature operations of a script, each CHECKMULTISIG counted as 20.
 #[must_use]
 #[inline]
 pub fn legacy(script: &[u8]) -> u32 {
     match script {
-        // The forms of nearly all outputs and of native segwit's inputs; saves the walk.
+        // Shortcuts for the forms of nearly all outputs and of native segwit inputs.
         [] => 0,
         [0x76, 0xa9, 20, .., 0x88, OP_CHECKSIG] if script.len() == 25 => 1,
         [0xa9, 20, .., 0x87] if script.len() == 23 => 0,
@@ -41,20 +41,21 @@ pub fn legacy(script: &[u8]) -> u32 {
     }
 }
 
-/// Signature operations of a script, a CHECKMULTISIG for the number of keys where that is a constant.
+/// Returns the number of signature operations of a script, a CHECKMULTISIG counted as its number of keys if
+/// that is a constant.
 #[must_use]
 pub fn accurate(script: &[u8]) -> u32 {
     count::<true>(script)
 }
 
-/// Legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
+/// Returns the number of legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
 #[must_use]
 pub fn legacy_of_tx(tx: &TxView<'_>) -> u32 {
     let inputs: u32 = tx.inputs().map(|input| count::<false>(input.script_sig())).sum();
     inputs + tx.outputs().map(|output| legacy(output.script_pubkey())).sum::<u32>()
 }
 
-/// Cost of one spend beyond its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
+/// Returns the cost of one spend in addition to its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
 /// `CountWitnessSigOps`).
 #[must_use]
 #[inline]
@@ -87,7 +88,7 @@ fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
     let mut last = OP_INVALIDOPCODE;
     let mut rest = script;
     loop {
-        // Short pushes are nearly all there is.
+        // Nearly all operations are short pushes.
         if let Some(&len @ 1..OP_PUSHDATA1) = rest.first() {
             let Some(after) = rest.get(1 + len as usize..) else { return total };
             (last, rest) = (len, after);
@@ -97,8 +98,8 @@ fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
         match opcode {
             OP_CHECKSIG | OP_CHECKSIGVERIFY => total += 1,
             OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => {
-                let known = ACCURATE && (OP_1..=OP_16).contains(&last);
-                total += if known { u32::from(last - (OP_1 - 1)) } else { MAX_PUBKEYS_PER_MULTISIG };
+                let is_constant = ACCURATE && (OP_1..=OP_16).contains(&last);
+                total += if is_constant { u32::from(last - (OP_1 - 1)) } else { MAX_PUBKEYS_PER_MULTISIG };
             }
             _ => {}
         }
@@ -106,8 +107,8 @@ fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
     }
 }
 
-/// The last item that a script of pushes alone pushes: the script that a P2SH spend reveals. OP_1NEGATE,
-/// OP_RESERVED and OP_1..OP_16 count as pushes of nothing, as in Core. Nothing if the script has other
+/// Returns the last item that a push-only script pushes: the script that a P2SH spend reveals. OP_1NEGATE,
+/// OP_RESERVED and OP_1..OP_16 count as pushes of an empty item, as in Core. `None` if the script has other
 /// operations or is malformed.
 fn last_push(script: &[u8]) -> Option<&[u8]> {
     let mut pushed: &[u8] = &[];
@@ -122,8 +123,8 @@ fn last_push(script: &[u8]) -> Option<&[u8]> {
     Some(pushed)
 }
 
-/// Splits off an operation: opcode, pushed data, rest (Core `GetScriptOp`). Nothing at the end or if it is
-/// cut off.
+/// Splits off an operation: opcode, pushed data, rest (Core `GetScriptOp`). `None` at the end of the script
+/// or if a push is truncated.
 #[inline]
 fn next_op(script: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&opcode, rest) = script.split_first()?;
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn legacy_counts_what_stands_in_the_script() {
+    fn legacy_counts_every_operation_outside_of_pushes() {
         for (script, expected) in [
             (&[][..], 0),
             (&[OP_CHECKSIG, OP_CHECKSIGVERIFY], 2),
@@ -157,7 +158,7 @@ mod tests {
             (&[OP_CHECKMULTISIGVERIFY], 20),
             (&[1, OP_CHECKSIG], 0),
             (&[1, OP_CHECKSIG, OP_CHECKSIG], 1),
-            // Counted up to the push that is cut off.
+            // Counted up to the truncated push.
             (&[OP_CHECKSIG, 2, OP_CHECKSIG], 1),
             (&[OP_CHECKSIG, OP_PUSHDATA1], 1),
             (&[OP_PUSHDATA1, 1, OP_CHECKSIG, OP_CHECKSIG], 1),
@@ -174,14 +175,14 @@ mod tests {
         let p2tr = [&[OP_1, 32][..], &[OP_CHECKSIG; 32]].concat();
         for (script, expected) in [(p2pkh, 1), (p2sh, 0), (p2wpkh, 0), (p2tr, 0)] {
             assert_eq!((legacy(&script), accurate(&script)), (expected, expected));
-            // One byte off, it is another script.
+            // With one more byte it is not one of the shortcuts' forms.
             let longer = [&script[..], &[OP_CHECKSIG]].concat();
             assert_eq!((legacy(&longer), accurate(&longer)), (expected + 1, expected + 1));
         }
     }
 
     #[test]
-    fn accurate_reads_the_number_of_keys() {
+    fn accurate_counts_the_number_of_keys() {
         for (script, expected) in [
             (&[0x53, OP_CHECKMULTISIG][..], 3),
             (&[OP_16, OP_CHECKMULTISIGVERIFY], 16),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn last_push_wants_pushes_only() {
+    fn last_push_requires_a_push_only_script() {
         for (script, expected) in [
             (&[][..], Some(&[][..])),
             (&[1, 7, 2, 8, 9], Some(&[8, 9])),

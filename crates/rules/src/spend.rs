@@ -1,9 +1,9 @@
-//! The rules that need the spent coins: `CheckTxInputs`, BIP-0068, signature operations and the reward, as
-//! Core's `ConnectBlock` asks for them.
+//! The rules that depend on the spent coins: `CheckTxInputs`, BIP-0068, signature operations and the reward,
+//! in the order of Core's `ConnectBlock`.
 //!
-//! The coins come from undo data and are claims; the join proves later that each is the coin that was made.
-//! So nothing here trusts them: a claim of a coin from the future, which no join would accept, is a missing
-//! coin here already.
+//! The coins come from undo data and are claims; the join later proves that each is the coin that was
+//! created. This module therefore does not trust them: it reports a claim of a coin from a higher block,
+//! which the join could never match, as a missing coin.
 
 use crate::{
     params::{ChainParams, subsidy},
@@ -15,14 +15,14 @@ use wire::{
     BlockHash, BlockTime, BlockView, Coin, CoinError, Height, Sats, TxIndex, TxView, coin::CompressedScript,
 };
 
-/// Blocks after which a coinbase's outputs may be spent (Core `COINBASE_MATURITY`).
+/// Number of blocks after which a coinbase's outputs may be spent (Core `COINBASE_MATURITY`).
 pub const COINBASE_MATURITY: u32 = 100;
 
-/// BIP-0068: no relative lock.
+/// BIP-0068: the input has no relative lock.
 const SEQUENCE_LOCKTIME_DISABLE_FLAG: u32 = 1 << 31;
-/// BIP-0068: a time, not a height.
+/// BIP-0068: the lock is a time, not a number of blocks.
 const SEQUENCE_LOCKTIME_TYPE_FLAG: u32 = 1 << 22;
-/// BIP-0068: the lock itself.
+/// BIP-0068: the bits of the lock's value.
 const SEQUENCE_LOCKTIME_MASK: u32 = 0xffff;
 /// BIP-0068: times are in units of 2^9 seconds.
 const SEQUENCE_LOCKTIME_GRANULARITY: u32 = 9;
@@ -34,9 +34,9 @@ pub struct SpentCoin<'a> {
     pub amount: Sats,
     /// Its script.
     pub script: CompressedScript<'a>,
-    /// Height of the block that made it.
+    /// Height of the block that created it.
     pub height: Height,
-    /// Whether a coinbase made it.
+    /// Whether a coinbase created it.
     pub is_coinbase: bool,
 }
 
@@ -44,7 +44,7 @@ impl<'a> SpentCoin<'a> {
     /// Decodes a compressed coin.
     ///
     /// # Errors
-    /// [`CoinError`] if its bytes are not one.
+    /// [`CoinError`] if its bytes are malformed.
     #[inline]
     pub fn from_coin(coin: &Coin<'a>) -> Result<Self, CoinError> {
         let (amount, script) = coin.output()?;
@@ -55,54 +55,54 @@ impl<'a> SpentCoin<'a> {
 /// Running sums over a block's transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockTotals {
-    /// Fees.
+    /// Sum of the fees.
     pub fees: Sats,
-    /// Cost of signature operations.
+    /// Total cost of the signature operations.
     pub sigop_cost: u64,
 }
 
-/// A transaction with the coins it spends.
+/// A transaction with the coins that it spends.
 #[derive(Clone, Copy, Debug)]
 pub struct SpendContext<'a> {
     /// The network.
     pub params: &'a ChainParams,
     /// Height of the block.
     pub height: Height,
-    /// Hash of the block: two blocks are excused from script rules.
+    /// Hash of the block, by which exceptions from script rules are recognised.
     pub hash: &'a BlockHash,
     /// The transaction.
     pub tx: &'a TxView<'a>,
-    /// Its place in the block.
+    /// Its index in the block.
     pub tx_index: TxIndex,
-    /// The coins in the order of its inputs; none for a coinbase.
+    /// The coins in the order of its inputs; empty for a coinbase.
     pub coins: &'a [SpentCoin<'a>],
-    /// Median time past of each block of the chain, by height, up to the block before at least.
+    /// Median time past of each block of the chain, by height, at least up to the previous block.
     pub mtp_by_height: &'a [BlockTime],
-    /// The sums before it.
+    /// The sums over the transactions before it.
     pub before: BlockTotals,
 }
 
-/// A block with the coins it spends.
+/// A block with the coins that it spends.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSpendContext<'a> {
     /// The network.
     pub params: &'a ChainParams,
-    /// Height of the block; not 0, for the genesis block is never connected.
+    /// Height of the block; not 0, since the genesis block is never connected.
     pub height: Height,
     /// Hash of the block.
     pub hash: &'a BlockHash,
     /// The block, which has passed [`crate::check_block`].
     pub block: &'a BlockView<'a>,
-    /// The coins of all transactions but the coinbase, in block order. More than there are inputs are not
-    /// looked at.
+    /// The coins that all transactions except the coinbase spend, in block order. Any beyond the number of
+    /// inputs are ignored.
     pub coins: &'a [SpentCoin<'a>],
-    /// As in [`SpendContext`].
+    /// See [`SpendContext::mtp_by_height`].
     pub mtp_by_height: &'a [BlockTime],
-    /// What [`crate::check_block`] counted.
+    /// The number of legacy signature operations that [`crate::check_block`] returned.
     pub legacy_sigops: u32,
 }
 
-/// A coinbase and what it may pay.
+/// A coinbase and the fees that it may claim.
 #[derive(Clone, Copy, Debug)]
 pub struct RewardContext<'a> {
     /// The network.
@@ -111,7 +111,7 @@ pub struct RewardContext<'a> {
     pub height: Height,
     /// The coinbase.
     pub coinbase: &'a TxView<'a>,
-    /// Fees of all other transactions.
+    /// Sum of the fees of all other transactions.
     pub fees: Sats,
 }
 
@@ -121,7 +121,7 @@ pub struct RewardContext<'a> {
 /// The first broken rule, in the order of Core: [`SPEND_RULES`] for each transaction, then [`REWARD_RULES`].
 ///
 /// # Panics
-/// If `mtp_by_height` ends before the block.
+/// If `mtp_by_height` does not reach the previous block.
 pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
     if let Some(totals) = passes_all(context) {
         return Ok(totals);
@@ -129,19 +129,19 @@ pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
     first_block_spend_violation(context)
 }
 
-/// [`check_block_spends`] by the table alone: slower, and the meaning.
+/// [`check_block_spends`] with the table alone: slower, and its specification.
 ///
 /// # Errors
-/// As [`check_block_spends`].
+/// The same errors as [`check_block_spends`].
 ///
 /// # Panics
-/// As [`check_block_spends`].
+/// Panics like [`check_block_spends`].
 pub fn first_block_spend_violation(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
     let &BlockSpendContext { params, height, hash, block, mut coins, mtp_by_height, .. } = context;
     let mut before = BlockTotals::default();
     for (tx, index) in block.txs().zip(0..) {
-        let wanted = if tx.is_coinbase() { 0 } else { tx.input_count() };
-        let (own, rest) = coins.split_at(wanted.min(coins.len()));
+        let input_count = if tx.is_coinbase() { 0 } else { tx.input_count() };
+        let (own, rest) = coins.split_at(input_count.min(coins.len()));
         coins = rest;
         let tx_index = TxIndex(index);
         let spend =
@@ -154,14 +154,14 @@ pub fn first_block_spend_violation(context: &BlockSpendContext<'_>) -> Result<Bl
     Ok(before)
 }
 
-/// Checks the spends of one transaction and returns the sums after it. A coinbase only costs signature
-/// operations.
+/// Checks the spends of one transaction and returns the sums after it. For a coinbase, only the signature
+/// operations are added.
 ///
 /// # Errors
 /// The first broken rule of [`SPEND_RULES`].
 ///
 /// # Panics
-/// As [`check_block_spends`].
+/// Panics like [`check_block_spends`].
 pub fn check_tx_spends(context: &SpendContext<'_>) -> Result<BlockTotals, Violation> {
     first_violation(SPEND_RULES, context.params, context.height, |check| {
         check(context).map_err(|details| details.at_tx(context.tx_index))
@@ -172,20 +172,20 @@ pub fn check_tx_spends(context: &SpendContext<'_>) -> Result<BlockTotals, Violat
     })
 }
 
-/// Checks that the coinbase pays no more than subsidy and fees.
+/// Checks that the coinbase pays at most the subsidy and the fees.
 ///
 /// # Errors
-/// The broken rule of [`REWARD_RULES`].
+/// The first broken rule of [`REWARD_RULES`].
 pub fn check_coinbase_amount(context: &RewardContext<'_>) -> Result<(), Violation> {
     first_violation(REWARD_RULES, context.params, context.height, |check| {
         check(context).map_err(|details| details.at_tx(TxIndex(0)))
     })
 }
 
-/// The fused pass: the sums if all rules hold, else nothing.
+/// The fused pass. Returns the sums, or `None` if any rule is broken.
 fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
     let (p2sh, witness) = script_rules(c.params, c.hash);
-    let bip68 = from_csv(c.params, c.height);
+    let bip68 = csv_active(c.params, c.height);
     let mut coins = c.coins;
     let mut fees = 0;
     let mut sigop_cost = u64::from(c.legacy_sigops) * SIGOP_COST;
@@ -217,16 +217,16 @@ fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
     passes_all.then_some(BlockTotals { fees: Sats(fees), sigop_cost })
 }
 
-/// Whether P2SH and witness rules bind the block.
+/// Returns whether the P2SH rules and whether the witness rules apply to the block.
 fn script_rules(params: &ChainParams, hash: &BlockHash) -> (bool, bool) {
     params.script_flag_exception(hash).map_or((true, true), |exception| (exception.p2sh, exception.witness))
 }
 
-pub(crate) fn from_csv(params: &ChainParams, height: Height) -> bool {
+pub(crate) fn csv_active(params: &ChainParams, height: Height) -> bool {
     height >= params.csv_height
 }
 
-/// The sum of a transaction's outputs; its own rules have kept them in range.
+/// Returns the sum of a transaction's outputs, which cannot overflow: [`crate::check_tx`] has limited it.
 fn value_out(tx: &TxView<'_>) -> i64 {
     tx.outputs().map(|output| output.value().0).sum()
 }
@@ -253,13 +253,13 @@ pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), ViolationDetails> 
     }
 }
 
-/// What is wrong with the first coin that is wrong; Core looks at both things coin by coin.
+/// The violation of the first invalid coin. Core checks both conditions coin by coin.
 enum BadCoin {
     Immature { input: u32, depth: u32 },
     OutOfRange { input: u32, total: i64 },
 }
 
-fn bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
+fn first_bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
     let mut total = 0i64;
     for (coin, input) in c.coins.iter().zip(0..) {
         let depth = c.height.0 - coin.height.0;
@@ -275,7 +275,7 @@ fn bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
 }
 
 pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
-    match bad_coin(c) {
+    match first_bad_coin(c) {
         Some(BadCoin::Immature { input, depth }) => {
             let detail =
                 format!("spends a coinbase {depth} blocks deep, expected at least {COINBASE_MATURITY}");
@@ -286,7 +286,7 @@ pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), ViolationDe
 }
 
 pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
-    match bad_coin(c) {
+    match first_bad_coin(c) {
         Some(BadCoin::OutOfRange { input, total }) => Err(ViolationDetails::new(format!(
             "inputs up to this one are {total} sat, expected at most {}",
             Sats::MAX_MONEY
@@ -311,9 +311,9 @@ pub(crate) fn fees_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails
     Err(ViolationDetails::new(format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)))
 }
 
-/// Whether an input's relative lock lets it into the block.
+/// Returns whether an input's relative lock allows it in the block.
 ///
-/// Core computes the last height and time at which the transaction is still locked; hence the "- 1".
+/// The "- 1" is Core's: it computes the last height and time at which the transaction is still locked.
 #[inline]
 fn is_unlocked(sequence: u32, coin: &SpentCoin<'_>, height: Height, mtp_by_height: &[BlockTime]) -> bool {
     if sequence & SEQUENCE_LOCKTIME_DISABLE_FLAG != 0 {

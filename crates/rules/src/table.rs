@@ -1,10 +1,10 @@
-//! All rules, in the order in which Bitcoin Core asks for them; the first broken one names the verdict.
+//! All rules, in the order in which Bitcoin Core checks them; the first broken rule is reported.
 //!
-//! A block's way: [`HEADER_RULES`], then [`STRUCTURE_RULES`], [`TX_RULES`] for each transaction and
+//! A block passes through [`HEADER_RULES`], then [`STRUCTURE_RULES`], [`TX_RULES`] for each transaction and
 //! [`BODY_RULES`] (Core `CheckBlock`, `ContextualCheckBlock`), then [`SPEND_RULES`] for each transaction and
-//! [`REWARD_RULES`] (Core `ConnectBlock`). `docs/rules.md` is written from these rows.
+//! [`REWARD_RULES`] (Core `ConnectBlock`). `docs/rules.md` is generated from these rows.
 //!
-//! Two rows are also judged elsewhere, where all coins are known: [`MISSING_OR_SPENT`] and [`BIP30`].
+//! Two rules, [`MISSING_OR_SPENT`] and [`BIP30`], are checked where all coins are known, outside this crate.
 
 use crate::{
     block::{self, BlockContext},
@@ -22,61 +22,61 @@ use crate::{
 };
 use wire::Height;
 
-/// Where boundaries are tested that no block of the table of mutations can stand on.
+/// The file that tests the boundaries that no block of the table of mutations can reach.
 const BOUNDARIES: &str = "rules/tests/boundaries.rs";
 
-/// A rule of headers.
+/// A rule for headers.
 pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), ViolationDetails>>;
-/// A rule of a block's own bytes.
+/// A rule for a block's own bytes.
 pub type BlockRule = Rule<for<'a> fn(&BlockContext<'a>) -> Result<(), ViolationDetails>>;
-/// A rule of a transaction's own bytes.
+/// A rule for a transaction's own bytes.
 pub type TxRule = Rule<for<'a> fn(&TxContext<'a>) -> Result<(), ViolationDetails>>;
-/// A rule of a transaction and the coins it spends.
+/// A rule for a transaction and the coins that it spends.
 pub type SpendRule = Rule<for<'a> fn(&SpendContext<'a>) -> Result<(), ViolationDetails>>;
-/// A rule of a coinbase's amount.
+/// A rule for a coinbase's amount.
 pub type RewardRule = Rule<for<'a> fn(&RewardContext<'a>) -> Result<(), ViolationDetails>>;
 
-/// The coin that an input spends. Judged here for claims that no chain could meet, and by the join for all
-/// others.
+/// The rule that an input spends an existing coin. This crate checks it for claims that no chain can match,
+/// the join for all others.
 pub const MISSING_OR_SPENT: RuleInfo = RuleInfo {
     id: "missing-or-spent",
-    must: "Each input MUST spend a coin that an earlier transaction made and none has spent.",
+    must: "Each input MUST spend a coin that an earlier transaction created and no transaction has spent.",
     source: Core("CheckTxInputs"),
     core: "bad-txns-inputs-missingorspent",
     class: Consensus,
     tests: Mutations("made-earlier-in-the-block", "made-later-in-the-block"),
 };
 
-/// Coins of one transaction made twice. Judged where all coins are known; [`crate::bip30_enforced`] tells for
-/// which blocks.
+/// The rule against transactions that overwrite coins. It is checked where all coins are known;
+/// [`crate::bip30_enforced`] returns for which blocks.
 pub const BIP30: RuleInfo = RuleInfo {
     id: "bip30",
-    must: "A transaction MUST NOT make a coin that already exists unspent.",
+    must: "A transaction MUST NOT create a coin that already exists and is unspent.",
     source: Bip(30),
     core: "bad-txns-BIP30",
     class: Consensus,
     tests: Functions(
-        "engine/src/stages/first_violation.rs",
+        "engine/src/stages/sequential.rs",
         "a_coinbase_is_repeated_once_its_coin_is_spent",
         "a_coinbase_is_not_repeated_while_its_coin_is_unspent",
     ),
 };
 
-/// A signed network's block without a valid solution. Asked where scripts can be run.
+/// The rule that a block of a signed network has a valid solution. It is checked where scripts can be run.
 pub const SIGNET_SOLUTION: RuleInfo = RuleInfo {
     id: "signet-solution",
-    must: "A block of a signed network MUST hold a solution of the network's challenge.",
+    must: "A block of a signed network MUST contain a valid solution of the network's challenge.",
     source: Bip(325),
     core: crate::signet::BAD_SIGNET_BLKSIG,
     class: Consensus,
     tests: Functions("script/tests/signet.rs", "real_blocks_are_signed", "changed_blocks_are_not_signed"),
 };
 
-/// A script that fails. Asked where scripts can be run; [`crate::script_flags()`] tells which of its rules
-/// bind.
+/// The rule that scripts succeed. It is checked where scripts can be run; [`crate::script_flags()`] returns
+/// the script rules that apply.
 pub const SCRIPT: RuleInfo = RuleInfo {
     id: "script",
-    must: "The scripts of each input MUST pass.",
+    must: "The scripts of each input MUST succeed.",
     source: Core("VerifyScript"),
     core: "block-script-verify-flag-failed",
     class: Consensus,
@@ -87,12 +87,12 @@ const fn always(_: &ChainParams, _: Height) -> bool {
     true
 }
 
-/// Whether the network is a signed one. The genesis block is never asked.
-const fn signed(params: &ChainParams, height: Height) -> bool {
+/// Returns whether a block needs a solution: all blocks of a signed network, except the genesis block.
+const fn needs_signet_solution(params: &ChainParams, height: Height) -> bool {
     params.signet_challenge.is_some() && height.0 > 0
 }
 
-/// Whether a header has a parent.
+/// Returns whether a header has a parent.
 const fn after_genesis(_: &ChainParams, height: Height) -> bool {
     height.0 > 0
 }
@@ -113,19 +113,19 @@ const fn version_4(params: &ChainParams, height: Height) -> bool {
     height.0 > 0 && height.0 >= params.bip65_height.0
 }
 
-/// Id of the rule that a header has proof of work.
+/// Id of the proof-of-work rule.
 pub const PROOF_OF_WORK: &str = "proof-of-work";
 
-/// Rules of headers (Core `CheckBlockHeader`, `ContextualCheckBlockHeader`).
+/// Rules for headers (Core `CheckBlockHeader`, `ContextualCheckBlockHeader`).
 pub static HEADER_RULES: &[HeaderRule] = &[
     Rule {
         info: RuleInfo {
             id: PROOF_OF_WORK,
-            must: "The hash of a header MUST NOT be above its target, nor that above the network's limit.",
+            must: "The hash of a header MUST NOT be above its target, nor its target above the limit.",
             source: Core("CheckProofOfWork"),
             core: "high-hash",
             class: InvalidHeader,
-            tests: Functions(BOUNDARIES, "hash_at_the_target", "hash_above_the_target"),
+            tests: Functions(BOUNDARIES, "accepts_hash_at_the_target", "rejects_hash_above_the_target"),
         },
         active: always,
         check: header::proof_of_work,
@@ -133,7 +133,7 @@ pub static HEADER_RULES: &[HeaderRule] = &[
     Rule {
         info: RuleInfo {
             id: "difficulty",
-            must: "The target of a header MUST be the one that the headers before it prescribe.",
+            must: "The target of a header MUST be the one that the preceding headers determine.",
             source: Core("GetNextWorkRequired"),
             core: "bad-diffbits",
             class: InvalidHeader,
@@ -145,7 +145,7 @@ pub static HEADER_RULES: &[HeaderRule] = &[
     Rule {
         info: RuleInfo {
             id: "time-after-median",
-            must: "The time of a header MUST be above the median of the eleven headers before it.",
+            must: "The time of a header MUST be above the median time of the eleven headers before it.",
             source: Core("ContextualCheckBlockHeader"),
             core: "time-too-old",
             class: InvalidHeader,
@@ -157,11 +157,15 @@ pub static HEADER_RULES: &[HeaderRule] = &[
     Rule {
         info: RuleInfo {
             id: "timewarp",
-            must: "The first header of an interval MUST NOT be over 600 seconds earlier than the one before.",
+            must: "The first header of an interval MUST NOT be over 600 seconds earlier than its parent.",
             source: Bip(94),
             core: "time-timewarp-attack",
             class: InvalidHeader,
-            tests: Functions(BOUNDARIES, "interval_600_seconds_back", "interval_601_seconds_back"),
+            tests: Functions(
+                BOUNDARIES,
+                "accepts_interval_600_seconds_back",
+                "rejects_interval_601_seconds_back",
+            ),
         },
         active: bip94,
         check: header::timewarp,
@@ -173,7 +177,11 @@ pub static HEADER_RULES: &[HeaderRule] = &[
             source: Core("ContextualCheckBlockHeader"),
             core: "time-too-new",
             class: TimeFuture,
-            tests: Functions(BOUNDARIES, "time_2_hours_ahead", "time_2_hours_and_1_second_ahead"),
+            tests: Functions(
+                BOUNDARIES,
+                "accepts_time_2_hours_ahead",
+                "rejects_time_2_hours_and_1_second_ahead",
+            ),
         },
         active: after_genesis,
         check: header::time_not_in_future,
@@ -185,7 +193,11 @@ pub static HEADER_RULES: &[HeaderRule] = &[
             source: Bip(34),
             core: "bad-version",
             class: InvalidHeader,
-            tests: Functions(BOUNDARIES, "version_2_from_bip34_on", "version_1_from_bip34_on"),
+            tests: Functions(
+                BOUNDARIES,
+                "accepts_version_2_from_bip34_on",
+                "rejects_version_1_from_bip34_on",
+            ),
         },
         active: version_2,
         check: header::version_2,
@@ -197,7 +209,11 @@ pub static HEADER_RULES: &[HeaderRule] = &[
             source: Bip(66),
             core: "bad-version",
             class: InvalidHeader,
-            tests: Functions(BOUNDARIES, "version_3_from_bip66_on", "version_2_from_bip66_on"),
+            tests: Functions(
+                BOUNDARIES,
+                "accepts_version_3_from_bip66_on",
+                "rejects_version_2_from_bip66_on",
+            ),
         },
         active: version_3,
         check: header::version_3,
@@ -216,12 +232,12 @@ pub static HEADER_RULES: &[HeaderRule] = &[
     },
 ];
 
-/// Rules of a block before its transactions are looked at one by one (Core `CheckBlock`).
+/// Rules for a block that are checked before its individual transactions (Core `CheckBlock`).
 pub static STRUCTURE_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "merkle-root",
-            must: "The merkle root of the txids MUST be the one in the header.",
+            must: "The merkle root of the txids MUST equal the one in the header.",
             source: Core("CheckMerkleRoot"),
             core: "bad-txnmrklroot",
             class: Mutated,
@@ -233,11 +249,15 @@ pub static STRUCTURE_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "merkle-twin",
-            must: "No two neighbours in the merkle tree MUST be equal.",
+            must: "Adjacent nodes of the merkle tree MUST NOT be equal.",
             source: Cve("2012-2459"),
             core: "bad-txns-duplicate",
             class: Mutated,
-            tests: Functions(BOUNDARIES, "odd_last_transaction", "odd_last_transaction_repeated"),
+            tests: Functions(
+                BOUNDARIES,
+                "accepts_odd_last_transaction",
+                "rejects_odd_last_transaction_repeated",
+            ),
         },
         active: always,
         check: block::no_duplicate_merkle_nodes,
@@ -269,7 +289,7 @@ pub static STRUCTURE_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "one-coinbase",
-            must: "No transaction but the first MUST be a coinbase.",
+            must: "Transactions after the first MUST NOT be coinbases.",
             source: Core("CheckBlock"),
             core: "bad-cb-multiple",
             class: Consensus,
@@ -280,12 +300,12 @@ pub static STRUCTURE_RULES: &[BlockRule] = &[
     },
 ];
 
-/// Rules of a transaction's own bytes (Core `CheckTransaction`).
+/// Rules for a transaction's own bytes (Core `CheckTransaction`).
 pub static TX_RULES: &[TxRule] = &[
     Rule {
         info: RuleInfo {
             id: "has-inputs",
-            must: "A transaction MUST have an input.",
+            must: "A transaction MUST have at least one input.",
             source: Core("CheckTransaction"),
             core: "bad-txns-vin-empty",
             class: Consensus,
@@ -297,7 +317,7 @@ pub static TX_RULES: &[TxRule] = &[
     Rule {
         info: RuleInfo {
             id: "has-outputs",
-            must: "A transaction MUST have an output.",
+            must: "A transaction MUST have at least one output.",
             source: Core("CheckTransaction"),
             core: "bad-txns-vout-empty",
             class: Consensus,
@@ -313,7 +333,7 @@ pub static TX_RULES: &[TxRule] = &[
             source: Core("CheckTransaction"),
             core: "bad-txns-oversize",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "tx_of_1000000_bytes", "tx_of_1000001_bytes"),
+            tests: Functions(BOUNDARIES, "accepts_tx_of_1000000_bytes", "rejects_tx_of_1000001_bytes"),
         },
         active: always,
         check: tx::size,
@@ -337,7 +357,7 @@ pub static TX_RULES: &[TxRule] = &[
             source: Cve("2010-5139"),
             core: "bad-txns-vout-toolarge",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "output_of_all_money", "output_above_all_money"),
+            tests: Functions(BOUNDARIES, "accepts_output_of_all_money", "rejects_output_above_all_money"),
         },
         active: always,
         check: tx::output_not_too_large,
@@ -345,11 +365,11 @@ pub static TX_RULES: &[TxRule] = &[
     Rule {
         info: RuleInfo {
             id: "output-total",
-            must: "The outputs of a transaction MUST be at most 21,000,000 bitcoin together.",
+            must: "The outputs of a transaction MUST total at most 21,000,000 bitcoin.",
             source: Cve("2010-5139"),
             core: "bad-txns-txouttotal-toolarge",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "outputs_of_all_money", "outputs_above_all_money"),
+            tests: Functions(BOUNDARIES, "accepts_outputs_of_all_money", "rejects_outputs_above_all_money"),
         },
         active: always,
         check: tx::output_total,
@@ -361,7 +381,7 @@ pub static TX_RULES: &[TxRule] = &[
             source: Cve("2018-17144"),
             core: "bad-txns-inputs-duplicate",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "inputs_of_one_transaction", "inputs_of_one_coin"),
+            tests: Functions(BOUNDARIES, "accepts_inputs_of_one_transaction", "rejects_inputs_of_one_coin"),
         },
         active: always,
         check: tx::no_duplicate_inputs,
@@ -369,7 +389,7 @@ pub static TX_RULES: &[TxRule] = &[
     Rule {
         info: RuleInfo {
             id: "coinbase-script-size",
-            must: "The script of a coinbase's input MUST have 2 to 100 bytes.",
+            must: "The script of a coinbase's input MUST be 2 to 100 bytes long.",
             source: Core("CheckTransaction"),
             core: "bad-cb-length",
             class: Consensus,
@@ -381,23 +401,24 @@ pub static TX_RULES: &[TxRule] = &[
     Rule {
         info: RuleInfo {
             id: "no-null-prevout",
-            must: "An input of a transaction that is no coinbase MUST point at a transaction.",
+            must: "An input of a transaction other than the coinbase MUST NOT have a null outpoint.",
             source: Core("CheckTransaction"),
             core: "bad-txns-prevout-null",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "prevout_half_null", "prevout_null"),
+            tests: Functions(BOUNDARIES, "accepts_prevout_half_null", "rejects_prevout_null"),
         },
         active: always,
         check: tx::no_null_prevout,
     },
 ];
 
-/// Rules of a block after its transactions (the rest of Core `CheckBlock`, then `ContextualCheckBlock`).
+/// Rules for a block that are checked after its transactions (the rest of Core `CheckBlock`, then
+/// `ContextualCheckBlock`).
 pub static BODY_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "legacy-sigops",
-            must: "The legacy signature operations of a block MUST be at most 20,000.",
+            must: "A block MUST have at most 20,000 legacy signature operations.",
             source: Core("CheckBlock"),
             core: "bad-blk-sigops",
             class: Consensus,
@@ -409,7 +430,7 @@ pub static BODY_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "lock-time",
-            must: "A transaction MUST NOT come before its lock time, unless all its inputs waive that.",
+            must: "A transaction MUST NOT occur before its lock time, unless all its inputs are final.",
             source: Bip(113),
             core: "bad-txns-nonfinal",
             class: Consensus,
@@ -421,37 +442,37 @@ pub static BODY_RULES: &[BlockRule] = &[
     Rule {
         info: RuleInfo {
             id: "coinbase-height",
-            must: "The script of a coinbase's input MUST begin by pushing the height of the block.",
+            must: "The script of a coinbase's input MUST begin with a push of the block's height.",
             source: Bip(34),
             core: "bad-cb-height",
             class: Consensus,
             tests: Mutations("coinbase-script-height-only", "height-of-the-block-before"),
         },
-        active: block::from_bip34,
+        active: block::bip34_active,
         check: block::coinbase_height,
     },
     Rule {
         info: RuleInfo {
             id: "witness-reserved-value",
-            must: "The witness of a coinbase with a commitment MUST be one item of 32 bytes.",
+            must: "The witness of a coinbase with a commitment MUST be a single item of 32 bytes.",
             source: Bip(141),
             core: "bad-witness-nonce-size",
             class: Mutated,
             tests: Mutations("commitment-without-witness", "reserved-value-31-bytes"),
         },
-        active: block::from_segwit,
+        active: block::segwit_active,
         check: block::witness_reserved_value,
     },
     Rule {
         info: RuleInfo {
             id: "witness-commitment",
-            must: "The last commitment of a coinbase MUST be to the witnesses of the block.",
+            must: "The last commitment of a coinbase MUST commit to the witnesses of the block.",
             source: Bip(141),
             core: "bad-witness-merkle-match",
             class: Mutated,
             tests: Mutations("last-commitment-counts", "another-commitment"),
         },
-        active: block::from_segwit,
+        active: block::segwit_active,
         check: block::witness_commitment,
     },
     Rule {
@@ -480,13 +501,13 @@ pub static BODY_RULES: &[BlockRule] = &[
     },
 ];
 
-/// Rules of a transaction and the coins it spends (Core `ConnectBlock`).
+/// Rules for a transaction and the coins that it spends (Core `ConnectBlock`).
 pub static SPEND_RULES: &[SpendRule] = &[
     Rule { info: MISSING_OR_SPENT, active: always, check: spend::coins_exist },
     Rule {
         info: RuleInfo {
             id: "coinbase-maturity",
-            must: "An output of a coinbase MUST NOT be spent before 100 blocks have passed.",
+            must: "An output of a coinbase MUST NOT be spent by a block less than 100 blocks above it.",
             source: Core("CheckTxInputs"),
             core: "bad-txns-premature-spend-of-coinbase",
             class: Consensus,
@@ -498,11 +519,11 @@ pub static SPEND_RULES: &[SpendRule] = &[
     Rule {
         info: RuleInfo {
             id: "input-values",
-            must: "The inputs of a transaction MUST be at most 21,000,000 bitcoin each and together.",
+            must: "The inputs of a transaction MUST be at most 21,000,000 bitcoin each and in total.",
             source: Core("CheckTxInputs"),
             core: "bad-txns-inputvalues-outofrange",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "inputs_of_all_money", "inputs_above_all_money"),
+            tests: Functions(BOUNDARIES, "accepts_inputs_of_all_money", "rejects_inputs_above_all_money"),
         },
         active: always,
         check: spend::input_values_in_range,
@@ -522,11 +543,11 @@ pub static SPEND_RULES: &[SpendRule] = &[
     Rule {
         info: RuleInfo {
             id: "fees",
-            must: "The fees of a block MUST be at most 21,000,000 bitcoin.",
+            must: "The fees of a block MUST total at most 21,000,000 bitcoin.",
             source: Core("ConnectBlock"),
             core: "bad-txns-accumulated-fee-outofrange",
             class: Consensus,
-            tests: Functions(BOUNDARIES, "fees_of_all_money", "fees_above_all_money"),
+            tests: Functions(BOUNDARIES, "accepts_fees_of_all_money", "rejects_fees_above_all_money"),
         },
         active: always,
         check: spend::fees_in_range,
@@ -534,19 +555,19 @@ pub static SPEND_RULES: &[SpendRule] = &[
     Rule {
         info: RuleInfo {
             id: "relative-lock-time",
-            must: "An input MUST NOT spend a coin before its relative lock time, from version 2 on.",
+            must: "From version 2 on, a transaction MUST NOT spend a coin before its relative lock time.",
             source: Bip(68),
             core: "bad-txns-nonfinal",
             class: Consensus,
             tests: Mutations("relative-lock-of-3-blocks", "relative-lock-of-4-blocks"),
         },
-        active: spend::from_csv,
+        active: spend::csv_active,
         check: spend::relative_locks,
     },
     Rule {
         info: RuleInfo {
             id: "sigop-cost",
-            must: "The signature operations of a block MUST cost at most 80,000.",
+            must: "The total cost of the signature operations of a block MUST be at most 80,000.",
             source: Bip(141),
             core: "bad-blk-sigops",
             class: Consensus,
@@ -557,7 +578,7 @@ pub static SPEND_RULES: &[SpendRule] = &[
     },
 ];
 
-/// The rule of a coinbase's amount (Core `ConnectBlock`).
+/// The rule for a coinbase's amount (Core `ConnectBlock`).
 pub static REWARD_RULES: &[RewardRule] = &[Rule {
     info: RuleInfo {
         id: "coinbase-amount",
@@ -571,28 +592,28 @@ pub static REWARD_RULES: &[RewardRule] = &[Rule {
     check: spend::coinbase_amount,
 }];
 
-/// Whether a row binds a block at a height.
+/// Returns whether a rule applies to a block at a height.
 pub type Active = fn(&ChainParams, Height) -> bool;
 
-/// A section of `docs/rules.md`: a table's title and rows, with when each is active.
+/// A section of `docs/rules.md`: a title, and the rules with the conditions under which they apply.
 pub struct Section {
-    /// What the rules are about.
+    /// The heading.
     pub title: &'static str,
-    /// The rows in validation order.
+    /// The rules in validation order.
     pub rows: Vec<(&'static RuleInfo, Active)>,
 }
 
-/// All rules in validation order, for docs and tests.
+/// Returns all rules in validation order, for docs and tests.
 #[must_use]
 pub fn sections() -> Vec<Section> {
     fn section<F>(title: &'static str, rules: &'static [Rule<F>]) -> Section {
         Section { title, rows: rules.iter().map(|rule| (&rule.info, rule.active)).collect() }
     }
     let mut spends = section("Transactions and the coins they spend", SPEND_RULES);
-    // Core asks for BIP-0030 of the whole block before the first spend.
+    // Core checks BIP-0030 for the whole block before the first spend.
     spends.rows.insert(0, (&BIP30, always));
     let mut structure = section("Blocks, before their transactions", STRUCTURE_RULES);
-    structure.rows.insert(0, (&SIGNET_SOLUTION, signed));
+    structure.rows.insert(0, (&SIGNET_SOLUTION, needs_signet_solution));
     vec![
         section("Headers", HEADER_RULES),
         structure,

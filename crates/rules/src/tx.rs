@@ -1,4 +1,4 @@
-//! The rules of a transaction's own bytes: `CheckTransaction` in Core.
+//! The rules for a transaction's own bytes: `CheckTransaction` in Core.
 
 use crate::{
     params::ChainParams,
@@ -7,12 +7,12 @@ use crate::{
 };
 use wire::{Height, OutPoint, Sats, TxIndex, TxView, Weight};
 
-/// Shortest script of a coinbase's input, in bytes.
+/// Minimum length of the script of a coinbase's input, in bytes.
 pub const MIN_COINBASE_SCRIPT_SIZE: usize = 2;
-/// Longest script of a coinbase's input, in bytes.
+/// Maximum length of the script of a coinbase's input, in bytes.
 pub const MAX_COINBASE_SCRIPT_SIZE: usize = 100;
 
-/// A transaction and its place.
+/// A transaction and its location in the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct TxContext<'a> {
     /// The network.
@@ -21,11 +21,11 @@ pub struct TxContext<'a> {
     pub height: Height,
     /// The transaction.
     pub tx: &'a TxView<'a>,
-    /// Its place in the block.
+    /// Its index in the block.
     pub tx_index: TxIndex,
 }
 
-/// Checks what a transaction must hold wherever it stands.
+/// Checks the rules that depend only on the transaction itself.
 ///
 /// # Errors
 /// The first broken rule of [`TX_RULES`].
@@ -51,15 +51,15 @@ pub(crate) fn size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     Err(ViolationDetails::new(format!("{size} bytes without witness, expected at most 1000000")))
 }
 
-/// What is wrong with the first output that is wrong. Core looks at the three things output by output, so the
-/// rules for them share this: one of them speaks up at most.
+/// The violation of the first invalid output. Core checks the three conditions output by output, so their
+/// rules share this result, and at most one of them fails.
 enum BadOutput {
     Negative { vout: usize, value: Sats },
     TooLarge { vout: usize, value: Sats },
     TotalTooLarge { vout: usize, total: Sats },
 }
 
-fn bad_output(tx: &TxView<'_>) -> Option<BadOutput> {
+fn first_bad_output(tx: &TxView<'_>) -> Option<BadOutput> {
     let mut total = 0i64;
     for (vout, output) in tx.outputs().enumerate() {
         let value = output.value();
@@ -78,7 +78,7 @@ fn bad_output(tx: &TxView<'_>) -> Option<BadOutput> {
 }
 
 pub(crate) fn output_not_negative(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match bad_output(c.tx) {
+    match first_bad_output(c.tx) {
         Some(BadOutput::Negative { vout, value }) => {
             Err(ViolationDetails::new(format!("output {vout} is {value} sat, expected at least 0")))
         }
@@ -87,7 +87,7 @@ pub(crate) fn output_not_negative(c: &TxContext<'_>) -> Result<(), ViolationDeta
 }
 
 pub(crate) fn output_not_too_large(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match bad_output(c.tx) {
+    match first_bad_output(c.tx) {
         Some(BadOutput::TooLarge { vout, value }) => Err(ViolationDetails::new(format!(
             "output {vout} is {value} sat, expected at most {}",
             Sats::MAX_MONEY
@@ -97,7 +97,7 @@ pub(crate) fn output_not_too_large(c: &TxContext<'_>) -> Result<(), ViolationDet
 }
 
 pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match bad_output(c.tx) {
+    match first_bad_output(c.tx) {
         Some(BadOutput::TotalTooLarge { vout, total }) => Err(ViolationDetails::new(format!(
             "outputs up to {vout} are {total} sat, expected at most {}",
             Sats::MAX_MONEY
@@ -109,11 +109,12 @@ pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
 pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let mut prevouts: Vec<(OutPoint, u32)> = c.tx.inputs().map(|input| input.prevout()).zip(0..).collect();
     prevouts.sort_unstable();
-    let repeats = prevouts.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1]);
-    match repeats.min_by_key(|repeat| repeat.1) {
+    let repeated = prevouts.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1]);
+    match repeated.min_by_key(|repeat| repeat.1) {
         None => Ok(()),
         Some((prevout, input)) => {
-            Err(ViolationDetails::new(format!("spends {prevout}, as an earlier input does")).at_input(input))
+            let detail = format!("spends {prevout}, which an earlier input spends too");
+            Err(ViolationDetails::new(detail).at_input(input))
         }
     }
 }
@@ -134,25 +135,28 @@ pub(crate) fn no_null_prevout(c: &TxContext<'_>) -> Result<(), ViolationDetails>
     match c.tx.inputs().zip(0..).find(|(input, _)| input.prevout().is_null()) {
         None => Ok(()),
         Some((_, input)) => {
-            Err(ViolationDetails::new("points nowhere, as only a coinbase may").at_input(input))
+            Err(ViolationDetails::new("the outpoint is null, which only a coinbase may have").at_input(input))
         }
     }
 }
 
-/// Whether all of [`TX_RULES`] hold, but for the size, which the block's own bounds. `keys` is scratch space.
+/// Returns whether all of [`TX_RULES`] pass, except the size, which the size of the block limits. `keys` is
+/// scratch space.
 #[inline]
 pub(crate) fn passes_all(tx: &TxView<'_>, is_first: bool, keys: &mut Vec<u64>) -> bool {
-    let outputs_hold = tx.output_count() > 0 && bad_output(tx).is_none();
+    let outputs_pass = tx.output_count() > 0 && first_bad_output(tx).is_none();
     if is_first {
         let Some(input) = tx.inputs().next().filter(|_| tx.is_coinbase()) else { return false };
         let size = input.script_sig().len();
-        return outputs_hold && (MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size);
+        return outputs_pass && (MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size);
     }
-    outputs_hold && tx.input_count() > 0 && inputs_are_distinct_and_not_null(tx, keys)
+    outputs_pass && tx.input_count() > 0 && inputs_are_distinct_and_not_null(tx, keys)
 }
 
-/// One input cannot repeat, two are compared, more are compared by sorted 64-bit keys. Equal keys say
-/// "perhaps", and are left to the rule; whoever makes many of them gains no more than that sort.
+/// Returns whether the inputs spend distinct coins and none has a null outpoint. Two inputs are compared
+/// directly, more by sorted 64-bit keys. Equal keys only mean that outpoints may be equal: the pass then
+/// fails and the rule decides. An attacker who constructs equal keys causes no more work than that rule's
+/// sort.
 #[inline]
 fn inputs_are_distinct_and_not_null(tx: &TxView<'_>, keys: &mut Vec<u64>) -> bool {
     let mut inputs = tx.inputs();
@@ -170,15 +174,16 @@ fn inputs_are_distinct_and_not_null(tx: &TxView<'_>, keys: &mut Vec<u64>) -> boo
         if prevout.is_null() {
             return false;
         }
-        keys.push(key(&prevout));
+        keys.push(sort_key(&prevout));
     }
     keys.sort_unstable();
     keys.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// Outputs of one transaction, often spent together, get distinct keys: the multiplier is odd.
+/// Returns a key of an outpoint. Outputs of one transaction, which are often spent together, have distinct
+/// keys because the multiplier is odd.
 #[inline]
-fn key(prevout: &OutPoint) -> u64 {
+fn sort_key(prevout: &OutPoint) -> u64 {
     let txid = prevout.txid.0.first_chunk().copied().map_or(0, u64::from_le_bytes);
     txid.wrapping_add(u64::from(prevout.vout).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,7 +1,7 @@
-//! 256-bit unsigned integers: as much arithmetic as targets and chain work need.
+//! 256-bit unsigned integers with the arithmetic that targets and chain work need.
 //!
-//! Own, because it is little: Core's `arith_uint256` wraps, divides and shifts in ways that a general crate
-//! need not keep.
+//! It is implemented here because it is small, and because Core's `arith_uint256` wraps, divides and shifts
+//! in ways that a general crate need not preserve.
 
 use std::cmp::Ordering;
 
@@ -13,13 +13,13 @@ impl U256 {
     /// 0.
     pub const ZERO: Self = Self([0; 4]);
 
-    /// A small number.
+    /// Converts a u64.
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         Self([value, 0, 0, 0])
     }
 
-    /// Reads a little-endian number, as hashes are compared with targets.
+    /// Reads a little-endian number, the form in which hashes are compared with targets.
     #[must_use]
     pub fn from_le_bytes(bytes: &[u8; 32]) -> Self {
         let mut limbs = [0; 4];
@@ -29,7 +29,7 @@ impl U256 {
         Self(limbs)
     }
 
-    /// Little-endian bytes.
+    /// Returns the little-endian bytes.
     #[must_use]
     pub fn to_le_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
@@ -39,7 +39,7 @@ impl U256 {
         bytes
     }
 
-    /// How many bits it needs; 0 for 0.
+    /// Returns the number of bits that the number needs; 0 for 0.
     #[must_use]
     pub fn bits(&self) -> u32 {
         self.0
@@ -48,13 +48,13 @@ impl U256 {
             .map_or(0, |top| 64 * top as u32 + 64 - self.0[top].leading_zeros())
     }
 
-    /// The lowest 64 bits.
+    /// Returns the lowest 64 bits.
     #[must_use]
     pub const fn low_u64(&self) -> u64 {
         self.0[0]
     }
 
-    /// The sum, modulo 2^256.
+    /// Returns the sum modulo 2^256.
     #[must_use]
     pub fn wrapping_add(self, other: Self) -> Self {
         let mut carry = 0;
@@ -65,13 +65,13 @@ impl U256 {
         }))
     }
 
-    /// The difference, modulo 2^256.
+    /// Returns the difference modulo 2^256.
     #[must_use]
     pub fn wrapping_sub(self, other: Self) -> Self {
         self.wrapping_add(!other).wrapping_add(Self::from_u64(1))
     }
 
-    /// The product with a small number, modulo 2^256.
+    /// Returns the product with a u32 modulo 2^256.
     #[must_use]
     pub fn wrapping_mul_u32(self, factor: u32) -> Self {
         let mut carry = 0;
@@ -82,7 +82,7 @@ impl U256 {
         }))
     }
 
-    /// The quotient by a small number.
+    /// Returns the quotient by a u32.
     ///
     /// # Panics
     /// If the divisor is 0.
@@ -149,7 +149,7 @@ impl std::ops::Shr<u32> for U256 {
 impl std::ops::Div for U256 {
     type Output = Self;
 
-    /// Long division, one quotient bit a step: a block's work has few bits, so it is short where it matters.
+    /// Long division, one quotient bit per step: a block's work has few bits, so common divisions are short.
     ///
     /// # Panics
     /// If the divisor is 0.
@@ -176,7 +176,7 @@ mod tests {
     const MAX: U256 = U256([u64::MAX; 4]);
 
     #[test]
-    fn arithmetic_across_limbs() {
+    fn carries_and_shifts_across_limbs() {
         let one = U256::from_u64(1);
         assert_eq!(MAX.wrapping_add(one), U256::ZERO);
         assert_eq!(U256::ZERO.wrapping_sub(one), MAX);

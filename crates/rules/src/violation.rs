@@ -1,17 +1,17 @@
-//! What a rule is and what a broken one says.
+//! The types of a rule and of its violation.
 
 use crate::params::ChainParams;
 use std::{borrow::Cow, fmt};
 use wire::{Height, TxIndex};
 
-/// Where a rule is written down.
+/// The source that defines a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleSource {
     /// A Bitcoin improvement proposal.
     Bip(u16),
     /// A function of Bitcoin Core, for rules that no proposal states.
     Core(&'static str),
-    /// The hole that the rule closed.
+    /// The vulnerability that the rule fixed.
     Cve(&'static str),
 }
 
@@ -25,14 +25,15 @@ impl fmt::Display for RuleSource {
     }
 }
 
-/// What a broken rule means for the block (Core `BlockValidationResult`).
+/// The meaning of a violation for the block (Core `BlockValidationResult`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// The header is invalid, and so is each chain on top of it.
+    /// The header is invalid, and so is every chain on top of it.
     InvalidHeader,
-    /// The header may become valid as time goes by.
+    /// The header may become valid later.
     TimeFuture,
-    /// The body is not the one that the header commits to: damage, which says nothing about the block itself.
+    /// The body is not the one to which the header commits: damage, which does not make the block itself
+    /// invalid.
     Mutated,
     /// The block is invalid.
     Consensus,
@@ -49,17 +50,19 @@ impl fmt::Display for Class {
     }
 }
 
-/// The two tests of a rule: the first stands exactly on its boundary and is allowed, the second is one over.
+/// The two tests of a rule: the first is exactly on its boundary and accepted, the second is one step beyond
+/// it and rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tests {
-    /// Rows of the table of mutations, which Bitcoin Core is asked about as well: accepting, rejecting.
+    /// Rows of the table of mutations, which are also compared with Bitcoin Core: accepted, rejected.
     Mutations(&'static str, &'static str),
-    /// Test functions: their file below `crates`, accepting, rejecting.
+    /// Test functions: their file in `crates`, the accepting test, the rejecting test.
     Functions(&'static str, &'static str, &'static str),
 }
 
 impl Tests {
-    /// The accepting and the rejecting test, as docs name them: `amount-0`, or `room/tests/file.rs::name`.
+    /// Returns the accepting and the rejecting test as the docs name them: `amount-0`, or
+    /// `crate/tests/file.rs::name`.
     #[must_use]
     pub fn names(&self) -> [String; 2] {
         match *self {
@@ -71,36 +74,35 @@ impl Tests {
     }
 }
 
-/// The words of a rule.
+/// The description of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleInfo {
-    /// Our name of it, unique in the table.
+    /// Peregrine's name for the rule, unique in the table.
     pub id: &'static str,
-    /// What it demands, in one sentence.
+    /// The requirement, as one RFC 2119 sentence.
     pub must: &'static str,
-    /// Where it is written down.
+    /// The source that defines it.
     pub source: RuleSource,
-    /// What Bitcoin Core answers when it is broken. Version rules have the version appended: see
-    /// [`Violation::core`].
+    /// Bitcoin Core's reject string. For version rules, Core appends the version: see [`Violation::core`].
     pub core: &'static str,
-    /// What a breach means.
+    /// The meaning of a violation.
     pub class: Class,
-    /// What shows where it begins to bind; `testkit` passes_all that they exist.
+    /// The tests of its boundary; a test of `testkit` checks that they exist.
     pub tests: Tests,
 }
 
-/// A row of a table; `F` is the type of its check, a function of the table's context.
+/// A row of the table; `F` is the type of its check, a function of the section's context.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<F: 'static> {
-    /// Its words.
+    /// Its description.
     pub info: RuleInfo,
-    /// Whether it binds a block at this height.
+    /// Returns whether the rule applies to a block at this height.
     pub active: fn(&ChainParams, Height) -> bool,
-    /// Whether it passes_all.
+    /// Checks the rule.
     pub check: F,
 }
 
-/// What a check found wrong: the values, and the place within the block.
+/// The result of a failed check: the values, and the location in the block.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ViolationDetails {
     tx: Option<TxIndex>,
@@ -110,34 +112,34 @@ pub struct ViolationDetails {
 }
 
 impl ViolationDetails {
-    /// States the values, such as `pushed 812344, expected 812345`.
+    /// Creates details with the values, such as `pushed 812344, expected 812345`.
     #[must_use]
     pub fn new(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..Self::default() }
     }
 
-    /// Names the transaction.
+    /// Adds the index of the transaction.
     #[must_use]
     pub const fn at_tx(mut self, index: TxIndex) -> Self {
         self.tx = Some(index);
         self
     }
 
-    /// Names the input.
+    /// Adds the index of the input.
     #[must_use]
     pub const fn at_input(mut self, index: u32) -> Self {
         self.input = Some(index);
         self
     }
 
-    /// Gives Core's reject string where it passes_all a value.
+    /// Adds Core's reject string, for rules where it contains a value.
     #[must_use]
     pub fn with_core(mut self, core: String) -> Self {
         self.core = Some(core);
         self
     }
 
-    /// Makes it a breach of a rule.
+    /// Returns the violation of `rule` with these details.
     #[must_use]
     pub fn of(self, rule: &'static RuleInfo) -> Violation {
         let core = self.core.map_or(Cow::Borrowed(rule.core), Cow::Owned);
@@ -145,18 +147,18 @@ impl ViolationDetails {
     }
 }
 
-/// A broken rule, with its place and values.
+/// A broken rule, with the location in the block and the values that break it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Violation {
-    /// The row.
+    /// The rule.
     pub rule: &'static RuleInfo,
-    /// The transaction in the block, where it is one's fault.
+    /// The transaction in the block; `None` if the violation does not concern a single one.
     pub tx: Option<TxIndex>,
-    /// The input of that transaction, where it is one's fault.
+    /// The input of that transaction; `None` if the violation does not concern a single one.
     pub input: Option<u32>,
-    /// Core's reject string: the row's, or `bad-version(0x00000001)`.
+    /// Core's reject string: the rule's, or `bad-version(0x00000001)`.
     pub core: Cow<'static, str>,
-    /// The values.
+    /// The values that break the rule.
     pub detail: String,
 }
 
@@ -177,7 +179,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Runs the active rows of a table in order; the first broken one wins.
+/// Checks the rules that apply, in order, and returns the first violation.
 pub(crate) fn first_violation<F: Copy>(
     rules: &'static [Rule<F>],
     params: &ChainParams,

@@ -1,6 +1,6 @@
-//! The boundaries that no block of the table of mutations can stand on: hashes that nobody mines, forks that
+//! The boundaries that no block of the table of mutations can reach: hashes that cannot be mined, forks that
 //! regtest has from its start, amounts that its coins do not add up to. The table of rules names these tests
-//! in pairs, so each stands alone.
+//! in pairs of an accepting and a rejecting one, so each boundary has two functions.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -18,7 +18,7 @@ fn regtest() -> &'static ChainParams {
     ChainParams::of(Network::Regtest)
 }
 
-/// The verdict on a header whose hash is so much above its target.
+/// Returns the verdict on a header whose hash is `difference` above its target.
 fn above_target(difference: u64) -> Verdict {
     let target = rules::pow::target(regtest(), 0x207f_ffff).unwrap();
     let hash = BlockHash(target.wrapping_add(U256::from_u64(difference)).to_le_bytes());
@@ -26,55 +26,55 @@ fn above_target(difference: u64) -> Verdict {
 }
 
 #[test]
-fn hash_at_the_target() {
+fn accepts_hash_at_the_target() {
     assert_accepts(&above_target(0));
     assert_accepts(&header(0, regtest(), |_| ()));
 }
 
 #[test]
-fn hash_above_the_target() {
+fn rejects_hash_above_the_target() {
     assert_rejects("proof-of-work", &above_target(1));
 }
 
 #[test]
-fn target_above_the_limit() {
+fn rejects_a_target_above_the_limit_or_of_zero() {
     assert_rejects("proof-of-work", &header(20, regtest(), |header| header.bits = 0x2080_0000));
     assert_rejects("proof-of-work", &header(0, regtest(), |header| header.bits = 0));
 }
 
-/// The verdict on the first header of an interval that is so many seconds earlier than the one before.
+/// Returns the verdict on the first header of an interval that is `seconds` earlier than its parent.
 fn interval_back(seconds: u32, enforce_bip94: bool) -> Verdict {
     let params = ChainParams { enforce_bip94, ..regtest().clone() };
     header(144, &params, |header| header.time = BlockTime(MEDIAN_TIME + 600 * 143 - seconds))
 }
 
 #[test]
-fn interval_600_seconds_back() {
+fn accepts_interval_600_seconds_back() {
     assert_accepts(&interval_back(600, true));
 }
 
 #[test]
-fn interval_601_seconds_back() {
+fn rejects_interval_601_seconds_back() {
     assert_rejects("timewarp", &interval_back(601, true));
     assert_accepts(&interval_back(601, false));
 }
 
-/// The verdict on a header so many seconds in the future.
+/// Returns the verdict on a header `seconds` in the future.
 fn time_ahead(seconds: u32) -> Verdict {
     header(20, regtest(), |header| header.time = BlockTime(MEDIAN_TIME + 600 * 20 + seconds))
 }
 
 #[test]
-fn time_2_hours_ahead() {
+fn accepts_time_2_hours_ahead() {
     assert_accepts(&time_ahead(7_200));
 }
 
 #[test]
-fn time_2_hours_and_1_second_ahead() {
+fn rejects_time_2_hours_and_1_second_ahead() {
     assert_rejects("time-not-in-future", &time_ahead(7_201));
 }
 
-/// The verdict on a header of a version at height 20, where forks begin at these heights.
+/// Returns the verdict on a header of a version at height 20, if forks begin at these heights.
 fn version_with_forks(version: i32, bip34: u32, bip66: u32) -> Verdict {
     let params = ChainParams {
         bip34_height: Height(bip34),
@@ -86,47 +86,48 @@ fn version_with_forks(version: i32, bip34: u32, bip66: u32) -> Verdict {
 }
 
 #[test]
-fn version_2_from_bip34_on() {
+fn accepts_version_2_from_bip34_on() {
     assert_accepts(&version_with_forks(2, 20, 21));
     assert_accepts(&version_with_forks(1, 21, 22));
 }
 
 #[test]
-fn version_1_from_bip34_on() {
+fn rejects_version_1_from_bip34_on() {
     assert_rejects("version-2", &version_with_forks(1, 20, 21));
 }
 
 #[test]
-fn version_3_from_bip66_on() {
+fn accepts_version_3_from_bip66_on() {
     assert_accepts(&version_with_forks(3, 19, 20));
     assert_accepts(&version_with_forks(2, 20, 21));
 }
 
 #[test]
-fn version_2_from_bip66_on() {
+fn rejects_version_2_from_bip66_on() {
     assert_rejects("version-3", &version_with_forks(2, 19, 20));
     assert_rejects("version-3", &version_with_forks(-1, 99, 20));
 }
 
-/// Three transactions, and the same with the last one repeated, have one merkle root.
+/// Returns a block of three transactions, and one with the last repeated, which has the same merkle root.
 fn three_and_twin() -> (Block, Block) {
     let three = Block::segwit();
     let twin = three.clone().with(|block| block.txs.push(block.txs[2].clone()));
-    assert_eq!(three.header.merkle_root, twin.clone().sealed().header.merkle_root);
+    assert_eq!(three.header.merkle_root, twin.clone().with_merkle_root().header.merkle_root);
     (three, twin)
 }
 
 #[test]
-fn odd_last_transaction() {
+fn accepts_odd_last_transaction() {
     assert_accepts(&three_and_twin().0.check());
 }
 
 #[test]
-fn odd_last_transaction_repeated() {
+fn rejects_odd_last_transaction_repeated() {
     assert_rejects("merkle-twin", &three_and_twin().1.check());
 }
 
-/// The verdict on a transaction of so many bytes; no block is large enough to hold the larger one.
+/// Returns the verdict on a transaction of `size` bytes by itself, since no valid block can contain the
+/// larger one.
 fn tx_of_size(size: usize) -> Verdict {
     let mut tx = Tx::spend(vec![input(1, 0)], 1);
     // From 0x10000 on, the script's length takes five bytes instead of one.
@@ -140,66 +141,66 @@ fn tx_of_size(size: usize) -> Verdict {
 }
 
 #[test]
-fn tx_of_1000000_bytes() {
+fn accepts_tx_of_1000000_bytes() {
     assert_accepts(&tx_of_size(1_000_000));
 }
 
 #[test]
-fn tx_of_1000001_bytes() {
+fn rejects_tx_of_1000001_bytes() {
     assert_rejects("tx-size", &tx_of_size(1_000_001));
 }
 
-/// The verdict on a transaction with these outputs.
+/// Returns the verdict on a transaction with these outputs.
 fn pays(values: &[i64]) -> Verdict {
     let outputs = values.iter().copied().map(output).collect();
     check_tx_in_block(Tx { outputs, ..Tx::spend(vec![input(1, 0)], 1) })
 }
 
 #[test]
-fn output_of_all_money() {
+fn accepts_output_of_all_money() {
     assert_accepts(&pays(&[ALL_MONEY]));
 }
 
 #[test]
-fn output_above_all_money() {
+fn rejects_output_above_all_money() {
     for values in [&[ALL_MONEY + 1][..], &[1, ALL_MONEY + 1], &[i64::MAX]] {
         assert_rejects("output-not-too-large", &pays(values));
     }
 }
 
 #[test]
-fn outputs_of_all_money() {
+fn accepts_outputs_of_all_money() {
     assert_accepts(&pays(&[ALL_MONEY - 1, 1, 0]));
 }
 
 #[test]
-fn outputs_above_all_money() {
-    // What comes first wins, as in Core: the output after it is negative.
+fn rejects_outputs_above_all_money() {
+    // The first invalid output is reported, as in Core: the one after it is negative.
     for values in [&[ALL_MONEY, 1][..], &[ALL_MONEY, 1, -1]] {
         assert_rejects("output-total", &pays(values));
     }
 }
 
-/// The verdict on a transaction that spends these coins, by number and output.
+/// Returns the verdict on a transaction that spends these coins, by number and output.
 fn takes(coins: &[(u8, u32)]) -> Verdict {
     let inputs = coins.iter().map(|&(number, vout)| input(number, vout)).collect();
     check_tx_in_block(Tx::spend(inputs, 1))
 }
 
-/// Many coins of few transactions.
+/// Returns 200 coins of seven transactions.
 fn many_coins() -> Vec<(u8, u32)> {
     (1..=200).map(|i| (i % 7 + 1, u32::from(i))).collect()
 }
 
 #[test]
-fn inputs_of_one_transaction() {
+fn accepts_inputs_of_one_transaction() {
     assert_accepts(&takes(&[(1, 0), (1, 1)]));
     assert_accepts(&takes(&[(1, 0), (2, 0), (1, 1)]));
     assert_accepts(&takes(&many_coins()));
 }
 
 #[test]
-fn inputs_of_one_coin() {
+fn rejects_inputs_of_one_coin() {
     let many = [many_coins(), vec![(4, 3)]].concat();
     for coins in [&[(1, 0), (1, 0)][..], &[(1, 0), (2, 0), (1, 0)], &many] {
         assert_rejects("distinct-inputs", &takes(coins));
@@ -207,13 +208,13 @@ fn inputs_of_one_coin() {
 }
 
 #[test]
-fn prevout_half_null() {
+fn accepts_prevout_half_null() {
     assert_accepts(&takes(&[(0, 0)]));
     assert_accepts(&takes(&[(1, u32::MAX), (1, 0)]));
 }
 
 #[test]
-fn prevout_null() {
+fn rejects_prevout_null() {
     assert_eq!(input(0, u32::MAX).prevout, OutPoint::NULL);
     for coins in [&[(1, 0), (0, u32::MAX)][..], &[(0, u32::MAX), (1, 0), (2, 0)]] {
         assert_rejects("no-null-prevout", &takes(coins));
@@ -225,37 +226,37 @@ const fn worth(amount: i64) -> SpentCoin<'static> {
 }
 
 #[test]
-fn inputs_of_all_money() {
+fn accepts_inputs_of_all_money() {
     assert_accepts(&check_spends_of(&[worth(ALL_MONEY - 1), worth(1)], ALL_MONEY, |_| ()));
 }
 
 #[test]
-fn inputs_above_all_money() {
+fn rejects_inputs_above_all_money() {
     let young = SpentCoin { height: Height(101), is_coinbase: true, ..coin() };
     for (coins, pays) in [
         (&[worth(1), worth(ALL_MONEY)][..], ALL_MONEY),
         (&[worth(ALL_MONEY + 1)], ALL_MONEY),
         (&[worth(i64::MAX), worth(i64::MAX)], 1),
         (&[worth(-1), worth(2)], 1),
-        // What comes first wins, as in Core.
+        // The first invalid coin is reported, as in Core.
         (&[worth(ALL_MONEY + 1), young], 1),
     ] {
         assert_rejects("input-values", &check_spends_of(coins, pays, |_| ()));
     }
 }
 
-/// The verdict on a block whose fees are all money, paid by one transaction, and so much more.
+/// Returns the verdict on a block whose fees are all money, paid by one transaction, plus `more`.
 fn fees_above_all_money_by(more: i64) -> Verdict {
     let txs = vec![Tx::coinbase(), Tx::spend(vec![input(1, 0)], 0), Tx::spend(vec![input(2, 0)], 0)];
     Block::of(txs).check_spends(&[worth(ALL_MONEY), worth(more)]).map(|_| ())
 }
 
 #[test]
-fn fees_of_all_money() {
+fn accepts_fees_of_all_money() {
     assert_accepts(&fees_above_all_money_by(0));
 }
 
 #[test]
-fn fees_above_all_money() {
+fn rejects_fees_above_all_money() {
     assert_rejects("fees", &fees_above_all_money_by(1));
 }

@@ -1,4 +1,4 @@
-//! Bitcoin Core's transaction vectors: `tx_valid.json` and `tx_invalid.json`, as far as no script runs.
+//! Bitcoin Core's transaction vectors, `tx_valid.json` and `tx_invalid.json`, without running scripts.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -7,7 +7,7 @@ use rules::{ChainParams, TxContext, Violation, check_tx};
 use std::fs;
 use wire::{BlockArena, Height, Network, TxIndex};
 
-/// The transactions of a file with their flags.
+/// Returns the transactions of a file with their flags, or `None` if there is no such file.
 fn vectors(file: &str) -> Option<Vec<(Vec<u8>, String)>> {
     let path = common::data(&format!("consensus/{file}"))?;
     let json: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
@@ -34,9 +34,9 @@ fn valid_transactions_pass() {
     }
 }
 
-/// `BADTX` marks those that are invalid by themselves; all others fail in a script.
+/// `BADTX` marks transactions that are invalid by themselves; all others fail in a script.
 #[test]
-fn invalid_transactions_fail_where_they_should() {
+fn exactly_the_transactions_marked_badtx_fail() {
     let Some(vectors) = vectors("tx_invalid.json") else { return };
     assert!(vectors.len() > 80);
     let mut broken = Vec::new();

@@ -1,4 +1,5 @@
-//! `docs/rules.md` is the table in words: this test writes it (`UPDATE_DOCS=1`) and fails when it is stale.
+//! `docs/rules.md` is generated from the table: this test writes it (`UPDATE_DOCS=1`) or fails if it is
+//! stale.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 use rules::{
@@ -8,7 +9,7 @@ use rules::{
 use std::{fmt::Write, path::Path};
 use wire::{Height, Network};
 
-/// The first height at which a row binds on a network, if any.
+/// Returns the first height at which a rule applies on a network, or `None` if it never does.
 fn active_from(active: Active, params: &ChainParams) -> Option<u32> {
     let buried = [
         params.bip34_height,
@@ -39,15 +40,15 @@ fn active_in_words(active: Active) -> String {
 
 fn page() -> String {
     let mut page = "# Consensus rules\n\n\
-        Written from the table in `crates/rules/src/table.rs` by\n\
+        Generated from the table in `crates/rules/src/table.rs` by\n\
         `UPDATE_DOCS=1 cargo test -p rules --test docs`; do not edit.\n\n\
-        Rules stand in validation order: the first broken one names the verdict. *Core* is Bitcoin Core's\n\
-        reject string (`bad-version` is followed by the version). *Class* says what a breach means:\n\
-        `mutated` is damage to the body and says nothing about the block.\n\n\
-        Where a rule has a boundary, the accepting test stands exactly on it, the rejecting one is one\n\
-        over. `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which Bitcoin\n\
-        Core is asked about too (`plain`: a block that breaks nothing); `file::name` is a test function\n\
-        below `crates`.\n"
+        Rules are in validation order: the first broken rule is reported. *Core* is Bitcoin Core's reject\n\
+        string (`bad-version` is followed by the version). *Class* is the meaning of a violation: `mutated`\n\
+        is damage to the body, which does not make the block itself invalid.\n\n\
+        If a rule has a boundary, the accepting test is exactly on it and the rejecting test one step\n\
+        beyond it. `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which is\n\
+        also compared with Bitcoin Core (`plain`: a block that breaks no rule); `file::name` is a test\n\
+        function in `crates`.\n"
         .to_owned();
     for section in sections() {
         write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class ", section.title).unwrap();
@@ -55,7 +56,7 @@ fn page() -> String {
         page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
         for (rule, active) in section.rows {
             let active = match rule.id {
-                "bip30" => "always, but for two blocks, and where BIP-0034 implies it".to_owned(),
+                "bip30" => "always, except for two blocks, and where BIP-0034 implies it".to_owned(),
                 _ => active_in_words(active),
             };
             let (id, must, source, core, class) = (rule.id, rule.must, rule.source, rule.core, rule.class);
@@ -68,7 +69,7 @@ fn page() -> String {
 }
 
 #[test]
-fn docs_are_fresh() {
+fn docs_match_the_table() {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md"));
     let page = page();
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -80,7 +81,7 @@ fn docs_are_fresh() {
 }
 
 #[test]
-fn each_rule_says_must() {
+fn each_rule_contains_must_and_ends_with_a_full_stop() {
     for (rule, _) in sections().iter().flat_map(|section| &section.rows) {
         assert!(rule.must.contains("MUST") && rule.must.ends_with('.'), "{}", rule.id);
     }

@@ -1,9 +1,9 @@
-//! btcd's full block tests: 205 steps of valid, invalid, stale and orphan blocks on regtest, with what
-//! Bitcoin Core's `submitblock` answered to each. None of its blocks fails in a script, so every verdict must
-//! be Core's, and so must the UTXO set at the end.
+//! btcd's full block tests: 205 steps of valid, invalid, stale and orphan blocks on regtest, with the answer
+//! of Bitcoin Core's `submitblock` to each. None of its blocks fails in a script, so every verdict must equal
+//! Core's, and so must the final UTXO set.
 //!
-//! The driver is as simple as can be: each block that connects keeps the whole UTXO set after it, so a
-//! reorganisation is only another choice of tip.
+//! The driver is as simple as possible: each connected block keeps the whole UTXO set after it, so a
+//! reorganisation only selects another tip.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -33,7 +33,7 @@ struct Node {
     /// Headers from the genesis block on, this one included.
     headers: Vec<Header>,
     work: U256,
-    /// The UTXO set after it, once it has been connected.
+    /// The UTXO set after the block; `None` until it has been connected.
     utxos: Option<Utxos>,
     is_invalid: bool,
 }
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// A node without a network, a disk or scripts.
+/// A chain of blocks in memory, without network, disk or scripts.
 struct Chain {
     params: &'static ChainParams,
     now: BlockTime,
@@ -71,10 +71,10 @@ impl Chain {
         Self { params, now, nodes: HashMap::from([(tip, genesis)]), orphans: vec![], tip }
     }
 
-    /// What Core's `submitblock` answers; nothing if the block is the new tip.
+    /// Returns the answer of Core's `submitblock`; `None` if the block is the new tip.
     fn submit(&mut self, bytes: &[u8]) -> Option<String> {
         let answer = self.accept(bytes);
-        // Blocks that waited for this one come next.
+        // Orphans whose parent is now known follow.
         while let Some(index) =
             self.orphans.iter().position(|orphan| self.nodes.contains_key(&parent(orphan)))
         {
@@ -124,7 +124,7 @@ impl Chain {
         common::check_bytes(self.params, height, block, median).map(|_| ())
     }
 
-    /// Makes the block the tip if it has more work than the tip and connects with its ancestors.
+    /// Makes the block the tip if it has more work than the tip and connects together with its ancestors.
     fn activate(&mut self, hash: BlockHash) -> Result<(), Violation> {
         if self.nodes[&hash].work <= self.nodes[&self.tip].work {
             return Ok(());
@@ -141,7 +141,8 @@ impl Chain {
                     for hash in &branch[..index] {
                         self.nodes.get_mut(hash).unwrap().is_invalid = true;
                     }
-                    // If it is not the new block that fails, Core has nothing to say about the new one.
+                    // If an ancestor fails rather than the new block, Core reports nothing about the new
+                    // block.
                     return if index == 1 { Err(violation) } else { Ok(()) };
                 }
             }
@@ -150,7 +151,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Core `ConnectBlock` without scripts: the UTXO set after the block.
+    /// Connects a block (Core `ConnectBlock` without scripts) and returns the UTXO set after it.
     fn connect(&self, node: &Node, before: &Utxos) -> Result<Utxos, Violation> {
         let (params, height, hash) = (self.params, node.height(), node.hash());
         let mut arena = BlockArena::default();
@@ -161,8 +162,8 @@ impl Chain {
         let at_bip34 = ancestors.get(params.bip34_height.0 as usize).map(Header::hash);
         if bip30_enforced(params, height, &hash, at_bip34.as_ref()) {
             for (tx, txid) in block.txs().zip(&txids) {
-                let mut made = (0..tx.output_count() as u32).map(|vout| OutPoint { txid: *txid, vout });
-                if let Some(outpoint) = made.find(|outpoint| utxos.contains_key(outpoint)) {
+                let mut created = (0..tx.output_count() as u32).map(|vout| OutPoint { txid: *txid, vout });
+                if let Some(outpoint) = created.find(|outpoint| utxos.contains_key(outpoint)) {
                     return Err(ViolationDetails::new(format!("{outpoint} exists")).of(&BIP30));
                 }
             }
@@ -175,8 +176,8 @@ impl Chain {
             let Some(spent) =
                 prevouts.iter().map(|prevout| utxos.get(prevout).cloned()).collect::<Option<Vec<_>>>()
             else {
-                let finding = ViolationDetails::new("no such coin").at_tx(TxIndex(index));
-                return Err(finding.of(&MISSING_OR_SPENT));
+                let details = ViolationDetails::new("no such coin").at_tx(TxIndex(index));
+                return Err(details.of(&MISSING_OR_SPENT));
             };
             let coins = decode(&spent);
             totals = check_tx_spends(&SpendContext {
@@ -200,7 +201,7 @@ impl Chain {
         let coinbase = block.tx(0).unwrap();
         let reward = rules::RewardContext { params, height, coinbase: &coinbase, fees: totals.fees };
         check_coinbase_amount(&reward)?;
-        // The whole block at once, by the fused pass and by the table, says the same.
+        // Checking the whole block at once, with the fused pass and with the table, gives the same sums.
         let whole = common::check_spends(params, height, &hash, &block, &decode(&claims), &mtp_by_height);
         assert_eq!(whole, Ok(totals));
         Ok(utxos)
@@ -211,18 +212,18 @@ fn decode(coins: &[(u32, Vec<u8>)]) -> Vec<SpentCoin<'_>> {
     coins.iter().map(|(code, out)| SpentCoin::from_coin(&Coin { code: *code, out }).unwrap()).collect()
 }
 
-/// Hash of the block before, from a block's bytes.
+/// Returns the hash of a block's parent from the block's bytes.
 fn parent(bytes: &[u8]) -> BlockHash {
     BlockHash(bytes[4..36].try_into().unwrap())
 }
 
-/// The median time past of each block of a chain.
+/// Returns the median time past of each block of a chain.
 fn medians(headers: &[Header]) -> Vec<BlockTime> {
     let times: Vec<_> = (0..headers.len() as u32).map(|height| headers.time(Height(height))).collect();
     (1..=times.len()).map(|end| median_time_past(&times[end.saturating_sub(11)..end])).collect()
 }
 
-/// Core's `hash_serialized_3` of a UTXO set.
+/// Returns Core's `hash_serialized_3` of a UTXO set.
 fn hash_serialized(utxos: &Utxos) -> BlockHash {
     let mut sorted: Vec<_> = utxos.iter().collect();
     sorted.sort_by(|(a, _), (b, _)| chainstate_key_order(a, b));
@@ -241,7 +242,7 @@ fn steps() -> Option<Vec<Value>> {
 }
 
 #[test]
-fn every_verdict_is_core_s() {
+fn every_verdict_equals_cores() {
     let Some(steps) = steps() else { return };
     let (meta, steps) = steps.split_first().unwrap();
     assert_eq!(steps.len(), 205);

@@ -1,4 +1,4 @@
-//! Real headers pass, and the difficulty of each is the expected one.
+//! Real headers pass, including the check of their difficulty.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -36,7 +36,7 @@ fn mainnet_headers_pass() {
     let Some(path) = common::data("headers/main_0-10236.hdr") else { return };
     let headers = common::read_headers(&fs::read(path).unwrap());
     assert_eq!(headers.len(), 10_237);
-    // All of difficulty 1.
+    // All have difficulty 1.
     let total = check_chain(ChainParams::of(Network::Main), &headers);
     assert_eq!(total, work(0x1d00_ffff).wrapping_mul_u32(10_237));
 }
@@ -49,7 +49,8 @@ fn signet_headers_pass() {
     check_chain(ChainParams::of(Network::Signet), &headers);
 }
 
-/// An alternate mainnet with its first retarget. Its blocks are a coinbase each, made here from its data.
+/// An alternate mainnet with its first retarget. Each of its blocks has only a coinbase, which is constructed
+/// here.
 #[test]
 fn alternate_mainnet_headers_pass_with_their_retarget() {
     let Some(path) = common::data("consensus/mainnet_alt.json") else { return };
@@ -71,7 +72,7 @@ fn alternate_mainnet_headers_pass_with_their_retarget() {
     check_chain(params, &headers);
 }
 
-/// Txid of a coinbase that pays 50 bitcoin and pushes its height, padded to two bytes.
+/// Returns the txid of a coinbase that pays 50 bitcoin and pushes its height, padded to two bytes.
 fn alternate_coinbase(height: u32) -> [u8; 32] {
     let script = match height {
         1..=16 => vec![0x50 + height as u8, 0],

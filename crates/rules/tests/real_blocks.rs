@@ -1,7 +1,8 @@
-//! Real mainnet blocks pass, byte for byte, and pay exactly what they may.
+//! Real mainnet blocks pass, and their coinbases claim exactly the subsidy and the fees.
 //!
-//! A lone block has no ancestors here, so what only they tell is replaced by what does not bind: the median
-//! time past is the block's own time (it is below it), and time-based relative locks see all coins as old.
+//! The blocks have no ancestors here, so values that depend on them are replaced by values that cannot fail:
+//! the median time past is the block's own time (which is above it), and for time-based relative locks all
+//! coins are old.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -35,7 +36,7 @@ fn real_blocks_pass_their_rules() {
     }
 }
 
-/// The coinbases of all of them claim subsidy and fees to the last satoshi.
+/// Checks that the coinbase claims the subsidy and the fees to the last satoshi, which all of these do.
 fn check_spends(height: Height, block: &BlockView<'_>) {
     let Some(path) = common::data(&format!("prevouts/{height}.prevouts.jsonl")) else { return };
     let params = ChainParams::of(Network::Main);
@@ -64,12 +65,12 @@ fn check_spends(height: Height, block: &BlockView<'_>) {
         .unwrap_or_else(|violation| panic!("{height}: {violation}"));
     let pays: i64 = block.tx(0).unwrap().outputs().map(|output| output.value().0).sum();
     assert_eq!(pays, totals.fees.0 + subsidy(params, height).0, "{height}");
-    let ours = block.txs().map(|tx| rules::sigops::legacy_of_tx(&tx)).sum::<u32>();
-    assert!(totals.sigop_cost >= u64::from(ours) * 4 && totals.sigop_cost <= 80_000);
-    measure_spends(height, block, &coins, &mtp, ours);
+    let legacy_sigops = block.txs().map(|tx| rules::sigops::legacy_of_tx(&tx)).sum::<u32>();
+    assert!(totals.sigop_cost >= u64::from(legacy_sigops) * 4 && totals.sigop_cost <= 80_000);
+    measure_spends(height, block, &coins, &mtp, legacy_sigops);
 }
 
-/// Prints what the spend rules cost; a figure, not a test.
+/// Prints the time of the spend rules: a measurement, not a test.
 fn measure_spends(
     height: Height,
     block: &BlockView<'_>,
@@ -88,9 +89,9 @@ fn measure_spends(
     println!("spends of {height}: {:?} for {} bytes", best.min().unwrap(), block.bytes().len());
 }
 
-/// Prints what the block rules cost without hashing txids, and how much of it is the merkle trees.
+/// Prints the time of the block rules without hashing txids, and the share of the merkle trees.
 #[test]
-fn cost_of_block_rules() {
+fn measure_block_rules() {
     let Some(index) = index() else { return };
     let params = ChainParams::of(Network::Main);
     for (height, _) in index.iter().filter(|(height, _)| height.0 > 400_000) {
@@ -124,7 +125,7 @@ fn cost_of_block_rules() {
             }
         });
         println!(
-            "block {height}: {all:?} ({trees:?} of it merkle trees; by the table {table:?}) for {} bytes",
+            "block {height}: {all:?} ({trees:?} of it for merkle trees; table alone {table:?}) for {} bytes",
             bytes.len()
         );
     }

@@ -1,6 +1,6 @@
-//! Every row of the table that names mutations accepts and rejects at its boundary here too, on bytes and in
-//! many ways (the others: `boundaries.rs`); and the table has a row for each of Core's reject strings, or a
-//! reason not to.
+//! Tests every row of the table that names mutations at its boundary here too, on bytes and in many ways (the
+//! other rows are tested in `boundaries.rs`); and checks that each of Core's reject strings has a row, or a
+//! reason not to have one.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use rules::{ChainParams, RuleInfo, SpentCoin, Tests, table::sections};
 use std::collections::BTreeSet;
 use wire::{BlockArena, BlockHash, BlockTime, Height, Network, Sats, coin::CompressedScript};
 
-/// What a row's tests are: verdicts that must be good, and verdicts that must name the row.
+/// The tests of a row: verdicts that must accept, and verdicts that must report the row's rule.
 struct Row {
     id: &'static str,
     accepts: Vec<Verdict>,
@@ -39,7 +39,7 @@ fn each_row_accepts_and_rejects_at_its_boundary() {
     let in_table: Vec<RuleInfo> = sections().iter().flat_map(|s| &s.rows).map(|(rule, _)| **rule).collect();
     let distinct: BTreeSet<_> = in_table.iter().map(|rule| rule.id).collect();
     assert_eq!(in_table.len(), distinct.len(), "two rows have one id");
-    // Rules that name functions are tested there; scripts are tested where they can be run.
+    // Rules that name functions are tested by those; scripts are tested where they can be run.
     let is_here = |rule: &&RuleInfo| matches!(rule.tests, Tests::Mutations(..)) && rule.id != "script";
     let wanted: BTreeSet<_> = in_table.iter().filter(is_here).map(|rule| rule.id).collect();
     assert_eq!(wanted, tested);
@@ -67,7 +67,7 @@ fn header_rows() -> Vec<Row> {
 }
 
 #[test]
-fn a_bad_version_is_told_as_core_tells_it() {
+fn a_bad_version_has_cores_reject_string() {
     let regtest = ChainParams::of(Network::Regtest);
     let violation = header(20, regtest, |header| header.version = -2).unwrap_err();
     assert_eq!(violation.core, "bad-version(0xfffffffe)");
@@ -77,13 +77,13 @@ fn a_bad_version_is_told_as_core_tells_it() {
     );
 }
 
-/// A block of a coinbase alone with so many bytes.
+/// Returns a block of `size` bytes that has only a coinbase.
 fn block_of_size(size: usize) -> Block {
     let mut block = Block::of(vec![Tx::coinbase()]);
     // From 0x10000 on, the script's length takes five bytes instead of one.
     let fill = size - block.bytes().len() - 4 + 1;
     block.txs[0].outputs[0].script = vec![0; fill];
-    block.seal();
+    block.update_merkle_root();
     assert_eq!(block.bytes().len(), size);
     block
 }
@@ -211,9 +211,9 @@ fn witness_rows() -> Vec<Row> {
         block.check()
     };
     let committed = Block::segwit();
-    let flipped = committed.clone().with(|block| block.txs[0].outputs[1].script[37] ^= 1).sealed();
+    let flipped = committed.clone().with(|block| block.txs[0].outputs[1].script[37] ^= 1).with_merkle_root();
     let changed = committed.clone().with(|block| block.txs[2].inputs[1].witness[0][0] ^= 1);
-    // Only the last commitment counts, and what follows the 38 bytes does not.
+    // Only the last commitment is used, and bytes after its first 38 are ignored.
     let repeated = committed
         .clone()
         .with(|block| {
@@ -221,8 +221,8 @@ fn witness_rows() -> Vec<Row> {
             block.txs[0].outputs.insert(1, wrong);
             block.txs[0].outputs[2].script.push(1);
         })
-        .sealed();
-    let short = committed.clone().with(|block| _ = block.txs[0].outputs[1].script.pop()).sealed();
+        .with_merkle_root();
+    let short = committed.clone().with(|block| _ = block.txs[0].outputs[1].script.pop()).with_merkle_root();
     let plain = Block::of(vec![Tx::coinbase(), Tx::spend(vec![input(1, 0)], 50)]);
     let empty_commitment = plain.clone().with(Block::commit);
     let before_segwit =
@@ -276,7 +276,7 @@ fn spend_rows() -> Vec<Row> {
             [plain(&[of_height(100, true)], 1), plain(&[of_height(199, false)], 1)],
             [
                 plain(&[of_height(101, true)], 1),
-                // What comes first wins, as in Core.
+                // The first invalid coin is reported, as in Core.
                 plain(&[of_height(101, true), worth(max + 1)], 1),
             ],
         ),
@@ -328,7 +328,7 @@ fn relative_lock_row() -> Row {
 }
 
 fn sigop_cost_row() -> Row {
-    /// 19,990 legacy ones in the coinbase cost 79,960, which leaves 40; one more legacy one costs 4.
+    /// 19,990 legacy operations in the coinbase cost 79,960, which leaves 40; each further one costs 4.
     fn costs(script: CompressedScript<'_>, script_sig: &[u8], witness: &[u8], spends: usize) -> Verdict {
         let mut tx = Tx::spend((0..spends).map(|vout| input(1, vout as u32)).collect(), 1);
         for input in &mut tx.inputs {
@@ -348,7 +348,7 @@ fn sigop_cost_row() -> Row {
     let raw = CompressedScript::Raw;
     let p2sh = CompressedScript::P2sh(&[7; 20]);
     let push = |script: &[u8]| [&[script.len() as u8], script].concat();
-    // 2-of-5: five each, as the number of keys is a constant.
+    // 2-of-5: five operations each, since the number of keys is a constant.
     let multisig = [0x55, 0xae];
     row(
         "sigop-cost",
@@ -361,7 +361,7 @@ fn sigop_cost_row() -> Row {
             costs(p2sh, &push(&p2wpkh), &[], 40),
             costs(p2sh, &push(&p2wsh), &multisig, 8),
             costs(p2sh, &[push(&multisig), push(&taproot)].concat(), &multisig, 99),
-            // A lone CHECKMULTISIG outside of P2SH counts only where it stands.
+            // A CHECKMULTISIG in a script that is not P2SH counts only in the transaction that contains it.
             costs(raw(&multisig), &[], &[], 99),
         ],
         [
@@ -375,29 +375,29 @@ fn sigop_cost_row() -> Row {
     )
 }
 
-/// Two blocks are excused from P2SH; in them, its signature operations do not count.
+/// The signature operations of P2SH do not count in a block that is exempt from P2SH.
 #[test]
-fn excused_blocks_count_no_p2sh_sigops() {
+fn p2sh_sigops_do_not_count_in_exempt_blocks() {
     let main = ChainParams::of(Network::Main);
-    let excused = main.script_flag_exceptions[0].hash;
+    let exempt = main.script_flag_exceptions[0].hash;
     let tx = Tx::spend(vec![Input { script: vec![1, 0xac], ..input(1, 0) }], 1);
     let bytes = Block::of(vec![Tx::coinbase(), tx]).bytes();
     let mut arena = BlockArena::default();
     let block = arena.parse(&bytes).unwrap();
     let coins = [SpentCoin { script: CompressedScript::P2sh(&[7; 20]), ..coin() }];
     let mtp = [BlockTime(0); HEIGHT as usize];
-    for (hash, cost) in [(excused, 0), (main.script_flag_exceptions[1].hash, 4), (BlockHash::default(), 4)] {
+    for (hash, cost) in [(exempt, 0), (main.script_flag_exceptions[1].hash, 4), (BlockHash::default(), 4)] {
         let totals = common::check_spends(main, Height(HEIGHT), &hash, &block, &coins, &mtp).unwrap();
         assert_eq!((totals.sigop_cost, totals.fees), (cost, Sats(99)));
     }
 }
 
-/// Any single flipped bit: what the fused pass accepts, the table accepts.
+/// For each single flipped bit, the fused pass and the table give the same verdict.
 #[test]
-fn the_fused_pass_is_the_table_on_every_flipped_bit() {
+fn the_fused_pass_equals_the_table_for_every_flipped_bit() {
     let original = Block::segwit();
     let bytes = original.bytes();
-    let (mut accepted, mut names) = (0, BTreeSet::new());
+    let (mut accepted, mut violated) = (0, BTreeSet::new());
     for bit in 0..bytes.len() * 8 {
         let mut bytes = bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -411,7 +411,7 @@ fn the_fused_pass_is_the_table_on_every_flipped_bit() {
             let Ok(block) = arena.parse(&bytes) else { continue };
             let median = BlockTime(MEDIAN_TIME);
             if let Err(violation) = common::check_bytes(&original.params, Height(HEIGHT), &block, median) {
-                names.insert(violation.rule.id);
+                violated.insert(violation.rule.id);
                 continue;
             }
             accepted += 1;
@@ -421,16 +421,16 @@ fn the_fused_pass_is_the_table_on_every_flipped_bit() {
             if let Err(violation) =
                 common::check_spends(&original.params, height, &hash, &block, &coins, &mtp)
             {
-                names.insert(violation.rule.id);
+                violated.insert(violation.rule.id);
             }
         }
     }
     assert!(accepted > 100, "{accepted}");
-    assert!(names.len() > 10, "{names:?}");
+    assert!(violated.len() > 10, "{violated:?}");
 }
 
-/// What Core of August 2026 can answer to a block (`validation.cpp`, `tx_check.cpp`, `tx_verify.cpp`), and
-/// why some of it has no row.
+/// Lists all reject strings for a block in Core of August 2026 (`validation.cpp`, `tx_check.cpp`,
+/// `tx_verify.cpp`), and the reasons why some have no row.
 #[test]
 fn every_reject_string_of_core_has_a_row_or_a_reason() {
     let reasons = [

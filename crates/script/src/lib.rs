@@ -1,19 +1,19 @@
-//! Prove it: scripts are run by Bitcoin Core's own code, linked as `libbitcoinkernel`.
+//! Runs scripts with Bitcoin Core's own code, linked as `libbitcoinkernel`.
 //!
-//! The only room of the product that knows Core's code, and a narrow one: [`TxScripts`] takes a transaction
-//! and the coins it spends, parses it once, hashes what its signatures share once, and then verifies any of
-//! its inputs, from any thread. [`verify_tx`] does all at once, [`verify_signet_solution`] judges a signed
-//! network's block.
+//! This is the only crate of the product that depends on Core's code, and its interface is small:
+//! [`TxScripts`] takes a transaction and the coins that it spends, parses it once, computes the hashes that
+//! its signatures share once, and then verifies any of its inputs, from any thread. [`verify_tx`] does all of
+//! this in one call, and [`verify_signet_solution`] verifies the solution of a signed network's block.
 //!
-//! Which flags bind a block is not decided here: `rules::script_flags`. Nothing is cached: each script is run
-//! once.
+//! The flags of a block are determined by `rules::script_flags`, not here. Results are not cached: each
+//! script is run once.
 //!
-//! # What Core would say
+//! # Core's reject string
 //! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`:
-//! [`ScriptFailure::core`]. The kernel's API says that a script failed, not why; `REASON` is found by
-//! running parts of the script (modules `reason` and `trace`), and told where no doubt is left. When Core
-//! runs scripts on several threads, the input it names is whichever failed first in time, and failures of
-//! other rules in later transactions, and `bad-cb-amount`, go before it; on one thread it is the first
+//! [`ScriptFailure::core`]. The kernel's API reports that a script failed, but not why; `REASON` is found by
+//! running parts of the script (modules `reason` and `trace`), and reported only if it is certain. If Core
+//! runs scripts on several threads, it names the input that failed first in time, and violations of other
+//! rules in later transactions, and `bad-cb-amount`, are reported before it; on one thread it names the first
 //! failing input in block order, before those.
 #![forbid(unsafe_code)]
 
@@ -37,11 +37,11 @@ use reason::FailedSpend;
 use std::{fmt, ops::Range, sync::Arc};
 use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
 
-/// What Core calls a block with a failing script, without the reason that follows in parentheses.
+/// Core's reject string of a block with a failing script, without the reason that follows in parentheses.
 pub const BLOCK_SCRIPT_VERIFY_FLAG_FAILED: &str = "block-script-verify-flag-failed";
 
-/// Flags by how much of a script they concern: without the last three, whole programs go unrun, so that they
-/// decide of almost any failure in one.
+/// The flags, ordered by how much of a script they affect: without the last three, whole programs are not
+/// run, so that they are decisive for almost any failure in one.
 const NARROWEST_FIRST: [ScriptFlags; 7] = [
     ScriptFlags::DERSIG,
     ScriptFlags::NULLDUMMY,
@@ -52,12 +52,12 @@ const NARROWEST_FIRST: [ScriptFlags; 7] = [
     ScriptFlags::P2SH,
 ];
 
-/// A transaction ready to have its inputs verified. Threads may share it: huge ones are split by ranges of
-/// inputs.
+/// A transaction whose inputs are ready to be verified. Threads can share it: huge transactions are split
+/// into ranges of inputs.
 pub struct TxScripts {
     tx: Transaction,
     coins: Vec<TxOut>,
-    /// Hashes that the signatures of BIP-0143 and BIP-0341 share; they cover `coins`.
+    /// The hashes that signatures share according to BIP-0143 and BIP-0341; they cover `coins`.
     shared: PrecomputedTransactionData,
 }
 
@@ -68,12 +68,12 @@ impl fmt::Debug for TxScripts {
 }
 
 impl TxScripts {
-    /// Hands a transaction to Core, with the amount and script of each coin it spends, in input order.
+    /// Passes a transaction to Core, with the amount and script of each coin that it spends, in input order.
     ///
-    /// Not for coinbases: they spend no coin.
+    /// It must not be a coinbase, which spends no coins.
     ///
     /// # Errors
-    /// [`ScriptError::CoinCount`]; [`ScriptError::Refused`] if Core cannot read what `wire` could.
+    /// [`ScriptError::CoinCount`]; [`ScriptError::Refused`] if Core cannot read bytes that `wire` can.
     pub fn new(
         tx: &TxView<'_>,
         coins: impl ExactSizeIterator<Item = (Sats, impl AsRef<[u8]>)>,
@@ -90,17 +90,18 @@ impl TxScripts {
         Ok(Self { tx, coins, shared })
     }
 
-    /// How many inputs there are to verify.
+    /// Returns the number of inputs.
     #[must_use]
     pub fn input_count(&self) -> u32 {
         self.coins.len() as u32
     }
 
-    /// Verifies the inputs of a range in order, up to the first that fails.
+    /// Verifies the inputs of a range in order, up to the first failure.
     ///
     /// # Errors
-    /// [`ScriptError::Failed`] if a script fails: the chain's fault. [`ScriptError::NoInput`] if the range
-    /// goes beyond the inputs, [`ScriptError::Flags`] if the flags contradict one another: the caller's.
+    /// [`ScriptError::Failed`] if a script fails, so that the chain is invalid. Caller errors:
+    /// [`ScriptError::NoInput`] if the range exceeds the inputs, and [`ScriptError::Flags`] if the flags
+    /// contradict one another.
     pub fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptError> {
         for input in inputs {
             if !self.passes(input, flags)? {
@@ -110,7 +111,7 @@ impl TxScripts {
         Ok(())
     }
 
-    /// Whether one input's script passes.
+    /// Returns whether the script of one input passes.
     fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
         let inputs = self.input_count();
         let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
@@ -126,16 +127,16 @@ impl TxScripts {
         }
     }
 
-    /// Finds out what a failing script fails of.
+    /// Determines why a script fails.
     fn explain(&self, input: u32, flags: ScriptFlags) -> ScriptFailure {
         let is_decisive = |flag: &ScriptFlags| {
-            // WITNESS means nothing without P2SH.
+            // WITNESS is not allowed without P2SH.
             let with = if *flag == ScriptFlags::P2SH { ScriptFlags::WITNESS } else { ScriptFlags::NONE };
             let fewer = flags.without(flag.with(with));
             flags.contains(*flag) && self.passes(input, fewer).is_ok_and(|passes| passes)
         };
         let decisive = NARROWEST_FIRST.into_iter().find(is_decisive);
-        // Without a reason the verdict stands: what the kernel refuses here is left out.
+        // The verdict does not depend on the reason, so a kernel error here only omits it.
         let reason = self.reason(input, flags, decisive).ok().flatten();
         ScriptFailure { input, flags, decisive, reason }
     }
@@ -162,7 +163,7 @@ impl TxScripts {
     }
 }
 
-/// Bitcoin Core as the engine's [`ScriptVerifier`].
+/// The [`ScriptVerifier`] that runs scripts with Bitcoin Core's code.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Core;
 
@@ -196,7 +197,7 @@ fn fault(error: ScriptError) -> ScriptFault {
 /// Verifies all inputs of a transaction.
 ///
 /// # Errors
-/// As [`TxScripts::new`] and [`TxScripts::verify`].
+/// The same errors as [`TxScripts::new`] and [`TxScripts::verify`].
 pub fn verify_tx(
     tx: &TxView<'_>,
     coins: impl ExactSizeIterator<Item = (Sats, impl AsRef<[u8]>)>,
@@ -208,11 +209,11 @@ pub fn verify_tx(
 
 /// Verifies the spend that proves a signed network's block (BIP-0325, Core `CheckSignetBlockSolution`).
 ///
-/// `to_sign` and `flags` come from the rules (`signet_solution`, `SIGNET_FLAGS`), which make the spend from
-/// the block. Core calls a block that fails `bad-signet-blksig`.
+/// `to_sign` and `flags` come from the rules (`signet_solution`, `SIGNET_FLAGS`), which construct the spend
+/// from the block. Core's reject string for a failure is `bad-signet-blksig`.
 ///
 /// # Errors
-/// As [`verify_tx`].
+/// The same errors as [`verify_tx`].
 pub fn verify_signet_solution(
     to_sign: &TxView<'_>,
     challenge: &[u8],
@@ -227,7 +228,7 @@ mod tests {
     use crate::words::EVAL_FALSE;
     use wire::BlockArena;
 
-    /// A transaction with these signature scripts, one output of nothing, and coins that pay to `scripts`.
+    /// Returns a serialised transaction with these signature scripts and one empty output of amount 0.
     fn tx(script_sigs: &[&[u8]]) -> Vec<u8> {
         let mut tx = vec![1, 0, 0, 0, script_sigs.len() as u8];
         for (at, script_sig) in script_sigs.iter().enumerate() {
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_the_bits_of_the_kernel() {
+    fn flags_equal_the_kernels_bits() {
         use bitcoinkernel as kernel;
         for (flag, bits) in [
             (ScriptFlags::NONE, kernel::VERIFY_NONE),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_may_share_a_transaction() {
+    fn threads_can_share_a_transaction() {
         fn shared<T: Send + Sync>() {}
         shared::<TxScripts>();
         let scripts = scripts(&[&[0x51][..]; 64], &[&[][..]; 64]).unwrap();
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failing_input_of_the_range_is_named() {
+    fn reports_the_first_failing_input_of_the_range() {
         let scripts = scripts(&[&[0x51], &[0x00], &[0x51], &[0x00]], &[&[][..]; 4]).unwrap();
         let verify = |range| scripts.verify(range, ScriptFlags::ALL);
         assert_eq!(failed(verify(0..4)).input, 1);
@@ -297,11 +298,11 @@ mod tests {
         assert!(matches!(verify(4..5), Err(ScriptError::NoInput { input: 4, inputs: 4 })));
     }
 
-    /// Signature script, output script, deciding flag, Core's reason.
+    /// Signature script, output script, decisive flag, Core's reason.
     type Case<'a> = (&'a [u8], Vec<u8>, Option<ScriptFlags>, Option<&'a str>);
 
     #[test]
-    fn the_deciding_flag_is_named() {
+    fn reports_the_decisive_flag() {
         let [op_1, drop, cltv, csv, checkmultisig] = [0x51, 0x75, 0xb1, 0xb2, 0xae];
         let hash_of_nothing: [u8; 20] = 0xb472_a266_d0bd_89c1_3706_a413_2ccf_b16f_u128
             .to_be_bytes()
@@ -322,7 +323,7 @@ mod tests {
             // Too long for arithmetic.
             (&[5, 1, 1, 1, 1, 1], vec![cltv, drop, op_1], Some(cltv_flag), unsatisfied),
             (&[5, 1, 1, 1, 1, 0x81], vec![cltv, drop, op_1], Some(cltv_flag), negative),
-            // Not pushed right before.
+            // Not pushed immediately before.
             (&[5, 1, 1, 1, 1, 1], vec![0x61, csv, drop, op_1], Some(csv_flag), None),
             (
                 &[op_1],
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_operation_is_found_and_told_of() {
+    fn reports_the_reason_of_a_failing_operation() {
         let [op_1, op_if, endif, verify, checksig] = [0x51, 0x63, 0x68, 0x69, 0xac];
         let invalid_stack = "Operation not valid with the current stack size";
         let cases: [(&[u8], &[u8], &str); 12] = [
@@ -364,11 +365,11 @@ mod tests {
             (&[op_1, op_1], &[op_if], "Invalid OP_IF construction"),
             (&[5, 1, 1, 1, 1, 1], &[0x8b], "Script number overflowed or is non-minimally encoded"),
             (&[], &[op_1, 0x6c], "Operation not valid with the current altstack size"),
-            // A push that what follows would make whole.
+            // A truncated push that the following script would complete.
             (&[op_1, 0x4c], &[op_1], "Opcode missing or not understood"),
             (&[], &[&[0x61; 201][..], &[op_1, 0x61]].concat(), "Operation limit exceeded"),
             (&[], &[op_1, op_1, checksig], "Non-canonical DER signature"),
-            // Whatever the check answers.
+            // Fails for any result of the check.
             (&[0], &[&[33][..], &[2; 33], &[checksig, 0x6d]].concat(), invalid_stack),
         ];
         for (script_sig, pubkey, reason) in cases {
@@ -380,13 +381,13 @@ mod tests {
         }
     }
 
-    /// A signature script that cannot be run was taken for one that leaves a false coin script.
+    /// Regression test: the failure of a signature script was reported as a coin script that ends false.
     #[test]
-    fn a_signature_script_that_fails_by_itself_is_told_of() {
+    fn reports_the_failure_of_a_signature_script_itself() {
         let program = [&[0, 20][..], &[7; 20]].concat();
         let p2sh = [&[0xa9, 20][..], &[7; 20], &[0x87]].concat();
         let stack_size = "Stack size limit exceeded";
-        // The coin's script pushes two items, or one in the place of one.
+        // The coin's script pushes two items, or replaces one by one.
         let cases = [
             (10_001, "Script is too big", "Script is too big"),
             (10_000, stack_size, stack_size),
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_mistakes_are_not_the_chains_fault() {
+    fn caller_errors_are_not_script_failures() {
         let few = scripts(&[&[0x51], &[0x51]], &[&[]]).unwrap_err();
         assert!(matches!(few, ScriptError::CoinCount { coins: 1, inputs: 2 }), "{few}");
         let scripts = scripts(&[&[0x51]], &[&[]]).unwrap();

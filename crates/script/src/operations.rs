@@ -1,4 +1,4 @@
-//! Scripts as lists of operations.
+//! Splits scripts into operations.
 
 pub(crate) const OP_PUSHDATA1: u8 = 0x4c;
 pub(crate) const OP_PUSHDATA2: u8 = 0x4d;
@@ -7,25 +7,26 @@ pub(crate) const OP_1NEGATE: u8 = 0x4f;
 pub(crate) const OP_RESERVED: u8 = 0x50;
 pub(crate) const OP_1: u8 = 0x51;
 pub(crate) const OP_16: u8 = 0x60;
-/// An opcode that Core does not know: it stands for a torn push, which fails alike, run or not.
+/// An opcode that Core does not know. It represents a truncated push, which fails whether it is executed or
+/// not.
 pub(crate) const OP_INVALIDOPCODE: u8 = 0xff;
 
-/// What the opcodes 1 to 16 push.
+/// The numbers that OP_1 to OP_16 push.
 const SMALL_NUMBERS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
 /// An operation of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation<'a> {
     pub(crate) opcode: u8,
-    /// What it pushes, if it does nothing else.
+    /// The data that it pushes; `None` if it is not a push.
     pub(crate) data: Option<&'a [u8]>,
     /// All its bytes.
     pub(crate) bytes: &'a [u8],
-    /// Whether the script ends before what it pushes does.
+    /// Whether it is a push whose data is truncated by the end of the script.
     pub(crate) is_torn: bool,
 }
 
-/// The operations of a script; a torn push is the last one.
+/// Returns the operations of a script; a truncated push is the last one.
 pub(crate) fn operations(mut script: &[u8]) -> impl Iterator<Item = Operation<'_>> {
     std::iter::from_fn(move || {
         let (&opcode, rest) = script.split_first()?;
@@ -39,7 +40,7 @@ pub(crate) fn operations(mut script: &[u8]) -> impl Iterator<Item = Operation<'_
     })
 }
 
-/// What an opcode pushes, and what comes after it.
+/// Returns the data that an opcode pushes, and the rest of the script; `None` if the data is truncated.
 fn pushed(opcode: u8, rest: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (len, rest) = match opcode {
         len @ 0..OP_PUSHDATA1 => (len.into(), rest),
@@ -57,12 +58,12 @@ fn pushed(opcode: u8, rest: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     Some((Some(data), rest))
 }
 
-/// What a script of nothing but pushes pushes; none if there is another operation, or a torn push.
+/// Returns the items that a push-only script pushes; `None` if it has another operation or a truncated push.
 pub(crate) fn pushes(script: &[u8]) -> Option<Vec<&[u8]>> {
     operations(script).map(|operation| operation.data).collect()
 }
 
-/// A script that pushes these bytes, fewer than 65,536.
+/// Returns a script that pushes these bytes, of which there must be fewer than 65,536.
 pub(crate) fn push(data: &[u8]) -> Vec<u8> {
     let len = data.len();
     let mut script = match len {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pushes_are_written_and_read() {
+    fn pushes_round_trip() {
         for len in [0, 1, 0x4b, 0x4c, 0xff, 0x100, 520, 521] {
             let data = vec![7; len];
             assert_eq!(pushes(&push(&data)), Some(vec![&data[..]]), "{len}");
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_hold_all_bytes_of_a_script() {
+    fn operations_cover_all_bytes_of_a_script() {
         for script in
             [&[2, 7, 7, 0x76, OP_PUSHDATA1, 1, 9][..], &[0x61, OP_PUSHDATA2, 2, 0, 1], &[OP_PUSHDATA4]]
         {

@@ -1,4 +1,4 @@
-//! A kernel that runs any script on any stack: what [`super::trace`] asks its questions of.
+//! Runs any script on any stack with the kernel, for [`super::trace`].
 
 use bitcoinkernel::{
     KernelError, PrecomputedTransactionData, ScriptPubkey, Transaction, TxOut,
@@ -7,8 +7,8 @@ use bitcoinkernel::{
 };
 use wire::ScriptFlags;
 
-/// A spend like the one that failed, as far as locks look: version, sequence, lock time. No signature is
-/// right for it.
+/// A spend that equals the failed one in the fields that locks depend on: version, sequence, lock time. No
+/// signature is valid for it.
 pub(crate) struct Probe {
     version: [u8; 4],
     sequence: u32,
@@ -16,14 +16,14 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Of an input of a transaction.
+    /// Creates a probe with the locks of a transaction's input.
     pub(crate) fn like(tx: &Transaction, input: &impl TxInExt) -> Result<Self, KernelError> {
         let bytes = tx.consensus_encode()?;
         let version = *bytes.first_chunk().ok_or(KernelError::OutOfBounds)?;
         Ok(Self { version, sequence: input.sequence(), lock_time: tx.locktime() })
     }
 
-    /// Whether the two scripts, one after the other, end true.
+    /// Returns whether running the two scripts in sequence succeeds with a true result.
     pub(crate) fn passes(&self, script_sig: &[u8], script: &[u8], flags: ScriptFlags) -> bool {
         self.run(script_sig, script, flags).is_ok()
     }
@@ -35,7 +35,7 @@ impl Probe {
         verify(&script, Some(0), &tx, 0, Some(flags.bits()), &shared)
     }
 
-    /// One input, and one output of nothing.
+    /// Returns a serialised transaction with one input and one empty output of amount 0.
     fn spend(&self, script_sig: &[u8]) -> Vec<u8> {
         let mut tx = [&self.version[..], &[1], &[7; 36]].concat();
         wire::read::write_compact_size(&mut tx, script_sig.len() as u64);

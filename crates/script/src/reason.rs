@@ -1,9 +1,10 @@
-//! Why a script failed, in Core's words, where that can be told for certain.
+//! Determines why a script failed, as one of Core's descriptions, if that is certain.
 //!
-//! The kernel's API says only that a script failed; Core's reject string also says why. Here the questions
-//! of Core's `VerifyScript` and `VerifyWitnessProgram` are asked in their order; how the scripts among them
-//! go is asked of the kernel ([`crate::trace`]). Where a doubt is left there is no reason rather than a
-//! guessed one (`docs/testing.md` lists which). No verdict depends on it.
+//! The kernel's API reports only that a script failed; Core's reject string also contains the reason. This
+//! module repeats the checks of Core's `VerifyScript` and `VerifyWitnessProgram` in their order; for the
+//! scripts among them it finds the possible outcomes with the kernel ([`crate::trace`]). If the reason is not
+//! certain, it returns none rather than a guess (`docs/testing.md` lists these cases). No verdict depends on
+//! it.
 
 use crate::{
     operations::{OP_1, OP_16, OP_RESERVED, operations, push, pushes},
@@ -17,13 +18,13 @@ use wire::{
     script::{is_p2sh, witness_program},
 };
 
-/// Most items on the stack (Core `MAX_STACK_SIZE`).
+/// Maximum number of items on the stack (Core `MAX_STACK_SIZE`).
 const MAX_STACK_SIZE: usize = 1_000;
 /// First byte of an annex (BIP-0341).
 const ANNEX_TAG: u8 = 0x50;
-/// Operations that check signatures.
+/// The operations that check signatures.
 const CHECKS: std::ops::RangeInclusive<u8> = CHECKSIG..=CHECKMULTISIG + 1;
-/// Flags of whole programs, not of operations.
+/// The flags that affect whole programs, not operations.
 const PROGRAMS: ScriptFlags = ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::TAPROOT);
 
 /// A spend that failed.
@@ -34,17 +35,17 @@ pub(crate) struct FailedSpend<'a> {
     pub(crate) flags: ScriptFlags,
     /// The flag of narrowest effect without which it would pass.
     pub(crate) decisive: Option<ScriptFlags>,
-    /// Whether the transaction has an output at the input's position.
+    /// Whether the transaction has an output at the input's index.
     pub(crate) has_output: bool,
-    /// Runs scripts under the same locks.
+    /// Runs scripts with the same locks.
     pub(crate) probe: &'a Probe,
 }
 
 impl FailedSpend<'_> {
-    /// Core's `ScriptErrorString`.
+    /// Returns Core's `ScriptErrorString`, or `None` if it is not certain.
     pub(crate) fn reason(&self) -> Option<&'static str> {
         match self.decisive {
-            // These two rules fail in one way each.
+            // Each of these two rules has only one failure.
             Some(ScriptFlags::DERSIG) => return Some(SIG_DER),
             Some(ScriptFlags::NULLDUMMY) => return Some(SIG_NULLDUMMY),
             _ => {}
@@ -53,7 +54,8 @@ impl FailedSpend<'_> {
         if let Err(reason) = only(&in_script_sig)? {
             return Some(reason);
         }
-        // What signature checks answer there, the stack depends on: here none is right.
+        // The stack depends on the results of signature checks in this script, and no signature is valid for
+        // the probe.
         if operations(self.script_sig).any(|operation| CHECKS.contains(&operation.opcode)) {
             return None;
         }
@@ -73,7 +75,7 @@ impl FailedSpend<'_> {
         }
     }
 
-    /// A machine that starts with what a signature script leaves, for a script.
+    /// Returns a machine that starts with the stack that a signature script leaves, for a script.
     fn machine<'a>(&'a self, script_sig: &'a [u8], script: Option<&[u8]>) -> Machine<'a> {
         let mut machine = Machine {
             probe: self.probe,
@@ -87,7 +89,7 @@ impl FailedSpend<'_> {
         machine
     }
 
-    /// Of a script after which only an unexpected witness can fail.
+    /// Returns the reason for the last script, after which only the check for an unexpected witness can fail.
     fn last_script(&self, script_sig: &[u8], script: &[u8]) -> Option<&'static str> {
         match self.decisive {
             Some(ScriptFlags::WITNESS) => Some(WITNESS_UNEXPECTED),
@@ -113,7 +115,7 @@ impl FailedSpend<'_> {
         }
     }
 
-    /// A witness program, where the flags know them.
+    /// Returns the witness program of a script, if the flags include witness programs.
     fn program<'a>(&self, script: &'a [u8]) -> Option<(u8, &'a [u8])> {
         witness_program(script).filter(|_| self.flags.contains(ScriptFlags::WITNESS))
     }
@@ -155,7 +157,7 @@ impl FailedSpend<'_> {
                 None => Some(TAPROOT_WRONG_CONTROL_SIZE),
                 Some(Err(taproot::Mismatch)) => Some(WITNESS_PROGRAM_MISMATCH),
                 Some(Ok(version)) if version == taproot::TAPSCRIPT => self.tapscript_reason(script, items),
-                // Others are not run.
+                // Leaves of other versions are not run.
                 Some(Ok(_)) => None,
             },
         }
@@ -171,7 +173,7 @@ impl FailedSpend<'_> {
         if items.iter().any(|item| item.len() > MAX_SCRIPT_ELEMENT_SIZE) {
             return Some(PUSH_SIZE);
         }
-        // The usual one, `<key> CHECKSIG`, whose signature is always within the budget.
+        // The usual script, `<key> CHECKSIG`, whose signature is always within the budget.
         if let ([32, key @ .., CHECKSIG], true) = (script, script.len() == 34) {
             debug_assert_eq!(key.len(), 32);
             return match items {
@@ -187,11 +189,11 @@ impl FailedSpend<'_> {
         failing(&machine.possible_outcomes(script, End::OneTrue)?)
     }
 
-    /// Of a BIP-0340 signature that is not empty, or stands where none may be empty.
+    /// Returns the reason for a BIP-0340 signature that is not empty, or must not be empty.
     fn signature_reason(&self, sig: &[u8]) -> &'static str {
         let is_known = |hash_type| match hash_type {
             0x01 | 0x02 | 0x81 | 0x82 => true,
-            // SINGLE signs the output at the input's position.
+            // SINGLE signs the output at the input's index.
             0x03 | 0x83 => self.has_output,
             _ => false,
         };
@@ -203,8 +205,8 @@ impl FailedSpend<'_> {
     }
 }
 
-/// Whether a script is `<m> <keys> <n> CHECKMULTISIG` and the signatures that it takes from the machine's
-/// stack all are empty or well encoded.
+/// Returns whether a script is `<m> <keys> <n> CHECKMULTISIG` and all signatures that it takes from the
+/// machine's stack are empty or well encoded.
 fn takes_well_encoded(machine: &Machine<'_>, script: &[u8]) -> bool {
     let [m @ OP_1..=OP_16, keys @ .., n @ OP_1..=OP_16, CHECKMULTISIG] = script else { return false };
     let is_of_keys = pushes(keys).is_some_and(|keys| keys.len() == usize::from(n - OP_RESERVED));
@@ -213,13 +215,13 @@ fn takes_well_encoded(machine: &Machine<'_>, script: &[u8]) -> bool {
     is_of_keys && sigs.is_some_and(|sigs| sigs.iter().all(|sig| machine.is_well_encoded(sig)))
 }
 
-/// The one way that is left, if there is but one.
+/// Returns the common outcome, if all possible outcomes are equal.
 fn only(possible_outcomes: &[PossibleOutcome]) -> Option<PossibleOutcome> {
     let first = possible_outcomes.first()?;
     possible_outcomes.iter().all(|way| way == first).then_some(*first)
 }
 
-/// Of a script that is known to fail: possible_outcomes in which it does not are none.
+/// Returns the reason of a script that is known to fail, ignoring outcomes in which it passes.
 fn failing(possible_outcomes: &[PossibleOutcome]) -> Option<&'static str> {
     let failures: Vec<PossibleOutcome> =
         possible_outcomes.iter().copied().filter(PossibleOutcome::is_err).collect();

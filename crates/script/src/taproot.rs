@@ -1,24 +1,25 @@
-//! What an output of taproot commits to (BIP-0341).
+//! Verifies taproot commitments (BIP-0341).
 
 use bitcoin_hashes::sha256;
 use secp256k1::{Parity, Scalar, XOnlyPublicKey};
 
-/// Version of the leaves that are run.
+/// The leaf version of scripts that are run.
 pub(crate) const TAPSCRIPT: u8 = 0xc0;
 
-/// Bytes of a control block before its path, of one step, and steps at most.
+/// The length of a control block before its path and of one path node, in bytes, and the maximum number of
+/// path nodes.
 const CONTROL: (usize, usize, usize) = (33, 32, 128);
 
-/// The output does not commit to the leaf.
+/// The error that the output does not commit to the leaf.
 pub(crate) struct Mismatch;
 
-/// SHA-256 of parts in a row.
+/// Returns the SHA-256 of the concatenated parts.
 pub(crate) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     sha256::Hash::hash(&parts.concat()).to_byte_array()
 }
 
-/// The version of the leaf that a control block shows to be an output's; none if no control block has its
-/// size.
+/// Returns the version of the leaf that a control block proves to be in an output's tree; `None` if the size
+/// is not that of a control block.
 pub(crate) fn leaf_version(program: &[u8], script: &[u8], control: &[u8]) -> Option<Result<u8, Mismatch>> {
     let (base, step, most) = CONTROL;
     let (head, path) = control.split_at_checked(base)?;
@@ -47,7 +48,8 @@ fn root(version: u8, script: &[u8], path: &[u8]) -> [u8; 32] {
     })
 }
 
-/// Whether an output key is an internal one tweaked by a root; none if one of them is no key.
+/// Returns whether the output key is the internal key tweaked by the root; `None` if one of them is not a
+/// valid key.
 fn commits(output: &[u8], internal: &[u8], parity: u8, root: [u8; 32]) -> Option<bool> {
     let tweak = Scalar::from_be_bytes(tagged("TapTweak", &[internal, &root])).ok()?;
     let key = |bytes: &[u8]| XOnlyPublicKey::from_byte_array(bytes.try_into().ok()?).ok();
@@ -55,7 +57,7 @@ fn commits(output: &[u8], internal: &[u8], parity: u8, root: [u8; 32]) -> Option
     Some(key(internal)?.tweak_add_check(&key(output)?, parity, tweak))
 }
 
-/// A hash of BIP-0340.
+/// Returns a tagged hash (BIP-0340).
 fn tagged(tag: &str, parts: &[&[u8]]) -> [u8; 32] {
     let tag = sha256(&[tag.as_bytes()]);
     sha256(&[&[&tag[..], &tag], parts].concat())

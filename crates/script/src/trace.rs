@@ -1,8 +1,9 @@
-//! Where a script fails, found by running ever longer beginnings of it: each is closed so that it passes
-//! unless something in it fails. Which operation fails, and how deep the stack is there, then tell why.
+//! Finds the operation at which a script fails by running prefixes of it: each is completed so that it passes
+//! unless an operation in it fails. The failing operation, and the depth of the stack there, determine the
+//! reason.
 //!
-//! Nothing is interpreted here; all that must be run is run by the kernel. What it cannot run apart from
-//! their transaction are signatures: for each of them both answers are tried ([`Machine::possible_outcomes`]).
+//! This module does not interpret scripts; the kernel runs them. It cannot check signatures apart from their
+//! transaction, so both results of each check are tried ([`Machine::possible_outcomes`]).
 
 use crate::{
     operations::{OP_1, OP_16, Operation, operations, push},
@@ -11,15 +12,16 @@ use crate::{
 };
 use wire::ScriptFlags;
 
-/// Longest item that a script may push (Core `MAX_SCRIPT_ELEMENT_SIZE`).
+/// Maximum length of an item that a script pushes, in bytes (Core `MAX_SCRIPT_ELEMENT_SIZE`).
 pub(crate) const MAX_SCRIPT_ELEMENT_SIZE: usize = 520;
-/// Longest script that is run (Core `MAX_SCRIPT_SIZE`).
+/// Maximum length of a script that is run, in bytes (Core `MAX_SCRIPT_SIZE`).
 const MAX_SCRIPT_SIZE: usize = 10_000;
-/// Most operations of a script, pushes not counted (Core `MAX_OPS_PER_SCRIPT`).
+/// Maximum number of operations of a script, without pushes (Core `MAX_OPS_PER_SCRIPT`).
 const MAX_OPS: usize = 201;
-/// Most keys of a CHECKMULTISIG, each of which counts as an operation (Core `MAX_PUBKEYS_PER_MULTISIG`).
+/// Maximum number of keys of a CHECKMULTISIG, each of which counts as an operation (Core
+/// `MAX_PUBKEYS_PER_MULTISIG`).
 const MAX_KEYS: usize = 20;
-/// Signature checks whose answers are tried, all with all.
+/// Maximum number of signature checks for which all combinations of results are tried.
 const MAX_CHECKS: usize = 4;
 
 const IF: u8 = 0x63;
@@ -57,28 +59,28 @@ pub(crate) const CHECKLOCKTIMEVERIFY: u8 = 0xb1;
 pub(crate) const CHECKSEQUENCEVERIFY: u8 = 0xb2;
 const CHECKSIGADD: u8 = 0xba;
 
-/// How a script may go.
+/// A possible outcome of a script: it passes, or fails for a reason.
 pub(crate) type PossibleOutcome = Result<(), &'static str>;
 
-/// What is asked of the stack in the end.
+/// The condition on the stack at the end of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Nothing.
+    /// Any stack.
     Any,
-    /// It ends true.
+    /// The top item is true.
     True,
-    /// It is one item, which is true.
+    /// The stack is one item, which is true.
     OneTrue,
 }
 
-/// Part of a script, as it is run here.
+/// A part of a script, in the form in which it is run here.
 struct Step<'a> {
     operation: Operation<'a>,
-    /// What is run in its place.
+    /// The bytes that are run in its place.
     bytes: Vec<u8>,
-    /// Operations in `bytes` beyond those of the script.
+    /// Number of operations in `bytes` that are not in the script.
     extra: usize,
-    /// Why it fails, if that is known beforehand.
+    /// The reason why it fails, if that is known beforehand.
     reason: Option<&'static str>,
 }
 
@@ -91,18 +93,18 @@ impl Step<'_> {
 /// Runs scripts on the stack that a signature script leaves.
 pub(crate) struct Machine<'a> {
     pub(crate) probe: &'a Probe,
-    /// Run before each script.
+    /// The script that is run before each script.
     pub(crate) script_sig: &'a [u8],
-    /// Flags of operations; not those of programs, which are taken for scripts here.
+    /// The flags that affect operations; not those of programs, which are run as plain scripts here.
     pub(crate) flags: ScriptFlags,
     pub(crate) is_tapscript: bool,
-    /// Whether a CHECKMULTISIG may come upon a signature that is not well encoded.
+    /// Whether a CHECKMULTISIG may read a signature that is not well encoded.
     pub(crate) may_be_malformed: bool,
 }
 
 impl Machine<'_> {
-    /// How a script may go, for all answers that its signature checks may give; none if a way cannot be
-    /// told.
+    /// Returns the outcomes of a script for all possible results of its signature checks; `None` if one of
+    /// them cannot be determined.
     pub(crate) fn possible_outcomes(&self, script: &[u8], end: End) -> Option<Vec<PossibleOutcome>> {
         if script.len() > MAX_SCRIPT_SIZE {
             return (!self.is_tapscript).then(|| vec![Err(SCRIPT_SIZE)]);
@@ -118,8 +120,8 @@ impl Machine<'_> {
         Some(possible_outcomes)
     }
 
-    /// The steps of a script whose checks give these answers (base 3: no, yes, a malformed signature), and
-    /// whether they are all; none if a check cannot answer so.
+    /// Returns the steps of a script whose checks have these results (base 3: false, true, malformed
+    /// signature), and whether they are the whole script; `None` if a check cannot have such a result.
     fn steps<'a>(&self, operations: &[Operation<'a>], mut answers: usize) -> Option<(Vec<Step<'a>>, bool)> {
         let mut steps = Vec::new();
         let mut checks = 0;
@@ -127,7 +129,8 @@ impl Machine<'_> {
             let opcode = operation.opcode;
             let (mut bytes, mut extra, mut reason) = (operation.bytes.to_vec(), 0, None);
             match opcode {
-                // What comes after it must not make it whole; this fails wherever it stands, too.
+                // The bytes that follow must not complete it. Like a truncated push, VERIF fails even if it
+                // is not executed.
                 _ if operation.is_torn => bytes = vec![VERIF],
                 CHECKSIG | OP_CHECKSIGVERIFY | CHECKSIGADD if self.is_tapscript => {
                     return Some((steps, false));
@@ -159,14 +162,14 @@ impl Machine<'_> {
     }
 
     fn way(&self, steps: &[Step<'_>], is_whole: bool, end: End) -> Option<PossibleOutcome> {
-        // If nothing at all passes, it is the signature script that fails.
+        // If even an empty script does not pass, the failure is in the signature script.
         if !self.runs(&[])? {
             return None;
         }
         if self.runs(steps) == Some(true) {
             return if is_whole { self.end(steps, end) } else { None };
         }
-        // What cannot be told of longer beginnings may be told of shorter ones.
+        // An undetermined result for a longer prefix may be determined for a shorter one.
         let (mut good, mut bad) = (0, steps.len());
         while bad - good > 1 {
             let middle = usize::midpoint(good, bad);
@@ -179,7 +182,7 @@ impl Machine<'_> {
         self.reason(steps.get(..good)?, steps.get(good)?).map(Err)
     }
 
-    /// Whether nothing fails in these steps; none if that cannot be told.
+    /// Returns whether these steps run without a failure; `None` if that cannot be determined.
     fn runs(&self, steps: &[Step<'_>]) -> Option<bool> {
         if self.passes_then(steps, &[]) {
             return Some(true);
@@ -188,7 +191,7 @@ impl Machine<'_> {
         (size <= MAX_SCRIPT_SIZE && !self.is_crowded(steps)).then_some(false)
     }
 
-    /// Whether more operations could be too many, where the script's own are not.
+    /// Returns whether the added operations could exceed the limit although the script's own do not.
     fn is_crowded(&self, steps: &[Step<'_>]) -> bool {
         let own = steps.iter().filter(|step| step.counts()).count();
         let keys = steps.iter().filter(|step| is_multi(step.operation.opcode)).count() * MAX_KEYS;
@@ -196,18 +199,18 @@ impl Machine<'_> {
         (own <= MAX_OPS || self.is_tapscript) && own + keys + extra > MAX_OPS
     }
 
-    /// Whether steps and a question to the stack after them run without failing.
+    /// Returns whether the steps, followed by a check of the stack, run without a failure.
     fn passes_then(&self, steps: &[Step<'_>], question: &[u8]) -> bool {
         let mut script: Vec<u8> = steps.iter().flat_map(|step| &step.bytes).copied().collect();
         script.extend(question);
         script.extend(std::iter::repeat_n(ENDIF, nesting(steps)));
-        // A full stack takes no more.
+        // The second form is for a full stack, which has no space for another item.
         [&[OP_1][..], &[DROP, OP_1]].iter().any(|close| self.passes(&[&script, *close].concat()))
     }
 
-    /// Whether a signature is as well encoded as the flags ask, or empty.
+    /// Returns whether a signature is empty or encoded as the flags require.
     pub(crate) fn is_well_encoded(&self, sig: &[u8]) -> bool {
-        // With the empty key CHECKSIG answers no to all that is.
+        // With the empty key, CHECKSIG returns false for all well-encoded signatures and fails for others.
         self.probe.passes(&push(sig), &[0, CHECKSIG, DROP, OP_1], self.flags)
     }
 
@@ -227,7 +230,7 @@ impl Machine<'_> {
         Some(if end == End::Any || self.passes(&script) { Ok(()) } else { Err(EVAL_FALSE) })
     }
 
-    /// Why a step fails after others that do not.
+    /// Returns the reason why a step fails after others that do not.
     fn reason(&self, before: &[Step<'_>], step: &Step<'_>) -> Option<&'static str> {
         if let Some(reason) = step.reason {
             return Some(reason);
@@ -252,7 +255,7 @@ impl Machine<'_> {
         }
         let replaced = |question: &[u8]| self.passes_then(before, question);
         Some(match opcode {
-            // To ask for its form takes some room on the stack.
+            // The check for minimal form needs free space on the stack.
             IF | NOTIF if self.is_tapscript && replaced(&[OP_1; 4]) => TAPSCRIPT_MINIMALIF,
             OP_VERIFY => VERIFY,
             OP_EQUALVERIFY => EQUALVERIFY,
@@ -269,7 +272,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Whether fewer items are on the stack than that.
+    /// Returns whether the stack has fewer items than `items`; `None` if that cannot be determined.
     fn has_too_few(&self, steps: &[Step<'_>], items: u8) -> Option<bool> {
         let ask = |comparison| {
             let number = if items == 0 { 0 } else { OP_1 - 1 + items };
@@ -281,7 +284,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Of a lock that has its number.
+    /// Returns the reason for a lock whose number is on the stack.
     fn lock_reason(&self, before: &[Step<'_>]) -> Option<&'static str> {
         let last = before.last().map(|step| step.operation).or_else(|| operations(self.script_sig).last());
         let number = last.and_then(|operation| operation.data);
@@ -292,20 +295,20 @@ impl Machine<'_> {
         } else if self.passes_then(before, &[SIZE, OP_1 + 5, GREATER_THAN_OR_EQUAL, OP_VERIFY]) {
             Some(SCRIPTNUM)
         } else if let Some([.., top]) = number.filter(|number| number.len() == 5) {
-            // Too long for arithmetic: its sign is seen where it is pushed.
+            // Too long for arithmetic: the push shows its sign.
             Some(if top & 0x80 == 0 { UNSATISFIED_LOCKTIME } else { NEGATIVE_LOCKTIME })
         } else {
             None
         }
     }
 
-    /// Of a CHECKMULTISIG on some stack.
+    /// Returns the reason for a CHECKMULTISIG on a stack that is not empty.
     fn multisig_reason(&self, before: &[Step<'_>], step: &Step<'_>) -> Option<&'static str> {
         let without = |flag| {
             let machine = Machine { flags: self.flags.without(flag), ..*self };
             machine.passes_then(before, &step.bytes)
         };
-        // Only the first signature is looked at here, where none is right.
+        // No signature is valid for the probe, so only the first one is read here.
         if without(ScriptFlags::DERSIG) || without(ScriptFlags::DERSIG.with(ScriptFlags::NULLDUMMY)) {
             let is_dummy = without(ScriptFlags::NULLDUMMY);
             return match (is_dummy, self.may_be_malformed) {
@@ -327,7 +330,7 @@ impl Machine<'_> {
             ask(&pick)
         };
         if !below(&[]) {
-            // Fewer items than the keys, or none that tells how many signatures there are.
+            // There are fewer items than keys, or no item for the number of signatures.
             return Some(INVALID_STACK);
         }
         if below(&[&[0][..], &number(keys + 1), &[WITHIN, OP_VERIFY]].concat()) {
@@ -337,7 +340,7 @@ impl Machine<'_> {
     }
 }
 
-/// A signature check, for which this answer is put in place of its own.
+/// Appends the steps of a signature check whose result is replaced by `answer`.
 fn check<'a>(steps: &mut Vec<Step<'a>>, operation: Operation<'a>, answer: usize) {
     let opcode = operation.opcode;
     let failed = match opcode {
@@ -362,7 +365,7 @@ fn check<'a>(steps: &mut Vec<Step<'a>>, operation: Operation<'a>, answer: usize)
     }
 }
 
-/// How many IFs are open after these steps, run or not.
+/// Returns the number of IFs that are open after these steps, executed or not.
 fn nesting(steps: &[Step<'_>]) -> usize {
     steps.iter().fold(0, |open: usize, step| match step.operation.opcode {
         IF | NOTIF => open + 1,
@@ -375,26 +378,27 @@ const fn is_multi(opcode: u8) -> bool {
     matches!(opcode, CHECKMULTISIG | OP_CHECKMULTISIGVERIFY)
 }
 
-/// Whether an operation checks signatures.
+/// Returns whether an operation checks signatures.
 const fn is_check(opcode: u8) -> bool {
     matches!(opcode, CHECKSIG | OP_CHECKSIGVERIFY) || is_multi(opcode)
 }
 
-/// CAT to RIGHT, INVERT to XOR, 2MUL, 2DIV, MUL to RSHIFT.
+/// Returns whether an operation is disabled: CAT to RIGHT, INVERT to XOR, 2MUL, 2DIV, MUL to RSHIFT.
 const fn is_disabled(opcode: u8) -> bool {
     matches!(opcode, 0x7e..=0x81 | 0x83..=0x86 | 0x8d | 0x8e | 0x95..=0x99)
 }
 
-/// How many items an operation looks for on the stack before all else; none if there is no such operation.
+/// Returns the number of stack items that an operation requires before its other checks; `None` if there is
+/// no such operation.
 const fn items_of(opcode: u8) -> Option<u8> {
     Some(match opcode {
         // NOPs, DEPTH, CODESEPARATOR.
         0x61 | DEPTH | 0xab | 0xb0 | 0xb3..=0xb9 => 0,
-        // TOALTSTACK; numbers of one; hashes.
+        // TOALTSTACK; arithmetic with one operand; hashes.
         IF | NOTIF | OP_VERIFY | 0x6b | IFDUP | DROP | DUP | SIZE => 1,
         0x8b | 0x8c | 0x8f..=ZERO_NOT_EQUAL | 0xa6..=0xaa | CHECKLOCKTIMEVERIFY | CHECKSEQUENCEVERIFY => 1,
         CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => 1,
-        // 2DROP, 2DUP, NIP to ROLL, SWAP, TUCK; numbers of two.
+        // 2DROP, 2DUP, NIP to ROLL, SWAP, TUCK; arithmetic with two operands.
         0x6d | 0x6e | 0x77..=ROLL | 0x7c | TUCK | EQUAL | OP_EQUALVERIFY => 2,
         0x93 | 0x94 | 0x9a..=0xa4 | CHECKSIG | OP_CHECKSIGVERIFY => 2,
         // 3DUP, ROT.

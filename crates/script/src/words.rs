@@ -1,4 +1,4 @@
-//! Core's words for why a script fails (`script_error.cpp`, `ScriptErrorString`).
+//! Core's descriptions of script failures (`script_error.cpp`, `ScriptErrorString`).
 
 pub(crate) const EVAL_FALSE: &str =
     "Script evaluated without error but finished with a false/empty top stack element";

@@ -1,8 +1,8 @@
 //! Bitcoin Core's vectors: `script_tests.json`, `tx_valid.json`, `tx_invalid.json`, `sighash.json`.
 //!
-//! They know flags that no block is judged by (policy). A policy flag can only make more scripts fail. So
-//! what passes must pass without it; what fails is judged without it where the error shows that the flag had
-//! no part in it, and is counted as inapplicable where it had.
+//! They use policy flags too, which do not apply to blocks. A policy flag can only make more scripts fail. So
+//! cases that pass must also pass without it; cases that fail are run without it if their error cannot come
+//! from the flag, and otherwise counted as inapplicable.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -23,7 +23,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};
 
-/// The errors that `script` can tell, in the words of Core's `ScriptErrorString`.
+/// The errors that `script` can report, with Core's `ScriptErrorString`.
 const REASONS: [(&str, &str); 34] = [
     ("BAD_OPCODE", "Opcode missing or not understood"),
     ("CHECKMULTISIGVERIFY", "Script failed an OP_CHECKMULTISIGVERIFY operation"),
@@ -61,7 +61,8 @@ const REASONS: [(&str, &str); 34] = [
     ("TAPROOT_WRONG_CONTROL_SIZE", "Invalid Taproot control block size"),
 ];
 
-/// Whether an error can come of a policy flag among `policy`, in a case whose consensus flags are `flags`.
+/// Returns whether an error can come from a policy flag in `policy`, in a case whose consensus flags are
+/// `flags`.
 fn is_of_policy(error: &str, flags: ScriptFlags, policy: &[&str]) -> bool {
     let has = |name: &str| policy.contains(&name);
     match error {
@@ -75,7 +76,7 @@ fn is_of_policy(error: &str, flags: ScriptFlags, policy: &[&str]) -> bool {
     }
 }
 
-/// The output key and the control block of a tree of one script, the internal key being the generator.
+/// Returns the output key and the control block of a tree with one script; the internal key is the generator.
 fn taproot_of(leaf: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let secp = Secp256k1::new();
     let mut one = [0; 32];
@@ -87,7 +88,7 @@ fn taproot_of(leaf: &[u8]) -> (Vec<u8>, Vec<u8>) {
     ([&[0x51, 0x20], &tree.output_key().serialize()[..]].concat(), control.serialize())
 }
 
-/// One row of `script_tests.json`: coin, signature script, witness, flags, expected error.
+/// Decodes a row of `script_tests.json`: coin, signature script, witness, flags, expected error.
 fn script_case(row: &[Value]) -> (SpentOutput, Vec<u8>, Vec<Vec<u8>>, &str, &str) {
     let (witness, row) = row[0].as_array().map_or((None, row), |witness| (Some(witness), &row[1..]));
     let mut items: Vec<Vec<u8>> = Vec::new();
@@ -132,7 +133,7 @@ fn script_tests() {
         }
         let scripts = prepare(&spend_of(&coin, script_sig, &witness), std::slice::from_ref(&coin));
         *(if wanted { &mut passed } else { &mut failed }) += 1;
-        // What passes does so under fewer flags, what fails does so under more.
+        // A case that passes also passes under fewer flags; a case that fails also fails under more.
         for other in all_flags() {
             let (fewer, more) = (flags.contains(other), other.contains(flags));
             if if wanted { fewer } else { more } {
@@ -152,7 +153,7 @@ fn script_tests() {
         }
         assert_eq!(passes(&scripts, 0..1, flags), wanted, "{row:?}");
     }
-    println!("reasons told: {reasons:?}, not told: {without:?}");
+    println!("reasons reported: {reasons:?}, not reported: {without:?}");
     assert!(reasons.values().sum::<u32>() >= 418, "{without:?}");
     let skipped: u32 = inapplicable.values().sum();
     println!("script_tests.json: 1233 cases: {passed} pass, {failed} fail, each under all flags that must");
@@ -166,7 +167,8 @@ fn script_tests() {
     assert_eq!(skipped, 130);
 }
 
-/// A row of `tx_valid.json` or `tx_invalid.json`, unless it is a comment: the transaction and its flags.
+/// Decodes a row of `tx_valid.json` or `tx_invalid.json`, unless it is a comment: the transaction and its
+/// flags.
 fn tx_case(row: &Value) -> Option<(TxScripts, &str)> {
     let coins = row[0].as_array()?;
     let mut found = BTreeMap::new();
@@ -188,13 +190,13 @@ fn tx_passes(scripts: &TxScripts, flags: ScriptFlags) -> bool {
     passes(scripts, 0..scripts.input_count(), flags)
 }
 
-/// The flags without one, and without those that need it (Core's test: `TrimFlags`).
+/// Returns the flags without one, and without those that need it (Core's test: `TrimFlags`).
 fn trimmed(flags: ScriptFlags, flag: ScriptFlags) -> ScriptFlags {
     let fewer = flags.without(flag);
     if fewer.contains(ScriptFlags::P2SH) { fewer } else { fewer.without(ScriptFlags::WITNESS) }
 }
 
-/// Here the flags are those that must be off.
+/// In this file, the flags are those that must not be set.
 #[test]
 fn tx_valid() {
     let Some(rows) = common::vectors("tx_valid.json") else { return };
@@ -207,7 +209,7 @@ fn tx_valid() {
             assert!(tx_passes(&scripts, fewer), "{fewer}: {row}");
         }
         assert!(tx_passes(&scripts, flags), "{row}");
-        // With any of them on it would fail.
+        // With any of them it would fail.
         for (flag, _) in ScriptFlags::NAMED.into_iter().filter(|(flag, _)| off.contains(*flag)) {
             assert!(!tx_passes(&scripts, flags | flag), "{flag}: {row}");
             tight += 1;
@@ -226,12 +228,12 @@ fn tx_invalid() {
         let Some((scripts, names)) = tx_case(row) else { continue };
         let (flags, policy) = parse_flags(names);
         if names == "BADTX" {
-            // Invalid whatever its scripts say: a rule refuses it.
+            // Invalid whatever the result of its scripts: a rule rejects it.
             bad += 1;
             continue;
         }
         if !policy.is_empty() {
-            // Core's suite holds that each flag is needed to make it fail.
+            // In Core's suite each flag is needed to make the case fail.
             assert!(tx_passes(&scripts, flags), "{row}");
             of_policy += 1;
             continue;
@@ -247,14 +249,15 @@ fn tx_invalid() {
     }
     println!("tx_invalid.json: {failed} of 93 cases fail, and pass with one flag less;");
     println!(
-        "  {of_policy} fail of policy flags alone, and pass without; {bad} are refused before scripts run"
+        "  {of_policy} fail only by policy flags, and pass without; {bad} are rejected before scripts run"
     );
     assert_eq!((failed + of_policy + bad, bad), (93, 9));
 }
 
-/// The kernel tells no signature hash, and these are of hash types of four bytes, of which a signature
-/// carries one. So the library that the tests sign with is held to all hashes, and then signs each of these
-/// odd transactions with it: the kernel must find the hash that was signed, and no other.
+/// The kernel does not return signature hashes, and these vectors have hash types of four bytes, of which a
+/// signature contains one. So the test compares all hashes with those of the library that tests sign with,
+/// and then signs each of these unusual transactions with it: the kernel must accept a signature of that
+/// hash, and of no other.
 #[test]
 fn sighash() {
     let Some(rows) = common::vectors("sighash.json") else { return };
@@ -268,7 +271,7 @@ fn sighash() {
         let script = bitcoin::ScriptBuf::from_bytes(unhex(text(&row[1])));
         let index = row[2].as_u64().unwrap() as usize;
         let hash_type = row[3].as_i64().unwrap() as i32 as u32;
-        // Core takes separators out of the script, the library leaves that to its caller.
+        // Core removes separators from the script, the library leaves that to its caller.
         let script = without_separators(script.as_bytes());
         let hash = |tx: &Transaction, script: &[u8], hash_type| {
             let script = bitcoin::Script::from_bytes(script);
@@ -296,7 +299,7 @@ fn sighash() {
     assert_eq!(cases, 500);
 }
 
-/// The script without CODESEPARATOR.
+/// Returns the script without CODESEPARATOR.
 fn without_separators(script: &[u8]) -> Vec<u8> {
     // These scripts push nothing, so that every byte is an opcode.
     assert!(script.iter().all(|opcode| !(1..=0x4e).contains(opcode)));

@@ -1,4 +1,4 @@
-//! Generated chains: every signed input passes, in any split and on any thread; placeholders do not.
+//! Generated chains: every signed input passes, in any split and on any thread; placeholder signatures fail.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -18,8 +18,8 @@ fn output_of(coin: Coin<'_>) -> SpentOutput {
     (value, script)
 }
 
-/// Calls `each` with the flags and every transaction of a chain but the coinbases, and the coins of its undo
-/// data.
+/// Calls `each` for every transaction of a chain except the coinbases, with its flags and the coins of its
+/// undo data.
 fn for_each_tx(chain: &Chain, mut each: impl FnMut(ScriptFlags, TxView<'_>, Vec<SpentOutput>)) {
     let (mut arena, mut undo_arena) = (BlockArena::default(), UndoArena::default());
     for block in chain.main() {
@@ -54,13 +54,13 @@ fn every_signed_input_passes() {
     assert!(inputs > 5_000, "{inputs}");
 }
 
-/// Here taproot is spent, and each kind of script.
+/// These chains spend taproot outputs and every other kind of script.
 #[test]
-fn what_is_changed_fails() {
+fn every_change_of_signed_data_fails() {
     let chain = Chain::generate(&ChainSpec::new(6, 1_000_000));
     let mut changes = Changes::default();
     for_each_tx(&chain, |flags, tx, coins| changes.try_all(&tx, &coins, flags));
-    // Anchors, and scripts that ask for nothing, have nothing signed.
+    // Anchors, and scripts without conditions, sign nothing.
     let survivors: Vec<_> = changes.survivors.iter().filter(|spend| !spend.starts_with("other ")).collect();
     let (others, Changes { lock_time, script, amount, other_amount, witness, script_sig, .. }) =
         (changes.survivors.len(), &changes);
@@ -90,9 +90,9 @@ fn placeholders_fail() {
     assert!(failed > 100 && failed > 10 * passed);
 }
 
-/// A transaction of many inputs is split over threads; where one fails, exactly its part says so.
+/// A transaction of many inputs is split over threads; only the part with a failing input reports a failure.
 #[test]
-fn a_split_transaction_is_judged_as_a_whole() {
+fn only_the_part_with_a_failing_input_fails() {
     let chain = Chain::generate(&ChainSpec::new(5, 3_000_000));
     let mut largest = (Vec::new(), Vec::new());
     for_each_tx(&chain, |_, tx, coins| {
@@ -115,7 +115,7 @@ fn a_split_transaction_is_judged_as_a_whole() {
         })
     };
     assert_eq!(split(&bytes), [Ok(()), Ok(()), Ok(()), Ok(())]);
-    // Nobody signs another input's witness. Find one in the third part and spoil its signature.
+    // No input signs another input's witness. Find a witness in the third part and change its signature.
     let mut arena = BlockArena::default();
     let view = arena.parse_tx(&bytes).expect("a transaction");
     let third = (0..).zip(view.inputs()).skip(inputs as usize / 2).take(inputs as usize / 4);
@@ -123,17 +123,17 @@ fn a_split_transaction_is_judged_as_a_whole() {
         let item = input.witness().find(|item| item.len() >= 64)?;
         Some((at, item.as_ptr() as usize - bytes.as_ptr() as usize + 30))
     };
-    let (spoilt, offset) = third.filter_map(signature).next().expect("an input with a witness");
+    let (changed, offset) = third.filter_map(signature).next().expect("an input with a witness");
     bytes[offset] ^= 1;
     let verdicts = split(&bytes);
-    println!("{inputs} inputs on 4 threads, input {spoilt} spoilt: {:?}", verdicts[2]);
-    assert!(matches!(&verdicts[2], Err(ScriptError::Failed(failure)) if failure.input == spoilt));
+    println!("{inputs} inputs on 4 threads, input {changed} changed: {:?}", verdicts[2]);
+    assert!(matches!(&verdicts[2], Err(ScriptError::Failed(failure)) if failure.input == changed));
     assert_eq!([&verdicts[0], &verdicts[1], &verdicts[3]], [&Ok(()); 3]);
 }
 
-/// The flags depend on nothing of the block but its height and hash.
+/// The flags depend only on the height and hash of the block.
 #[test]
-fn regtest_binds_all_flags_from_block_1_on() {
+fn all_flags_apply_to_regtest_from_block_1_on() {
     let params = ChainParams::of(Network::Regtest);
     let flags = script_flags(params, Height(1), &BlockHash([1; 32]));
     assert_eq!(flags, ScriptFlags::ALL);

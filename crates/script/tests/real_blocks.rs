@@ -1,5 +1,5 @@
-//! Real mainnet blocks with the coins they spend: every input passes under the flags of its block, and fails
-//! when anything it signs or is locked by is changed. Tells what each kind of script costs.
+//! Real mainnet blocks with the coins that they spend: every input passes under the flags of its block, and
+//! fails if any data that it signs or that locks it is changed. Prints the time of each kind of script.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -16,10 +16,10 @@ use wire::{BlockArena, BlockView, Height, Network, Sats, ScriptFlags, TxView};
 
 const HEIGHTS: [u32; 9] = [170, 57_043, 116_928, 150_013, 210_000, 255_018, 388_381, 481_824, 709_632];
 
-/// What these blocks spend.
+/// Number of coins that these blocks spend.
 const INPUTS: u32 = 15_024;
 
-/// The coins that a block spends, in input order.
+/// Returns the coins that a block spends, in input order.
 fn coins_of(height: u32) -> Option<Vec<SpentOutput>> {
     let rows = fs::read_to_string(common::data(&format!("prevouts/{height}.prevouts.jsonl"))?).unwrap();
     let coin = |row: &str| {
@@ -29,7 +29,7 @@ fn coins_of(height: u32) -> Option<Vec<SpentOutput>> {
     Some(rows.lines().map(coin).collect())
 }
 
-/// Calls `each` with every transaction but the coinbase, and its coins.
+/// Calls `each` for every transaction except the coinbase, with its coins.
 fn for_each_tx(
     block: &BlockView<'_>,
     mut coins: &[SpentOutput],
@@ -43,7 +43,8 @@ fn for_each_tx(
     assert!(coins.is_empty());
 }
 
-/// Calls `each` with height, flags, and every transaction of all real blocks; returns whether there are any.
+/// Calls `each` for every transaction of all real blocks, with height and flags; returns whether there are
+/// any.
 fn for_each_real_tx(mut each: impl FnMut(u32, ScriptFlags, TxView<'_>, &[SpentOutput])) -> bool {
     for height in HEIGHTS {
         let Some(coins) = coins_of(height) else { return false };
@@ -57,7 +58,7 @@ fn for_each_real_tx(mut each: impl FnMut(u32, ScriptFlags, TxView<'_>, &[SpentOu
     true
 }
 
-/// What the steps of preparing a transaction take in the kernel: coins, parsing, shared hashes.
+/// Adds the time of the steps of preparing a transaction in the kernel: coins, parsing, shared hashes.
 fn time_steps(steps: &mut [Duration; 3], tx: &[u8], coins: &[SpentOutput]) {
     let start = Instant::now();
     let output = |coin: &SpentOutput| TxOut::new(&ScriptPubkey::new(&coin.1).unwrap(), coin.0.0);
@@ -108,7 +109,7 @@ fn all_inputs_pass() {
 }
 
 #[test]
-fn what_is_changed_fails() {
+fn every_change_of_signed_data_fails() {
     let mut changes = Changes::default();
     let found = for_each_real_tx(|_, flags, tx, coins| changes.try_all(&tx, coins, flags));
     println!("{changes:?}");

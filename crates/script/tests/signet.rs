@@ -1,4 +1,4 @@
-//! BIP-0325: the real blocks of the default signet are signed, and what is changed in them is not.
+//! BIP-0325: the real blocks of the default signet are signed, and changed blocks are not.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use script::{ScriptError, verify_signet_solution};
 use testkit::data::unpack_core_datadir;
 use wire::{BlockArena, Network, Txid};
 
-/// Whether the block is signed; `None`: it has no such form that a script could tell.
+/// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
 fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
     let mut arena = BlockArena::default();
     let block = arena.parse(block).unwrap();
@@ -33,7 +33,7 @@ fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
     }
 }
 
-/// All blocks of the datadir but the genesis block.
+/// Returns all blocks of the datadir except the genesis block.
 fn signet_blocks() -> Option<Vec<Vec<u8>>> {
     let root = unpack_core_datadir("signet")?;
     let datadir = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap();
@@ -70,7 +70,7 @@ fn changed_blocks_are_not_signed() {
     for block in &blocks {
         assert_eq!(is_signed(block, &other_challenge), Some(false));
         // Version, previous hash, merkle root, time, bits, nonce: the header's last two are mined after
-        // signing, and its root holds the solution.
+        // signing, and its merkle root covers the solution.
         let signed = |at: usize| {
             let mut changed = block.clone();
             changed[at] ^= 1;
@@ -78,7 +78,7 @@ fn changed_blocks_are_not_signed() {
         };
         assert_eq!([0, 4, 35, 68].map(signed), [Some(false); 4]);
         assert_eq!([36, 67, 72, 79].map(signed), [Some(true); 4]);
-        // The solution is the coinbase's; so is its height, and the amount that it pays.
+        // The coinbase contains the solution, the height and the amount that it pays.
         let header = rules::signet::SIGNET_HEADER;
         let at = block.windows(4).position(|window| window == header).unwrap();
         assert_eq!(signed(at + 20), Some(false), "a byte of the signature");

@@ -21,7 +21,7 @@ fn coins_of(prevouts: &Value) -> Vec<SpentOutput> {
         .collect()
 }
 
-/// The case's transaction with one way to satisfy its input; none if the case has no such way.
+/// Returns the case's transaction with the input data of variant `way`; `None` if the case does not have it.
 fn with_input(case: &Value, way: &str) -> Option<TxScripts> {
     let way = case.get(way)?;
     let mut tx: Transaction = deserialize(&unhex(text(&case["tx"]))).unwrap();
@@ -43,8 +43,8 @@ const SCHNORR_SIG_HASHTYPE: &str = "Invalid Schnorr signature hash type";
 const SCHNORR_SIG_SIZE: &str = "Invalid Schnorr signature size";
 const STACK_SIZE: &str = "Stack size limit exceeded";
 
-/// What Core's own taproot test expects of failures, by the start of a case's comment: those that `script`
-/// can tell. Where there are two, the case's hash type says which.
+/// The reasons of failures that Core's own taproot test expects and `script` can report, by the start of a
+/// case's comment. If there are two, the case's hash type decides.
 const REASONS: &[(&str, &[&str])] = &[
     ("legacy/", &[EVAL_FALSE]),
     ("compat/nocsa", &[BAD_OPCODE]),
@@ -92,10 +92,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("opsuccess/bigpush", &[PUSH_SIZE]),
     ("opsuccess/1001", &[STACK_SIZE]),
 ];
-/// Where that test names none, since it differs with the opcode: told or not, these are not counted.
+/// For these, that test does not name a reason, since it depends on the opcode; they are not counted.
 const OF_ITS_OPCODE: &str = "alwaysvalid/notsuccessx";
 
-/// Whether a failure tells a reason, which then must be the right one.
+/// Returns whether a failure reports a reason, which then must be the right one.
 fn reason_is_right(case: &Value, result: Result<(), ScriptError>) -> bool {
     let comment = text(&case["comment"]);
     let Err(ScriptError::Failed(ScriptFailure { reason: Some(reason), .. })) = result else { return false };
@@ -107,8 +107,8 @@ fn reason_is_right(case: &Value, result: Result<(), ScriptError>) -> bool {
     true
 }
 
-/// Runs one case under all flags whose verdict it tells; returns how many successes, failures, runs and
-/// reasons told.
+/// Runs one case under all flags for which its verdict is known; returns the numbers of successes, failures,
+/// runs and reported reasons.
 fn run(case: &Value) -> [u32; 4] {
     let index = case["index"].as_u64().unwrap() as u32;
     let (flags, policy) = parse_flags(text(&case["flags"]));
@@ -117,7 +117,7 @@ fn run(case: &Value) -> [u32; 4] {
     let mut counts = [0; 4];
     if let Some(scripts) = with_input(case, "success") {
         counts[0] += 1;
-        // What is marked final passes under any flags, all else under fewer than its own.
+        // Cases marked final pass under any flags, all others under fewer than their own.
         for fewer in all_flags().into_iter().filter(|fewer| is_final || flags.contains(*fewer)) {
             assert!(passes(&scripts, index..index + 1, fewer), "{fewer}: {}", case["comment"]);
             counts[2] += 1;
@@ -151,7 +151,7 @@ fn script_assets() {
         counts.len()
     );
     assert_eq!((counts.len(), successes, failures), (2244, 2244, 1493));
-    println!("  {reasons} of the failures tell Core's reason");
+    println!("  {reasons} of the failures report Core's reason");
     assert_eq!(reasons, 779);
 }
 

@@ -1,10 +1,10 @@
 //! Blocks and transactions as views of their bytes.
 //!
-//! One walk ([`BlockArena::parse`]) checks the form and records where each transaction, input and output
-//! lies; the views then read fields straight from the block's bytes. The arena's vectors are reused from
-//! block to block, so parsing does not allocate once they have grown. Strictness is Core's
+//! One pass ([`BlockArena::parse`]) checks the encoding and records the offsets of each transaction, input
+//! and output; the views then read fields directly from the block's bytes. The arena's vectors are reused
+//! from block to block, so parsing does not allocate once they have grown. It is as strict as Core's
 //! `UnserializeTransaction` and `ReadCompactSize`. Whether bytes may follow the last transaction is the
-//! caller's choice: Core refuses them in a message and does not look at them in a block file.
+//! caller's choice: Core rejects them in a message and ignores them in a block file.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -14,31 +14,31 @@ use crate::{
 };
 use digest::sha256::Message;
 
-/// Where a transaction's parts lie. Offsets are bytes into the block; ranges index the arena's spans.
+/// The parts of a transaction: byte offsets in the block, and index ranges of the arena's spans.
 #[derive(Clone, Copy, Debug)]
 struct TxSpan {
     start: u32,
-    /// After the version and, with a witness, marker and flag: the inputs' count.
+    /// Offset of the input count, which follows the version and, if there is a witness, marker and flag.
     body: u32,
-    /// After the last output: the witness or the lock time.
+    /// End of the last output, where the witness or the lock time begins.
     body_end: u32,
     end: u32,
     inputs: (u32, u32),
     outputs: (u32, u32),
 }
 
-/// The outpoint is at `at`; the sequence follows the script.
+/// The byte offsets of an input: the outpoint is at `at`; the sequence number follows the script.
 #[derive(Clone, Copy, Debug)]
 struct InputSpan {
     at: u32,
     script: u32,
     script_end: u32,
-    /// The stack's item count up to its last byte; empty without a witness.
+    /// Offset of the witness stack's item count; the range is empty if there is no witness.
     witness: u32,
     witness_end: u32,
 }
 
-/// The value is at `at`.
+/// The byte offsets of an output: the value is at `at`.
 #[derive(Clone, Copy, Debug)]
 struct OutputSpan {
     at: u32,
@@ -46,7 +46,7 @@ struct OutputSpan {
     script_end: u32,
 }
 
-/// Reusable room for the spans of one block.
+/// A reusable buffer for the spans of one block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockArena {
     txs: Vec<TxSpan>,
@@ -55,46 +55,46 @@ pub struct BlockArena {
 }
 
 impl BlockArena {
-    /// Walks a whole serialised block.
+    /// Parses a serialised block.
     ///
     /// # Errors
     /// [`WireError`] with the offset of the first malformed byte.
     pub fn parse<'a>(&'a mut self, bytes: &'a [u8]) -> Result<BlockView<'a>, WireError> {
         let mut reader = Reader::new(bytes);
-        let header = self.walk_block(&mut reader)?;
+        let header = self.parse_block_spans(&mut reader)?;
         reader.finish()?;
         Ok(BlockView { bytes, header, arena: self })
     }
 
-    /// Walks the serialised block that `bytes` begin with: the view is of the block alone, whatever follows.
+    /// Parses the serialised block at the start of `bytes` and ignores the bytes that follow it.
     ///
     /// # Errors
     /// [`WireError`] with the offset of the first malformed byte.
     pub fn parse_first<'a>(&'a mut self, bytes: &'a [u8]) -> Result<BlockView<'a>, WireError> {
         let mut reader = Reader::new(bytes);
-        let header = self.walk_block(&mut reader)?;
+        let header = self.parse_block_spans(&mut reader)?;
         let bytes = bytes.get(..reader.position()).unwrap_or(bytes);
         Ok(BlockView { bytes, header, arena: self })
     }
 
-    fn walk_block(&mut self, reader: &mut Reader<'_>) -> Result<Header, WireError> {
+    fn parse_block_spans(&mut self, reader: &mut Reader<'_>) -> Result<Header, WireError> {
         self.clear();
         let header = Header::read(reader)?;
         let count = reader.compact_size()?;
         for _ in 0..count {
-            self.walk_tx(reader)?;
+            self.parse_tx_spans(reader)?;
         }
         Ok(header)
     }
 
-    /// Walks a lone serialised transaction.
+    /// Parses a single serialised transaction.
     ///
     /// # Errors
     /// [`WireError`] with the offset of the first malformed byte.
     pub fn parse_tx<'a>(&'a mut self, bytes: &'a [u8]) -> Result<TxView<'a>, WireError> {
         self.clear();
         let mut reader = Reader::new(bytes);
-        let span = self.walk_tx(&mut reader)?;
+        let span = self.parse_tx_spans(&mut reader)?;
         reader.finish()?;
         Ok(TxView { bytes, span, arena: self })
     }
@@ -105,7 +105,7 @@ impl BlockArena {
         self.outputs.clear();
     }
 
-    fn walk_tx(&mut self, reader: &mut Reader<'_>) -> Result<TxSpan, WireError> {
+    fn parse_tx_spans(&mut self, reader: &mut Reader<'_>) -> Result<TxSpan, WireError> {
         let start = reader.position();
         reader.bytes(4)?;
         let mut body = reader.position();
@@ -120,11 +120,11 @@ impl BlockArena {
                 input_count = reader.compact_size()?;
             }
         }
-        // No inputs and a zero flag byte is, to Core, a transaction without inputs and outputs.
+        // Core reads no inputs and a zero flag byte as a transaction without inputs and outputs.
         let has_lists = input_count > 0 || flags != 0;
         if has_lists {
             for _ in 0..input_count {
-                self.walk_input(reader)?;
+                self.parse_input_span(reader)?;
             }
             for _ in 0..reader.compact_size()? {
                 let at = reader.position();
@@ -140,7 +140,7 @@ impl BlockArena {
         }
         let body_end = reader.position();
         if flags & 1 != 0 {
-            self.walk_witnesses(first_input, reader, start)?;
+            self.parse_witness_spans(first_input, reader, start)?;
         }
         if flags & !1 != 0 {
             return Err(WireError::UnknownOptionalData { at: start });
@@ -159,7 +159,7 @@ impl BlockArena {
     }
 
     #[inline]
-    fn walk_input(&mut self, reader: &mut Reader<'_>) -> Result<(), WireError> {
+    fn parse_input_span(&mut self, reader: &mut Reader<'_>) -> Result<(), WireError> {
         let at = reader.position();
         reader.bytes(36)?;
         let script = reader.byte_string()?;
@@ -175,27 +175,27 @@ impl BlockArena {
         Ok(())
     }
 
-    fn walk_witnesses(
+    fn parse_witness_spans(
         &mut self,
         first_input: usize,
         reader: &mut Reader<'_>,
         tx_start: usize,
     ) -> Result<(), WireError> {
-        let mut any = false;
+        let mut has_witness_items = false;
         for input in self.inputs.iter_mut().skip(first_input) {
             input.witness = reader.position() as u32;
             let items = reader.compact_size()?;
-            any |= items > 0;
+            has_witness_items |= items > 0;
             for _ in 0..items {
                 reader.byte_string()?;
             }
             input.witness_end = reader.position() as u32;
         }
-        if any { Ok(()) } else { Err(WireError::SuperfluousWitness { at: tx_start }) }
+        if has_witness_items { Ok(()) } else { Err(WireError::SuperfluousWitness { at: tx_start }) }
     }
 }
 
-/// A well-formed block.
+/// A well-formed block, whose consensus rules may not have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockView<'a> {
     bytes: &'a [u8],
@@ -204,64 +204,64 @@ pub struct BlockView<'a> {
 }
 
 impl<'a> BlockView<'a> {
-    /// The serialised block.
+    /// Returns the serialised block.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How many transactions.
+    /// Returns the number of transactions.
     #[must_use]
     pub fn tx_count(&self) -> usize {
         self.arena.txs.len()
     }
 
-    /// The transactions in block order.
+    /// Returns the transactions in block order.
     pub fn txs(&self) -> impl ExactSizeIterator<Item = TxView<'a>> + Clone + use<'a> {
         let (bytes, arena) = (self.bytes, self.arena);
         arena.txs.iter().map(move |&span| TxView { bytes, span, arena })
     }
 
-    /// The transaction at `index`, if there is one.
+    /// Returns the transaction at `index`, or `None` if there are fewer.
     #[must_use]
     pub fn tx(&self, index: usize) -> Option<TxView<'a>> {
         let span = *self.arena.txs.get(index)?;
         Some(TxView { bytes: self.bytes, span, arena: self.arena })
     }
 
-    /// Inputs of all transactions, the coinbase's included.
+    /// Returns the number of inputs of all transactions, including the coinbase's.
     #[must_use]
     pub fn input_count(&self) -> usize {
         self.arena.inputs.len()
     }
 
-    /// Outputs of all transactions, unspendable ones included.
+    /// Returns the number of outputs of all transactions, including unspendable ones.
     #[must_use]
     pub fn output_count(&self) -> usize {
         self.arena.outputs.len()
     }
 
-    /// Size without witnesses, in bytes.
+    /// Returns the size without witnesses, in bytes.
     #[must_use]
     pub fn stripped_size(&self) -> usize {
         let witnesses: usize = self.txs().map(|tx| tx.total_size() - tx.stripped_size()).sum();
         self.bytes.len() - witnesses
     }
 
-    /// Weight (BIP-0141, Core `GetBlockWeight`).
+    /// Returns the weight (BIP-0141, Core `GetBlockWeight`).
     #[must_use]
     pub fn weight(&self) -> Weight {
         Weight(self.stripped_size() as u64 * (Weight::WITNESS_SCALE_FACTOR - 1) + self.bytes.len() as u64)
     }
 }
 
-/// A well-formed transaction.
+/// A well-formed transaction, whose consensus rules may not have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TxView<'a> {
     bytes: &'a [u8],
@@ -270,49 +270,49 @@ pub struct TxView<'a> {
 }
 
 impl<'a> TxView<'a> {
-    /// The serialised transaction, witness included.
+    /// Returns the serialised transaction, including its witness.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         slice(self.bytes, self.span.start, self.span.end)
     }
 
-    /// Where the transaction starts in its block's bytes.
+    /// Returns the byte offset of the transaction in its block.
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.span.start as usize
     }
 
-    /// Version (unsigned, as in Core since 28).
+    /// Returns the version (unsigned, as in Core since 28).
     #[must_use]
     pub fn version(&self) -> u32 {
         u32_at(self.bytes, self.span.start)
     }
 
-    /// Lock time: a height below 500,000,000, else a time.
+    /// Returns the lock time: a height if below 500,000,000, otherwise a time.
     #[must_use]
     pub fn lock_time(&self) -> u32 {
         u32_at(self.bytes, self.span.end - 4)
     }
 
-    /// Whether it is serialised with a witness, so that its wtxid differs from its txid.
+    /// Returns whether the transaction is serialised with a witness, so that its wtxid differs from its txid.
     #[must_use]
     pub const fn has_witness(&self) -> bool {
         self.span.body != self.span.start + 4
     }
 
-    /// Size without witness, in bytes.
+    /// Returns the size without witness, in bytes.
     #[must_use]
     pub const fn stripped_size(&self) -> usize {
         (self.span.body_end - self.span.body) as usize + 8
     }
 
-    /// Size with witness, in bytes.
+    /// Returns the size with witness, in bytes.
     #[must_use]
     pub const fn total_size(&self) -> usize {
         (self.span.end - self.span.start) as usize
     }
 
-    /// What the txid is the SHA-256d of.
+    /// Returns the message whose SHA-256d is the txid.
     #[must_use]
     pub fn txid_message(&self) -> Message<'a> {
         let span = self.span;
@@ -326,37 +326,37 @@ impl<'a> TxView<'a> {
         ])
     }
 
-    /// What the wtxid is the SHA-256d of.
+    /// Returns the message whose SHA-256d is the wtxid.
     #[must_use]
     pub fn wtxid_message(&self) -> Message<'a> {
         Message([self.bytes(), &[], &[]])
     }
 
-    /// How many inputs.
+    /// Returns the number of inputs.
     #[must_use]
     pub const fn input_count(&self) -> usize {
         (self.span.inputs.1 - self.span.inputs.0) as usize
     }
 
-    /// How many outputs.
+    /// Returns the number of outputs.
     #[must_use]
     pub const fn output_count(&self) -> usize {
         (self.span.outputs.1 - self.span.outputs.0) as usize
     }
 
-    /// The inputs in order.
+    /// Returns the inputs in order.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         spans(&self.arena.inputs, self.span.inputs).iter().map(move |&span| InputView { bytes, span })
     }
 
-    /// The outputs in order.
+    /// Returns the outputs in order.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         spans(&self.arena.outputs, self.span.outputs).iter().map(move |&span| OutputView { bytes, span })
     }
 
-    /// Whether it is a coinbase: one input, which points nowhere (Core `IsCoinBase`).
+    /// Returns whether it is a coinbase: it has one input, whose outpoint is null (Core `IsCoinBase`).
     #[must_use]
     pub fn is_coinbase(&self) -> bool {
         let mut inputs = self.inputs();
@@ -372,7 +372,7 @@ pub struct InputView<'a> {
 }
 
 impl<'a> InputView<'a> {
-    /// The coin it spends.
+    /// Returns the outpoint of the coin that the input spends.
     #[must_use]
     pub fn prevout(&self) -> OutPoint {
         let at = self.span.at;
@@ -380,22 +380,22 @@ impl<'a> InputView<'a> {
         OutPoint { txid: Txid(txid), vout: u32_at(self.bytes, at + 32) }
     }
 
-    /// The signature script.
+    /// Returns the signature script.
     #[must_use]
     pub fn script_sig(&self) -> &'a [u8] {
         slice(self.bytes, self.span.script, self.span.script_end)
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     #[must_use]
     pub fn sequence(&self) -> u32 {
         u32_at(self.bytes, self.span.script_end)
     }
 
-    /// The items of its witness stack, bottom first; none without a witness.
+    /// Returns the items of the witness stack, bottom first; empty if there is no witness.
     pub fn witness(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let mut reader = Reader::new(slice(self.bytes, self.span.witness, self.span.witness_end));
-        // The walk has read the same bytes without an error.
+        // These reads cannot fail: parsing has read the same bytes without an error.
         let items = reader.compact_size().unwrap_or(0);
         (0..items).map_while(move |_| reader.byte_string().ok())
     }
@@ -409,22 +409,22 @@ pub struct OutputView<'a> {
 }
 
 impl<'a> OutputView<'a> {
-    /// The amount; hostile bytes may make it negative.
+    /// Returns the amount, which hostile bytes may make negative.
     #[must_use]
     pub fn value(&self) -> Sats {
         let at = self.span.at;
         Sats(i64::from_le_bytes(slice(self.bytes, at, at + 8).first_chunk().copied().unwrap_or_default()))
     }
 
-    /// The script that a spender must satisfy.
+    /// Returns the script that a spender must satisfy.
     #[must_use]
     pub fn script_pubkey(&self) -> &'a [u8] {
         slice(self.bytes, self.span.script, self.span.script_end)
     }
 }
 
-// Spans are made by the walk and lie within the bytes it walked, so these never fall back to their defaults;
-// written without indexing, no mistake of ours here could become a panic on hostile bytes.
+// Parsing creates spans only within the bytes it has read, so these functions never return their defaults.
+// They do not index, so that no mistake in this file can become a panic on hostile bytes.
 
 #[inline]
 fn slice(bytes: &[u8], start: u32, end: u32) -> &[u8] {
@@ -445,7 +445,7 @@ fn spans<T>(all: &[T], (start, end): (u32, u32)) -> &[T] {
 mod tests {
     use super::*;
 
-    fn tx(body: &str) -> Vec<u8> {
+    fn from_hex(body: &str) -> Vec<u8> {
         let digits: Vec<u8> =
             body.bytes().filter_map(|c| (c as char).to_digit(16)).map(|d| d as u8).collect();
         digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
@@ -455,38 +455,38 @@ mod tests {
         "00".repeat(n)
     }
 
-    fn check(body: &str, expected: Result<(usize, usize), WireError>) {
-        let bytes = tx(body);
+    fn assert_counts(body: &str, expected: Result<(usize, usize), WireError>) {
+        let bytes = from_hex(body);
         let mut arena = BlockArena::default();
         let got = arena.parse_tx(&bytes).map(|tx| (tx.input_count(), tx.output_count()));
         assert_eq!(got, expected, "{body}");
     }
 
     #[test]
-    fn segwit_marker_and_flag_as_core() {
+    fn reads_segwit_marker_and_flag_as_core_does() {
         let input = format!("{} 00 ffffffff", zeros(36));
         let output = format!("{} 01 51", zeros(8));
-        check(&format!("02000000 01 {input} 01 {output} 00000000"), Ok((1, 1)));
-        check(&format!("02000000 0001 01 {input} 01 {output} 01 01 aa 00000000"), Ok((1, 1)));
-        check(
+        assert_counts(&format!("02000000 01 {input} 01 {output} 00000000"), Ok((1, 1)));
+        assert_counts(&format!("02000000 0001 01 {input} 01 {output} 01 01 aa 00000000"), Ok((1, 1)));
+        assert_counts(
             &format!("02000000 0001 01 {input} 01 {output} 00 00000000"),
             Err(WireError::SuperfluousWitness { at: 0 }),
         );
-        check(
+        assert_counts(
             &format!("02000000 0002 01 {input} 01 {output} 00000000"),
             Err(WireError::UnknownOptionalData { at: 0 }),
         );
-        check("02000000 0001 00 00 00000000", Err(WireError::SuperfluousWitness { at: 0 }));
-        // No inputs, flag 0: a transaction without inputs and outputs, which the rules then refuse.
-        check("02000000 0000 00000000", Ok((0, 0)));
-        check("02000000 0000 00000000 00", Err(WireError::Trailing { at: 10, extra: 1 }));
-        check("02000000 0000 000000", Err(WireError::Truncated { at: 9, needed: 1 }));
-        check("02000000 fd0100", Err(WireError::NonCanonicalCompactSize { at: 4 }));
+        assert_counts("02000000 0001 00 00 00000000", Err(WireError::SuperfluousWitness { at: 0 }));
+        // No inputs, flag 0: a transaction without inputs and outputs, which the rules then reject.
+        assert_counts("02000000 0000 00000000", Ok((0, 0)));
+        assert_counts("02000000 0000 00000000 00", Err(WireError::Trailing { at: 10, extra: 1 }));
+        assert_counts("02000000 0000 000000", Err(WireError::Truncated { at: 9, needed: 1 }));
+        assert_counts("02000000 fd0100", Err(WireError::NonCanonicalCompactSize { at: 4 }));
     }
 
     #[test]
-    fn fields_and_messages() {
-        let bytes = tx(&format!(
+    fn reads_fields_and_hash_messages() {
+        let bytes = from_hex(&format!(
             "01000000 0001 01 {} 07000000 02 abcd 04030201 01 0100000000000000 01 51 02 01 aa 00 78563412",
             "11".repeat(32)
         ));

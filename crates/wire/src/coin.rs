@@ -1,6 +1,6 @@
-//! The compressed coin: how undo data and the chainstate hold a coin, and how we hold it everywhere.
+//! The compressed coin: the form of a coin in undo data and the chainstate, and everywhere in Peregrine.
 //!
-//! Written by Core's `Coin::Serialize`, `TxInUndoFormatter`, `TxOutCompression` (`coins.h`, `undo.h`,
+//! Source: Core `Coin::Serialize`, `TxInUndoFormatter`, `TxOutCompression` (`coins.h`, `undo.h`,
 //! `compressor.h`).
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Core gives each output exactly one such form, so two coins are equal if and only if their codes and their
-//! `out` bytes are. Comparing a claim from undo data with the coin that was created is comparing bytes.
+//! `out` bytes are equal. A claim from undo data and the created coin are therefore compared bytewise.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -30,39 +30,38 @@ use std::cmp::Ordering;
 /// First byte of a coin's key in the chainstate (Core `DB_COIN`).
 pub const COIN_KEY_PREFIX: u8 = b'C';
 
-/// Scripts up to this many bytes fit, compressed, in 36: all standard ones but bare multisig.
+/// Number of special script forms; any other script is preceded by its length plus this (Core
+/// `nSpecialScripts`).
 const SPECIAL_SCRIPTS: u64 = 6;
 
-/// Why bytes are not a coin.
+/// The reason why bytes are not a coin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoinError {
-    /// The bytes end early, run on, or hold a malformed number.
+    /// The bytes are too few or too many, or contain a malformed number.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Height and coinbase flag do not fit 32 bits.
-    #[error("coin code {0} does not fit 32 bits")]
+    /// Height and coinbase flag do not fit into 32 bits.
+    #[error("coin code {0} does not fit into 32 bits")]
     Code(u64),
-    /// The compressed amount stands for more than 64 bits.
+    /// The decompressed amount does not fit into an i64.
     #[error("compressed amount {0} overflows")]
     Amount(u64),
-    /// The script is longer than any coin's.
-    #[error("a coin's script of {0} bytes is above the limit of 10000")]
+    /// The script is longer than a coin's script can be.
+    #[error("a coin's script of {0} bytes is above the limit of 10000 bytes")]
     ScriptSize(u64),
-    /// The x coordinate is of no point on the curve.
+    /// No point on the curve has this x coordinate.
     #[error("compressed public key is not on the curve")]
     NotOnCurve,
-    /// An undo entry without a height: written before Core 0.15, which kept it only for a transaction's last
-    /// spend.
+    /// An undo entry has no height: Core before 0.15 wrote it only for the last spend of a transaction.
     #[error("undo entry has no height (written by Bitcoin Core before 0.15)")]
     NoHeight,
-    /// The key of a chainstate row is not a coin's.
+    /// The key of a chainstate row is not the key of a coin.
     #[error("not the key of a coin")]
     Key,
 }
 
-/// A compressed coin: where its height and coinbase flag are one number and its output is Core's compressed
-/// bytes.
+/// A compressed coin: its height and coinbase flag as one number, and its output in Core's compressed form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Coin<'a> {
     /// height * 2 + coinbase.
@@ -72,23 +71,20 @@ pub struct Coin<'a> {
 }
 
 impl<'a> Coin<'a> {
-    /// The code of a coin made at `height`.
-    ///
-    /// # Panics
-    /// Never for heights below 2^31, which no chain of ours reaches: they come from [`Coin`] codes or block
-    /// counts.
+    /// Returns the code of a coin created at `height`, which must be below 2^31. No chain reaches that
+    /// height: heights come from [`Coin`] codes or block counts.
     #[must_use]
     pub const fn code_of(height: Height, is_coinbase: bool) -> u32 {
         height.0 << 1 | is_coinbase as u32
     }
 
-    /// Height of the block that made it.
+    /// Returns the height of the block that created it.
     #[must_use]
     pub const fn height(&self) -> Height {
         Height(self.code >> 1)
     }
 
-    /// Whether a coinbase made it.
+    /// Returns whether a coinbase created it.
     #[must_use]
     pub const fn is_coinbase(&self) -> bool {
         self.code & 1 == 1
@@ -110,7 +106,7 @@ impl<'a> Coin<'a> {
         Ok(Self { code, out: bytes.get(start..reader.position()).unwrap_or_default() })
     }
 
-    /// Reads the value of a chainstate row (already without obfuscation).
+    /// Reads the value of a chainstate row, with the obfuscation already removed.
     ///
     /// # Errors
     /// [`CoinError`] if the bytes are not exactly one coin.
@@ -123,7 +119,7 @@ impl<'a> Coin<'a> {
         Ok(Self { code, out: value.get(start..).unwrap_or_default() })
     }
 
-    /// Appends the value of a chainstate row (without obfuscation).
+    /// Appends the value of a chainstate row, not obfuscated.
     pub fn write_chainstate_value(&self, value: &mut Vec<u8>) {
         write_var_int(value, self.code.into());
         value.extend_from_slice(self.out);
@@ -138,7 +134,7 @@ impl<'a> Coin<'a> {
         undo.extend_from_slice(self.out);
     }
 
-    /// Decodes amount and script.
+    /// Decodes the amount and the script.
     ///
     /// # Errors
     /// [`CoinError`] if `out` is not one compressed output.
@@ -152,7 +148,7 @@ impl<'a> Coin<'a> {
         Ok((Sats(amount), script))
     }
 
-    /// [`write_utxo_element`] of a coin that is not parsed yet.
+    /// Decodes the coin and appends its [UTXO element](write_utxo_element).
     ///
     /// # Errors
     /// [`CoinError`] if `out` is not one compressed output.
@@ -162,11 +158,11 @@ impl<'a> Coin<'a> {
     }
 }
 
-/// Appends what `hash_serialized_3` and MuHash take of a coin (Core `kernel/coinstats.cpp` `TxOutSer`):
-/// outpoint, code as u32, amount as i64, script with its CompactSize length.
+/// Appends the form in which `hash_serialized_3` and MuHash hash a coin (Core `kernel/coinstats.cpp`
+/// `TxOutSer`): outpoint, code as u32, amount as i64, script with its CompactSize length.
 ///
 /// # Errors
-/// [`CoinError::NotOnCurve`] as [`CompressedScript::decompress`].
+/// The same errors as [`CompressedScript::decompress`].
 #[inline]
 pub fn write_utxo_element(
     element: &mut Vec<u8>,
@@ -175,7 +171,7 @@ pub fn write_utxo_element(
     amount: Sats,
     script: CompressedScript<'_>,
 ) -> Result<(), CoinError> {
-    // One number, so that no memory is read in other pieces than it was written in.
+    // One number, so that no memory is read in other widths than it was written in, which would stall.
     let numbers = u128::from(outpoint.vout) | u128::from(code) << 32 | u128::from(amount.0 as u64) << 64;
     element.extend_from_slice(&outpoint.txid.0);
     element.extend_from_slice(&numbers.to_le_bytes());
@@ -194,22 +190,21 @@ fn skip_out(reader: &mut Reader<'_>) -> Result<(), CoinError> {
     CompressedScript::read(reader).map(|_| ())
 }
 
-/// A script as [`Coin::out`] holds it.
+/// A script in the form of [`Coin::out`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompressedScript<'a> {
     /// `DUP HASH160 <hash> EQUALVERIFY CHECKSIG`
     P2pkh(&'a [u8; 20]),
     /// `HASH160 <hash> EQUAL`
     P2sh(&'a [u8; 20]),
-    /// `<key> CHECKSIG`; `tag` 2 or 3: a compressed key's first byte; 4 or 5: an uncompressed key, 2 + parity
-    /// of y.
+    /// `<key> CHECKSIG`
     P2pk {
-        /// 2..=5.
+        /// 2 or 3: the first byte of a compressed key; 4 or 5: an uncompressed key whose y is even or odd.
         tag: u8,
         /// The x coordinate.
         x: &'a [u8; 32],
     },
-    /// The script itself.
+    /// Any other script, uncompressed.
     Raw(&'a [u8]),
 }
 
@@ -231,7 +226,7 @@ impl<'a> CompressedScript<'a> {
         }
     }
 
-    /// Length of the script once decompressed, in bytes.
+    /// Returns the length of the decompressed script in bytes.
     #[must_use]
     pub const fn script_len(&self) -> usize {
         match self {
@@ -243,13 +238,13 @@ impl<'a> CompressedScript<'a> {
         }
     }
 
-    /// Whether it is BIP-0016's form.
+    /// Returns whether the script is pay-to-script-hash (BIP-0016).
     #[must_use]
     pub const fn is_p2sh(&self) -> bool {
         matches!(self, Self::P2sh(_))
     }
 
-    /// Version and program, if it is a witness program (BIP-0141).
+    /// Returns the version and program of a witness program (BIP-0141), or `None` for any other script.
     #[must_use]
     pub fn witness_program(&self) -> Option<(u8, &'a [u8])> {
         match self {
@@ -258,10 +253,10 @@ impl<'a> CompressedScript<'a> {
         }
     }
 
-    /// Appends the script itself.
+    /// Appends the decompressed script.
     ///
     /// # Errors
-    /// [`CoinError::NotOnCurve`] for an uncompressed key that is none: Core writes no such coin.
+    /// [`CoinError::NotOnCurve`] if an uncompressed key is not on the curve: Core writes no such coin.
     pub fn decompress(&self, script: &mut Vec<u8>) -> Result<(), CoinError> {
         match self {
             Self::P2pkh(hash) => {
@@ -298,8 +293,8 @@ fn array<'a, const N: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; N], Coi
     bytes.first_chunk().ok_or(CoinError::Wire(WireError::Truncated { at, needed: N }))
 }
 
-/// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must be in money range or at
-/// least not negative: the rules have seen to that before a coin is made.
+/// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must not be negative, which
+/// the rules have checked before a coin is created.
 #[inline]
 pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
     write_var_int(out, compress_amount(amount.0 as u64));
@@ -312,7 +307,7 @@ pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
             out.push(1);
             out.extend_from_slice(hash);
         }
-        // Core does not ask whether a compressed key is on the curve, but does for an uncompressed one.
+        // Core checks whether an uncompressed key is on the curve, but does not check a compressed one.
         [33, tag @ (2 | 3), x @ .., 0xac] if x.len() == 32 => {
             out.push(*tag);
             out.extend_from_slice(x);
@@ -331,7 +326,8 @@ pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
     }
 }
 
-/// Core `CompressAmount`: trailing decimal zeros become an exponent, as most amounts are round.
+/// Compresses an amount (Core `CompressAmount`): trailing decimal zeros become an exponent, since most
+/// amounts are round.
 #[must_use]
 pub const fn compress_amount(mut amount: u64) -> u64 {
     if amount == 0 {
@@ -350,7 +346,7 @@ pub const fn compress_amount(mut amount: u64) -> u64 {
     }
 }
 
-/// Core `DecompressAmount`; nothing if the amount does not fit an i64.
+/// Decompresses an amount (Core `DecompressAmount`). `None` if it does not fit into an i64.
 #[must_use]
 pub fn decompress_amount(compressed: u64) -> Option<i64> {
     let Some(rest) = compressed.checked_sub(1) else { return Some(0) };
@@ -371,15 +367,15 @@ pub fn write_chainstate_key(key: &mut Vec<u8>, outpoint: &OutPoint) {
 /// Reads the chainstate key of a coin.
 ///
 /// # Errors
-/// [`CoinError::Key`] if it is not one.
+/// [`CoinError::Key`] if it is not the key of a coin.
 pub fn read_chainstate_key(key: &[u8]) -> Result<OutPoint, CoinError> {
     split_chainstate_key(key).map(|(txid, vout)| OutPoint { txid: Txid(*txid), vout })
 }
 
-/// [`read_chainstate_key`] that leaves the txid where it is: a copy on the way would be the slowest part.
+/// Like [`read_chainstate_key`], but borrows the txid: copying it would be the slowest part.
 ///
 /// # Errors
-/// [`CoinError::Key`] if it is not one.
+/// [`CoinError::Key`] if it is not the key of a coin.
 #[inline]
 pub fn split_chainstate_key(key: &[u8]) -> Result<(&[u8; 32], u32), CoinError> {
     let (Some(&COIN_KEY_PREFIX), Some((txid, vout))) =
@@ -393,7 +389,7 @@ pub fn split_chainstate_key(key: &[u8]) -> Result<(&[u8; 32], u32), CoinError> {
     Ok((txid, vout))
 }
 
-/// Compares two outpoints as the chainstate sorts their keys: by txid bytes, then by the *bytes* of
+/// Compares two outpoints in the order of their chainstate keys: by txid bytes, then by the *bytes* of
 /// VARINT(vout). From 16512 on that is not numeric order: VARINT(16511) is `ff 7f`, VARINT(16512) is `80 80
 /// 00`.
 #[must_use]
@@ -401,7 +397,7 @@ pub fn chainstate_key_order(a: &OutPoint, b: &OutPoint) -> Ordering {
     a.txid.cmp(&b.txid).then_with(|| var_int_sort_key(a.vout).cmp(&var_int_sort_key(b.vout)))
 }
 
-/// VARINT bytes of a u32, left-aligned in a u64: compares as the bytes do.
+/// Returns the VARINT bytes of a u32, left-aligned in a u64, which compares in the order of the bytes.
 const fn var_int_sort_key(value: u32) -> u64 {
     let mut rest = value as u64;
     let mut key = rest & 0x7f;
@@ -424,7 +420,7 @@ mod tests {
 
     #[test]
     fn amounts_round_trip_and_match_known_values() {
-        // Pairs of Core's unit test compress_tests.cpp.
+        // Pairs from Core's unit test compress_tests.cpp.
         for (amount, compressed) in [
             (0, 0),
             (1, 1),
@@ -475,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_and_chainstate_forms_hold_the_same_coin() {
+    fn undo_and_chainstate_forms_decode_to_the_same_coin() {
         let mut out = Vec::new();
         compress_output(&mut out, Sats(1234), &[0x51]);
         let coin = Coin { code: Coin::code_of(Height(1), false), out: &out };
@@ -500,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn key_order_is_the_order_of_the_key_bytes() {
+    fn chainstate_key_order_equals_the_order_of_the_key_bytes() {
         let vouts = [0u32, 1, 127, 128, 255, 256, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
         let key = |vout| {
             let mut key = Vec::new();

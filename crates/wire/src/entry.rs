@@ -1,33 +1,33 @@
-//! Coins made and coins spent, as they are matched, spilled and merged: one after the other, or summed up.
+//! Creations and spends of coins as they are matched, spilled and merged: single entries, and net sizes.
 
 use crate::{coin::Coin, hash::OutPoint};
 use std::ops;
 
-/// A coin made, or an input's claim of the coin it spends.
+/// The creation of a coin, or the spend of one with its claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// Whether it is a spend.
+    /// Whether the entry is a spend.
     pub spend: bool,
-    /// The coin's place.
+    /// The outpoint of the coin.
     pub outpoint: OutPoint,
-    /// The coin made, or claimed.
+    /// The coin created, or the coin claimed by the spend.
     pub coin: Coin<'a>,
 }
 
-/// How much creations are, less how much spends are: of parts of a chain it may be negative, and the sum over
-/// all parts is the size of the UTXO set.
+/// The size of creations minus the size of spends. It may be negative for parts of a chain; the sum over all
+/// parts is the size of the UTXO set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetSize {
     /// Number of coins.
     pub coins: i64,
-    /// Bytes of their chainstate keys.
+    /// Total length of their chainstate keys, in bytes.
     pub key_bytes: i64,
-    /// Bytes of their chainstate values.
+    /// Total length of their chainstate values, in bytes.
     pub value_bytes: i64,
 }
 
 impl NetSize {
-    /// One coin's.
+    /// Returns the size of one coin.
     #[inline]
     #[must_use]
     pub const fn of(vout: u32, coin: Coin<'_>) -> Self {
@@ -39,7 +39,8 @@ impl NetSize {
     }
 }
 
-/// Bytes of VARINT(value). Each length starts where the shorter ones end: 2^7, 2^7 + 2^14, ...
+/// Returns the length of VARINT(value) in bytes. Each length starts where the shorter ones end: 2^7, 2^7 +
+/// 2^14, ...
 #[inline]
 const fn var_int_len(value: u32) -> i64 {
     match value {
@@ -89,7 +90,7 @@ mod tests {
     use crate::{coin::write_chainstate_key, hash::Txid, read::write_var_int};
 
     #[test]
-    fn sizes_are_those_of_the_rows() {
+    fn net_size_equals_the_size_of_the_chainstate_row() {
         for value in (0..32).flat_map(|bit| [(1u32 << bit) - 1, 1 << bit]).chain([
             0x407f,
             0x4080,

@@ -1,5 +1,5 @@
-//! Hashes as identifiers. Bytes are kept in internal order (as hashed and stored); text is reversed, as Core
-//! prints.
+//! Hashes as identifiers. Bytes are in internal order (as hashed and stored); text is reversed, as Core
+//! displays it.
 
 use std::{fmt, str::FromStr};
 
@@ -44,9 +44,9 @@ id! {
     Wtxid
 }
 
-/// The text is not 64 hexadecimal digits.
+/// The error for a text that is not 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a hash is 64 hexadecimal digits")]
+#[error("a hash must have 64 hexadecimal digits")]
 pub struct ParseHashError;
 
 fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
@@ -64,23 +64,23 @@ fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
     Ok(bytes)
 }
 
-/// Where a coin is made: output `vout` of transaction `txid` (Core `COutPoint`).
+/// The key of a coin: output `vout` of transaction `txid` (Core `COutPoint`).
 ///
 /// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >=
 /// 16512`: see [`crate::coin::chainstate_key_order`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OutPoint {
-    /// The transaction that makes the coin.
+    /// The transaction that creates the coin.
     pub txid: Txid,
     /// Index among its outputs.
     pub vout: u32,
 }
 
 impl OutPoint {
-    /// What a coinbase input points at (Core `COutPoint::SetNull`).
+    /// The outpoint of a coinbase's input (Core `COutPoint::SetNull`).
     pub const NULL: Self = Self { txid: Txid([0; 32]), vout: u32::MAX };
 
-    /// Whether this is [`OutPoint::NULL`].
+    /// Returns whether this is [`OutPoint::NULL`].
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::NULL

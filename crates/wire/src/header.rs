@@ -11,9 +11,9 @@ use crate::{
 /// A decoded block header (Core `CBlockHeader`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// Version; signed as in Core, soft forks compare it as such.
+    /// Version; signed as in Core, since soft forks compare it as a signed number.
     pub version: i32,
-    /// Hash of the block before.
+    /// Hash of the previous block.
     pub prev: BlockHash,
     /// Root of the merkle tree of txids.
     pub merkle_root: [u8; 32],
@@ -44,7 +44,7 @@ impl Header {
         })
     }
 
-    /// The 80 bytes.
+    /// Returns the serialised header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -62,7 +62,7 @@ impl Header {
         bytes
     }
 
-    /// The block's hash: SHA-256d of the 80 bytes.
+    /// Returns the block's hash: the SHA-256d of the 80 bytes.
     #[must_use]
     pub fn hash(&self) -> BlockHash {
         BlockHash(digest::sha256::sha256d(&self.to_bytes()))

@@ -1,9 +1,9 @@
-//! Names for what a block file holds: heights, amounts, outpoints, coins, and blocks as views of their bytes.
+//! Types for the contents of a block file: heights, amounts, outpoints, coins, and blocks as views of bytes.
 //!
-//! Nothing here judges validity and nothing does I/O. Parsing is as strict as Bitcoin Core's deserialisation,
-//! no stricter: what Core can read, we can read, and what Core refuses as malformed, [`WireError`] names with
-//! its offset. A block is walked once into a reusable [`block::BlockArena`] of spans; views borrow the bytes
-//! and copy nothing.
+//! This crate does not check validity and does no I/O. Parsing is exactly as strict as Bitcoin Core's
+//! deserialisation: it accepts what Core can read, and reports what Core rejects as malformed as a
+//! [`WireError`] with its offset. A block is parsed once into a reusable [`block::BlockArena`] of spans;
+//! views borrow the bytes and copy nothing.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

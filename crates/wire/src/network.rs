@@ -1,11 +1,12 @@
-//! The networks a chain can belong to: Core's `-chain` names, message magics and datadir folders.
+//! The networks to which a chain can belong: Core's `-chain` names, message magics and subdirectories.
 //!
-//! Here rather than in `disk`, because the rules differ by network too. Numbers from Core
-//! `kernel/chainparams.cpp`, names from `util/chaintype.cpp`, folders from `chainparamsbase.cpp`.
+//! They are in this crate rather than in `disk` because the rules, too, depend on the network. The numbers
+//! are from Core `kernel/chainparams.cpp`, the names from `util/chaintype.cpp`, the directories from
+//! `chainparamsbase.cpp`.
 
 use std::{fmt, str::FromStr};
 
-/// One of Bitcoin Core's networks. The signet is the default one: a custom signet has another magic.
+/// One of Bitcoin Core's networks. `Signet` is the default signet; a custom signet has another magic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Network {
     /// The Bitcoin network.
@@ -16,7 +17,7 @@ pub enum Network {
     Testnet4,
     /// The default signed test network (BIP-0325).
     Signet,
-    /// A private network that mines at will.
+    /// A private network whose blocks need almost no work.
     Regtest,
 }
 
@@ -24,7 +25,7 @@ impl Network {
     /// All networks, in Core's order.
     pub const ALL: [Self; 5] = [Self::Main, Self::Test, Self::Testnet4, Self::Signet, Self::Regtest];
 
-    /// The bytes that start each message, and each record of a `blk` or `rev` file.
+    /// Returns the bytes that start each message and each record of a `blk` or `rev` file.
     #[must_use]
     pub const fn magic(self) -> [u8; 4] {
         match self {
@@ -36,7 +37,7 @@ impl Network {
         }
     }
 
-    /// The folder of the network within a datadir; `main` lives in the datadir itself.
+    /// Returns the network's subdirectory in a datadir, or `None` for `main`, which uses the datadir itself.
     #[must_use]
     pub const fn folder(self) -> Option<&'static str> {
         match self {
@@ -48,7 +49,7 @@ impl Network {
         }
     }
 
-    /// Core's name of the network, as `-chain` takes it.
+    /// Returns Core's name of the network, the value of `-chain`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +68,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// A chain name that Core does not have.
+/// The error for a chain name that Core does not know.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown chain `{0}`; use main, test, testnet4, signet or regtest")]
 pub struct UnknownNetwork(pub String);

@@ -1,64 +1,63 @@
 //! A cursor over hostile bytes, with Core's two variable-length integers.
 //!
 //! CompactSize (protocol; `serialize.h` `ReadCompactSize`): `< 0xfd` one byte; `fd` u16; `fe` u32; `ff` u64,
-//! little-endian, each only where the shorter form does not do. VARINT (databases and undo; `serialize.h`
-//! `ReadVarInt`): base 128, most significant group first, bit 7 set on all but the last byte, one subtracted
-//! per continuation so that each number has exactly one form.
+//! little-endian, each only for values too large for the shorter forms. VARINT (databases and undo data;
+//! `serialize.h` `ReadVarInt`): base 128, most significant group first, bit 7 set on all but the last byte,
+//! one subtracted per continuation so that each number has exactly one form.
 
-/// The largest length or count Core reads (`MAX_SIZE`).
+/// The largest length or count that Core reads (`MAX_SIZE`).
 pub const MAX_SIZE: u64 = 0x0200_0000;
 
-/// Why bytes are not what they should be, and where. Offsets are from the start of the bytes given to the
-/// reader.
+/// An encoding error and its location. Offsets are from the start of the bytes given to the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The bytes end where `needed` more were promised.
+    /// The bytes end although at least `needed` more are required.
     #[error("ends early at byte {at}: {needed} more bytes are needed")]
     Truncated {
-        /// Where the missing bytes should start.
+        /// Offset of the first missing byte.
         at: usize,
-        /// How many are missing, at least.
+        /// Minimum number of missing bytes.
         needed: usize,
     },
     /// A CompactSize uses more bytes than its value needs.
     #[error("non-canonical CompactSize at byte {at}")]
     NonCanonicalCompactSize {
-        /// Start of the number.
+        /// Offset of the number.
         at: usize,
     },
     /// A length or count is above [`MAX_SIZE`].
     #[error("size {size} at byte {at} is above the limit of {MAX_SIZE}")]
     Oversized {
-        /// Start of the number.
+        /// Offset of the number.
         at: usize,
         /// The number.
         size: u64,
     },
-    /// A VARINT does not fit 64 bits.
-    #[error("VARINT at byte {at} does not fit 64 bits")]
+    /// A VARINT does not fit into 64 bits.
+    #[error("VARINT at byte {at} does not fit into 64 bits")]
     VarIntOverflow {
-        /// Start of the number.
+        /// Offset of the number.
         at: usize,
     },
-    /// The segwit flag is set and no input has a witness.
+    /// The segwit flag is set, but no input has a witness.
     #[error("superfluous witness record in the transaction that starts at byte {at}")]
     SuperfluousWitness {
-        /// Start of the transaction.
+        /// Offset of the transaction.
         at: usize,
     },
-    /// A segwit flag other than 1.
+    /// The segwit flag is not 1.
     #[error("unknown transaction optional data in the transaction that starts at byte {at}")]
     UnknownOptionalData {
-        /// Start of the transaction.
+        /// Offset of the transaction.
         at: usize,
     },
-    /// Bytes are left over.
-    #[error("{extra} bytes too many from byte {at} on")]
+    /// Bytes follow the end of the data.
+    #[error("{extra} unexpected bytes after the end at byte {at}")]
     Trailing {
-        /// Where the extra bytes start.
+        /// Offset of the first extra byte.
         at: usize,
-        /// How many they are.
+        /// Number of extra bytes.
         extra: usize,
     },
 }
@@ -71,25 +70,25 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// Creates a reader at the first byte.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of bytes not read yet.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Takes the next `len` bytes.
+    /// Reads the next `len` bytes.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer.
@@ -103,7 +102,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes the next `N` bytes as an array.
+    /// Reads the next `N` bytes as an array.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer.
@@ -144,20 +143,20 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a CompactSize that counts things or bytes (at most [`MAX_SIZE`]).
+    /// Reads a CompactSize that is a count or length (at most [`MAX_SIZE`]).
     ///
     /// # Errors
     /// [`WireError::Truncated`], [`WireError::NonCanonicalCompactSize`], [`WireError::Oversized`].
     #[inline]
     pub fn compact_size(&mut self) -> Result<usize, WireError> {
         let at = self.at;
-        let (size, least) = match self.u8()? {
+        let (size, min) = match self.u8()? {
             short @ 0..=0xfc => return Ok(short as usize),
             0xfd => (self.array().map(u16::from_le_bytes)?.into(), 0xfd),
             0xfe => (self.u32()?.into(), 0x1_0000),
             0xff => (self.u64()?, 0x1_0000_0000),
         };
-        if size < least {
+        if size < min {
             Err(WireError::NonCanonicalCompactSize { at })
         } else if size > MAX_SIZE {
             Err(WireError::Oversized { at, size })
@@ -169,7 +168,7 @@ impl<'a> Reader<'a> {
     /// Reads a byte string: CompactSize length, then the bytes.
     ///
     /// # Errors
-    /// As [`Reader::compact_size`] and [`Reader::bytes`].
+    /// The same errors as [`Reader::compact_size`] and [`Reader::bytes`].
     #[inline]
     pub fn byte_string(&mut self) -> Result<&'a [u8], WireError> {
         let len = self.compact_size()?;
@@ -197,10 +196,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ends the reading.
+    /// Checks that all bytes have been read.
     ///
     /// # Errors
-    /// [`WireError::Trailing`] if bytes are left.
+    /// [`WireError::Trailing`] if bytes remain.
     pub fn finish(self) -> Result<(), WireError> {
         match self.remaining() {
             0 => Ok(()),
@@ -212,7 +211,8 @@ impl<'a> Reader<'a> {
 /// Appends `value` as a VARINT.
 #[inline]
 pub fn write_var_int(out: &mut Vec<u8>, value: u64) {
-    // All groups in one number, since bytes written one by one would have to be read again as one.
+    // All groups are collected in one number: bytes written one by one would stall the wider read that
+    // follows.
     let (mut groups, mut len, mut rest) = (u128::from(value & 0x7f), 1, value);
     while rest >= 0x80 {
         rest = (rest >> 7) - 1;
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn var_int_at_the_ends_of_each_length() {
+    fn var_int_round_trips_at_the_bounds_of_each_length() {
         for (value, bytes) in [
             (0u64, "00"),
             (0x7f, "7f"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn var_int_overflow_is_an_error() {
+    fn var_int_rejects_more_than_64_bits() {
         for bytes in [vec![0xff; 11], vec![0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]] {
             assert_eq!(Reader::new(&bytes).var_int(), Err(WireError::VarIntOverflow { at: 0 }), "{bytes:x?}");
         }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_size_is_minimal_and_bounded() {
+    fn compact_size_must_be_minimal_and_at_most_max_size() {
         for size in [0u64, 0xfc, 0xfd, 0xffff, 0x1_0000, MAX_SIZE] {
             let mut out = Vec::new();
             write_compact_size(&mut out, size);

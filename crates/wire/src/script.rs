@@ -1,6 +1,7 @@
-//! The few script shapes that consensus and storage look at without running a script.
+//! The few script forms that consensus and storage recognise without running the script.
 
-/// No script above this length can be run, so an output with one is never a coin (Core `MAX_SCRIPT_SIZE`).
+/// The longest script that can be run, in bytes. An output with a longer one is never a coin (Core
+/// `MAX_SCRIPT_SIZE`).
 pub const MAX_SCRIPT_SIZE: usize = 10_000;
 
 const OP_0: u8 = 0x00;
@@ -10,20 +11,21 @@ const OP_RETURN: u8 = 0x6a;
 const OP_HASH160: u8 = 0xa9;
 const OP_EQUAL: u8 = 0x87;
 
-/// Whether an output with this script can never be spent, and so is never in the UTXO set (Core
-/// `CScript::IsUnspendable`): it starts with OP_RETURN or is longer than [`MAX_SCRIPT_SIZE`].
+/// Returns whether an output with this script can never be spent, and so is never in the UTXO set (Core
+/// `CScript::IsUnspendable`): the script starts with OP_RETURN or is longer than [`MAX_SCRIPT_SIZE`].
 #[must_use]
 pub fn is_unspendable(script: &[u8]) -> bool {
     script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
 }
 
-/// Whether the script is BIP-0016's `HASH160 <20 bytes> EQUAL` (Core `CScript::IsPayToScriptHash`).
+/// Returns whether the script is BIP-0016's `HASH160 <20 bytes> EQUAL` (Core `CScript::IsPayToScriptHash`).
 #[must_use]
 pub fn is_p2sh(script: &[u8]) -> bool {
     matches!(script, [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20)
 }
 
-/// The version and program of a witness program (BIP-0141, Core `CScript::IsWitnessProgram`).
+/// Returns the version and program of a witness program (BIP-0141, Core `CScript::IsWitnessProgram`), or
+/// `None` for any other script.
 #[must_use]
 pub fn witness_program(script: &[u8]) -> Option<(u8, &[u8])> {
     match script {
@@ -39,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unspendable_at_the_length_boundary() {
+    fn scripts_above_the_maximum_size_are_unspendable() {
         assert!(is_unspendable(&[OP_RETURN]));
         assert!(!is_unspendable(&[]));
         assert!(!is_unspendable(&[0; MAX_SCRIPT_SIZE]));
@@ -47,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn witness_program_lengths_and_versions() {
+    fn recognises_witness_programs_by_length_and_version() {
         let script = |opcode, len: u8| [vec![opcode, len], vec![7; len as usize]].concat();
         for (opcode, version) in [(OP_0, 0), (OP_1, 1), (OP_16, 16)] {
             assert_eq!(witness_program(&script(opcode, 32)), Some((version, &[7; 32][..])));
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn p2sh_is_exact() {
+    fn recognises_only_the_exact_p2sh_form() {
         let mut script = vec![OP_HASH160, 20];
         script.extend([1; 20]);
         assert!(!is_p2sh(&script));

@@ -1,8 +1,8 @@
-//! Which script rules bind: Core's verify flags that consensus uses.
+//! The script rules that apply to a block: those of Core's verify flags that consensus uses.
 //!
-//! Here rather than in `script`, because `rules` says which flags a block has and must not know Core's code.
-//! The bits are those of Core's `script/interpreter.h`; policy-only flags have none, since no block is judged
-//! by them.
+//! They are in this crate rather than in `script` because `rules` determines the flags of a block and must
+//! not depend on Core's code. The bits are those of Core's `script/interpreter.h`; policy-only flags are
+//! absent, since they do not affect the validity of blocks.
 
 use std::{fmt, ops::BitOr};
 
@@ -11,7 +11,7 @@ use std::{fmt, ops::BitOr};
 pub struct ScriptFlags(u32);
 
 impl ScriptFlags {
-    /// Nothing but what bound from the start.
+    /// Only the rules that have applied from the start.
     pub const NONE: Self = Self(0);
     /// Pay to script hash (BIP-0016).
     pub const P2SH: Self = Self(1 << 0);
@@ -23,7 +23,7 @@ impl ScriptFlags {
     pub const CHECKLOCKTIMEVERIFY: Self = Self(1 << 9);
     /// CHECKSEQUENCEVERIFY (BIP-0112).
     pub const CHECKSEQUENCEVERIFY: Self = Self(1 << 10);
-    /// Witness programs (BIP-0141, BIP-0143). Means nothing without [`ScriptFlags::P2SH`].
+    /// Witness programs (BIP-0141, BIP-0143). It has no effect without [`ScriptFlags::P2SH`].
     pub const WITNESS: Self = Self(1 << 11);
     /// Taproot (BIP-0341, BIP-0342).
     pub const TAPROOT: Self = Self(1 << 17);
@@ -38,7 +38,7 @@ impl ScriptFlags {
         (Self::WITNESS, "WITNESS"),
         (Self::TAPROOT, "TAPROOT"),
     ];
-    /// All flags: what binds a block at today's tip.
+    /// All flags: those of a block at today's tip.
     pub const ALL: Self = Self::P2SH
         .with(Self::DERSIG)
         .with(Self::NULLDUMMY)
@@ -47,25 +47,25 @@ impl ScriptFlags {
         .with(Self::WITNESS)
         .with(Self::TAPROOT);
 
-    /// Core's bits.
+    /// Returns Core's bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The flags of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These flags but those of `other`.
+    /// Returns these flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all flags of `other` are among these.
+    /// Returns whether this set contains all flags of `other`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -80,7 +80,7 @@ impl BitOr for ScriptFlags {
     }
 }
 
-/// As Core's tests write them: `P2SH,WITNESS`, or `NONE`.
+/// The notation of Core's tests: `P2SH,WITNESS`, or `NONE`.
 impl fmt::Display for ScriptFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::NONE {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_written_and_combined() {
+    fn combines_and_displays_sets() {
         let flags = ScriptFlags::P2SH | ScriptFlags::WITNESS;
         assert_eq!(flags.to_string(), "P2SH,WITNESS");
         assert_eq!(ScriptFlags::NONE.to_string(), "NONE");

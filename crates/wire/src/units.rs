@@ -1,4 +1,4 @@
-//! Newtypes for the numbers that must not be mixed up. Each name is its unit.
+//! Newtypes for numbers that must not be confused. The name of each type is its unit.
 
 use std::fmt;
 
@@ -17,11 +17,12 @@ macro_rules! unit {
 }
 
 unit! {
-    /// Height of a block in its chain; the genesis block has 0.
+    /// Height of a block in its chain; the genesis block has height 0.
     Height(u32)
 }
 unit! {
-    /// An amount in satoshis. Signed as Core's `CAmount`: hostile bytes may hold any value, rules bound it.
+    /// An amount in satoshis, signed like Core's `CAmount`: hostile bytes may contain any value; the rules
+    /// limit it.
     Sats(i64)
 }
 unit! {
@@ -33,25 +34,25 @@ unit! {
     FileNo(u32)
 }
 unit! {
-    /// Position in a file, in bytes from its start.
+    /// Byte offset from the start of a file.
     ByteOffset(u64)
 }
 unit! {
-    /// Seconds since 1970-01-01 UTC, as headers carry them.
+    /// Seconds since 1970-01-01 UTC, the time in headers.
     BlockTime(u32)
 }
 unit! {
-    /// Position of a transaction in its block; the coinbase has 0.
+    /// Index of a transaction in its block; the coinbase has index 0.
     TxIndex(u32)
 }
 
 impl Sats {
     /// Satoshis in one bitcoin.
     pub const COIN: Self = Self(100_000_000);
-    /// No amount above this is valid (Core `MAX_MONEY`).
+    /// The highest valid amount (Core `MAX_MONEY`).
     pub const MAX_MONEY: Self = Self(21_000_000 * Self::COIN.0);
 
-    /// Whether the amount is within 0..=[`Sats::MAX_MONEY`] (Core `MoneyRange`).
+    /// Returns whether the amount is within 0..=[`Sats::MAX_MONEY`] (Core `MoneyRange`).
     #[must_use]
     pub const fn in_money_range(self) -> bool {
         0 <= self.0 && self.0 <= Self::MAX_MONEY.0
@@ -61,6 +62,6 @@ impl Sats {
 impl Weight {
     /// Weight units per byte of the stripped serialisation (Core `WITNESS_SCALE_FACTOR`).
     pub const WITNESS_SCALE_FACTOR: u64 = 4;
-    /// The most a block may weigh (BIP-0141, Core `MAX_BLOCK_WEIGHT`).
+    /// The maximum weight of a block (BIP-0141, Core `MAX_BLOCK_WEIGHT`).
     pub const MAX_BLOCK: Self = Self(4_000_000);
 }

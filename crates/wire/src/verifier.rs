@@ -1,17 +1,18 @@
-//! The face of whoever runs scripts, for whoever must not know how: room `script` shows it, the engine asks
-//! it.
+//! The interface of a script verifier: crate `script` implements it, and the engine calls it.
 //!
-//! Here, below both, so that the engine is built and tested without Bitcoin Core's code (ADR 4).
+//! It is in this crate, on which both depend, so that the engine is built and tested without Bitcoin Core's
+//! code (ADR 4).
 
 use crate::{Sats, ScriptFlags, TxView};
 use std::{fmt, ops::Range, sync::Arc};
 
-/// Makes transactions ready to have their scripts run.
+/// Prepares transactions for script verification.
 pub trait ScriptVerifier: fmt::Debug + Sync {
-    /// Takes a transaction with amount and script of each coin it spends, in input order. Not for coinbases.
+    /// Prepares a transaction, given the amount and script of each coin that it spends, in input order. It
+    /// must not be a coinbase.
     ///
     /// # Errors
-    /// [`ScriptFault`] if it cannot be read, or the coins are not as many as the inputs.
+    /// [`ScriptFault`] if the transaction cannot be read, or the number of coins is not the number of inputs.
     fn transaction(
         &self,
         tx: &TxView<'_>,
@@ -19,23 +20,23 @@ pub trait ScriptVerifier: fmt::Debug + Sync {
     ) -> Result<Arc<dyn TxVerifier>, ScriptFault>;
 }
 
-/// A transaction whose inputs any thread may verify.
+/// A transaction whose inputs can be verified on any thread.
 pub trait TxVerifier: Send + Sync {
-    /// Runs the scripts of a range of inputs in order, up to the first that fails.
+    /// Runs the scripts of a range of inputs in order, up to the first failure.
     ///
     /// # Errors
-    /// [`ScriptFault`] of the first that fails.
+    /// [`ScriptFault`] for the first input that fails.
     fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptFault>;
 }
 
-/// An input whose script does not pass.
+/// A script failure, or a transaction that could not be prepared.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScriptFault {
-    /// The input, where it is one's fault.
+    /// The index of the input, or `None` if the failure does not concern one input.
     pub input: Option<u32>,
-    /// Core's words for it (`ScriptErrorString`), where they are known.
+    /// Core's description of the failure (`ScriptErrorString`), if it is known.
     pub reason: Option<&'static str>,
-    /// What is wrong, with flags.
+    /// The description of the failure, with the script flags.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Chains of the tiny universe that the model tests live in.
+//! Chains of the small universe of the model tests.
 
 use coins::{OrderedCoins, OwnedCoin};
 use proptest::prelude::*;
@@ -9,7 +9,8 @@ pub const TXS: usize = 16;
 /// Transactions below this are coinbases; the others have fixed inputs: outputs of lower-numbered ones.
 const COINBASES: usize = 6;
 
-/// Three of four in one shard; half of them alike in the bytes that are sorted by first.
+/// Returns the txid of a transaction. Three of four are in the same shard; half of them have equal bytes in
+/// the prefix by which entries are sorted first.
 pub fn txid(tx: usize) -> Txid {
     let mut id = [0; 32];
     id[0] = [0, 0, 0, 255][tx % 4];
@@ -55,7 +56,7 @@ impl Chain {
         self.shapes[tx].inputs.iter().copied()
     }
 
-    /// The coins a transaction makes.
+    /// Returns the coins that a transaction creates.
     pub fn outputs(
         &self,
         tx: usize,
@@ -95,7 +96,7 @@ impl Chain {
         bytes
     }
 
-    /// The chain with one transaction, not a coinbase, left out, repeated or moved.
+    /// Returns the chain with one transaction, not a coinbase, left out, repeated or moved.
     pub fn changed(&self, (kind, from, to, place): &Change) -> Self {
         let mut chain = self.clone();
         let places: Vec<(usize, usize)> = (0..chain.blocks.len())
@@ -124,8 +125,8 @@ pub fn change() -> impl Strategy<Value = Change> {
     (0u8..3, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<prop::sample::Index>())
 }
 
-/// The true coins where there are any when the block comes; else the coin that some block makes, and if need
-/// be makes later, said to be old enough; else anything.
+/// Returns the claims of each block: the real coin if it exists when the block comes; otherwise the coin that
+/// some other block creates, possibly later; otherwise an arbitrary coin that is old enough.
 pub fn claims_of(chain: &Chain) -> Vec<Vec<OwnedCoin>> {
     let mut ever = OrderedCoins::new();
     for (height, block) in chain.heights() {
@@ -142,8 +143,9 @@ pub fn claims_of(chain: &Chain) -> Vec<Vec<OwnedCoin>> {
         for (tx_index, &tx) in block.iter().enumerate() {
             for outpoint in chain.inputs(tx) {
                 let claim = coins.spend(&outpoint).or_else(|| ever.lookup(&outpoint).map(OwnedCoin::from));
-                let lie = OwnedCoin { code: Coin::code_of(Height(height.0 - 1), false), out: [1, 6].into() };
-                of_block.push(claim.unwrap_or(lie));
+                let made_up =
+                    OwnedCoin { code: Coin::code_of(Height(height.0 - 1), false), out: [1, 6].into() };
+                of_block.push(claim.unwrap_or(made_up));
             }
             for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
                 coins.overwrite(outpoint, coin.as_coin());
@@ -164,7 +166,7 @@ fn shapes() -> impl Strategy<Value = Vec<TxShape>> {
     (0..TXS).map(shape).collect::<Vec<_>>()
 }
 
-/// Any blocks: mostly invalid ones.
+/// Generates arbitrary blocks, which are mostly invalid.
 pub fn any_chain() -> impl Strategy<Value = Chain> {
     let block = (0..COINBASES, prop::collection::vec(COINBASES..TXS, 0..4)).prop_map(|(coinbase, rest)| {
         let mut block = vec![coinbase];
@@ -174,7 +176,7 @@ pub fn any_chain() -> impl Strategy<Value = Chain> {
     (shapes(), prop::collection::vec(block, 1..6)).prop_map(|(shapes, blocks)| Chain { shapes, blocks })
 }
 
-/// A chain of what can be connected, with inputs that fit.
+/// Generates valid chains: the inputs are set to coins that exist.
 pub fn valid_chain() -> impl Strategy<Value = Chain> {
     let picks = prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<bool>()), TXS);
     (shapes(), picks).prop_map(|(mut shapes, picks)| {

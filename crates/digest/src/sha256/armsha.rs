@@ -1,10 +1,10 @@
-//! SHA-256 by the SHA-2 instructions of ARMv8 (Raspberry Pi 5, Apple and server processors; not Raspberry
-//! Pi 4), which do four rounds at once: the fastest there is for a single stream.
+//! SHA-256 with the SHA-2 instructions of ARMv8 (Raspberry Pi 5, Apple and server processors; not Raspberry
+//! Pi 4), which do four rounds at once: the fastest kernel for a single stream.
 
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::lanes::compiled_for;
+use super::lanes::with_features;
 use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};
@@ -48,7 +48,7 @@ impl Vectors {
     }
 }
 
-/// Adds one block to each state. The instructions of `N` states fill each other's waiting times.
+/// Compresses one block into each state. Interleaving `N` states hides the latency of the instructions.
 #[inline]
 #[target_feature(enable = "neon,sha2")]
 fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
@@ -72,7 +72,7 @@ fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
             }
         };
     }
-    // The next four words of the schedule, in place of those 16 words back.
+    // Replaces the four words from 16 words back with the next four words of the schedule.
     macro_rules! schedule {
         ($w0:ident, $w1:ident, $w2:ident, $w3:ident) => {
             for n in 0..N {

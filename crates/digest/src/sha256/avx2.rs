@@ -1,9 +1,9 @@
-//! SHA-256 of 8 messages at once by AVX2, for processors without the SHA extensions (Intel before 2021).
+//! SHA-256 of 8 messages at once with AVX2, for processors without the SHA extensions (Intel before 2021).
 
 use std::arch::x86_64::*;
 
 use super::Block;
-use super::lanes::{Costs, compiled_for, sixteen_rounds};
+use super::lanes::{Costs, sixteen_rounds, with_features};
 use super::portable::K;
 use super::wide::{Simd, Wide, simd};
 
@@ -19,7 +19,7 @@ impl Avx2 {
     }
 }
 
-// Costs were measured, in ns.
+// The costs were measured, in ns.
 simd!(Avx2, LANES, __m256i, "avx2", Costs { vector: 310.0, single: 180.0, paired: 180.0 });
 
 type State = [__m256i; 8];
@@ -27,7 +27,7 @@ type Words = [__m256i; 16];
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn same(word: u32) -> __m256i {
+fn splat(word: u32) -> __m256i {
     _mm256_set1_epi32(word as i32)
 }
 
@@ -47,7 +47,7 @@ fn store(vector: __m256i) -> [u32; LANES] {
     words
 }
 
-/// Turns states into the bytes of their digests, lane by lane.
+/// Returns the digest of each lane's state.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn digests(state: &State) -> [[u8; 32]; LANES] {
@@ -74,8 +74,8 @@ fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(a, b), c)
 }
 
-/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus
-/// constant.
+/// One round of all lanes. Each call permutes the names of the state words, so that no data moves. `$wk` is
+/// word plus constant.
 macro_rules! round {
     ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
         let s1 = xor3(rotate::<6, 26>($e), rotate::<11, 21>($e), rotate::<25, 7>($e));
@@ -89,7 +89,7 @@ macro_rules! round {
     };
 }
 
-/// Adds one block to the states of all lanes.
+/// Compresses one block per lane into the states.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
 fn compress(state: &mut State, words: &Words) {
@@ -111,7 +111,7 @@ fn compress(state: &mut State, words: &Words) {
     }
 }
 
-/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
+/// Compresses one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
 /// constants.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
@@ -133,7 +133,7 @@ fn swap_bytes(words: __m256i) -> __m256i {
     _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
 }
 
-/// Turns 8 rows of 8 words into 8 columns.
+/// Transposes 8 rows of 8 words.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose8(rows: &mut [__m256i; 8]) {
@@ -154,7 +154,7 @@ fn transpose8(rows: &mut [__m256i; 8]) {
     }
 }
 
-/// Turns 8 blocks into their words: word `t` of all lanes side by side.
+/// Transposes 8 blocks into 16 vectors: vector `t` holds word `t` of every lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose(blocks: &[&Block; LANES]) -> Words {

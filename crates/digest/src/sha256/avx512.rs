@@ -1,29 +1,31 @@
-//! SHA-256 of 16 messages at once by AVX-512: lane `i` of every vector belongs to message `i`.
+//! SHA-256 of 16 messages at once with AVX-512: lane `i` of every vector belongs to message `i`.
 //!
-//! All words stay in registers from the first block of the first hash to the second hash's digest. What
-//! does not come as a whole block of one part (a block that straddles parts, the padding) is put together
-//! by masked loads, so that nothing is copied through memory.
+//! All words stay in registers from the first block of the first hash to the second hash's digest. A block
+//! that spans parts or has padding is assembled with masked loads, so that nothing is copied through memory.
 
 use std::arch::x86_64::*;
 
 use super::keyed::WordSums;
-use super::lanes::{Costs, Lane, Machine, PADDING_SUMS, Shares, States, sha256d_ordered, sixteen_rounds};
+use super::lanes::{
+    BatchSplit, Costs, Lane, LaneHasher, PADDING_SUMS, States, sha256d_ordered, sixteen_rounds,
+};
 use super::portable::{INITIAL, K, Portable};
 use super::shani::ShaNi;
 use super::{Block, Hasher, Message, sha256d_one};
 use crate::kernel::Kernel;
 
 const LANES: usize = 16;
-/// Of 16 compressions here, and of those by [`ShaNi`], measured, in ns.
+/// Measured costs in ns: of 16 compressions in lanes, and of one by [`ShaNi`].
 const COSTS: Costs = Costs { vector: 250.0, single: 32.0, paired: 27.0 };
-/// The same where the processor has no SHA extensions.
+/// The same for a processor without SHA extensions.
 const COSTS_PORTABLE: Costs = Costs { vector: 250.0, single: 180.0, paired: 180.0 };
-/// From how many pairs, or keyed messages, on 16 lanes are faster than [`ShaNi`] (605 ns / 85 ns).
-const PAIRS_MIN: usize = 7;
+/// From this number of pairs or keyed messages on, 16 lanes are faster than [`ShaNi`] (605 ns / 85 ns).
+const MIN_MESSAGES_FOR_LANES: usize = 7;
 
-/// The proof that the processor has AVX-512 F and BW; and with what it hashes single streams.
+/// The proof that the processor has AVX-512 F and BW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Avx512 {
+    /// Hashes single streams; `None` if the processor has no SHA extensions.
     stream: Option<ShaNi>,
 }
 
@@ -36,7 +38,7 @@ impl Avx512 {
 
 impl Hasher for Avx512 {
     fn compress(&self, state: &mut super::State, blocks: &[Block]) {
-        // One stream has no use for lanes.
+        // A single stream cannot use lanes.
         match self.stream {
             Some(shani) => shani.compress(state, blocks),
             None => Portable.compress(state, blocks),
@@ -45,12 +47,12 @@ impl Hasher for Avx512 {
 
     fn sha256d_many(&self, messages: &[Message<'_>], digests: &mut [[u8; 32]]) {
         let costs = if self.stream.is_some() { COSTS } else { COSTS_PORTABLE };
-        let shares = Shares::new::<LANES>(messages, costs);
-        sha256d_ordered(self, messages, shares.lanes(), digests);
+        let split = BatchSplit::new::<LANES>(messages, costs);
+        sha256d_ordered(self, messages, split.lanes(), digests);
         if let Some(shani) = self.stream {
-            sha256d_ordered(&shani, messages, shares.streams(), digests);
+            sha256d_ordered(&shani, messages, split.streams(), digests);
         } else {
-            for &index in shares.streams() {
+            for &index in split.streams() {
                 let index = index as usize;
                 digests[index] = sha256d_one(Kernel::PORTABLE, &messages[index]);
             }
@@ -59,7 +61,7 @@ impl Hasher for Avx512 {
 
     fn sha256d_pairs(&self, pairs: &[Block], digests: &mut [[u8; 32]]) {
         for (pairs, digests) in pairs.chunks(LANES).zip(digests.chunks_mut(LANES)) {
-            if let (Some(stream), true) = (self.stream, pairs.len() < PAIRS_MIN) {
+            if let (Some(stream), true) = (self.stream, pairs.len() < MIN_MESSAGES_FOR_LANES) {
                 stream.sha256d_pairs(pairs, digests);
             } else {
                 // SAFETY: `self` proves the features.
@@ -70,7 +72,7 @@ impl Hasher for Avx512 {
 
     fn keyed_sums(&self, midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         let rest = blocks.len() % (LANES * per_message);
-        let lone = if rest < PAIRS_MIN * per_message { rest } else { 0 };
+        let lone = if rest < MIN_MESSAGES_FOR_LANES * per_message { rest } else { 0 };
         let (full, lone) = blocks.split_at(blocks.len() - lone);
         // SAFETY: `self` proves the features.
         unsafe { keyed_sums(midstate, full, per_message, sums) };
@@ -90,13 +92,13 @@ type Words = [__m512i; 16];
 fn block(lane: &Lane<'_>, number: usize) -> __m512i {
     match lane.whole_block(number) {
         Some(block) => load(block),
-        None => pieced_block(lane, number),
+        None => assembled_block(lane, number),
     }
 }
 
-/// Puts a block together from the parts that reach into it and the padding.
+/// Assembles a block from the parts that overlap it and the padding.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn pieced_block(lane: &Lane<'_>, number: usize) -> __m512i {
+fn assembled_block(lane: &Lane<'_>, number: usize) -> __m512i {
     let begin = number * 64;
     let mut block = _mm512_setzero_si512();
     let mut start = 0;
@@ -124,7 +126,7 @@ fn pieced_block(lane: &Lane<'_>, number: usize) -> __m512i {
     block
 }
 
-impl Machine<LANES> for Avx512 {
+impl LaneHasher<LANES> for Avx512 {
     fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
         // SAFETY: `self` proves the features.
         unsafe { add_blocks(states, lanes, steps) }
@@ -136,7 +138,7 @@ impl Machine<LANES> for Avx512 {
     }
 }
 
-/// Adds the next blocks of all lanes.
+/// Compresses the next `steps` blocks of all lanes.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn add_blocks(states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
     let mut state: State = states.0.each_ref().map(|words| load_words(words));
@@ -168,7 +170,7 @@ fn sha256d_pairs(pairs: &[Block], digests: &mut [[u8; 32]]) {
     }
 }
 
-/// Hashes the digests that are the states, and returns the results lane by lane.
+/// Hashes the digest of each lane's state and returns the results in lane order.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn second_hash(state: &State) -> [[u8; 32]; LANES] {
     let mut words = [_mm512_setzero_si512(); 16];
@@ -180,7 +182,7 @@ fn second_hash(state: &State) -> [[u8; 32]; LANES] {
     digests(&state)
 }
 
-/// Adds up the digests of keyed messages, 16 at a time.
+/// Adds the digests of keyed messages to `sums`, 16 at a time.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn keyed_sums(midstate: &super::State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
     let low = _mm512_set1_epi64(0xffff_ffff);
@@ -226,8 +228,8 @@ fn load_words(words: &[u32; LANES]) -> __m512i {
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
-/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus
-/// constant.
+/// One round of all lanes. Each call permutes the names of the state words, so that no data moves. `$wk` is
+/// word plus constant.
 macro_rules! round {
     ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
         let s1 = xor3(_mm512_ror_epi32::<6>($e), _mm512_ror_epi32::<11>($e), _mm512_ror_epi32::<25>($e));
@@ -240,7 +242,7 @@ macro_rules! round {
     };
 }
 
-/// Adds one block to the states of all lanes.
+/// Compresses one block per lane into the states.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn compress(state: &mut State, words: &Words) {
@@ -270,7 +272,7 @@ fn compress(state: &mut State, words: &Words) {
     }
 }
 
-/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
+/// Compresses one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
 /// constants.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
@@ -298,8 +300,8 @@ fn swap_bytes(words: __m512i) -> __m512i {
     _mm512_shuffle_epi8(words, order)
 }
 
-/// Turns 4 vectors a, b, c, d into 4 with a b c d side by side in each 128 bits: word 0 of each, word 1,
-/// word 2, word 3.
+/// Transposes 4 vectors a, b, c, d within each group of 128 bits: vector `t` of the result holds word `t` of
+/// a, b, c and d side by side.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose4(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
@@ -313,7 +315,7 @@ fn transpose4(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
     ]
 }
 
-/// Turns 16 blocks into their words: word `t` of all lanes side by side.
+/// Transposes 16 blocks into 16 vectors: vector `t` holds word `t` of every lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(rows: &[__m512i; 16]) -> Words {
@@ -336,7 +338,7 @@ fn transpose(rows: &[__m512i; 16]) -> Words {
     words
 }
 
-/// Turns states into the bytes of their digests, lane by lane.
+/// Returns the digest of each lane's state.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn digests(state: &State) -> [[u8; 32]; LANES] {

@@ -1,27 +1,27 @@
-//! Sums of SHA-256 digests under a secret key: what turns a bag of messages into one number.
+//! Sums of SHA-256 digests under a secret key: they map a multiset of messages to one number.
 //!
-//! The key fills a first block of its own, so that it is hashed once, and each message begins at the state
-//! after it (the midstate): SHA-256 of key block and message, one compression for each message of up to
-//! [`MAX_ONE_BLOCK`] bytes. Digests are taken as little-endian numbers and added modulo 2^256; they never
-//! leave the vector registers but as a sum. What such sums prove is said where they are used.
+//! The key fills the first block, which is hashed once; each message starts from the state after it (the
+//! midstate): SHA-256 of key block and message, one compression for each message of up to
+//! [`MAX_ONE_BLOCK`] bytes. Digests are read as little-endian numbers and added modulo 2^256; only their sum
+//! leaves the vector registers. The users of such sums document what they prove.
 
-use super::{block_count, count, portable};
+use super::{block_count, count_batched, portable};
 use crate::kernel::Kernel;
 
-/// The longest message that is one block when padded, in bytes.
+/// Length of the longest message that fits into one padded block, in bytes.
 pub const MAX_ONE_BLOCK: usize = 55;
 
-/// For each of the eight words of digests, read as little-endian numbers, the sum of that word.
+/// The sums of each of the eight words of the digests, read as little-endian numbers.
 pub(super) type WordSums = [u64; 8];
 
-/// Returns the state after a first block that holds the key. It is as secret as the key.
+/// Returns the state after a first block that holds the key. It must be kept as secret as the key.
 pub fn midstate(key: &[u8; 64]) -> [u32; 8] {
     let mut state = portable::INITIAL;
     Kernel::active().hasher().compress(&mut state, &[*key]);
     state
 }
 
-/// Returns the only block of a message that follows the key's block.
+/// Returns the single padded block of a message that follows the key's block.
 #[inline]
 pub fn one_block<const LENGTH: usize>(message: &[u8; LENGTH]) -> [u8; 64] {
     const { assert!(LENGTH <= MAX_ONE_BLOCK) };
@@ -32,7 +32,7 @@ pub fn one_block<const LENGTH: usize>(message: &[u8; LENGTH]) -> [u8; 64] {
     block
 }
 
-/// Appends the [`block_count`] blocks of a message that follows the key's block and comes in two parts.
+/// Appends the [`block_count`] padded blocks of a message, given in two parts, that follows the key's block.
 #[inline]
 pub fn push_blocks(blocks: &mut Vec<[u8; 64]>, head: &[u8], tail: &[u8]) {
     let (start, length) = (blocks.len(), head.len() + tail.len());
@@ -48,8 +48,8 @@ pub fn push_blocks(blocks: &mut Vec<[u8; 64]>, head: &[u8], tail: &[u8]) {
 /// Returns the sum modulo 2^256 of the messages' digests, each a little-endian number; least significant
 /// word first.
 ///
-/// `blocks` are the padded messages ([`one_block`], [`push_blocks`]), all of `per_message` blocks. The more
-/// messages in one call the better: below 16 the lanes do not fill.
+/// `blocks` are the padded messages ([`one_block`], [`push_blocks`]), each of `per_message` blocks. Larger
+/// batches are faster; below 16 messages some lanes stay idle.
 ///
 /// # Panics
 /// If `per_message` is 0 or does not divide the number of blocks.
@@ -57,23 +57,23 @@ pub fn sum(midstate: &[u32; 8], blocks: &[[u8; 64]], per_message: usize) -> [u64
     sum_with(Kernel::active(), midstate, blocks, per_message)
 }
 
-/// [`sum`] by a chosen kernel.
+/// [`sum`] with the given kernel.
 ///
 /// # Panics
 /// If `per_message` is 0 or does not divide the number of blocks.
 pub fn sum_with(kernel: Kernel, midstate: &[u32; 8], blocks: &[[u8; 64]], per_message: usize) -> [u64; 4] {
     assert!(
         per_message > 0 && blocks.len().is_multiple_of(per_message),
-        "keyed sum: {} blocks are not messages of {per_message}",
+        "keyed sum: {} blocks cannot be divided into messages of {per_message}",
         blocks.len()
     );
-    count(blocks.len());
+    count_batched(blocks.len());
     let mut sums = [0; 8];
     kernel.hasher().keyed_sums(midstate, blocks, per_message, &mut sums);
     carry(&sums)
 }
 
-/// Adds one digest.
+/// Adds one digest to the sums of its words.
 #[inline]
 pub(super) fn add_digest(sums: &mut WordSums, digest: &[u8; 32]) {
     for (sum, word) in sums.iter_mut().zip(digest.as_chunks::<4>().0) {
@@ -81,7 +81,7 @@ pub(super) fn add_digest(sums: &mut WordSums, digest: &[u8; 32]) {
     }
 }
 
-/// Makes one number of the sums of its words. No sum overflows: that takes 2^32 messages, 256 GiB.
+/// Combines the sums of the words to one number. No sum overflows: that would take 2^32 messages, 256 GiB.
 fn carry(sums: &WordSums) -> [u64; 4] {
     let mut carry = 0;
     let mut word = |sum: u64| {

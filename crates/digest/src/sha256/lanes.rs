@@ -1,12 +1,12 @@
-//! Which message runs in which lane. Lanes cost the same whether they have work or not, so each takes the
-//! next message as soon as it has done with one, the longest first; only messages so long that the others
-//! would end before them are hashed as streams.
+//! Assigns messages to lanes. A lane costs the same whether it has work or not, so each lane takes the next
+//! message as soon as it has finished one, the longest first; only messages so long that all others would
+//! end before them are hashed as streams.
 
 use super::portable::{INITIAL, K, schedule};
 use super::{Block, Message, State, block_count};
 
-/// The 64 words of the block that follows a message of 64 bytes (the one bit, zeros, and 512), each plus
-/// its round constant: a pair of nodes needs no schedule for its second block.
+/// The 64 schedule words of the padding block after a message of 64 bytes (the one bit, zeros, and 512), each
+/// plus its round constant: the second block of a pair of nodes needs no schedule.
 pub(super) const PADDING_SUMS: [u32; 64] = {
     let mut block = [0; 16];
     block[0] = 0x8000_0000;
@@ -20,7 +20,8 @@ pub(super) const PADDING_SUMS: [u32; 64] = {
     sums
 };
 
-/// Sixteen rounds of all lanes by the `round!` of who calls, `$wk` given their number within the sixteen.
+/// Sixteen rounds of all lanes with the calling module's `round!`; `$wk` maps the round's index within the
+/// sixteen to word plus constant.
 macro_rules! sixteen_rounds {
     ($v:ident, $wk:expr) => {
         let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $v;
@@ -45,44 +46,44 @@ macro_rules! sixteen_rounds {
 }
 pub(super) use sixteen_rounds;
 
-/// The method `compiled` of an instruction set: does work compiled for `$features`.
-macro_rules! compiled_for {
+/// Defines the method `with_features`, which runs work compiled for `$features`.
+macro_rules! with_features {
     ($features:literal) => {
         #[inline(always)]
-        fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+        fn with_features<R>(self, work: impl FnOnce() -> R) -> R {
             #[target_feature(enable = $features)]
-            fn compiled<R>(work: impl FnOnce() -> R) -> R {
+            fn with_features<R>(work: impl FnOnce() -> R) -> R {
                 work()
             }
             // SAFETY: `self` proves the features.
-            unsafe { compiled(work) }
+            unsafe { with_features(work) }
         }
     };
 }
-pub(super) use compiled_for;
+pub(super) use with_features;
 
-/// Messages of this many blocks and more are few; they are sorted by comparison, all others by counting.
-const LONG: usize = 256;
+/// Messages of at least this many blocks are few and sorted by comparison; all others are counting-sorted.
+const LONG_BLOCKS: usize = 256;
 
-/// The times of compressions, in any one unit: by them a batch is shared out.
+/// The times of compressions, all in the same unit, from which the split of a batch is computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Costs {
-    /// One in all lanes.
+    /// One compression in all lanes.
     pub(super) vector: f32,
-    /// One of a lone stream.
+    /// One compression of a single stream.
     pub(super) single: f32,
-    /// One of two streams side by side: half the time of both.
+    /// One compression of two interleaved streams: half the time of both.
     pub(super) paired: f32,
 }
 
-/// What of a batch goes where: indices of messages, longest first.
-pub(super) struct Shares {
+/// The split of a batch between streams and lanes: indices of messages, longest first.
+pub(super) struct BatchSplit {
     order: Vec<u32>,
     streams: usize,
 }
 
-impl Shares {
-    /// Shares a batch out so that it takes the least time.
+impl BatchSplit {
+    /// Splits a batch so that it takes the least time.
     ///
     /// # Panics
     /// If there are 2^32 messages or more.
@@ -93,30 +94,31 @@ impl Shares {
         Self { order, streams }
     }
 
-    /// Messages for the stream form: so long that at the end some lanes would wait for them, or so few that
-    /// most lanes would have none.
+    /// Messages to hash as streams: those so long that other lanes would be idle at the end, or all messages
+    /// of a batch so small that most lanes would have none.
     pub(super) fn streams(&self) -> &[u32] {
         &self.order[..self.streams]
     }
 
-    /// Messages for the lanes.
+    /// Messages to hash in lanes.
     pub(super) fn lanes(&self) -> &[u32] {
         &self.order[self.streams..]
     }
 }
 
-/// Returns how many of the longest messages the stream form should take.
+/// Returns how many of the longest messages should be hashed as streams.
 fn stream_count<const LANES: usize>(counts: &[u32], order: &[u32], costs: Costs) -> usize {
-    /// More are never worth it: so many fill the lanes by themselves.
-    const MOST: usize = 256;
+    /// More streams never pay off: that many long messages keep the lanes busy by themselves.
+    const MAX_STREAMS: usize = 256;
     let blocks = |place: usize| order.get(place).map_or(0.0, |&index| counts[index as usize] as f32);
     let lanes = LANES as f32;
     let mut in_lanes: f32 = counts.iter().map(|&count| count as f32).sum();
     let mut in_streams = 0.0;
     let mut best = (0, f32::MAX);
-    for taken in 0..=order.len().min(MOST) {
+    for taken in 0..=order.len().min(MAX_STREAMS) {
         let messages = (order.len() - taken) as f32;
-        // Bounds of what the lanes need: the longest, all, two of one lane, and the second hashes.
+        // Lower bounds of the steps in lanes: the longest message; all blocks spread evenly; two messages in
+        // the same lane. The second hashes come on top.
         let even = (in_lanes / lanes).ceil();
         let steps = blocks(taken).max(even).max(2.0 * blocks(taken + LANES)) + (messages / lanes).ceil();
         let unpaired = (2.0 * blocks(0) - in_streams).clamp(0.0, in_streams);
@@ -146,8 +148,8 @@ fn block_counts(messages: &[Message<'_>]) -> Vec<u32> {
 
 /// Returns the indices of `counts`, greatest count first.
 fn longest_first(counts: &[u32]) -> Vec<u32> {
-    let bucket = |count: u32| LONG - (count as usize).min(LONG);
-    let mut starts = [0_u32; LONG + 1];
+    let bucket = |count: u32| LONG_BLOCKS - (count as usize).min(LONG_BLOCKS);
+    let mut starts = [0_u32; LONG_BLOCKS + 1];
     for count in counts {
         starts[bucket(*count)] += 1;
     }
@@ -166,13 +168,13 @@ fn longest_first(counts: &[u32]) -> Vec<u32> {
     order
 }
 
-/// The states of all lanes as vectors hold them: word `w` of lane `i` is `[w][i]`.
+/// The states of all lanes in vector order: word `w` of lane `i` is `[w][i]`.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub(super) struct States<const LANES: usize>(pub(super) [[u32; LANES]; 8]);
 
 impl<const LANES: usize> States<LANES> {
-    /// Puts a state into a lane.
+    /// Sets the state of a lane.
     #[inline]
     pub(super) fn set(&mut self, lane: usize, state: &State) {
         self.0.iter_mut().zip(state).for_each(|(words, word)| words[lane] = *word);
@@ -185,29 +187,29 @@ impl<const LANES: usize> States<LANES> {
     }
 }
 
-/// What hashes `LANES` messages side by side.
-pub(super) trait Machine<const LANES: usize> {
-    /// Adds the next `steps` blocks of each lane's message. What becomes of idle lanes does not matter.
+/// Hashes `LANES` messages side by side.
+pub(super) trait LaneHasher<const LANES: usize> {
+    /// Compresses the next `steps` blocks of each lane's message. The states of idle lanes are unspecified.
     fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize);
 
-    /// Returns the SHA-256 of the digest that each state is; only the first `live` matter.
+    /// Returns the SHA-256 of each lane's digest; only the first `live` results are used.
     fn hash_digests(&self, states: &States<LANES>, live: usize) -> [[u8; 32]; LANES];
 }
 
 /// Writes the SHA-256d of the messages that `order` lists to the digests of the same indices.
 ///
-/// As soon as a lane has done with its message it begins the next. Second hashes are collected until there
+/// As soon as a lane has finished its message it begins the next. Second hashes are collected until there
 /// is one for each lane.
 pub(super) fn sha256d_ordered<const LANES: usize>(
-    machine: &impl Machine<LANES>,
+    hasher: &impl LaneHasher<LANES>,
     messages: &[Message<'_>],
     order: &[u32],
     digests: &mut [[u8; 32]],
 ) {
     let mut states = States([[0; LANES]; 8]);
-    let mut firsts = (states.clone(), [0; LANES], 0);
+    let mut first_hashes = (states.clone(), [0; LANES], 0);
     let mut second_hash = |(states, indices, count): &mut (States<LANES>, [u32; LANES], usize)| {
-        let hashes = machine.hash_digests(states, *count);
+        let hashes = hasher.hash_digests(states, *count);
         for (&index, hash) in indices[..*count].iter().zip(hashes) {
             digests[index as usize] = hash;
         }
@@ -219,16 +221,16 @@ pub(super) fn sha256d_ordered<const LANES: usize>(
     loop {
         for (number, lane) in lanes.iter_mut().enumerate() {
             lane.number += steps;
-            if lane.left() > 0 {
+            if lane.blocks_left() > 0 {
                 continue;
             }
             if lane.blocks > 0 {
-                let (states_of_firsts, indices, count) = &mut firsts;
-                states_of_firsts.set(*count, &states.lane(number));
+                let (first_hash_states, indices, count) = &mut first_hashes;
+                first_hash_states.set(*count, &states.lane(number));
                 indices[*count] = lane.index;
                 *count += 1;
                 if *count == LANES {
-                    second_hash(&mut firsts);
+                    second_hash(&mut first_hashes);
                 }
             }
             *lane = match queue.next() {
@@ -237,30 +239,31 @@ pub(super) fn sha256d_ordered<const LANES: usize>(
             };
             states.set(number, &INITIAL);
         }
-        let running = lanes.iter().map(Lane::left).filter(|&left| left > 0);
+        let running = lanes.iter().map(Lane::blocks_left).filter(|&blocks_left| blocks_left > 0);
         let Some(shortest) = running.min() else { break };
-        machine.add(&mut states, &lanes, shortest);
+        hasher.add(&mut states, &lanes, shortest);
         steps = shortest;
     }
-    if firsts.2 > 0 {
-        second_hash(&mut firsts);
+    if first_hashes.2 > 0 {
+        second_hash(&mut first_hashes);
     }
 }
 
-/// A message on its way through a lane, cut to blocks.
+/// The state of a lane: its message, cut into blocks, and how far it has been hashed.
 #[derive(Clone, Copy)]
 pub(super) struct Lane<'a> {
     pub(super) message: Message<'a>,
     /// The message's length in bytes.
     pub(super) length: usize,
-    /// How many blocks the padded message fills; none if the lane is idle.
+    /// Number of blocks in the padded message; 0 if the lane is idle.
     pub(super) blocks: usize,
-    /// How many of them are done.
+    /// Number of blocks that have been compressed.
     pub(super) number: usize,
     /// The index of the message.
     index: u32,
-    /// The blocks that lie within the longest part, and the number of the first of them.
+    /// The longest sequence of blocks that lie within one part.
     whole: &'a [Block],
+    /// The number of the first block in `whole`.
     first_whole: usize,
 }
 
@@ -293,19 +296,19 @@ impl<'a> Lane<'a> {
         Self { message, length: start, blocks, number: 0, index, whole, first_whole }
     }
 
-    /// Returns how many blocks are to come.
+    /// Returns the number of blocks that remain.
     #[inline]
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn blocks_left(&self) -> usize {
         self.blocks.saturating_sub(self.number)
     }
 
-    /// Returns block `number` where it lies, if it lies within one part.
+    /// Returns block `number` without copying it, or `None` if it is not in `whole`.
     #[inline]
     pub(super) fn whole_block(&self, number: usize) -> Option<&'a Block> {
         self.whole.get(number.wrapping_sub(self.first_whole))
     }
 
-    /// Returns block `number` of the padded message, put together in `scratch` if it must be.
+    /// Returns block `number` of the padded message, assembled in `scratch` if it spans parts or has padding.
     #[inline]
     pub(super) fn block<'s>(&self, number: usize, scratch: &'s mut Block) -> &'s Block
     where
@@ -314,14 +317,14 @@ impl<'a> Lane<'a> {
         match self.whole_block(number) {
             Some(block) => block,
             None => {
-                self.piece_block(number, scratch);
+                self.assemble_block(number, scratch);
                 scratch
             }
         }
     }
 
-    /// Puts a block together from the parts that reach into it and the padding.
-    fn piece_block(&self, number: usize, block: &mut Block) {
+    /// Assembles a block from the parts that overlap it and the padding.
+    fn assemble_block(&self, number: usize, block: &mut Block) {
         *block = [0; 64];
         let begin = number * 64;
         let mut start = 0;
@@ -348,34 +351,34 @@ mod tests {
 
     const COSTS: Costs = Costs { vector: 250.0, single: 32.0, paired: 27.0 };
 
-    /// Shares out messages of these lengths and returns how many go each way.
-    fn check(lengths: &[usize]) -> (usize, usize) {
+    /// Splits messages of these lengths and returns the numbers of streams and of messages in lanes.
+    fn split_counts(lengths: &[usize]) -> (usize, usize) {
         let bytes = vec![0; lengths.iter().copied().max().unwrap_or(0)];
         let messages: Vec<_> = lengths.iter().map(|&length| Message::from(&bytes[..length])).collect();
-        let shares = Shares::new::<16>(&messages, COSTS);
+        let split = BatchSplit::new::<16>(&messages, COSTS);
         let mut seen = vec![0; lengths.len()];
         let mut last = usize::MAX;
-        for &index in shares.streams().iter().chain(shares.lanes()) {
+        for &index in split.streams().iter().chain(split.lanes()) {
             seen[index as usize] += 1;
             let blocks = block_count(messages[index as usize].len());
             assert!(blocks <= last, "message {index} of {blocks} blocks comes after one of {last}");
             last = blocks;
         }
-        assert!(seen.iter().all(|&times| times == 1), "each message must have one turn: {seen:?}");
-        (shares.streams().len(), shares.lanes().len())
+        assert!(seen.iter().all(|&times| times == 1), "each message must occur once: {seen:?}");
+        (split.streams().len(), split.lanes().len())
     }
 
     #[test]
-    fn only_what_others_would_wait_for_goes_to_streams() {
-        assert_eq!(check(&[]), (0, 0));
-        assert_eq!(check(&[100; 5]), (5, 0), "five lanes cost more than five streams");
-        assert_eq!(check(&[100; 12]), (0, 12));
-        assert_eq!(check(&[100; 17]), (1, 16), "one alone would make all lanes run twice");
-        assert_eq!(check(&[100; 48]), (0, 48));
+    fn only_messages_that_would_leave_lanes_idle_become_streams() {
+        assert_eq!(split_counts(&[]), (0, 0));
+        assert_eq!(split_counts(&[100; 5]), (5, 0), "five lanes cost more than five streams");
+        assert_eq!(split_counts(&[100; 12]), (0, 12));
+        assert_eq!(split_counts(&[100; 17]), (1, 16), "the seventeenth would make all lanes run twice");
+        assert_eq!(split_counts(&[100; 48]), (0, 48));
         let mut mixed = vec![250; 320];
         mixed.extend([400_000, 2_000, 4_000]);
-        assert_eq!(check(&mixed), (1, 322), "the long one goes alone, and the others take lanes");
-        assert_eq!(check(&[20_000; 16]), (0, 16), "long ones of one length share");
-        assert_eq!(check(&(0..400).map(|i| i * 97 % 40_000).collect::<Vec<_>>()), (0, 400));
+        assert_eq!(split_counts(&mixed), (1, 322), "the long one is a stream, and the others fill the lanes");
+        assert_eq!(split_counts(&[20_000; 16]), (0, 16), "long messages of equal length fill the lanes");
+        assert_eq!(split_counts(&(0..400).map(|i| i * 97 % 40_000).collect::<Vec<_>>()), (0, 400));
     }
 }

@@ -1,10 +1,10 @@
-//! SHA-256 of 4 messages at once by NEON, for processors without the SHA-2 instructions (Raspberry Pi 4).
+//! SHA-256 of 4 messages at once with NEON, for processors without the SHA-2 instructions (Raspberry Pi 4).
 
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
 use super::Block;
-use super::lanes::{Costs, compiled_for, sixteen_rounds};
+use super::lanes::{Costs, sixteen_rounds, with_features};
 use super::portable::K;
 use super::wide::{Simd, Wide, simd};
 
@@ -20,8 +20,8 @@ impl Neon {
     }
 }
 
-// Costs are counted from instructions, of which a round has 45 here for 4 messages and 26 in the portable
-// form for one: not measured on such a machine yet.
+// The costs are instruction counts: a round takes 45 instructions here for 4 messages, and 26 in portable
+// code for one. They have not been measured on such a machine yet.
 simd!(Neon, LANES, uint32x4_t, "neon", Costs { vector: 45.0, single: 26.0, paired: 26.0 });
 
 type State = [uint32x4_t; 8];
@@ -29,7 +29,7 @@ type Words = [uint32x4_t; 16];
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn same(word: u32) -> uint32x4_t {
+fn splat(word: u32) -> uint32x4_t {
     vdupq_n_u32(word)
 }
 
@@ -62,22 +62,22 @@ fn xor3(a: uint32x4_t, b: uint32x4_t, c: uint32x4_t) -> uint32x4_t {
     veorq_u32(veorq_u32(a, b), c)
 }
 
-/// One round of all lanes; the names of the state turn with each call, so nothing moves. `$wk` is word plus
-/// constant.
+/// One round of all lanes. Each call permutes the names of the state words, so that no data moves. `$wk` is
+/// word plus constant.
 macro_rules! round {
     ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
         let s1 = xor3(rotate::<6, 26>($e), rotate::<11, 21>($e), rotate::<25, 7>($e));
         let choice = vbslq_u32($e, $f, $g);
         let t1 = vaddq_u32(vaddq_u32($h, $wk), vaddq_u32(s1, choice));
         let s0 = xor3(rotate::<2, 30>($a), rotate::<13, 19>($a), rotate::<22, 10>($a));
-        // Where a and b differ c decides, else b.
+        // Where a and b differ, c decides; elsewhere b.
         let majority = vbslq_u32(veorq_u32($a, $b), $c, $b);
         $d = vaddq_u32($d, t1);
         $h = vaddq_u32(t1, vaddq_u32(s0, majority));
     };
 }
 
-/// Adds one block to the states of all lanes.
+/// Compresses one block per lane into the states.
 #[inline(never)]
 #[target_feature(enable = "neon")]
 fn compress(state: &mut State, words: &Words) {
@@ -99,7 +99,7 @@ fn compress(state: &mut State, words: &Words) {
     }
 }
 
-/// Adds one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
+/// Compresses one block that is the same in all lanes; `sums` are the 64 words of its schedule plus the round
 /// constants.
 #[inline(never)]
 #[target_feature(enable = "neon")]
@@ -113,7 +113,7 @@ fn compress_known(state: &mut State, sums: &[u32; 64]) {
     }
 }
 
-/// Turns 4 rows of 4 words into 4 columns.
+/// Transposes 4 rows of 4 words.
 #[inline]
 #[target_feature(enable = "neon")]
 fn transpose4([a, b, c, d]: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
@@ -126,7 +126,7 @@ fn transpose4([a, b, c, d]: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
     [w0, w1, w2, w3]
 }
 
-/// Turns 4 blocks into their words: word `t` of all lanes side by side.
+/// Transposes 4 blocks into 16 vectors: vector `t` holds word `t` of every lane.
 #[inline]
 #[target_feature(enable = "neon")]
 fn transpose(blocks: &[&Block; LANES]) -> Words {
@@ -140,7 +140,7 @@ fn transpose(blocks: &[&Block; LANES]) -> Words {
     words
 }
 
-/// Turns states into the bytes of their digests, lane by lane.
+/// Returns the digest of each lane's state.
 #[inline]
 #[target_feature(enable = "neon")]
 fn digests(state: &State) -> [[u8; 32]; LANES] {
@@ -155,7 +155,7 @@ fn digests(state: &State) -> [[u8; 32]; LANES] {
     digests
 }
 
-/// Reads four big-endian words.
+/// Converts four big-endian words.
 #[inline]
 #[target_feature(enable = "neon")]
 fn swap_bytes(bytes: uint8x16_t) -> uint32x4_t {

@@ -1,15 +1,15 @@
-//! One or two messages at once, for processors whose instructions do rounds of SHA-256: each waits for the
-//! one before, and a second message fills the waiting.
+//! One or two messages at once, for processors with SHA-256 instructions: each instruction waits for the
+//! result of the previous one, and a second message uses the waiting time.
 
 use super::keyed::{WordSums, add_digest};
-use super::lanes::{Lane, Machine, States, by_length, sha256d_ordered};
+use super::lanes::{Lane, LaneHasher, States, by_length, sha256d_ordered};
 use super::portable::INITIAL;
 use super::{Block, Hasher, Message, State, digest_block, to_bytes};
 
-/// Two messages at once: a third would find no free registers.
+/// Two messages at once: there are not enough registers for a third.
 const LANES: usize = 2;
 
-/// What follows 64 bytes: the one bit, zeros, and 512.
+/// The padding block after a message of 64 bytes: the one bit, zeros, and 512.
 const PADDING: Block = {
     let mut block = [0; 64];
     block[0] = 0x80;
@@ -17,9 +17,9 @@ const PADDING: Block = {
     block
 };
 
-/// All rounds, the four words of each state's block in `$w`, by two macros of who calls: `rounds!(w, k)` does
-/// four rounds with the words `w` and the constants `k`, `schedule!(w0, w1, w2, w3)` puts the next four words
-/// in place of those 16 words back.
+/// All rounds, with the blocks' words in `$w` and two macros of the calling module: `rounds!(w, k)` does four
+/// rounds with the words `w` and the constants `k`; `schedule!(w0, w1, w2, w3)` replaces the four words from
+/// 16 words back with the next four.
 macro_rules! all_rounds {
     ($w:ident) => {
         let [mut w0, mut w1, mut w2, mut w3] = $w;
@@ -44,30 +44,31 @@ pub(super) use all_rounds;
 
 /// Instructions that do rounds of SHA-256.
 pub(crate) trait Paired: Copy {
-    /// A state as the instructions want it.
+    /// A state in the layout of the instructions.
     type Vectors: Copy;
 
-    /// Does `work`, compiled for these instructions: what is inlined there need not be called for each block.
-    fn compiled<R>(self, work: impl FnOnce() -> R) -> R;
+    /// Runs `work` compiled for these instructions, so that their functions are inlined instead of called for
+    /// each block.
+    fn with_features<R>(self, work: impl FnOnce() -> R) -> R;
 
-    /// Turns a state into vectors.
+    /// Converts a state to vectors.
     fn vectors(self, state: &State) -> Self::Vectors;
 
-    /// Turns vectors into a state.
+    /// Converts vectors to a state.
     fn words(self, vectors: Self::Vectors) -> State;
 
-    /// Adds one block to each state, all of them interleaved.
+    /// Compresses one block into each state, interleaved.
     fn add_blocks<const N: usize>(self, vectors: &mut [Self::Vectors; N], blocks: [&Block; N]);
 }
 
-/// Implements [`Paired`] by a type `Vectors` and a function `add_blocks` of who calls, which need the
-/// features `$features` and no proof of them.
+/// Implements [`Paired`] by forwarding to the calling module's type `Vectors` and function `add_blocks`,
+/// compiled with `$features`.
 macro_rules! paired {
     ($isa:ty, $features:literal) => {
         impl Paired for $isa {
             type Vectors = Vectors;
 
-            compiled_for!($features);
+            with_features!($features);
 
             #[inline(always)]
             fn vectors(self, state: &State) -> Vectors {
@@ -93,7 +94,7 @@ pub(super) use paired;
 
 impl<P: Paired> Hasher for P {
     fn compress(&self, state: &mut State, blocks: &[Block]) {
-        self.compiled(|| {
+        self.with_features(|| {
             let mut vectors = [self.vectors(state)];
             for block in blocks {
                 self.add_blocks(&mut vectors, [block]);
@@ -110,17 +111,17 @@ impl<P: Paired> Hasher for P {
         let (twos, last) = pairs.as_chunks::<LANES>();
         let (two_digests, last_digest) = digests.as_chunks_mut::<LANES>();
         for (two, digests) in twos.iter().zip(two_digests) {
-            *digests = self.compiled(|| sha256d_pairs(*self, two.each_ref()));
+            *digests = self.with_features(|| sha256d_pairs(*self, two.each_ref()));
         }
         for (pair, digest) in last.iter().zip(last_digest) {
-            [*digest] = self.compiled(|| sha256d_pairs(*self, [pair]));
+            [*digest] = self.with_features(|| sha256d_pairs(*self, [pair]));
         }
     }
 
     fn keyed_sums(&self, midstate: &State, blocks: &[Block], per_message: usize, sums: &mut WordSums) {
         for group in blocks.chunks(LANES * per_message) {
             let (one, two) = group.split_at(per_message);
-            self.compiled(|| match two {
+            self.with_features(|| match two {
                 [] => keyed_sums(*self, midstate, [one], sums),
                 _ => keyed_sums(*self, midstate, [one, two], sums),
             });
@@ -128,9 +129,9 @@ impl<P: Paired> Hasher for P {
     }
 }
 
-impl<P: Paired> Machine<LANES> for P {
+impl<P: Paired> LaneHasher<LANES> for P {
     fn add(&self, states: &mut States<LANES>, lanes: &[Lane<'_>; LANES], steps: usize) {
-        self.compiled(|| match lanes.each_ref().map(|lane| lane.left() > 0) {
+        self.with_features(|| match lanes.each_ref().map(|lane| lane.blocks_left() > 0) {
             [true, true] => add_steps(*self, states, lanes.each_ref(), [0, 1], steps),
             [true, false] => add_steps(*self, states, [&lanes[0]], [0], steps),
             _ => add_steps(*self, states, [&lanes[1]], [1], steps),
@@ -139,14 +140,15 @@ impl<P: Paired> Machine<LANES> for P {
 
     fn hash_digests(&self, states: &States<LANES>, live: usize) -> [[u8; 32]; LANES] {
         if live == LANES {
-            return self.compiled(|| second_hash(*self, [0, 1].map(|lane| self.vectors(&states.lane(lane)))));
+            return self
+                .with_features(|| second_hash(*self, [0, 1].map(|lane| self.vectors(&states.lane(lane)))));
         }
-        let [digest] = self.compiled(|| second_hash(*self, [self.vectors(&states.lane(0))]));
+        let [digest] = self.with_features(|| second_hash(*self, [self.vectors(&states.lane(0))]));
         [digest, [0; 32]]
     }
 }
 
-/// Adds the next blocks of some lanes, whose numbers are `numbers`.
+/// Compresses the next `steps` blocks of `lanes`, whose indices are `numbers`.
 #[inline(always)]
 fn add_steps<const N: usize>(
     isa: impl Paired,
@@ -177,7 +179,7 @@ fn sha256d_pairs<const N: usize>(isa: impl Paired, pairs: [&Block; N]) -> [[u8; 
     second_hash(isa, states)
 }
 
-/// Adds up the digests of keyed messages, side by side.
+/// Adds the digests of `N` keyed messages to `sums`.
 #[inline(always)]
 fn keyed_sums<const N: usize>(
     isa: impl Paired,
@@ -192,7 +194,7 @@ fn keyed_sums<const N: usize>(
     states.iter().for_each(|state| add_digest(sums, &to_bytes(&isa.words(*state))));
 }
 
-/// Hashes the digests that are the states.
+/// Hashes the digest of each state.
 #[inline(always)]
 fn second_hash<P: Paired, const N: usize>(isa: P, states: [P::Vectors; N]) -> [[u8; 32]; N] {
     let blocks = states.map(|state| digest_block(&to_bytes(&isa.words(state))));

@@ -1,10 +1,10 @@
-//! SHA-256 (FIPS 180-4) in plain Rust: the meaning of every other file in this folder.
+//! SHA-256 (FIPS 180-4) in plain Rust: the specification of every other file in this directory.
 
 use super::keyed::{WordSums, add_digest};
 use super::{Block, Hasher, Message, State, sha256d_one, to_bytes};
 use crate::kernel::Kernel;
 
-/// Needs nothing of the processor.
+/// The kernel that needs no special instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Portable;
 
@@ -45,7 +45,7 @@ pub(super) const fn schedule(block: [u32; 16]) -> [u32; 64] {
     w
 }
 
-/// One round; the names of the state turn with each call, so nothing moves.
+/// One round. Each call permutes the names of the state words, so that no data moves.
 macro_rules! round {
     ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $wk:expr) => {
         let s1 = $e.rotate_right(6) ^ $e.rotate_right(11) ^ $e.rotate_right(25);
@@ -56,7 +56,7 @@ macro_rules! round {
     };
 }
 
-/// Adds whole blocks to the state, in order.
+/// Compresses whole blocks into the state, in order.
 pub(super) fn compress(state: &mut State, blocks: &[Block]) {
     for block in blocks {
         let mut words = [0; 16];

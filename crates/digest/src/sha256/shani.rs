@@ -1,9 +1,9 @@
-//! SHA-256 by the x86 SHA extensions, which do two rounds in one instruction: the fastest for a single
-//! stream.
+//! SHA-256 with the x86 SHA extensions, which do two rounds in one instruction: the fastest kernel for a
+//! single stream.
 
 use std::arch::x86_64::*;
 
-use super::lanes::compiled_for;
+use super::lanes::with_features;
 use super::paired::{Paired, all_rounds, paired};
 use super::portable::K;
 use super::{Block, State};
@@ -23,7 +23,7 @@ impl ShaNi {
 
 paired!(ShaNi, "sha,sse4.1,ssse3");
 
-/// The state as the instructions want it, words from high to low: a b e f and c d g h.
+/// The state in the layout of the instructions, words from high to low: a b e f and c d g h.
 #[derive(Clone, Copy)]
 pub(crate) struct Vectors {
     abef: __m128i,
@@ -53,7 +53,7 @@ impl Vectors {
     }
 }
 
-/// Adds one block to each state. The instructions of `N` states fill each other's waiting times.
+/// Compresses one block into each state. Interleaving `N` states hides the latency of the instructions.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
@@ -77,7 +77,7 @@ fn add_blocks<const N: usize>(states: &mut [Vectors; N], blocks: [&Block; N]) {
             }
         };
     }
-    // The next four words of the schedule, in place of those 16 words back.
+    // Replaces the four words from 16 words back with the next four words of the schedule.
     macro_rules! schedule {
         ($w0:ident, $w1:ident, $w2:ident, $w3:ident) => {
             for n in 0..N {

@@ -1,14 +1,14 @@
-//! Sums of SipHash-2-4-128 by AVX-512: lane `i` of every vector belongs to message `i` of eight.
+//! Sums of SipHash-2-4-128 with AVX-512: lane `i` of every vector belongs to message `i` of eight.
 
 use std::arch::x86_64::*;
 
 use super::State;
 
-/// Messages side by side.
+/// Number of messages that are hashed side by side.
 pub(super) const LANES: usize = 8;
 
-/// Returns the sum modulo 2^128 of the messages' hashes from the state `start`; there are as many messages of
-/// `per_message` words as fill all lanes, or several times as many.
+/// Returns the sum modulo 2^128 of the messages' hashes, computed from the initial state `start`. The number
+/// of messages, of `per_message` words each, must be a multiple of `LANES`.
 #[target_feature(enable = "avx512f")]
 pub(super) fn sum(start: &State, words: &[u64], per_message: usize) -> u128 {
     let low_half = _mm512_set1_epi64(0xffff_ffff);
@@ -20,8 +20,8 @@ pub(super) fn sum(start: &State, words: &[u64], per_message: usize) -> u128 {
     for group in words.chunks_exact(LANES * per_message) {
         let mut v = start.0.map(|word| _mm512_set1_epi64(word as i64));
         for first in &group[..per_message] {
-            // SAFETY: lane `i` is read `i * per_message` words behind `first`, which is one of the first
-            // message's; all eight messages lie in `group`.
+            // SAFETY: lane `i` reads the word `i * per_message` words after `first`, which is in the group's
+            // first message; all eight messages are in `group`.
             let word = unsafe { _mm512_i64gather_epi64::<8>(stride, std::ptr::from_ref(first).cast()) };
             v[3] = _mm512_xor_si512(v[3], word);
             rounds(&mut v, 2);

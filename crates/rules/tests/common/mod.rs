@@ -1,4 +1,4 @@
-//! What the tests of this room share: small blocks made of bytes, and the way to real data.
+//! Helpers of this crate's tests: small blocks constructed as bytes, and access to real data.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use digest::sha256::{sha256d, sha256d_many};
@@ -13,7 +13,7 @@ use wire::{
     Wtxid, coin::CompressedScript, read::write_compact_size,
 };
 
-/// The folder of real data, or nothing if this checkout has none.
+/// Returns the path of a file of real data, or `None` if this checkout does not have it.
 pub(crate) fn data(file: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("PEREGRINE_DATA").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
@@ -32,7 +32,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// A headers file: 80 bytes each, from the genesis block on.
+/// Decodes a headers file: 80 bytes each, from the genesis block on.
 pub(crate) fn read_headers(bytes: &[u8]) -> Vec<Header> {
     bytes.chunks(80).map(|chunk| Header::read(&mut wire::Reader::new(chunk)).unwrap()).collect()
 }
@@ -59,7 +59,7 @@ pub(crate) struct Tx {
     pub(crate) lock_time: u32,
 }
 
-/// A coin that no other input of these tests spends, by number.
+/// Returns an outpoint that is distinct for each number and output.
 pub(crate) fn outpoint(number: u8, vout: u32) -> OutPoint {
     OutPoint { txid: Txid([number; 32]), vout }
 }
@@ -77,7 +77,7 @@ impl Tx {
         Self { version: 2, inputs, outputs: vec![output(value)], lock_time: 0 }
     }
 
-    /// A coinbase for [`HEIGHT`].
+    /// Returns a coinbase for [`HEIGHT`].
     pub(crate) fn coinbase() -> Self {
         let script = vec![2, HEIGHT as u8, 0];
         let input = Input { prevout: OutPoint::NULL, script, sequence: u32::MAX, witness: vec![] };
@@ -128,7 +128,7 @@ fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A merkle root by the definition, level by level.
+/// Computes a merkle root by definition, level by level.
 pub(crate) fn root(leaves: &[[u8; 32]]) -> [u8; 32] {
     if leaves.len() <= 1 {
         return leaves.first().copied().unwrap_or_default();
@@ -138,11 +138,11 @@ pub(crate) fn root(leaves: &[[u8; 32]]) -> [u8; 32] {
     root(&level)
 }
 
-/// Height of the blocks that tests make.
+/// Height of the blocks in tests.
 pub(crate) const HEIGHT: u32 = 200;
-/// Median time past of the block before.
+/// Median time past of their parents.
 pub(crate) const MEDIAN_TIME: u32 = 1_600_000_000;
-/// Time of the blocks that tests make.
+/// Time of the blocks in tests.
 pub(crate) const TIME: u32 = MEDIAN_TIME + 3600;
 
 #[derive(Clone, Debug)]
@@ -154,16 +154,17 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A regtest block of these transactions, with its merkle root.
+    /// Returns a regtest block of these transactions, with its merkle root.
     pub(crate) fn of(txs: Vec<Tx>) -> Self {
         let header = Header { time: BlockTime(TIME), ..Header::default() };
         let params = ChainParams::of(Network::Regtest).clone();
         let mut block = Self { params, height: HEIGHT, header, txs };
-        block.seal();
+        block.update_merkle_root();
         block
     }
 
-    /// A coinbase, a spend with one input, and one with three and a witness; with a commitment.
+    /// Returns a block with a commitment: a coinbase, a spend with one input, and one with three inputs and a
+    /// witness.
     pub(crate) fn segwit() -> Self {
         let mut witness = Tx::spend(vec![input(2, 0), input(2, 1), input(3, 0)], 70);
         witness.inputs[1].witness = vec![vec![7; 40], vec![]];
@@ -172,30 +173,30 @@ impl Block {
         block
     }
 
-    /// Adds a reserved value and a commitment, and seals.
+    /// Adds a reserved value and a commitment, and updates the merkle root.
     pub(crate) fn commit(&mut self) {
         self.txs[0].inputs[0].witness = vec![vec![9; 32]];
         self.txs[0].outputs.push(output(0));
         self.recommit();
     }
 
-    /// Makes the last output of the coinbase commit to the witnesses, and seals.
+    /// Makes the last output of the coinbase commit to the witnesses, and updates the merkle root.
     pub(crate) fn recommit(&mut self) {
         let mut leaves: Vec<_> = self.txs.iter().map(Tx::wtxid).collect();
         leaves[0] = [0; 32];
         let committed = sha256d(&[&root(&leaves)[..], &self.txs[0].inputs[0].witness[0]].concat());
         let script = [&[0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed][..], &committed].concat();
         self.txs[0].outputs.last_mut().unwrap().script = script;
-        self.seal();
+        self.update_merkle_root();
     }
 
-    /// Puts the merkle root in the header.
-    pub(crate) fn seal(&mut self) {
+    /// Updates the merkle root in the header.
+    pub(crate) fn update_merkle_root(&mut self) {
         self.header.merkle_root = root(&self.txs.iter().map(Tx::txid).collect::<Vec<_>>());
     }
 
-    pub(crate) fn sealed(mut self) -> Self {
-        self.seal();
+    pub(crate) fn with_merkle_root(mut self) -> Self {
+        self.update_merkle_root();
         self
     }
 
@@ -211,24 +212,24 @@ impl Block {
         out
     }
 
-    /// [`check_block`] on the bytes, which the table must confirm.
+    /// Runs [`check_block`] on the bytes; the table alone must give the same verdict.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         let (bytes, mut arena) = (self.bytes(), BlockArena::default());
         let block = arena.parse(&bytes).unwrap();
         check_bytes(&self.params, Height(self.height), &block, BlockTime(MEDIAN_TIME)).map(|_| ())
     }
 
-    /// [`check_block_spends`] with these coins, which the table must confirm.
+    /// Runs [`check_block_spends`] with these coins; the table alone must give the same verdict.
     pub(crate) fn check_spends(&self, coins: &[SpentCoin<'_>]) -> Result<BlockTotals, Violation> {
         let (bytes, mut arena) = (self.bytes(), BlockArena::default());
         let block = arena.parse(&bytes).unwrap();
-        // 512 seconds a block: one unit of BIP-0068.
+        // 512 seconds per block: one unit of BIP-0068.
         let mtp: Vec<_> = (0..self.height).map(|height| BlockTime(MEDIAN_TIME + 512 * height)).collect();
         check_spends(&self.params, Height(self.height), &BlockHash::default(), &block, coins, &mtp)
     }
 }
 
-/// An anyone-can-spend coin of 100 sat, 150 blocks old.
+/// Returns an anyone-can-spend coin of 100 sat, 150 blocks old.
 pub(crate) const fn coin() -> SpentCoin<'static> {
     SpentCoin {
         amount: Sats(100),
@@ -238,7 +239,7 @@ pub(crate) const fn coin() -> SpentCoin<'static> {
     }
 }
 
-/// Txids and wtxids of a block.
+/// Returns the txids and wtxids of a block.
 pub(crate) fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
     let (mut txids, mut wtxids) = (Vec::new(), Vec::new());
     sha256d_many(&block.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut txids);
@@ -248,7 +249,7 @@ pub(crate) fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
     (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
 }
 
-/// Checks a block by the fused pass and by the table, which must agree.
+/// Checks a block with the fused pass and with the table, which must agree.
 pub(crate) fn check_bytes(
     params: &ChainParams,
     height: Height,
@@ -263,7 +264,7 @@ pub(crate) fn check_bytes(
     checked
 }
 
-/// Checks spends by the fused pass and by the table, which must agree.
+/// Checks spends with the fused pass and with the table, which must agree.
 pub(crate) fn check_spends(
     params: &ChainParams,
     height: Height,
@@ -279,14 +280,14 @@ pub(crate) fn check_spends(
     checked
 }
 
-/// What is said of a block, a header or a transaction.
+/// The result of checking a block, a header or a transaction.
 pub(crate) type Verdict = Result<(), Violation>;
 
 pub(crate) fn assert_accepts(verdict: &Verdict) {
     assert_eq!(verdict.as_ref().err().map(ToString::to_string), None);
 }
 
-/// The verdict names this rule, with Core's string and the values.
+/// Asserts that the verdict reports this rule, with Core's reject string and the values.
 pub(crate) fn assert_rejects(id: &str, verdict: &Verdict) {
     let violation = verdict.as_ref().expect_err(id);
     assert_eq!(violation.rule.id, id, "{violation}");
@@ -294,19 +295,19 @@ pub(crate) fn assert_rejects(id: &str, verdict: &Verdict) {
     assert!(!violation.detail.is_empty());
 }
 
-/// Headers 0 to `len - 1`, ten minutes apart, below a regtest header.
+/// Returns headers 0 to `len - 1` of a regtest chain, ten minutes apart.
 fn branch(len: u32) -> Vec<Header> {
     (0..len)
         .map(|i| Header { time: BlockTime(MEDIAN_TIME + 600 * i), bits: 0x207f_ffff, ..Header::default() })
         .collect()
 }
 
-/// The verdict on a regtest header of version 4 that comes ten minutes after the one before.
+/// Returns the verdict on an edited regtest header of version 4, ten minutes after its parent.
 pub(crate) fn header(height: u32, params: &ChainParams, edit: impl FnOnce(&mut Header)) -> Verdict {
     header_with_hash(height, params, BlockHash::default(), edit)
 }
 
-/// [`header`] with a hash of its own.
+/// [`header`] with the given hash.
 pub(crate) fn header_with_hash(
     height: u32,
     params: &ChainParams,
@@ -329,11 +330,11 @@ pub(crate) fn header_with_hash(
     })
 }
 
-/// The verdict on a block whose second transaction this is.
+/// Returns the verdict on a block whose second transaction is `tx`.
 pub(crate) fn check_tx_in_block(tx: Tx) -> Verdict {
     let alone = tx.bytes();
     let checked = Block::of(vec![Tx::coinbase(), tx]).check();
-    // The transaction by itself gets the same verdict.
+    // The verdict on the transaction by itself is the same.
     let mut arena = BlockArena::default();
     let view = arena.parse_tx(&alone).unwrap();
     let params = ChainParams::of(Network::Regtest);
@@ -342,8 +343,8 @@ pub(crate) fn check_tx_in_block(tx: Tx) -> Verdict {
     checked
 }
 
-/// The verdict on the spends of a block with one transaction, of one input for each coin, and these values
-/// paid.
+/// Returns the verdict on the spends of an edited block with one transaction that has one input per coin and
+/// pays `pays`.
 pub(crate) fn check_spends_of(coins: &[SpentCoin<'_>], pays: i64, edit: impl FnOnce(&mut Block)) -> Verdict {
     let inputs = (1..=coins.len()).map(|number| input(number as u8, 0)).collect();
     Block::of(vec![Tx::coinbase(), Tx::spend(inputs, pays)]).with(edit).check_spends(coins).map(|_| ())

@@ -1,4 +1,4 @@
-//! What the tests of this room share: the way to real data, Core's notation of scripts and flags, and lone
+//! Helpers of this crate's tests: access to real data, Core's notation of scripts and flags, and single
 //! spends as bytes.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -31,7 +31,8 @@ const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN 
 const OP_NOP: u8 = 0x61;
 const OP_RESERVED: u8 = 0x50;
 
-/// A file or folder of real data, or nothing, said aloud, if this checkout has none.
+/// Returns the path of a file or directory of real data, or prints a note and returns `None` if this checkout
+/// does not have it.
 pub(crate) fn data(file: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("PEREGRINE_DATA").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
@@ -45,7 +46,7 @@ pub(crate) fn data(file: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The rows of a JSON array of vectors; `.xz` is unpacked.
+/// Returns the rows of a JSON array of vectors; `.xz` files are decompressed.
 pub(crate) fn vectors(file: &str) -> Option<Vec<Value>> {
     let path = data(&format!("consensus/{file}"))?;
     let mut bytes = Vec::new();
@@ -70,8 +71,8 @@ pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// Core's notation (`core_io.h` `ParseScript`): decimal numbers and quoted texts are pushed, `0x..` is put in
-/// raw, all else is an opcode with or without `OP_`.
+/// Parses Core's notation (`core_io.h` `ParseScript`): decimal numbers and quoted texts are pushed, `0x..` is
+/// inserted as raw bytes, and anything else is an opcode with or without `OP_`.
 pub(crate) fn parse_script(words: &str) -> Vec<u8> {
     let mut script = Vec::new();
     for word in words.split_ascii_whitespace() {
@@ -99,7 +100,7 @@ fn opcode(name: &str) -> u8 {
     OP_NOP + u8::try_from(at.unwrap_or_else(|| panic!("unknown opcode {name}"))).unwrap()
 }
 
-/// Flags by name: those of consensus, and the names of the others, which only policy knows.
+/// Parses flags by name. Returns the consensus flags, and the names of the policy flags.
 pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
     let mut flags = ScriptFlags::NONE;
     let mut policy = Vec::new();
@@ -112,7 +113,7 @@ pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
     (flags, policy)
 }
 
-/// All sets of flags that Core runs: WITNESS needs P2SH, TAPROOT needs WITNESS.
+/// Returns all sets of flags that Core accepts: WITNESS needs P2SH, TAPROOT needs WITNESS.
 pub(crate) fn all_flags() -> Vec<ScriptFlags> {
     let sets = (0..1 << ScriptFlags::NAMED.len()).map(|set: u32| {
         let named = ScriptFlags::NAMED.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
@@ -126,20 +127,20 @@ pub(crate) fn all_flags() -> Vec<ScriptFlags> {
     sets.filter(is_run).collect()
 }
 
-/// A coin as `script` takes it.
+/// A coin in the form that `script` takes: amount and script.
 pub(crate) type SpentOutput = (Sats, Vec<u8>);
 
-/// A serialised transaction ready to verify.
+/// Prepares a serialised transaction for verification.
 pub(crate) fn prepare(tx: &[u8], coins: &[SpentOutput]) -> TxScripts {
     let mut arena = BlockArena::default();
     let view = arena.parse_tx(tx).unwrap();
     TxScripts::new(&view, coins.iter().map(|(value, script)| (*value, script))).unwrap()
 }
 
-/// Whether inputs of a range pass.
+/// Returns whether all inputs of a range pass.
 ///
 /// # Panics
-/// On any failure that is not a script's.
+/// On any error that is not the failure of a script.
 pub(crate) fn passes(scripts: &TxScripts, inputs: std::ops::Range<u32>, flags: ScriptFlags) -> bool {
     match scripts.verify(inputs, flags) {
         Ok(()) => true,
@@ -151,7 +152,7 @@ pub(crate) fn passes(scripts: &TxScripts, inputs: std::ops::Range<u32>, flags: S
     }
 }
 
-/// The spend of Core's script tests: one transaction makes the coin, another spends it.
+/// Returns the spend of Core's script tests: one transaction creates the coin, another spends it.
 pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u8>]) -> Vec<u8> {
     let input = |previous_output, script_sig, witness| TxIn {
         previous_output,
@@ -173,7 +174,7 @@ pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u
     serialize(&tx(input(prevout, script_sig, Witness::from_slice(witness)), vec![]))
 }
 
-/// The kind of a coin's script.
+/// Returns the kind of a coin's script.
 pub(crate) fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
     let witness = input.witness().next().is_some();
     match (witness_program(script), script) {
@@ -191,12 +192,12 @@ pub(crate) fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
     }
 }
 
-/// What it takes to verify inputs, by kind of script.
+/// The time of verifying inputs, by kind of script.
 #[derive(Default)]
 pub(crate) struct Costs(BTreeMap<&'static str, (u32, Duration)>);
 
 impl Costs {
-    /// Verifies an input three times and takes the least time: others use this machine too.
+    /// Verifies an input three times and records the shortest time, since the machine may have other load.
     pub(crate) fn verify(
         &mut self,
         kind: &'static str,
@@ -224,7 +225,7 @@ impl Costs {
     }
 }
 
-/// How many spends had one thing changed, and those that passed all the same.
+/// The number of spends with one change, by kind of change, and the spends that passed nevertheless.
 #[derive(Default, Debug)]
 pub(crate) struct Changes {
     pub(crate) lock_time: u32,
@@ -236,7 +237,7 @@ pub(crate) struct Changes {
     pub(crate) survivors: Vec<String>,
 }
 
-/// Where `part` lies in `whole`, of which it is a slice.
+/// Returns the offset of `part` in `whole`, of which it is a slice.
 fn offset_in(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr() as usize - whole.as_ptr() as usize
 }
@@ -248,7 +249,8 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
 }
 
 impl Changes {
-    /// Changes one thing at a time in a transaction whose inputs pass, and verifies what must fail of it.
+    /// Makes one change at a time in a transaction whose inputs pass, and verifies the inputs that must then
+    /// fail.
     pub(crate) fn try_all(&mut self, tx: &TxView<'_>, coins: &[SpentOutput], flags: ScriptFlags) {
         let bytes = tx.bytes();
         // Every hash type signs the lock time.
@@ -263,7 +265,7 @@ impl Changes {
                 }
             };
             check("lock time", &mut self.lock_time, &relocked);
-            // Half of the inputs are enough for what needs a transaction of its own.
+            // Half of the inputs are enough for changes that need a separate transaction.
             if at % 2 == 1 && tx.input_count() > 20 {
                 continue;
             }
