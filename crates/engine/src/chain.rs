@@ -154,8 +154,8 @@ impl FileKind {
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
-            Self::Blk => "or let bitcoind -reindex fetch its blocks again",
-            Self::Rev => "or run bitcoind -reindex, which writes undo data anew",
+            Self::Blk => "or let bitcoind -reindex download its blocks again",
+            Self::Rev => "or run bitcoind -reindex, which writes undo data again",
         }
     }
 }

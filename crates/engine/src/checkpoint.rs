@@ -118,7 +118,6 @@ pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8
 ///
 /// # Errors
 /// The same errors as [`Identity::resume`].
-/// As [`Identity::resume`].
 pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);

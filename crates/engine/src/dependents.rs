@@ -80,7 +80,7 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
         Some(height) if height < tip => Err(refused(
             dir,
             &format!("the chainstate would end at height {tip}, above its block {hash} (height {height})"),
-            &format!(", or give --stop-at-height {height}"),
+            &format!(", or pass --stop-at-height {height}"),
         )),
         None if scan => {
             Err(refused(dir, &format!("the new block index would not contain its block {hash}"), ""))

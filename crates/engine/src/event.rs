@@ -34,7 +34,7 @@ pub enum Event {
 /// How many blocks have been read and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Blocks done.
+    /// Number of blocks done.
     pub blocks: u32,
     /// Number of blocks in total.
     pub blocks_total: u32,

@@ -62,7 +62,7 @@ pub struct ReindexReport {
     /// Number of stored blocks above the last one that have no undo data; bitcoind connects them when it
     /// starts.
     pub unconnected: u32,
-    /// What the operator must know besides.
+    /// Warnings for the operator.
     pub notes: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl HintsReport {
 pub struct ScriptsReport {
     /// Scripts of blocks up to this height were assumed to be valid; `None` if all scripts were run.
     pub assumed_valid_to: Option<Height>,
-    /// Inputs whose scripts were run.
+    /// Number of inputs whose scripts were run.
     pub inputs: u64,
 }
 
@@ -101,17 +101,17 @@ pub struct ScriptsReport {
 /// as a block with one transaction; coinbase inputs do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u64,
-    /// Inputs that spend a coin.
+    /// Number of inputs that spend a coin.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, unspendable ones included.
     pub outputs: u64,
     /// Bytes of serialised blocks.
     pub block_bytes: u64,
-    /// Inputs whose scripts were run.
+    /// Number of inputs whose scripts were run.
     pub scripts: u64,
 }
 

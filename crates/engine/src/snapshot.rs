@@ -194,8 +194,8 @@ fn aggregate_from_blocks(
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.network != options.network {
-        let (theirs, ours) = (metadata.network, options.network);
-        return Err(usage(format!("the snapshot is for the network {theirs}, the datadir for {ours}")));
+        let (snapshot, datadir) = (metadata.network, options.network);
+        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
     }
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
     let mut height = None;

@@ -51,7 +51,7 @@ pub struct VerifyReport {
     pub elapsed: Duration,
     /// How the chainstate differs; `None` if no comparison was asked for.
     pub against_chainstate: Option<Comparison>,
-    /// What the operator must know besides.
+    /// Warnings for the operator.
     pub notes: Vec<String>,
 }
 

@@ -140,7 +140,7 @@ fn blocks_beyond_the_bytes_in_use_are_counted() {
     let report = run(&case.options()).unwrap();
     assert_eq!(report.height, Height(120));
     let note =
-        format!("{} blocks lie beyond the bytes that the block index says are in use", positions.len());
+        format!("{} blocks lie beyond the bytes that the block index records as used", positions.len());
     assert!(
         positions.len() >= 10 && report.notes.iter().any(|text| text.contains(&note)),
         "{:?}",

@@ -30,7 +30,7 @@ const MEASURED: &str = "PEREGRINE_PLAN_OF";
 /// Environment variable with the number of headers; [`HEADERS`] if it is not set.
 const HEADER_COUNT: &str = "PEREGRINE_HEADERS";
 const HEADERS: u32 = 150_000;
-/// As in mainnet's files since 2016.
+/// Values as in mainnet's files since 2016.
 const BLOCKS_PER_FILE: u32 = 100;
 const BLOCK_LEN: u32 = 1_300_000;
 const UNDO_LEN: u32 = 200_000;

@@ -410,11 +410,11 @@ fn a_second_run_is_refused_while_one_works() {
     let [one, two, work, elsewhere] = [(); 4].map(|()| common::scratch());
     // While the first run, which has its output elsewhere, writes it: one with the same work directory, one
     // with another; and one in place, since the first one only reads the datadir.
-    let said = Mutex::new(Vec::new());
+    let outputs = Mutex::new(Vec::new());
     let sink = |event| {
         if let Event::Started(Stage::Finish) = event {
             let with = |work: &TempDir| another_process(case.root(), Some(two.path()), Some(work.path()));
-            *said.lock().unwrap() =
+            *outputs.lock().unwrap() =
                 vec![with(&work), with(&elsewhere), another_process(case.root(), None, None)];
         }
     };
@@ -424,14 +424,14 @@ fn a_second_run_is_refused_while_one_works() {
         ..bounded(&case.options())
     };
     engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
-    let said = said.into_inner().unwrap();
+    let outputs = outputs.into_inner().unwrap();
     assert!(
-        said[0].contains("Environment: ") && said[0].contains("another peregrine process works there"),
-        "{said:?}"
+        outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),
+        "{outputs:?}"
     );
-    assert!(said[0].contains("pass another --work-dir"), "{said:?}");
-    assert!(said[1].contains("done: 0"), "{said:?}");
-    assert!(said[2].contains("Environment: ") && said[2].contains("is in use"), "{said:?}");
+    assert!(outputs[0].contains("pass another --work-dir"), "{outputs:?}");
+    assert!(outputs[1].contains("done: 0"), "{outputs:?}");
+    assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     // The refused run succeeds later.
     std::fs::remove_dir_all(two.path().join("regtest")).unwrap();

@@ -32,7 +32,7 @@ const COMMANDS: [&str; 8] = [
 /// The row whose files belong to Peregrine: any command may remove them.
 const LEFTOVERS: &str = "databases that an interrupted run was building";
 
-/// Something that can be in a datadir.
+/// A row of the table: something that a datadir can contain.
 struct Row {
     what: &'static str,
     /// Creates it; the second argument is a directory outside the datadir.

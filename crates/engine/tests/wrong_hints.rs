@@ -203,9 +203,10 @@ fn first_wrong(hints: &Hints, truth: &Hints) -> String {
     let block = &TRUTH.0[height];
     let index = (0..).find(|index| hints[height].contains(index) != truth[height].contains(index)).unwrap();
     let number = block.outputs[..index as usize].iter().filter(|output| output.1).count();
-    let (said, is) = if hints[height].contains(&index) { ("unspent", "spent") } else { ("spent", "unspent") };
+    let (hinted, is) =
+        if hints[height].contains(&index) { ("unspent", "spent") } else { ("spent", "unspent") };
     let hash = block.hash;
-    format!("output {number} of the block at height {height} ({hash}) is hinted {said}, but is {is}")
+    format!("output {number} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
 }
 
 /// With `--on-hint-failure join` the rebuild succeeds, and names the first wrong hint.
@@ -289,14 +290,14 @@ fn leave_checkpoint(options: &ReindexOptions) {
 #[test]
 fn a_checkpoint_made_with_other_hints_is_refused() {
     let (case, files) = (buried(), TempDir::new().unwrap());
-    let (ours, theirs) = (file_in(&files, "ours"), file_in(&files, "theirs"));
-    TRUTH.write(&ours, HintFormat::Peregrine, &TRUTH.hints(tip()));
-    TRUTH.write(&theirs, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
-    let options = with_frequent_checkpoints(&with_hints(&case.options(), &ours, AGGREGATES[0]));
+    let (path, other_path) = (file_in(&files, "hints"), file_in(&files, "other-hints"));
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
+    let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));
     leave_checkpoint(&options);
     let others = [
-        with_hints(&options, &theirs, AGGREGATES[0]),
-        with_hints(&options, &ours, AGGREGATES[1]),
+        with_hints(&options, &other_path, AGGREGATES[0]),
+        with_hints(&options, &path, AGGREGATES[1]),
         without_undo(&options, TRUTH.hash(tip())),
         ReindexOptions { hints: None, ..options.clone() },
     ];

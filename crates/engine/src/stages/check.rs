@@ -309,7 +309,7 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 /// Returns the claims of undo data: one for each input of a block.
 ///
 /// # Errors
-/// What is wrong with the undo data.
+/// A description of what is wrong with the undo data.
 pub fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),

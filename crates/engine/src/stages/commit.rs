@@ -135,7 +135,7 @@ impl<'d> Destination<'d> {
     /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
     pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
         let databases = if options.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
-        // In the order of `replaceable`.
+        // In the same order as `replaceable`.
         let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
         let replacement =
             Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.keep_old)?;

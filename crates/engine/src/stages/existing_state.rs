@@ -86,7 +86,8 @@ impl ExistingState {
     /// Returns the number of lost blocks. Sends warnings for the operator to `sink`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged).
+    /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
+    /// overwrite blocks.
     pub fn check(
         &self,
         plan: &Plan,
@@ -127,8 +128,8 @@ impl ExistingState {
             if let Some(&height) = heights.iter().find(beyond) {
                 let block = plan.chain.block(height);
                 let detail = format!(
-                    "the block index says that {size} bytes of the file are in use, but places this block \
-                     beyond them; bitcoind would overwrite it; run again with --scan, which makes a new \
+                    "the block index records {size} bytes of the file as used, but places this block beyond \
+                     them; bitcoind would overwrite it; run again with --scan, which makes a new \
                      index"
                 );
                 return Err(Error::damaged(detail)
@@ -256,7 +257,7 @@ fn warn_of_records_beyond_index(
     if let Some((FileNo(_), size)) = first {
         let path = first.map(|(file, _)| files.path(FileKind::Blk, file)).unwrap_or_default();
         sink.event(Event::Warning(format!(
-            "{count} blocks lie beyond the bytes that the block index says are in use, from byte {size} of \
+            "{count} blocks lie beyond the bytes that the block index records as used, from byte {size} of \
              {} on, as a crashed bitcoind leaves them; bitcoind downloads them again and overwrites them \
              (--scan includes them)",
             path.display()

@@ -83,7 +83,7 @@ impl Finish<'_> {
                 let (tables, part) = self.write_range(&writer, range, &runs).inspect_err(|_| fail())?;
                 counts.merge(part);
                 if to_sync.send(tables).is_err() {
-                    break; // All who sync have failed, and will tell.
+                    break; // All sync threads have failed; their errors are returned.
                 }
             }
             Ok(counts)

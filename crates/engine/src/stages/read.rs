@@ -115,7 +115,7 @@ impl RecordFile {
             ))
         };
         if pos > self.len {
-            return Err(beyond("the record lies".to_owned()));
+            return Err(beyond("the record starts".to_owned()));
         }
         let mut frame = [0; FRAME_LEN as usize];
         self.read_exact_at(&mut frame, start)?;
