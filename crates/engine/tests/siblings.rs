@@ -1,6 +1,6 @@
 //! Siblings that are connected or not, valid or not, stored before or after the block of the chain, at its
-//! tip or below, with the same spends, others of the same shape, or none. With and without the block index, the
-//! rebuilt chain is the one that can be proven, and the index that a scan writes leads to the same chain.
+//! tip or below, with the same spends, others of the same shape, or none. With and without the block index,
+//! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
