@@ -120,11 +120,11 @@ fn hints_are_made_shown_converted_and_checked() {
     }
     let bare = desk.file("bare");
     let again = peregrine(&["hints", "convert", text(&ours), text(&ours), "--format", "bip456"]);
-    refused(&again, 2, &["there is a file already"]);
+    refused(&again, 2, &["a file exists there already"]);
     let without = peregrine(&["hints", "convert", text(&ours), text(&bare), "--format", "thestack"]);
-    refused(&without, 2, &["give --datadir"]);
+    refused(&without, 2, &["pass --datadir"]);
     assert!(!bare.exists());
-    refused(&desk.on(&["hints", "make", "-o", text(&ours)]), 2, &["there is a file already"]);
+    refused(&desk.on(&["hints", "make", "-o", text(&ours)]), 2, &["a file exists there already"]);
     refused(&desk.on(&["hints", "make", "--height", "9999", "-o", text(&bare)]), 2, &["9999"]);
     refused(&peregrine(&["hints", "make", "--height", "top"]), 2, &["tip"]);
     flip_bit(&ours, 200, 1).unwrap();
@@ -161,7 +161,7 @@ fn reports_say_what_was_checked_and_what_was_trusted() {
     assert!(plain["hints"].is_null() && plain["hash_serialized_3"] == *hash);
     // Nobody vouches for these blocks.
     let alone = desk.reindex(&["--hints", text(&hints), "--without-undo"]);
-    refused(&alone, 2, &["without undo data no scripts can be checked", "--assumevalid"]);
+    refused(&alone, 2, &["scripts cannot be checked without undo data", "--assumevalid"]);
     refused(&desk.reindex(&["--without-undo"]), 2, &["--hints"]);
 }
 
@@ -241,7 +241,7 @@ fn snapshots_are_made_shown_and_verified() {
     assert!(String::from_utf8_lossy(&wrong.stdout).contains("WRONG"), "{wrong:?}");
     std::fs::write(&low, b"utxo").unwrap();
     refused(&peregrine(&["snapshot", "info", text(&low)]), 4, &["at least 51 bytes"]);
-    refused(&desk.on(&["snapshot", "make", "-o", text(&path)]), 2, &["there is a file already"]);
+    refused(&desk.on(&["snapshot", "make", "-o", text(&path)]), 2, &["a file exists there already"]);
 }
 
 #[test]

@@ -305,16 +305,12 @@ fn an_interrupted_run_saves_its_state_and_goes_on() {
         longest = longest.max(goodbye);
         interrupts += 1;
         let detail = json(&output)["error"]["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains("the datadir is as it was"), "{detail}");
+        assert!(detail.contains("the datadir is unchanged"), "{detail}");
         let blocks = case.blocks_done(&detail);
         case.look(&what, &mut Found::default());
         let (output, said) = Running::start(case.program()).wait();
         case.assert_done(&output, &what);
-        assert_eq!(
-            said.contains("going on where an interrupted run stopped"),
-            blocks > 0,
-            "{detail}; {said}"
-        );
+        assert_eq!(said.contains("resuming an interrupted run"), blocks > 0, "{detail}; {said}");
         assert_eq!(resumed(&output), blocks, "{detail}");
         saved += u32::from(blocks > 0);
     }
@@ -329,7 +325,7 @@ impl Case {
     /// Blocks that are done, by the words of an interrupted run, which must be right about the checkpoint.
     fn blocks_done(&self, detail: &str) -> u64 {
         let checkpoint = self.net("peregrine-work/manifest").exists();
-        let Some((before, _)) = detail.split_once(" blocks are done, the same command goes on from there")
+        let Some((before, _)) = detail.split_once(" blocks are done, the same command resumes from there")
         else {
             assert!(!checkpoint, "a checkpoint is left, but not told of: {detail}");
             return 0;

@@ -247,7 +247,7 @@ fn ctrl_c_ends_with_130_and_leaves_all_as_it_was() {
         let (output, said) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{said}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
-        assert!(said.contains("the datadir is as it was"), "{said}");
+        assert!(said.contains("the datadir is unchanged"), "{said}");
         assert!(files(dir.path()) == before, "interrupted at {line}");
     }
 }
@@ -305,7 +305,10 @@ fn a_second_run_into_an_output_or_a_work_dir_ends_with_5() {
     let first = start_and_stop(dir.path(), &words(&one), "finish");
     assert!(Path::new(&work).join("peregrine-work/manifest").exists());
     let error = locked(dir.path(), &words(&two));
-    assert!(error.contains("another peregrine works there") && error.contains("--work-dir"), "{error}");
+    assert!(
+        error.contains("another peregrine process works there") && error.contains("--work-dir"),
+        "{error}"
+    );
     let error = locked(dir.path(), &["--output", &one]);
     assert!(error.contains("one/regtest/.lock is in use"), "{error}");
     let elsewhere = reindex(dir.path(), &[&flag, &hash, "--output", &two]);
@@ -328,7 +331,7 @@ fn restart_forgets_what_an_interrupted_run_has_left() {
         let (output, said) = start(dir.path(), &[&words, &more[..]].concat()).wait();
         assert_eq!(output.status.code(), Some(0), "{said}");
         let report = json(&output);
-        assert_eq!(said.contains("going on where an interrupted run stopped"), goes_on, "{said}");
+        assert_eq!(said.contains("resuming an interrupted run"), goes_on, "{said}");
         assert_eq!(report["resumed_blocks"].as_u64().unwrap() > 0, goes_on, "{report}");
         assert_eq!(report["memory_budget_bytes"], 128 << 20);
         assert!(!dir.path().join("regtest/peregrine-work").exists());

@@ -1,4 +1,4 @@
-//! The engine as a library: rebuilds a chainstate into a new directory and prints what came out.
+//! Uses the engine as a library: rebuilds a chainstate into a new directory and prints a report.
 //!
 //! `cargo run --release -p engine --example rebuild -- DATADIR CHAIN OUTPUT [HEIGHT]`
 //!
@@ -18,14 +18,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         stop_at_height: height.first().map(|height| height.parse().map(Height)).transpose()?,
         ..ReindexOptions::new(Path::new(datadir), chain.parse()?)
     };
-    // The engine never prints: it tells a sink, here a closure, which is called from several threads.
+    // The engine never prints: it sends events to a sink, here a closure, which is called from several
+    // threads.
     let sink = |event| match event {
         Event::Started(stage) => eprintln!("{stage}"),
         Event::Progress(now) => eprintln!("{} of {} blocks", now.blocks, now.blocks_total),
         Event::Note(text) => eprintln!("note: {text}"),
         _ => {}
     };
-    // An error says what kind of wrong it is (`error.kind`), and where: block, transaction, file, byte.
+    // An error has a kind (`error.kind`) and a location: block, transaction, file, byte.
     let report = reindex(&RealDisk, &options, &sink, &AtomicBool::new(false))?;
     println!("height {} ({})", report.height, report.hash);
     println!("coins {}, {} satoshis", report.txouts, report.total_amount);

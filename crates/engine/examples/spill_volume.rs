@@ -1,4 +1,4 @@
-//! How much a rebuild writes to runs when its join may hold so many bytes: the measurements behind
+//! Measures how much a rebuild writes to sorted runs, for several sizes of the join: the measurements behind
 //! `docs/adr/0005-bounded-memory.md`.
 //!
 //! `cargo run --release -p engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
@@ -10,7 +10,7 @@ use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 fn main() {
     let mut args = std::env::args().skip(1);
     let (datadir, assumed) = (args.next().unwrap(), args.next().unwrap().parse().unwrap());
-    println!("join bytes, runs, bytes written, most bytes at a time, seconds, entries of coins and spends");
+    println!("join bytes, sorted runs, bytes written, peak bytes on disk, seconds, creations and spends");
     for bytes in args {
         let output = std::env::temp_dir().join(format!("spill-volume-{bytes}"));
         let _ = std::fs::remove_dir_all(&output);

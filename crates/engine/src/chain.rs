@@ -1,4 +1,4 @@
-//! The chain that is rebuilt, and the files its blocks lie in.
+//! The chain that is rebuilt, and the files that hold its blocks.
 
 use crate::{error::Error, error::ErrorKind};
 use digest::obfuscation::Obfuscation;
@@ -11,34 +11,34 @@ use rules::{ChainParams, Violation};
 use std::{io, num::NonZeroU32, path::PathBuf};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
 
-/// Where a block of the chain lies.
+/// A block of the chain, and where it is on disk.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainBlock {
     /// Its hash.
     pub hash: BlockHash,
-    /// The file pair.
+    /// Number of its `blk` and `rev` file.
     pub file: FileNo,
-    /// Its first byte in the `blk` file, after the record's frame.
+    /// Position of its first byte in the `blk` file, after the record's frame.
     pub data_pos: ByteOffset,
-    /// The first byte of its undo data in the `rev` file, after the record's frame; none for the genesis
-    /// block.
+    /// Position of the first byte of its undo data in the `rev` file, after the record's frame; `None` for
+    /// the genesis block.
     pub undo_pos: Option<ByteOffset>,
 }
 
-/// The blocks from genesis to the tip that is rebuilt, headers judged: 52 bytes a block.
+/// The blocks from genesis to the tip that is rebuilt, with valid headers: 52 bytes per block.
 #[derive(Debug)]
 pub struct Chain {
     hashes: Vec<BlockHash>,
-    places: Vec<BlockPosition>,
+    positions: Vec<BlockPosition>,
     median_times: Vec<BlockTime>,
     /// Heights in the order of their blocks on disk.
     by_file: Vec<Height>,
 }
 
-/// What is in a [`ChainBlock`] besides the hash, in the 32 bits that Core has for positions too.
+/// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockPosition {
-    /// The file pair.
+    /// Number of the `blk` and `rev` file.
     pub file: FileNo,
     /// Position in the `blk` file.
     pub data_pos: u32,
@@ -47,56 +47,56 @@ pub struct BlockPosition {
 }
 
 impl Chain {
-    /// Puts a chain together; the lists are by height, from genesis on.
+    /// Assembles a chain from lists ordered by height, starting with the genesis block.
     ///
     /// # Panics
     /// If the lists are empty or differ in length.
     #[must_use]
-    pub fn of_parts(
+    pub fn from_parts(
         hashes: Vec<BlockHash>,
-        places: Vec<BlockPosition>,
+        positions: Vec<BlockPosition>,
         median_times: Vec<BlockTime>,
     ) -> Self {
         let count = hashes.len();
         assert!(
-            count > 0 && places.len() == count && median_times.len() == count,
-            "a place and a median time for each block"
+            count > 0 && positions.len() == count && median_times.len() == count,
+            "a position and a median time for each block"
         );
         let mut by_file: Vec<Height> = (0..count as u32).map(Height).collect();
         by_file.sort_unstable_by_key(|height| {
-            let place = &places[height.0 as usize];
-            (place.file, place.data_pos)
+            let position = &positions[height.0 as usize];
+            (position.file, position.data_pos)
         });
-        Self { hashes, places, median_times, by_file }
+        Self { hashes, positions, median_times, by_file }
     }
 
-    /// A chain for tests.
+    /// Assembles a chain from [`ChainBlock`]s, for tests.
     ///
     /// # Panics
     /// If the lists are empty or differ in length.
     #[cfg(test)]
     pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
-        let place = |block: &ChainBlock| BlockPosition {
+        let position = |block: &ChainBlock| BlockPosition {
             file: block.file,
             data_pos: block.data_pos.0 as u32,
             undo_pos: block.undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32)),
         };
         let hashes = blocks.iter().map(|block| block.hash).collect();
-        Self::of_parts(hashes, blocks.iter().map(place).collect(), median_times)
+        Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
     }
 
-    /// The block at `height`.
+    /// Returns the block at `height`.
     ///
     /// # Panics
-    /// Above the tip.
+    /// If `height` is above the tip.
     #[must_use]
     pub fn block(&self, height: Height) -> ChainBlock {
-        let (hash, place) = (self.hashes[height.0 as usize], self.places[height.0 as usize]);
+        let (hash, position) = (self.hashes[height.0 as usize], self.positions[height.0 as usize]);
         ChainBlock {
             hash,
-            file: place.file,
-            data_pos: ByteOffset(place.data_pos.into()),
-            undo_pos: place.undo_pos.map(|pos| ByteOffset(pos.get().into())),
+            file: position.file,
+            data_pos: ByteOffset(position.data_pos.into()),
+            undo_pos: position.undo_pos.map(|pos| ByteOffset(pos.get().into())),
         }
     }
 
@@ -112,7 +112,7 @@ impl Chain {
         self.block(self.tip_height())
     }
 
-    /// How many blocks, genesis included.
+    /// Number of blocks, genesis included.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.hashes.len()
@@ -131,15 +131,16 @@ impl Chain {
         before.and_then(|before| self.median_times.get(before)).copied().unwrap_or_default()
     }
 
-    /// Heights in the order of their blocks on disk, file by file; no file is without one.
+    /// Heights in the order of their blocks on disk, grouped by file; files without blocks of the chain are
+    /// left out.
     pub fn by_file(&self) -> impl Iterator<Item = (FileNo, &[Height])> {
-        let file = |height: Height| self.places[height.0 as usize].file;
+        let file = |height: Height| self.positions[height.0 as usize].file;
         let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));
         files.filter_map(move |heights| Some((file(*heights.first()?), heights)))
     }
 }
 
-/// Which file of a pair.
+/// Kind of a file of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// `blk`: blocks.
@@ -149,32 +150,32 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// What to do, besides restoring it, if such a file is missing or damaged.
+    /// What to do, other than restoring it, if such a file is missing or damaged.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
-            Self::Blk => "or let bitcoind -reindex fetch its blocks again",
-            Self::Rev => "or run bitcoind -reindex, which writes undo data anew",
+            Self::Blk => "or let bitcoind -reindex download its blocks again",
+            Self::Rev => "or run bitcoind -reindex, which writes undo data again",
         }
     }
 }
 
-/// The block files of a datadir, opened for reading.
+/// Access to the block files of a datadir.
 pub struct Files<'a> {
     /// The file system.
     pub disk: &'a dyn Disk,
     /// The datadir.
     pub datadir: &'a Datadir,
-    /// What the files are XORed with.
+    /// The key with which the files are obfuscated.
     pub obfuscation: Obfuscation,
     /// The network, whose magic starts each record.
     pub network: Network,
 }
 
-/// The key that obfuscates the block files of a datadir.
+/// Reads the key that obfuscates the block files of a datadir.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if it is not theirs; I/O errors.
+/// [`ErrorKind::Damaged`] if it is not the key of these files; any I/O error.
 pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir) -> Result<Obfuscation, Error> {
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
     let genesis = &ChainParams::of(datadir.network()).genesis_hash;
@@ -192,7 +193,7 @@ impl Files<'_> {
         }
     }
 
-    /// Opens a file and tells its length.
+    /// Opens a file and returns its length.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if it is missing, [`ErrorKind::Environment`] if it cannot be read.
@@ -208,8 +209,8 @@ impl Files<'_> {
         })
     }
 
-    /// An I/O error while reading: a file that ends early, or is none, is damaged; anything else is the
-    /// machine's fault.
+    /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
+    /// damaged; anything else is an error of the environment.
     #[must_use]
     pub fn io(path: PathBuf, offset: u64, source: &io::Error) -> Error {
         let kind = match source.kind() {
@@ -222,7 +223,7 @@ impl Files<'_> {
     }
 }
 
-/// A block of the chain in its files, for messages about it.
+/// A block of the chain and its files, for messages about it.
 #[derive(Clone, Copy)]
 pub struct LocatedBlock<'a> {
     /// The chain.
@@ -234,9 +235,9 @@ pub struct LocatedBlock<'a> {
 }
 
 impl LocatedBlock<'_> {
-    /// Where the block, or its undo data, begins.
+    /// Returns the file of the block or its undo data, and the position there.
     #[must_use]
-    pub fn place(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
+    pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
         let block = self.chain.block(self.height);
         let pos = match kind {
             FileKind::Blk => Some(block.data_pos),
@@ -245,10 +246,10 @@ impl LocatedBlock<'_> {
         (self.files.path(kind, block.file), pos.map(|pos| pos.0))
     }
 
-    /// Damage: what is wrong is `flaw`.
+    /// Reports that the block or its undo data is damaged: `flaw` is what is wrong.
     #[must_use]
     pub fn damaged(&self, kind: FileKind, flaw: &str) -> Error {
-        let (path, offset) = self.place(kind);
+        let (path, offset) = self.position(kind);
         let what = match kind {
             FileKind::Blk => "the block is damaged",
             FileKind::Rev => "the undo data is damaged",
@@ -258,7 +259,7 @@ impl LocatedBlock<'_> {
             .in_file(path, offset)
     }
 
-    /// A body that is not the one its header commits to.
+    /// Reports a body that its header does not commit to.
     #[must_use]
     pub fn mutated(&self, violation: &Violation) -> Error {
         let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
@@ -282,7 +283,7 @@ mod tests {
         let times = (0..1000).map(BlockTime).collect();
         let chain = Chain::new(blocks.clone(), times);
         let bytes = size_of::<BlockHash>() * chain.hashes.capacity()
-            + size_of::<BlockPosition>() * chain.places.capacity()
+            + size_of::<BlockPosition>() * chain.positions.capacity()
             + size_of::<BlockTime>() * chain.median_times.capacity()
             + size_of::<Height>() * chain.by_file.capacity();
         assert_eq!(bytes, 52 * chain.block_count());

@@ -1,4 +1,4 @@
-//! Where an interrupted run goes on: what is completed, and whether it is the same work.
+//! Saves and restores an unfinished job: which blocks are completed, and whether the job is the same.
 
 use crate::{
     chain::{Chain, Files},
@@ -21,7 +21,7 @@ use disk::{
 use rules::ChainParams;
 use wire::{FileNo, Height, Network};
 
-/// Blocks whose effects are in the join or in runs.
+/// Blocks whose effects are in the join or in sorted runs.
 #[derive(Clone, Debug, Default)]
 pub struct CompletedBlocks {
     bits: Vec<u64>,
@@ -29,19 +29,19 @@ pub struct CompletedBlocks {
 }
 
 impl CompletedBlocks {
-    /// None of a chain of `blocks`.
+    /// No completed blocks, of a chain of `blocks`.
     #[must_use]
     pub fn none(blocks: usize) -> Self {
         Self { bits: vec![0; blocks.div_ceil(64)], count: 0 }
     }
 
-    /// Whether a block is among them.
+    /// Reports whether the block at `height` is completed.
     #[must_use]
     pub fn has(&self, height: Height) -> bool {
         self.bits.get(height.0 as usize / 64).is_some_and(|word| word >> (height.0 % 64) & 1 == 1)
     }
 
-    /// Adds a block of the chain.
+    /// Marks a block of the chain as completed.
     pub fn add(&mut self, height: Height) {
         if !self.has(height)
             && let Some(word) = self.bits.get_mut(height.0 as usize / 64)
@@ -51,7 +51,7 @@ impl CompletedBlocks {
         }
     }
 
-    /// How many there are.
+    /// Number of completed blocks.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
@@ -62,46 +62,46 @@ impl CompletedBlocks {
     }
 }
 
-/// What a run goes on from.
+/// The state from which a job resumes.
 pub struct Resumed {
-    /// Blocks that are done.
+    /// The completed blocks.
     pub completed: CompletedBlocks,
-    /// Files that are not as they were when those blocks were read.
+    /// Files that have changed since those blocks were read.
     pub changed: Vec<FileNo>,
-    /// What was read and checked.
+    /// Counts of those blocks.
     pub counts: Counts,
-    /// What [`Method::save`] with_resume_hint.
+    /// What [`Method::save`] saved.
     pub matching: Vec<u64>,
-    /// Their coinbases.
+    /// Coinbase txids of those blocks.
     pub coinbases: CoinbaseTxids,
-    /// Their effects.
+    /// The sorted runs with their effects.
     pub runs: Vec<SpillFile>,
-    /// Number of the next run.
+    /// Number of the next sorted run.
     pub next_run: u64,
 }
 
-/// What makes two runs the same work.
+/// Decides whether two jobs are the same.
 pub struct Identity<'a> {
     /// The files.
     pub files: &'a Files<'a>,
     /// The chain.
     pub chain: &'a Chain,
-    /// What of the options has a part in what "completed" means.
+    /// Digest of the options that decide what "completed" means. See [`settings`].
     pub settings: [u8; 32],
-    /// The block files, as they were before the first block was read.
+    /// The block files as they were before the first block was read.
     pub stamps: Vec<FileStamp>,
 }
 
-/// The block files of a chain, as they are now.
+/// Returns the current stamps of the block files of a chain.
 ///
 /// # Errors
-/// What the file system says.
+/// Any I/O error.
 pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error> {
     let stamp = |(file, _)| Ok(FileStamp::now(files.disk, files.datadir, file)?);
     chain.by_file().map(stamp).collect()
 }
 
-/// A digest of the options that decide what is checked of a block, and which effects it has.
+/// Returns a digest of the options that decide what is checked of a block, and which effects it has.
 #[must_use]
 pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8; 32] {
     let params = ChainParams::of(options.network);
@@ -113,11 +113,11 @@ pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8
     sha.finalize()
 }
 
-/// The key of the sum that an interrupted run of the same `settings` was making, if there is one: of any
-/// other work, what is saved there is no key, or was not drawn after these hints.
+/// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
+/// none. The key of another job must not be used: it was not drawn after these hints were fixed.
 ///
 /// # Errors
-/// As [`Identity::resume`].
+/// The same errors as [`Identity::resume`].
 pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);
@@ -128,7 +128,7 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
 }
 
 impl Identity<'_> {
-    /// A digest of where the completed blocks lie and which they are.
+    /// Returns a digest of the completed blocks and their positions.
     fn chain_digest(&self, completed: &CompletedBlocks) -> [u8; 32] {
         let mut sha = Sha256::new();
         let mut row = [0; 32 + 4 + 4 + 8];
@@ -143,10 +143,10 @@ impl Identity<'_> {
         sha.finalize()
     }
 
-    /// Writes a checkpoint: all runs are on disk, those in `runs` are what counts.
+    /// Writes a checkpoint. All sorted runs are on disk; those in `runs` belong to it.
     ///
     /// # Errors
-    /// What the file system says; the checkpoint before it then still stands.
+    /// Any I/O error; the previous checkpoint is then still in place.
     pub fn write(
         &self,
         work: &WorkDir<'_>,
@@ -156,7 +156,7 @@ impl Identity<'_> {
         (runs, next_run): (&[SpillFile], u64),
     ) -> Result<(), Error> {
         work.take()?;
-        // The runs' names, before the one that names them.
+        // Sync the directory entries of the runs before the checkpoint that names them.
         work.disk().sync_dir(work.path()).during("sync", work.path())?;
         let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = *counts;
         let checkpoint = Checkpoint {
@@ -175,16 +175,17 @@ impl Identity<'_> {
         Ok(checkpoint.write(work.disk(), work.path())?)
     }
 
-    /// Files that are not as they were, or were not known then.
+    /// Files that have changed since `before`, or are not in it.
     fn changed_since(&self, before: &[FileStamp]) -> Vec<FileNo> {
         let changed = self.stamps.iter().filter(|now| !before.contains(now));
         changed.map(|now| now.file).collect()
     }
 
-    /// Reads the checkpoint, if there is one, and removes what it does not name.
+    /// Reads the checkpoint, if there is one, and removes sorted runs that it does not name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if it is of other work, [`ErrorKind::Damaged`] if it or a run is not what it was.
+    /// [`ErrorKind::Usage`] if it belongs to another job, [`ErrorKind::Damaged`] if it or a sorted run has
+    /// changed.
     pub fn resume(&self, work: &WorkDir<'_>) -> Result<Option<Resumed>, Error> {
         if !work.exists()? {
             return Ok(None);
@@ -196,35 +197,31 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}: give the command of that \
-                 run, or --restart to forget it"
+                "an interrupted run has left a checkpoint there, but {what}; repeat the command of that \
+                 run, or pass --restart to discard the checkpoint"
             );
             Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
         };
         if checkpoint.network != self.files.network {
-            return Err(other(&format!("it is of the network {}", checkpoint.network)));
+            return Err(other(&format!("that run was on the network {}", checkpoint.network)));
         }
         let mut completed = CompletedBlocks { bits: checkpoint.completed, count: 0 };
         completed.count = completed.bits.iter().map(|word| word.count_ones()).sum();
         let highest = completed.heights().last();
         if highest.is_some_and(|height| height > self.chain.tip_height()) {
-            return Err(other("it has blocks above the last one of this chain"));
+            return Err(other("it contains blocks above the last one of this chain"));
         }
         if self.chain_digest(&completed) != checkpoint.chain {
-            return Err(other(
-                "it is of another chain, or the blocks lie elsewhere in their files than they did",
-            ));
+            return Err(other("it belongs to another chain, or the blocks have moved within their files"));
         }
         if checkpoint.settings != self.settings {
-            return Err(other(
-                "it was with other options about which scripts to check or which hints to go by",
-            ));
+            return Err(other("that run had other options for script checks or hints"));
         }
         completed.bits.resize(self.chain.block_count().div_ceil(64), 0);
         let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref matching @ ..] =
             *checkpoint.counts
         else {
-            return Err(other("it was made by another version"));
+            return Err(other("another version made it"));
         };
         let runs: Result<Vec<SpillFile>, Error> =
             checkpoint.runs.iter().map(|named| open(work, self.files.network, named)).collect();
@@ -241,13 +238,13 @@ impl Identity<'_> {
     }
 }
 
-/// To an error that is an interrupt, adds what the next run goes on from.
+/// If the job was interrupted, appends how many blocks the checkpoint contains.
 #[must_use]
 pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
     if error.kind != ErrorKind::Interrupted {
         return error;
     }
-    // Whatever is wrong with a checkpoint, the next run says it.
+    // If the checkpoint is damaged, the next run reports it.
     let Ok(Some(Checkpoint { blocks, completed, .. })) = Checkpoint::read(work.disk(), work.path()) else {
         return error;
     };
@@ -257,15 +254,15 @@ pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Erro
     }
     let command = if restart { "the same command without --restart" } else { "the same command" };
     let detail =
-        format!("{}; {done} of {blocks} blocks are done, {command} goes on from there", error.detail);
+        format!("{}; {done} of {blocks} blocks are done, {command} resumes from there", error.detail);
     Error { detail, ..error }
 }
 
-/// Sees that a run is the one that the checkpoint names.
+/// Opens a sorted run, and checks that it is the one that the checkpoint names.
 fn open(work: &WorkDir<'_>, network: Network, named: &SortedRunRef) -> Result<SpillFile, Error> {
     let path = sorted_run_path(work.path(), named.number);
     if !work.disk().exists(&path).during("look for", &path)? {
-        let detail = "the checkpoint names it, but it is not there; start anew with --restart";
+        let detail = "the checkpoint names this file, but it is missing; start over with --restart";
         return Err(Error::damaged(detail).in_file(path, None));
     }
     let meta = SortedRunReader::open(work.disk(), &path, network)?.meta().clone();
@@ -273,11 +270,11 @@ fn open(work: &WorkDir<'_>, network: Network, named: &SortedRunRef) -> Result<Sp
     if run.to_ref() == *named {
         return Ok(run);
     }
-    let detail = "it is not the one that the checkpoint names; start anew with --restart";
+    let detail = "this is not the file that the checkpoint names; start over with --restart";
     Err(Error::damaged(detail).in_file(path, None))
 }
 
-/// Removes all runs but those named: a rebuild that was killed leaves some.
+/// Removes all sorted runs except those in `named`: a killed job leaves some behind.
 fn clear_runs(work: &WorkDir<'_>, named: &[SortedRunRef]) -> Result<(), Error> {
     let (disk, dir) = (work.disk(), work.path());
     let keep: Vec<_> = named.iter().map(|run| sorted_run_path(dir, run.number)).collect();

@@ -1,21 +1,21 @@
-//! Where the time goes.
+//! Measures how long each stage takes.
 
 use crate::stages::{Stage, check::Outcome};
 use std::time::{Duration, Instant};
 
-/// Where the time goes.
+/// Time per stage.
 pub struct Clock {
-    /// When the run began.
+    /// When the job began.
     pub started: Instant,
     lap: Instant,
     /// Time by stage.
     pub stages: Vec<(Stage, Duration)>,
-    /// Time in which read, check and settle ran side by side.
+    /// Time in which the parallel stages (read, check, scripts, match) ran.
     parallel: Duration,
 }
 
 impl Clock {
-    /// Starts.
+    /// Starts the clock.
     #[must_use]
     pub fn start() -> Self {
         let now = Instant::now();
@@ -28,8 +28,8 @@ impl Clock {
         self.lap = Instant::now();
     }
 
-    /// Ends the stages that ran side by side; their times are summed over threads.
-    pub fn side_by_side(&mut self, workers: &Outcome) {
+    /// Ends the parallel stages; their times are sums over all threads.
+    pub fn lap_parallel(&mut self, workers: &Outcome) {
         self.stages.push((Stage::Read, workers.reading));
         self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.matching)));
         self.stages.push((Stage::Scripts, workers.scripting));
@@ -38,14 +38,15 @@ impl Clock {
         self.lap = Instant::now();
     }
 
-    /// What held the run up: reading, if workers spent half of their time with it.
+    /// Names what limited the speed: reading, for example, if workers spent half of their time reading.
     pub fn bound_by(&self, threads: usize) -> &'static str {
-        let time =
-            |wanted| self.stages.iter().filter(|(stage, _)| *stage == wanted).map(|(_, time)| *time).sum();
-        let [read, finish, prove, judge, scripts]: [Duration; 5] =
+        let time = |stage_wanted| {
+            self.stages.iter().filter(|(stage, _)| *stage == stage_wanted).map(|(_, time)| *time).sum()
+        };
+        let [read, finish, prove, sequential, scripts]: [Duration; 5] =
             [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Scripts].map(time);
-        if judge > self.parallel {
-            "going through the blocks in order"
+        if sequential > self.parallel {
+            "validating the blocks in order"
         } else if finish + prove > self.parallel {
             "writing and reading back the chainstate"
         } else if scripts * 2 > self.parallel * threads as u32 {

@@ -1,6 +1,6 @@
-//! What else a datadir can have that depends on its chainstate: indexes, and the second chainstate of a node
-//! that was started from a snapshot. A rebuild leaves both as they are; what bitcoind makes of them when it
-//! starts was read in its source.
+//! What depends on the chainstate of a datadir: indexes, and the second chainstate of a node that was started
+//! from a snapshot. A rebuild leaves both unchanged; how bitcoind treats them when it starts was read in its
+//! source.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -14,16 +14,16 @@ use disk::{
 use std::path::PathBuf;
 use wire::{BlockHash, Height};
 
-/// The chainstate of a snapshot (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names the block
-/// of which it is (`SNAPSHOT_BLOCKHASH_FILENAME`).
-const SNAPSHOT: &str = "chainstate_snapshot";
-const SNAPSHOT_BASE: &str = "base_blockhash";
+/// Directory of a snapshot's chainstate (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names
+/// the snapshot's base block (`SNAPSHOT_BLOCKHASH_FILENAME`).
+const SNAPSHOT_DIR: &str = "chainstate_snapshot";
+const SNAPSHOT_BASE_FILE: &str = "base_blockhash";
 
-/// Says what becomes of the indexes and the second chainstate of a datadir whose chainstate is rebuilt in
-/// place, with `scan` its block index too.
+/// Reports what will happen to the indexes and the second chainstate of a datadir whose chainstate is rebuilt
+/// in place, and with `scan` its block index too.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if bitcoind could not start any more; I/O errors.
+/// [`ErrorKind::Usage`] if bitcoind could no longer start; any I/O error.
 pub fn check(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -40,7 +40,7 @@ pub fn check(
     Ok(())
 }
 
-/// Core `BaseIndex::Init` wants the best block of an index in the block index; `BaseIndex::Sync` goes back to
+/// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
 /// the chain from a block that is not on it.
 fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> {
     let dir = datadir.net_dir().join("indexes");
@@ -52,20 +52,20 @@ fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> 
     let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
     Ok((!names.is_empty()).then(|| {
         format!(
-            "the indexes in {} ({}) are left as they are: bitcoind takes each up from its own best block, \
-             and goes back to the chain from one that is not on it; if it says that the best block of an \
-             index is not found, remove that index, and bitcoind makes it anew",
+            "the indexes in {} ({}) are left unchanged: bitcoind continues each from its own best block, \
+             and rewinds one whose best block is not on the chain; if it reports that the best block of an \
+             index is not found, remove that index, and bitcoind builds it again",
             dir.display(),
             names.join(", ")
         )
     }))
 }
 
-/// Core `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or one
+/// Core's `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or a block
 /// before it, and `TargetBlock` that this block is in the block index.
 fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<String>, Error> {
-    let dir = datadir.net_dir().join(SNAPSHOT);
-    let base = dir.join(SNAPSHOT_BASE);
+    let dir = datadir.net_dir().join(SNAPSHOT_DIR);
+    let base = dir.join(SNAPSHOT_BASE_FILE);
     let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
     let mut hash = BlockHash::default();
     if found.len < hash.0.len() as u64 {
@@ -80,14 +80,14 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
         Some(height) if height < tip => Err(refused(
             dir,
             &format!("the chainstate would end at height {tip}, above its block {hash} (height {height})"),
-            &format!(", or give --stop-at-height {height}"),
+            &format!(", or pass --stop-at-height {height}"),
         )),
         None if scan => {
-            Err(refused(dir, &format!("the new block index would not know its block {hash}"), ""))
+            Err(refused(dir, &format!("the new block index would not contain its block {hash}"), ""))
         }
         _ => Ok(Some(format!(
-            "the chainstate of a snapshot in {} is left as it is: bitcoind goes on with both, and compares \
-             them when the rebuilt one has reached block {hash}",
+            "the snapshot's chainstate in {} is left unchanged: bitcoind continues with both chainstates, \
+             and compares them when the rebuilt one has reached block {hash}",
             dir.display()
         ))),
     }
@@ -95,8 +95,9 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
 
 fn refused(dir: PathBuf, why: &str, or: &str) -> Error {
     let detail = format!(
-        "this is the chainstate of a snapshot, and bitcoind could not start beside it: {why}; move the \
-         folder away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with --output"
+        "this is the chainstate of a snapshot, and bitcoind could not start with it: {why}; move the \
+         directory away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with \
+         --output"
     );
     Error::new(ErrorKind::Usage, detail).in_file(dir, None)
 }

@@ -1,5 +1,5 @@
-//! What a rebuild will need on disk, before it starts. An estimate, on the safe side:
-//! `docs/adr/0005-bounded-memory.md` says where the numbers come from.
+//! Estimates, on the safe side, how much disk space a rebuild will need, before it starts.
+//! `docs/adr/0005-bounded-memory.md` explains the numbers.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -8,18 +8,17 @@ use crate::{
 use disk::fs::{Disk, During as _};
 use std::{fmt, path::Path};
 
-/// Of the bytes of blocks, the part that the rows of the coins take which they leave: on mainnet a
-/// seventieth, on chains that spend less a fifteenth.
+/// Block bytes per byte of the chainstate's rows, at least: on mainnet 70, on chains that spend less 15.
 const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
-/// Bytes of a coin in memory for each byte of its row.
+/// Bytes of memory per bytes of rows, of coins in the join.
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
-/// Of the bytes of blocks, the part that runs may take at a time if the memory is small.
+/// Block bytes per byte of sorted runs that exist at one time, at least, if memory is small.
 const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
 
-/// What is needed, in bytes.
+/// Disk space needed, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskNeed {
-    /// For the new chainstate, which lies beside the old one until it takes its place.
+    /// For the new chainstate, which is written beside the old one.
     pub chainstate: u64,
     /// For temporary files.
     pub temporary: u64,
@@ -36,12 +35,12 @@ impl fmt::Display for DiskNeed {
 }
 
 impl DiskNeed {
-    /// For so many bytes of blocks; `old` are the bytes of the chainstate that is there, if it is a whole
-    /// one.
+    /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is
+    /// none.
     #[must_use]
     pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
         let rows = block_bytes / BLOCK_BYTES_PER_ROW_BYTE;
-        // One that was being written when it broke says nothing.
+        // The size of a chainstate that was never completed is no guide.
         let old = old.filter(|&old| old > rows / 8);
         let chainstate = old.map_or(rows, |old| old + old / 8).min(rows);
         let in_memory = chainstate / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0;
@@ -50,12 +49,12 @@ impl DiskNeed {
         Self { chainstate, temporary }
     }
 
-    /// Sees that there is so much room.
+    /// Checks that enough disk space is free.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if there is not.
+    /// [`ErrorKind::Environment`] if it is not.
     pub fn check(&self, disk: &dyn Disk, chainstate_dir: &Path, work_dir: &Path) -> Result<(), Error> {
-        let (target, work) = (existing(disk, chainstate_dir)?, existing(disk, work_dir)?);
+        let (target, work) = (nearest_existing(disk, chainstate_dir)?, nearest_existing(disk, work_dir)?);
         let same = disk.same_file_system(target, work).during("look at", work)?;
         let needs = if same {
             [(target, self.chainstate + self.temporary), (target, 0)]
@@ -66,8 +65,8 @@ impl DiskNeed {
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
                 let detail = format!(
-                    "the run {self}, but only {} are free there: make room, give more --memory, or write \
-                     elsewhere with --work-dir or --output",
+                    "the run {self}, but only {} are free there; free disk space, raise --memory, or \
+                     write elsewhere with --work-dir or --output",
                     HumanSize(free)
                 );
                 return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None));
@@ -77,8 +76,8 @@ impl DiskNeed {
     }
 }
 
-/// The nearest folder above that is there.
-fn existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Error> {
+/// Returns the nearest existing ancestor directory.
+fn nearest_existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Error> {
     for above in dir.ancestors().filter(|above| !above.as_os_str().is_empty()) {
         if disk.exists(above).during("look for", above)? {
             return Ok(above);
@@ -87,9 +86,9 @@ fn existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Error> {
     Ok(Path::new("."))
 }
 
-/// Bytes of the files in a folder; nothing if it is not there or cannot be read.
+/// Size of the files in a directory; `None` if it is missing or cannot be read.
 #[must_use]
-pub fn folder_bytes(disk: &dyn Disk, dir: &Path) -> Option<u64> {
+pub fn directory_bytes(disk: &dyn Disk, dir: &Path) -> Option<u64> {
     let names = disk.list(dir).ok()?;
     let len = |name| Some(disk.metadata(&dir.join(name)).ok()??.len);
     Some(names.into_iter().filter_map(len).sum())
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_knows_the_old_chainstate_and_the_memory() {
+    fn the_estimate_depends_on_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
         let memory_consumers = crate::memory::MemoryConsumers { threads: 2, scripts: false, blocks: 900_000 };
         let join = |memory| crate::memory::join_bytes(memory, 1 << 20, memory_consumers);
@@ -113,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_refused_before_the_work() {
+    fn insufficient_disk_space_is_an_error_before_the_work_starts() {
         let dir = std::env::temp_dir();
         let need = |chainstate| DiskNeed { chainstate, temporary: 0 };
         need(1).check(&disk::fs::RealDisk, &dir.join("no/such"), &dir).unwrap();
         let error = need(u64::MAX / 2).check(&disk::fs::RealDisk, &dir, &dir).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.detail.contains("--work-dir"), "{error}");
-        // It was "needs about 0 MB".
+        // Was once reported as "needs about 0 MB".
         assert!(need(900_000).to_string().starts_with("needs about 900 kB of disk"));
     }
 }

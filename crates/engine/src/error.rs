@@ -1,4 +1,4 @@
-//! One error for the whole engine: what kind of wrong it is, where, by which rule, and what to do.
+//! The error type of the engine: what kind of error, where, which rule, and what to do.
 
 use disk::{
     DiskError,
@@ -9,56 +9,56 @@ use rules::Violation;
 use std::{borrow::Cow, fmt, io, path::PathBuf};
 use wire::{BlockHash, Height, Txid};
 
-/// The kinds of wrong a user must tell apart; the CLI gives each its own exit code.
+/// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The request makes no sense for this datadir (a height above the tip, a wrong network).
     Usage,
-    /// A block breaks a consensus rule: Bitcoin Core refuses the chain too.
+    /// A block breaks a consensus rule: Bitcoin Core rejects the chain too.
     Consensus,
     /// Files are damaged or missing.
     Damaged,
-    /// Hints are wrong, or the files are; that a block is invalid is not said.
+    /// The hints or the files are wrong; this does not mean that a block is invalid.
     Hints,
     /// The machine refuses: locked, no space, no permission, an I/O error.
     Environment,
     /// The caller asked to stop.
     Interrupted,
-    /// Our own fault: an invariant of ours does not hold.
+    /// A bug in Peregrine: an invariant does not hold.
     Internal,
 }
 
-/// What went wrong, with every fact that is known about the place.
+/// What went wrong, and everything that is known about where.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What kind of wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// Height of the block it is about.
+    /// Height of the affected block.
     pub height: Option<Height>,
-    /// Hash of the block it is about.
+    /// Hash of the affected block.
     pub block_hash: Option<BlockHash>,
     /// The transaction that breaks the rule.
     pub txid: Option<Txid>,
     /// Id of the broken rule (`docs/rules.md`).
     pub rule: Option<&'static str>,
-    /// Bitcoin Core's reject string for it.
+    /// Bitcoin Core's reject string for the violation.
     pub core: Option<Cow<'static, str>>,
-    /// The file it is about.
+    /// The affected file.
     pub file: Option<PathBuf>,
-    /// Byte in that file.
+    /// Byte offset in that file.
     pub offset: Option<u64>,
-    /// Number of the user who must run the command instead, if that is what is wrong.
+    /// User id that must run the command instead, if the wrong user ran it.
     pub run_as: Option<u32>,
     /// What is wrong, with values, and what to do.
     pub detail: String,
-    /// Whether the block may be one that was stored and never connected: a scan took it for the chain's last
-    /// one, and what undo data there is for it is of a sibling as well.
+    /// Whether the block may be one that was stored and never connected: a scan took it for the last block of
+    /// the chain, and the undo data found for it matches a sibling too.
     pub contested: bool,
 }
 
 impl Error {
-    /// An error of which only kind and text are known.
+    /// An error with kind and text only.
     #[must_use]
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         Self {
@@ -76,33 +76,33 @@ impl Error {
         }
     }
 
-    /// The caller asked to stop.
+    /// The error for a caller that asked to stop.
     #[must_use]
     pub fn interrupted() -> Self {
-        Self::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was")
+        Self::new(ErrorKind::Interrupted, "interrupted; the datadir is unchanged")
     }
 
-    /// A thread of ours ended in the middle.
+    /// The error for a thread that panicked.
     #[must_use]
     pub fn panicked() -> Self {
         Self::new(ErrorKind::Internal, "a worker thread panicked; please report this")
     }
 
-    /// A chain that does not hold together: `verify` says where.
+    /// The block and undo files do not form one valid chain; `verify` locates the first conflict.
     #[must_use]
     pub fn inconsistent_data() -> Self {
         Self::damaged(
-            "the blocks and undo data are not of one valid chain, or a coinbase occurs twice: run verify",
+            "the blocks and undo data do not form one valid chain, or a coinbase occurs twice; run verify",
         )
     }
 
-    /// Damaged or missing files.
+    /// An error about damaged or missing files.
     #[must_use]
     pub fn damaged(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, detail)
     }
 
-    /// A rule that a block breaks.
+    /// The error for a rule that a block breaks.
     #[must_use]
     pub fn violation(violation: &Violation) -> Self {
         let rule = violation.rule;
@@ -115,7 +115,7 @@ impl Error {
         }
     }
 
-    /// Names the block.
+    /// Adds the block.
     #[must_use]
     pub fn at_block(mut self, height: Height, hash: BlockHash) -> Self {
         self.height = Some(height);
@@ -123,7 +123,7 @@ impl Error {
         self
     }
 
-    /// Names the place in a file.
+    /// Adds the file, and the byte offset in it.
     #[must_use]
     pub fn in_file(mut self, file: impl Into<PathBuf>, offset: Option<u64>) -> Self {
         self.file = Some(file.into());
@@ -131,7 +131,7 @@ impl Error {
         self
     }
 
-    /// Names the transaction.
+    /// Adds the transaction.
     #[must_use]
     pub fn in_tx(mut self, txid: Option<Txid>) -> Self {
         self.txid = txid;
@@ -178,9 +178,9 @@ impl From<FileError> for Error {
             _ => ErrorKind::Environment,
         };
         let remedy = match error.source.kind() {
-            io::ErrorKind::StorageFull => "; make room and run again",
+            io::ErrorKind::StorageFull => "; free disk space and run again",
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                "; give the permission, or write elsewhere with --output"
+                "; grant the permission, or write elsewhere with --output"
             }
             _ => limit_remedy(&error.source).unwrap_or_default(),
         };

@@ -1,57 +1,57 @@
-//! What the engine says while it works. The engine never prints: the caller's [`EventSink`] decides what becomes
-//! of events.
+//! What the engine reports while it works. The engine never prints: the caller's [`EventSink`] decides what
+//! becomes of events.
 
 use crate::stages::Stage;
 use std::sync::{Mutex, PoisonError};
 use wire::{BlockHash, Height};
 
-/// One thing worth telling.
+/// Something to report.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// A stage begins.
     Started(Stage),
-    /// The plan is made.
+    /// The chain to rebuild was chosen.
     Planned {
         /// Height of the last block of the chain that will be rebuilt.
         height: Height,
         /// Its hash.
         hash: BlockHash,
-        /// Bytes of block files to be read, at most (framing and undo data not counted).
+        /// Upper bound of the bytes of block files to read (framing and undo data not counted).
         block_bytes: u64,
-        /// Blocks on the best chain above `height` that are on disk but were never connected (no undo data);
-        /// bitcoind connects them when it starts.
+        /// Number of blocks of the best chain above `height` that are on disk but were never connected (no
+        /// undo data); bitcoind connects them when it starts.
         unconnected: u32,
     },
-    /// Work goes on; sent a few times a second.
+    /// Progress; sent a few times a second.
     Progress(Progress),
-    /// Something the user should know that is not an error.
+    /// Something that the user should know that is not an error.
     Note(String),
     /// Something that the operator must know; it is also in the report.
     Warning(String),
 }
 
-/// How far the reading and checking of blocks is.
+/// How many blocks have been read and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Blocks done.
+    /// Number of blocks done.
     pub blocks: u32,
-    /// Blocks in all.
+    /// Number of blocks in total.
     pub blocks_total: u32,
     /// Bytes of block data done.
     pub bytes: u64,
-    /// Bytes of block data in all, as far as known (the block index holds no lengths: an upper bound that
-    /// falls).
+    /// Bytes of block data in total, as far as known. The block index holds no lengths, so this is an upper
+    /// bound, and it falls.
     pub bytes_total: u64,
 }
 
-/// Where events go. Called from several threads.
+/// Receives events. Called from several threads.
 pub trait EventSink: Sync {
     /// Takes one event; must not block for long.
     fn event(&self, event: Event);
 }
 
-/// Passes all events on, and keeps the warnings for the report.
+/// Forwards all events, and collects the warnings for the report.
 pub struct Warnings<'a> {
     sink: &'a dyn EventSink,
     texts: Mutex<Vec<String>>,
@@ -62,7 +62,7 @@ impl<'a> Warnings<'a> {
         Self { sink, texts: Mutex::new(Vec::new()) }
     }
 
-    /// The texts of the warnings so far, in order.
+    /// Takes the texts of the warnings so far, in order.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
     }

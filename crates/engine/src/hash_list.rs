@@ -1,21 +1,21 @@
-//! Many block hashes, in order, and the way from a hash to its number: 32 bytes a hash instead of the 50 or
-//! more of a map.
+//! A sorted list of many block hashes that maps a hash to its number, with 32 bytes per hash instead of the
+//! 50 or more of a map.
 
 use wire::BlockHash;
 
-/// Hashes are spread by their first 16 bits, so that a look-up has few of a million to choose from. (The
-/// zeros that proof of work asks for are at the other end.)
+/// Number of buckets: hashes are distributed by their first 16 bits, so that a look-up searches few of a
+/// million. (The zeros that proof of work requires are at the other end.)
 const BUCKETS: usize = 1 << 16;
 
-/// Sorted hashes; a hash may be there more than once.
+/// Sorted hashes; a hash may occur more than once.
 pub struct HashList {
     hashes: Vec<BlockHash>,
-    /// Number of the first hash of each bucket, and of the end.
+    /// Number of the first hash of each bucket, and the number of hashes.
     starts: Vec<u32>,
 }
 
 impl HashList {
-    /// Takes hashes in the order of their bytes.
+    /// Takes hashes in byte order.
     ///
     /// # Panics
     /// If they are in another order, or more than 2^32 - 1.
@@ -32,7 +32,7 @@ impl HashList {
         Self { hashes, starts }
     }
 
-    /// Number of a hash, if it is there: of the first one that is equal.
+    /// Returns the number of a hash; the number of the first one if it occurs more than once.
     #[must_use]
     pub fn find(&self, hash: &BlockHash) -> Option<u32> {
         let bucket = bucket(hash);
@@ -42,19 +42,19 @@ impl HashList {
         (candidates.get(at) == Some(hash)).then(|| start + at as u32)
     }
 
-    /// The hash of that number.
+    /// Returns the hash with this number.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If there is no such number.
     #[must_use]
     pub fn get(&self, number: u32) -> &BlockHash {
         &self.hashes[number as usize]
     }
 
-    /// Whether the hash before is the same.
+    /// Reports whether the previous hash is equal.
     ///
     /// # Panics
-    /// As [`HashList::get`].
+    /// The same as [`HashList::get`].
     #[must_use]
     pub fn is_repeated(&self, number: u32) -> bool {
         number > 0 && self.get(number) == self.get(number - 1)
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_hash_is_found_and_no_other() {
+    fn finds_each_hash_and_no_other() {
         let hash = |first: u8, second: u8, last: u8| {
             let mut hash = BlockHash([7; 32]);
             (hash.0[0], hash.0[1], hash.0[31]) = (first, second, last);

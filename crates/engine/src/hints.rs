@@ -1,5 +1,5 @@
-//! Hints: using a file of them in a rebuild, making one, checking one against the chain, and taking one from
-//! a format to another.
+//! Hint files: uses one in a rebuild, makes one, checks one against the chain, and converts one to another
+//! format.
 
 use crate::{
     chain::{self, Chain, Files},
@@ -35,29 +35,29 @@ use std::{
 use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
 
 /// Bytes of a hint file that are hashed at once.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
-/// What `hints check` found.
+/// Result of [`check_hints`].
 #[derive(Clone, Debug)]
 pub struct HintCheck {
-    /// The hints.
+    /// Properties of the hint file.
     pub info: HintInfo,
-    /// Blocks whose hints are wrong.
+    /// Number of blocks with wrong hints.
     pub wrong_blocks: u64,
     /// The first wrong hint.
     pub first: Option<WrongHint>,
 }
 
-/// A hint that is not what the chain says.
+/// A hint that contradicts the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrongHint {
     /// Height of the block.
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
-    /// The output's index, in the file's numbering.
+    /// The output's index within its block, in the file's numbering.
     pub index: u32,
-    /// Whether the file calls it unspent, and it is spent; else the reverse.
+    /// Whether the output is hinted unspent and is spent; otherwise the reverse.
     pub hinted_unspent: bool,
 }
 
@@ -69,25 +69,26 @@ impl std::fmt::Display for WrongHint {
     }
 }
 
-/// Opens hints for a rebuild: before the chain is chosen, for which chain that is depends on them.
+/// Opens hints for a rebuild, before the chain is chosen, because the choice depends on them.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if the file is of no format; what the file system says.
+/// [`ErrorKind::Damaged`] if the file has no known format; any I/O error.
 pub fn open(disk: &dyn Disk, options: &HintOptions) -> Result<HintReader, Error> {
     Ok(HintReader::open(disk, &options.file, options.format)?)
 }
 
-/// The last block that hints speak of.
+/// Returns the last block that the hints cover.
 #[must_use]
 pub fn end(reader: &HintReader) -> HintsEnd {
     HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
 }
 
-/// The method of a rebuild by hints: they must be of this chain, as far as they tell.
+/// Returns the method of a rebuild with hints, after checking that they belong to this chain, as far as the
+/// file records it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a run without undo data whose
-/// scripts would have to be checked; what the file system says.
+/// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without undo data
+/// whose scripts would have to be checked; any I/O error.
 pub fn method(
     work: &WorkDir<'_>,
     all: &ReindexOptions,
@@ -96,17 +97,18 @@ pub fn method(
     plan: &Plan,
 ) -> Result<Method, Error> {
     let height = reader.info().height;
-    fits(reader.info(), &plan.chain, all.network).map_err(|error| error.in_file(&options.file, None))?;
+    check_belongs_to(reader.info(), &plan.chain, all.network)
+        .map_err(|error| error.in_file(&options.file, None))?;
     if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
         let detail = format!(
-            "without undo data no scripts can be checked, but those above {} must be, and the hints reach to \
-             {height}; name a later block with --assumevalid, or use undo data",
+            "scripts cannot be checked without undo data, but those above {} must be, and the hints reach \
+             to height {height}; pass a later block with --assumevalid, or use undo data",
             plan.assumed_valid_to.map_or("genesis".to_owned(), |valid| format!("height {valid}"))
         );
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     let digest = digest(work.disk(), &options.file)?;
-    // Drawn now: hints and chain are fixed.
+    // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(job::random()?));
     let with_undo = !options.without_undo;
     let mut method =
@@ -120,19 +122,19 @@ pub fn method(
     Ok(method)
 }
 
-/// Whether hints can be of a chain.
-fn fits(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
+/// Checks that the hints can belong to a chain.
+fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
     let other = |what: String| Err(Error::new(ErrorKind::Usage, what));
-    if info.network.is_some_and(|theirs| theirs != network) {
-        return other(format!("these hints are of another network than {network}"));
+    if info.network.is_some_and(|hinted| hinted != network) {
+        return other(format!("these hints are for another network than {network}"));
     }
     if info.height > chain.tip_height() {
-        let (theirs, ours) = (info.height, chain.tip_height());
-        return other(format!("these hints are of height {theirs}, but the chain ends at {ours}"));
+        let (hinted, actual) = (info.height, chain.tip_height());
+        return other(format!("these hints reach to height {hinted}, but the chain ends at height {actual}"));
     }
-    let ours = chain.block(info.height).hash;
-    if info.block_hash.is_some_and(|theirs| theirs != ours) {
-        return other(format!("these hints are of another chain: at height {} there is {ours}", info.height));
+    let actual = chain.block(info.height).hash;
+    if info.block_hash.is_some_and(|hinted| hinted != actual) {
+        return other(format!("these hints belong to another chain: block {} is {actual} here", info.height));
     }
     Ok(())
 }
@@ -140,31 +142,31 @@ fn fits(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
 fn digest(disk: &dyn Disk, path: &Path) -> Result<[u8; 32], Error> {
     let file = disk.open(path).during("open for reading", path)?;
     let len = file.len().during("measure", path)?;
-    let (mut sha, mut piece, mut at) = (Sha256::new(), vec![0; PIECE], 0);
+    let (mut sha, mut chunk, mut at) = (Sha256::new(), vec![0; CHUNK_BYTES], 0);
     while at < len {
-        let take = (len - at).min(PIECE as u64);
-        let piece = &mut piece[..take as usize];
-        file.read_exact_at(piece, at).during("read", path)?;
-        sha.update(piece);
+        let take = (len - at).min(CHUNK_BYTES as u64);
+        let chunk = &mut chunk[..take as usize];
+        file.read_exact_at(chunk, at).during("read", path)?;
+        sha.update(chunk);
         at += take;
     }
     Ok(sha.finalize())
 }
 
-/// Opens a hint file and reads it whole.
+/// Opens a hint file, reads all of it, and returns its properties.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if it is of no format or not whole.
+/// [`ErrorKind::Damaged`] if the file has no known format or is incomplete.
 pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintInfo, Error> {
     let reader = HintReader::open(disk, path, format)?;
     reader.verify()?;
     Ok(reader.info().clone())
 }
 
-/// Makes hints of the chain in `options` as it was after its last block.
+/// Makes hints for the chain in `options`, as of its last block.
 ///
 /// # Errors
-/// As [`crate::reindex()`]; nothing is at `path` then.
+/// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_hints(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -173,7 +175,7 @@ pub fn make_hints(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
-    nothing_at(disk, path)?;
+    require_absent(disk, path)?;
     with_positions(
         disk,
         options,
@@ -189,10 +191,10 @@ pub fn make_hints(
     )
 }
 
-/// Refuses to write over a file.
-fn nothing_at(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+/// Returns an error if a file exists at `path`.
+fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     if disk.exists(path).during("look for", path)? {
-        let detail = "there is a file already; name another one";
+        let detail = "a file exists there already; choose another name";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
     Ok(())
@@ -201,7 +203,7 @@ fn nothing_at(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 /// Compares each hint of a file with the chain.
 ///
 /// # Errors
-/// As [`crate::reindex()`]. That hints are wrong is no error here: it is in the answer.
+/// The same errors as [`crate::reindex()`]. Wrong hints are no error; the result reports them.
 pub fn check_hints(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -214,12 +216,12 @@ pub fn check_hints(
     let info = reader.info().clone();
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
     with_positions(disk, &options, None, info.numbering, (sink, interrupt), |files, plan, each_block| {
-        fits(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
+        check_belongs_to(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
         compare(&mut reader, &plan.chain, each_block)
     })
 }
 
-/// Calls with each block from height 1 on: height, number of outputs, and indices of the unspent ones.
+/// Callback for each block from height 1 on: height, number of outputs, and indices of the unspent ones.
 type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
 
 fn compare(
@@ -252,43 +254,44 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
     }
 }
 
-/// Finds the first wrong hint of a file that has failed.
+/// Finds the first wrong hint of a file with which a rebuild has failed.
 ///
 /// # Errors
-/// As [`check_hints`].
+/// The same errors as [`check_hints`].
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
     let info = reader.info().clone();
-    // What blocks above the hints' last one spend is unspent to them.
+    // The hints count outputs as unspent that blocks above their last one spend.
     let stop_at_height = Some(info.height);
     let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
     let plan = &job::plan(job.files, options, &ChainPreferences::default(), &|_| {}, job.interrupt)?;
     let job = &Job { plan, options, ..*job };
-    let check = places(job, info.numbering, &mut Clock::start(), |each_block| {
+    let check = with_sorted_positions(job, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;
     Ok(check.first)
 }
 
-/// The plan of a run whose hints have failed: the same chain, with undo data for each of its blocks.
+/// Returns the plan of a rebuild whose hints have failed: the same chain, with undo data for each of its
+/// blocks.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if not all of that is on disk.
+/// [`ErrorKind::Damaged`] if not all of this undo data is on disk.
 pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     let tip = job.plan.chain.tip();
     let stop_at_height = Some(job.plan.chain.tip_height());
     let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
-    let choosing = &ChainPreferences { preferred: Some(tip.hash), ..ChainPreferences::default() };
-    let plan = job::plan(job.files, options, choosing, &|_| {}, job.interrupt)?;
+    let preferences = &ChainPreferences { preferred: Some(tip.hash), ..ChainPreferences::default() };
+    let plan = job::plan(job.files, options, preferences, &|_| {}, job.interrupt)?;
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);
     }
-    let detail = "the hints have failed, and without them another chain is the best one that has all undo \
-                  data; rerun without --hints to rebuild that one";
+    let detail = "the hints have failed, and the best chain with undo data for all blocks is another one; \
+                  run again without --hints to rebuild that chain";
     Err(Error::damaged(detail).at_block(job.plan.chain.tip_height(), tip.hash))
 }
 
-/// Goes through the places of a datadir's unspent outputs.
+/// Calls `work` with the positions of a datadir's unspent outputs.
 fn with_positions<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -302,12 +305,12 @@ fn with_positions<T>(
     ) -> Result<T, Error>,
 ) -> Result<T, Error> {
     with_read_only_job(disk, options, beside, &Method::Join, watch, |job, clock| {
-        places(job, numbering, clock, |each_block| work(job.files, job.plan, each_block))
+        with_sorted_positions(job, numbering, clock, |each_block| work(job.files, job.plan, each_block))
     })
 }
 
-/// Settles a chain for places, and goes through them.
-fn places<T>(
+/// Matches the spends of a chain by output position, and calls `work` with the unspent positions.
+fn with_sorted_positions<T>(
     job: &Job<'_>,
     numbering: Numbering,
     clock: &mut Clock,
@@ -336,13 +339,12 @@ fn places<T>(
     work(&mut each_block)
 }
 
-/// Writes hints in another format, to a path where there is nothing yet. Where the two count outputs
-/// differently, or the new one must know how many there are, the blocks of `datadir` tell.
+/// Writes hints in another format, to a path where no file exists. If the two formats number outputs
+/// differently, or the new one needs the number of outputs, the blocks of `datadir` provide it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is a file at `to`, or blocks are needed and there is no datadir;
-/// [`ErrorKind::Hints`] if the hints
-/// cannot be those of the blocks; damage.
+/// [`ErrorKind::Usage`] if a file exists at `to`, or blocks are needed and no datadir is given;
+/// [`ErrorKind::Hints`] if the hints cannot belong to the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,
     (from, from_format): (&Path, Option<HintFormat>),
@@ -351,7 +353,7 @@ pub fn convert_hints(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
-    nothing_at(disk, to)?;
+    require_absent(disk, to)?;
     let mut reader = HintReader::open(disk, from, from_format)?;
     let info = reader.info().clone();
     let needs_blocks = info.numbering != to_format.numbering()
@@ -360,7 +362,10 @@ pub fn convert_hints(
     let Some(options) = datadir else {
         let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
         if needs_blocks || needs_hash {
-            let detail = format!("{} files do not tell what {to_format} needs; give --datadir", info.format);
+            let detail = format!(
+                "{} files do not contain everything that {to_format} needs; pass --datadir",
+                info.format
+            );
             return Err(Error::new(ErrorKind::Usage, detail).in_file(from, None));
         }
         let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
@@ -372,13 +377,13 @@ pub fn convert_hints(
         }
         return Ok(writer.finish()?);
     };
-    let home = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &home, LockMode::Read)?;
-    let obfuscation = chain::obfuscation(disk, &home)?;
-    let files = &Files { disk, datadir: &home, obfuscation, network: options.network };
+    let blocks_datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let _locks = DatadirLock::take(disk, &blocks_datadir, LockMode::Read)?;
+    let obfuscation = chain::obfuscation(disk, &blocks_datadir)?;
+    let files = &Files { disk, datadir: &blocks_datadir, obfuscation, network: options.network };
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
     let chain = &job::plan(files, &options, &ChainPreferences::default(), sink, interrupt)?.chain;
-    fits(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
+    check_belongs_to(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;
     let mut arena = BlockArena::default();
@@ -391,8 +396,8 @@ pub fn convert_hints(
         let spendable =
             || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
         renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
-            let place = chain.block(height).hash;
-            Error::new(ErrorKind::Hints, error.to_string()).at_block(height, place).in_file(from, None)
+            let hash = chain.block(height).hash;
+            Error::new(ErrorKind::Hints, error.to_string()).at_block(height, hash).in_file(from, None)
         })?;
         let all = to_format.numbering() == Numbering::AllOutputs;
         let outputs = spendable().filter(|&is| all || is).count();

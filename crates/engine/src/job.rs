@@ -1,5 +1,5 @@
-//! A run: what is done with the blocks of a plan, by the join or by hints; and the judge, where they do not
-//! suffice.
+//! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
+//! to sequential validation.
 
 use crate::{
     chain::Files,
@@ -36,66 +36,66 @@ use std::{
 };
 use wire::{BlockHash, BlockTime, Height};
 
-/// How often progress is told.
+/// Interval between two progress events.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The coins after the last block, and how they were come by.
+/// The final UTXO set, and how it was obtained.
 pub struct MatchedCoins {
     /// The coins.
     pub unspent: Unspent,
-    /// What was checked.
+    /// Number of blocks, transactions, inputs and outputs checked.
     pub counts: Counts,
-    /// Who matched spends with coins.
+    /// How spends were matched with coins.
     pub matching: Matching,
-    /// Blocks that an interrupted run had completed before.
+    /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
-    /// What unspendable outputs destroyed, in satoshi, in blocks whose undo data was not used.
+    /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
-    /// What did not fit into the memory.
+    /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
 }
 
-/// What the choice of a chain depends on besides the options.
+/// What the choice of the chain depends on besides the options.
 #[derive(Clone, Copy, Default)]
 pub struct ChainPreferences<'a> {
-    /// The last block of the hints that the run goes by.
+    /// The last block of the hints that the rebuild uses.
     pub hints: Option<HintsEnd>,
-    /// Of branches of equal work, the one with this block is chosen, if no hints speak for one.
+    /// A block that decides between branches of equal work, if no hints decide.
     pub preferred: Option<BlockHash>,
     /// Blocks that earlier attempts found invalid.
     pub invalid: &'a [BlockHash],
 }
 
-/// The chain that is to be rebuilt.
+/// Chooses the chain to rebuild.
 ///
 /// # Errors
-/// As [`plan::plan`].
+/// The same errors as [`plan::plan`].
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
-    choosing: &ChainPreferences<'_>,
+    preferences: &ChainPreferences<'_>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let without_undo = options.hints.as_ref().is_some_and(|hints| hints.without_undo);
-    let wanted = ChainRequest {
+    let request = ChainRequest {
         stop_at: options.stop_at_height,
         assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
-        preferred: choosing.hints.and_then(|end| end.hash).or(choosing.preferred),
-        without_undo: choosing.hints.filter(|_| without_undo),
-        invalid: choosing.invalid,
+        preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
+        without_undo: preferences.hints.filter(|_| without_undo),
+        invalid: preferences.invalid,
     };
-    let plan = plan::plan(files, options.scan, &wanted, choosing.preferred, now(), interrupt)?;
+    let plan = plan::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
         let text = |whose: &str| {
             format!(
-                "the block {hash} {whose} is not among the headers here: the scripts of all blocks are \
+                "block {hash}, {whose}, is not among the headers here; the scripts of all blocks are \
                  checked"
             )
         };
         sink.event(match options.assume_valid {
-            AssumeValid::Block(_) => Event::Warning(text("that --assumevalid names")),
-            _ => Event::Note(text("that Bitcoin Core assumes to be valid by default")),
+            AssumeValid::Block(_) => Event::Warning(text("which --assumevalid names")),
+            _ => Event::Note(text("which Bitcoin Core assumes to be valid by default")),
         });
     }
     sink.event(Event::Planned {
@@ -104,11 +104,11 @@ pub fn plan(
         block_bytes: plan.block_bytes,
         unconnected: plan.unconnected,
     });
-    if wanted.without_undo.is_some() && plan.lacks_last_undo {
+    if request.without_undo.is_some() && plan.lacks_last_undo {
         let note = format!(
-            "bitcoind looks at the undo data of the last {} blocks when it starts, and that is not all on \
-             disk: start it with -checklevel=1 until it has connected as many new blocks; it cannot undo \
-             these",
+            "bitcoind checks the undo data of the last {} blocks when it starts, and not all of it is on \
+             disk; start bitcoind with -checklevel=1 until it has connected as many new blocks; it cannot \
+             disconnect these blocks",
             plan::CHECKED_AT_START
         );
         sink.event(Event::Warning(note));
@@ -116,14 +116,14 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Makes an attempt, and another one for as long as the last block of the chain turns out to be an invalid
-/// one that was stored and never connected. `attempt` is told the blocks that must not be in the chain.
+/// Calls `attempt` with no invalid blocks; while it fails because the last block of the chain is a stored
+/// block that was never connected and is invalid, calls it again with that block added to the invalid ones.
 ///
-/// Bitcoin Core does the same when it connects blocks: one that breaks a rule is marked, and the next best
-/// chain is tried. A block index tells which ones it has marked; block files do not (ADR 8).
+/// Bitcoin Core does the same when it connects blocks: it marks a block that breaks a rule, and tries the
+/// next best chain. A block index records which blocks Core has marked; block files do not (ADR 8).
 ///
 /// # Errors
-/// Those of the last attempt.
+/// The error of the last attempt.
 pub fn retry_without_invalid<T>(
     sink: &dyn EventSink,
     mut attempt: impl FnMut(&[BlockHash]) -> Result<T, Error>,
@@ -137,7 +137,7 @@ pub fn retry_without_invalid<T>(
                 let height = height.map_or(String::new(), |height| format!(" at height {height}"));
                 sink.event(Event::Warning(format!(
                     "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), \
-                     and a sibling has the same undo data; going on without it"
+                     and its undo data also belongs to a sibling; continuing without this block"
                 )));
                 invalid.push(hash);
             }
@@ -146,14 +146,14 @@ pub fn retry_without_invalid<T>(
     }
 }
 
-/// Which scripts a run has run.
+/// Reports which scripts were run; `None` if none were asked for.
 #[must_use]
 pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
     options.scripts.map(|_| report)
 }
 
-/// All blocks checked and booked, or one found at fault.
+/// Result of the parallel pass: all blocks checked and applied, or the lowest block fault.
 struct PassResult<'a> {
     state: State,
     join: Join,
@@ -161,7 +161,7 @@ struct PassResult<'a> {
     fault: Option<(Height, BlockFault)>,
 }
 
-/// What the stages that run side by side share.
+/// What the parallel stages share.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The block files.
@@ -170,29 +170,30 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     /// What the caller asked for.
     pub options: &'a ReindexOptions,
-    /// How effects are booked.
+    /// How effects are matched.
     pub method: &'a Method,
-    /// Where temporary files go.
+    /// The work directory, for temporary files.
     pub work: &'a WorkDir<'a>,
-    /// Whether an interrupted run shall be able to go on.
+    /// Whether the job saves checkpoints, so that an interrupted run can be resumed.
     pub resumable: bool,
-    /// Where events go.
+    /// Receives events.
     pub sink: &'a dyn EventSink,
-    /// The caller's wish to stop.
+    /// Set by the caller to stop the job.
     pub interrupt: &'a AtomicBool,
 }
 
 impl Job<'_> {
-    /// The coins after the last block: by the join, or where that cannot tell, by the judge.
+    /// Returns the coins after the last block: from parallel matching or, if that proves too little, from
+    /// sequential validation.
     ///
     /// # Errors
-    /// As [`crate::reindex()`].
+    /// The same errors as [`crate::reindex()`].
     pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         if self.options.matching == Matching::Sequential {
             return self.validate_sequentially(clock, Height(0), 0);
         }
-        let PassResult { mut state, join, spill, fault } = self.drive(clock)?;
-        // Scripts of blocks below the first suspicious one have been run.
+        let PassResult { mut state, join, spill, fault } = self.run_workers(clock)?;
+        // Scripts of blocks below the first suspect block have been run.
         let mut scripts_from = Height(u32::MAX);
         match fault {
             Some((_, BlockFault::Damaged(error))) => return Err(error),
@@ -205,7 +206,9 @@ impl Job<'_> {
             None if state.outcome.coinbases.has_duplicate() => {}
             None => {
                 if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
-                    return Err(self.wrong_hints("the sum of what was made and what was spent is not zero"));
+                    return Err(
+                        self.wrong_hints("the sum of all coins created less all coins spent is not zero")
+                    );
                 }
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
@@ -221,23 +224,27 @@ impl Job<'_> {
                 }
             }
         }
-        let judged = self.validate_sequentially(clock, scripts_from, state.outcome.counts.scripts)?;
+        let matched = self.validate_sequentially(clock, scripts_from, state.outcome.counts.scripts)?;
         if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
-            return Err(self.wrong_hints("above their last block a coin is spent that they call spent"));
+            return Err(self
+                .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
         }
-        Ok(judged)
+        Ok(matched)
     }
 
-    /// Checks and books all blocks, or up to one at fault.
-    fn drive(&self, clock: &mut Clock) -> Result<PassResult<'_>, Error> {
+    /// Checks and applies all blocks in parallel, or stops at a block fault.
+    fn run_workers(&self, clock: &mut Clock) -> Result<PassResult<'_>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory >> 20);
-            let note = format!("{threads} threads instead of {}: {memory} MiB", self.options.threads);
-            self.sink
-                .event(Event::Note(format!("{note} have no room for more; give more --memory for them")));
+            let note = format!(
+                "{threads} threads instead of {}: {memory} MiB of memory are not enough for more; \
+                 raise --memory to use them",
+                self.options.threads
+            );
+            self.sink.event(Event::Note(note));
         }
-        let (mut state, runs, next_run) = self.begin(&identity)?;
+        let (mut state, runs, next_run) = self.initial_state(&identity)?;
         let scripts = self.scripts();
         let join_bytes = memory::join_bytes_now(self.options.memory, self.memory_consumers());
         let join = self.method.join(random_pair()?);
@@ -246,54 +253,56 @@ impl Job<'_> {
             Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let fault = thread::scope(|scope| {
-            let _merger = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
-            let drive = WorkerPool {
+            let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
+            let pool = WorkerPool {
                 job: self,
                 identity: &identity,
                 join: &join,
                 spill: &spill,
                 queue: queue.as_ref(),
             };
-            let fault = drive.check_all(&mut state);
+            let fault = pool.check_all(&mut state);
             spill.close();
             fault
         })?;
         state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
-        clock.side_by_side(&state.outcome);
+        clock.lap_parallel(&state.outcome);
         Ok(PassResult { state, join, spill, fault })
     }
 
-    /// The sum of all coins made less all coins spent.
+    /// Returns the sum of all coins created less all coins spent.
     ///
     /// # Errors
-    /// As [`Job::match_spends`].
+    /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let PassResult { mut state, fault, .. } = self.drive(clock)?;
+        let PassResult { mut state, fault, .. } = self.run_workers(clock)?;
         match (fault, state.outcome.sum) {
             (Some((_, BlockFault::Damaged(error))), _) => Err(error),
             (None, Some(sum)) if !state.outcome.coinbases.has_duplicate() => Ok(sum),
-            // The judge tells what is wrong.
+            // Sequential validation reports what is wrong.
             _ => {
                 self.validate_sequentially(clock, Height(0), 0).and_then(|_| Err(Error::inconsistent_data()))
             }
         }
     }
 
-    /// [`Job::match_spends`] where the judge is of no help, because he knows coins, not places.
+    /// Like [`Job::match_spends`], but fails instead of using the result of sequential validation, which
+    /// consists of coins without output positions.
     ///
     /// # Errors
-    /// As [`Job::match_spends`], and damage if it would need him.
+    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if only sequential validation
+    /// found the coins.
     pub fn match_without_fallback(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         let completed = self.match_spends(clock)?;
         if completed.matching == Matching::Parallel { Ok(completed) } else { Err(Error::inconsistent_data()) }
     }
 
-    /// Hints and files contradict each other. Which of the two is wrong is not known, and that a block is
-    /// invalid is not said.
+    /// Reports that hints and files contradict each other. It is not known which of them is wrong, so the
+    /// error does not claim that the block is invalid.
     fn wrong_hints(&self, why: &str) -> Error {
         let detail = format!(
             "{why}: the hints, or the block or undo files, are wrong; run without hints, or with \
-             --on-hint-failure join to be told the first wrong one"
+             --on-hint-failure join to find the first wrong hint"
         );
         let error = Error::new(ErrorKind::Hints, detail);
         match &self.options.hints {
@@ -302,14 +311,14 @@ impl Job<'_> {
         }
     }
 
-    /// Worker threads.
+    /// Number of worker threads.
     pub fn threads(&self) -> usize {
         self.memory_consumers().threads
     }
 
-    /// Who shares the memory.
+    /// What shares the memory budget.
     pub fn memory_consumers(&self) -> MemoryConsumers {
-        MemoryConsumers::of(self.options, self.plan.chain.block_count())
+        MemoryConsumers::new(self.options, self.plan.chain.block_count())
     }
 
     fn scripts(&self) -> Option<Scripts<'_>> {
@@ -324,8 +333,8 @@ impl Job<'_> {
         Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
-    /// What there is to begin with: nothing, or what an interrupted run has left.
-    fn begin(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
+    /// The initial state: empty, or restored from the checkpoint of an interrupted run.
+    fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
         let mut state = State {
             completed: CompletedBlocks::none(self.plan.chain.block_count()),
             outcome: Outcome::new(random_pair()?),
@@ -344,11 +353,11 @@ impl Job<'_> {
         state.outcome.coinbases = resumed.coinbases;
         if !self.method.restore(&resumed.matching, &mut state.outcome) {
             let detail =
-                "the checkpoint of an interrupted run there was made by another version; give --restart";
+                "another version made the checkpoint of an interrupted run; pass --restart to start over";
             return Err(Error::new(ErrorKind::Usage, detail).in_file(self.work.path(), None));
         }
         let note = format!(
-            "going on where an interrupted run stopped: {} of {} blocks are done",
+            "resuming an interrupted run: {} of {} blocks are done",
             state.resumed,
             self.plan.chain.block_count()
         );
@@ -357,7 +366,7 @@ impl Job<'_> {
         Ok((state, resumed.runs, resumed.next_run))
     }
 
-    /// What is left in the join and in runs; nothing if something in it does not fit.
+    /// Returns what is left in the join and in sorted runs; `None` on a mismatch.
     fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
         if spill.is_empty() {
             return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new(), true)));
@@ -366,12 +375,13 @@ impl Job<'_> {
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs, self.method.is_exact())))
     }
 
-    /// Goes through the chain in order. Comes back only if nothing is wrong with it.
+    /// Validates the chain sequentially. Returns coins only if the whole chain is valid.
     ///
-    /// Scripts are run from the block at `scripts_from` on; `scripts_run` is how many have been.
+    /// Scripts are run from the block at `scripts_from` on; `scripts_run` is the number of inputs whose
+    /// scripts have been run before.
     ///
     /// # Errors
-    /// The verdict, damage, or [`ErrorKind::Interrupted`].
+    /// The first violation, damage, or [`ErrorKind::Interrupted`].
     pub fn validate_sequentially(
         &self,
         clock: &mut Clock,
@@ -379,22 +389,22 @@ impl Job<'_> {
         scripts_run: u64,
     ) -> Result<MatchedCoins, Error> {
         if self.options.matching == Matching::Parallel {
-            let why =
-                "something does not fit, or a transaction occurs twice: going through the blocks in order";
+            let why = "a spend does not match its coin, or a txid occurs twice; validating the blocks in \
+                       order to find the cause";
             self.sink.event(Event::Note(why.to_owned()));
         }
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Sequential));
-        let mut told = Instant::now();
+        let mut last_progress = Instant::now();
         let scripts = self.scripts().map(|scripts| SequentialScripts { scripts, from: scripts_from });
         let (coins, mut counts) =
             sequential::validate(chain, self.files, scripts, self.interrupt, |counts| {
-                if told.elapsed() >= PROGRESS_INTERVAL {
-                    told = Instant::now();
+                if last_progress.elapsed() >= PROGRESS_INTERVAL {
+                    last_progress = Instant::now();
                     self.progress(counts.blocks as u32, counts.block_bytes);
                 }
             })
-            .map_err(|error| self.of_contested(error))?;
+            .map_err(|error| self.mark_contested(error))?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
@@ -408,14 +418,14 @@ impl Job<'_> {
         })
     }
 
-    /// Marks a verdict on a last block that may never have been connected.
-    fn of_contested(&self, error: Error) -> Error {
-        let of_tip = error.block_hash == Some(self.plan.chain.tip().hash);
-        let contested = self.plan.tip_is_contested && of_tip && error.kind == ErrorKind::Consensus;
+    /// Marks the error as contested if it is about a last block that may never have been connected.
+    fn mark_contested(&self, error: Error) -> Error {
+        let is_tip = error.block_hash == Some(self.plan.chain.tip().hash);
+        let contested = self.plan.tip_is_contested && is_tip && error.kind == ErrorKind::Consensus;
         Error { contested, ..error }
     }
 
-    /// Tells how far the work is.
+    /// Sends a progress event.
     pub fn progress(&self, blocks: u32, bytes: u64) {
         self.sink.event(Event::Progress(Progress {
             blocks,
@@ -426,11 +436,11 @@ impl Job<'_> {
     }
 }
 
-/// Random bytes from the system.
+/// Returns random bytes from the system.
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(ErrorKind::Environment, format!("no random numbers from the system: {error}"))
+        Error::new(ErrorKind::Environment, format!("the system provides no random numbers: {error}"))
     })?;
     Ok(bytes)
 }
@@ -439,7 +449,7 @@ fn random_pair() -> Result<(u64, u64), Error> {
     Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
 }
 
-/// The time now, as headers tell it.
+/// Returns the current time as a block time.
 fn now() -> BlockTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))

@@ -1,15 +1,15 @@
-//! Runs a rebuild: from a Bitcoin Core datadir's block files to a chainstate that Bitcoin Core opens.
+//! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
-//! [`reindex`] is the whole of it; [`utxo_stats`] looks at a chainstate. The engine never prints: it sends
-//! [`Event`]s to the caller's [`EventSink`] and ends with a report or one [`Error`].
+//! [`reindex`] runs the whole rebuild; [`utxo_stats`] reads a chainstate. The engine never prints: it sends
+//! [`Event`]s to the caller's [`EventSink`] and returns a report or one [`Error`].
 //!
-//! # How the result can be trusted
+//! # Why the result can be trusted
 //!
-//! Blocks are checked on all cores in any order. What a block spends is first taken from its undo data, a
-//! claim nobody vouches for; [`coins::join`] then proves that each claim equals, byte for byte, the coin that
-//! an earlier transaction made, and that no coin is spent twice. Whatever this fast path cannot prove is not
-//! an error yet: `stages::judge` goes through the blocks in order with real coins, as Bitcoin Core does,
-//! and its verdict is the one that counts.
+//! Workers check blocks on all cores, in any order. The coins that a block spends are first taken from its
+//! undo data: claims, which nothing vouches for. [`coins::join`] then proves that each claim equals, byte for
+//! byte, the coin that an earlier transaction created, and that no coin is spent twice. If this parallel
+//! matching proves less than that, the result is not yet an error: `stages::sequential` connects the blocks
+//! in order with real coins, as Bitcoin Core does, and its verdict is final.
 #![forbid(unsafe_code)]
 
 mod chain;
@@ -59,7 +59,7 @@ pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
 pub use verify::{Comparison, Difference, VerifyReport, verify};
 pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
 
-/// A hash as Bitcoin Core prints it: bytes reversed.
+/// Formats a hash as Bitcoin Core prints it: bytes reversed.
 #[must_use]
 pub fn hex_reversed(hash: &[u8; 32]) -> String {
     BlockHash(*hash).to_string()

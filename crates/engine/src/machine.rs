@@ -1,4 +1,4 @@
-//! What the machine tells of itself, for the report.
+//! Properties of the machine, for the report.
 
 use crate::error::{Error, ErrorKind};
 use digest::{
@@ -7,10 +7,10 @@ use digest::{
 };
 use std::time::{Duration, Instant};
 
-/// The name of the SHA-256 kernel in use.
+/// Returns the name of the SHA-256 kernel in use.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if the environment asks for one that this machine cannot run.
+/// [`ErrorKind::Usage`] if the environment variable names one that this machine cannot run.
 pub fn sha256_kernel() -> Result<&'static str, Error> {
     if let Some(name) = std::env::var_os(ENVIRONMENT_VARIABLE)
         && name.to_str().and_then(Kernel::named).is_none()
@@ -26,34 +26,37 @@ pub fn sha256_kernel() -> Result<&'static str, Error> {
     Ok(Kernel::active().name())
 }
 
-/// What a run has hashed in batches (transactions, merkle trees, undo checksums, sums), and what this machine
-/// could: the time below which no run on it can get.
+/// How many bytes a job has hashed in batches (transactions, merkle trees, undo checksums, sums), and how
+/// fast this machine hashes: together a lower bound of the time that the job takes here.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sha256Limit {
-    /// Bytes that went through SHA-256's compression, padding and second hashes included.
+    /// Number of bytes compressed by SHA-256, padding and second hashes included.
     pub bytes: u64,
-    /// What one core does in a second with the best kernel and all lanes full.
+    /// What one core hashes in a second with the best kernel and full lanes.
     pub bytes_per_second: f64,
 }
 
 impl Sha256Limit {
-    /// Of what was hashed since [`batched_bytes`] was `before`. Measures the machine, for a few milliseconds.
+    /// The bytes hashed since [`batched_bytes`] returned `before`. Measures the machine, for a few
+    /// milliseconds.
     #[must_use]
     pub fn since(before: u64) -> Self {
         Self { bytes: batched_bytes() - before, bytes_per_second: sha256_rate() }
     }
 
-    /// The least time in which `threads` cores can hash so much.
+    /// Returns the least time in which `threads` cores can hash these bytes.
     #[must_use]
     pub fn time(&self, threads: usize) -> Duration {
         Duration::from_secs_f64(self.bytes as f64 / self.bytes_per_second / threads as f64)
     }
 }
 
-/// The bytes that one core compresses in a second: the best of some tries, as others disturb.
+/// Measures how many bytes one core compresses in a second: the best of several tries, because other
+/// processes interfere.
 fn sha256_rate() -> f64 {
     const TRIES: u32 = 16;
-    // So long that a message's end does not count, so many that lanes are full, and all in the L2 cache.
+    // The messages are long enough that their padding hardly counts, numerous enough to fill all lanes, and
+    // fit into the L2 cache.
     let message = Message::from(&[0x55; 1015][..]);
     let messages = [message; 256];
     let kernel = Kernel::available().last().copied().unwrap_or(Kernel::PORTABLE);
@@ -69,33 +72,33 @@ fn sha256_rate() -> f64 {
     (batched_bytes() - before) as f64 / f64::from(TRIES) / best.as_secs_f64()
 }
 
-/// The machine's memory (Linux `MemTotal`), or what this process may have of it.
+/// Returns the machine's memory (Linux `MemTotal`), or the limit of this process if that is lower.
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
     [kilobytes("/proc/meminfo", "MemTotal:"), memory_limit()].into_iter().flatten().min()
 }
 
-/// The memory that the control group of this process may have (Linux `memory.max`); nothing if it is not
-/// limited.
+/// Returns the memory limit of this process's control group (Linux `memory.max`); `None` if there is no
+/// limit.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
     std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }
 
-/// The memory that the process has resident now (Linux `VmRSS`); nothing where the system does not say.
+/// Returns the resident memory of the process (Linux `VmRSS`); `None` if the system does not report it.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
     kilobytes("/proc/self/status", "VmRSS:")
 }
 
-/// The most memory the process has had resident so far, in bytes (Linux `VmHWM`); nothing where the system
-/// does not say.
+/// Returns the peak resident memory of the process, in bytes (Linux `VmHWM`); `None` if the system does not
+/// report it.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
-/// The number behind a name in a file of the kernel's, in bytes.
+/// Returns the number of bytes after `name` in a file below `/proc`.
 fn kilobytes(path: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -108,10 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hashed_is_held_against_what_could_be() {
+    fn the_limit_counts_hashed_bytes_and_measures_the_rate() {
         let before = batched_bytes();
         let mut digests = Vec::new();
-        // A block of data and its padding, and the second hash's one block, ten times.
+        // Ten times: one block of data, one of padding, and one of the second hash.
         sha256d_many_with(Kernel::PORTABLE, &[Message::from(&[0; 64][..]); 10], &mut digests);
         let limit = Sha256Limit::since(before);
         assert!(limit.bytes >= 10 * 3 * 64, "{limit:?}");

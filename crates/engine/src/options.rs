@@ -1,4 +1,4 @@
-//! What a caller asks for.
+//! Options of a rebuild.
 
 use crate::{memory, stages::finish::RANGE_BYTES};
 use coins::aggregate::AggregateKind;
@@ -14,7 +14,7 @@ use wire::{BlockHash, Height, Network, ScriptVerifier};
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Matching {
-    /// In any order, on all cores; what cannot be proven so is left to the other.
+    /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
     Parallel,
     /// In order, on one thread, with real coins.
     Sequential,
@@ -31,14 +31,14 @@ impl Matching {
     }
 }
 
-/// Below which block scripts are taken for valid (Core `-assumevalid`).
+/// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AssumeValid {
     /// The block that Core's release names for the network.
     Default,
     /// None: all scripts are run.
     Nothing,
-    /// This one, under Core's conditions.
+    /// This block, under Core's conditions.
     Block(BlockHash),
 }
 
@@ -52,72 +52,74 @@ impl AssumeValid {
     }
 }
 
-/// How often the state is saved if nobody says otherwise.
+/// Default interval between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A run by hints (SwiftSync).
+/// A rebuild with hints (SwiftSync).
 #[derive(Clone, Debug)]
 pub struct HintOptions {
     /// The hint file.
     pub file: PathBuf,
-    /// Its format, if the file itself could be read as several.
+    /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
-    /// What the sum is made of.
+    /// Kind of the aggregate.
     pub aggregate: AggregateKind,
-    /// Do without undo data below the hints' last block. Rules of spends are then not checked there: the
-    /// chain is trusted to be valid (assumevalid), and the sum proves which coins it leaves.
+    /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
+    /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
     pub without_undo: bool,
-    /// If the hints turn out to be wrong, name the first wrong one and rebuild without them.
+    /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
     pub on_failure_join: bool,
 }
 
-/// What to rebuild, from what, into what.
+/// What to rebuild, from where, and how.
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
     /// Core's data directory.
     pub datadir: PathBuf,
     /// The network.
     pub network: Network,
-    /// Worker threads, besides the one that reads.
+    /// Number of worker threads; each reads its own blocks.
     pub threads: NonZeroUsize,
-    /// Last block; nothing for the last one on disk.
+    /// Height of the last block; `None` for the last block on disk.
     pub stop_at_height: Option<Height>,
-    /// Where the chainstate goes, if not into the datadir itself.
+    /// Where the chainstate goes; `None` for the datadir itself.
     pub output: Option<PathBuf>,
-    /// Find blocks by scanning their files, and write a new block index.
+    /// Find blocks by scanning the block files, and write a new block index.
     pub scan: bool,
-    /// What to begin with: anything but [`Matching::Parallel`] is for tests and comparisons.
+    /// How to match spends first: [`Matching::Sequential`] is for tests and comparisons.
     pub matching: Matching,
-    /// Who runs scripts: room `script` has Bitcoin Core's own code. Nobody: scripts are not checked.
+    /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
     pub scripts: Option<&'static dyn ScriptVerifier>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
-    /// Hints to go by.
+    /// Hints to use.
     pub hints: Option<HintOptions>,
-    /// Most bytes of memory for the whole process; what does not fit goes to the work directory. Without
-    /// effect below [`crate::MIN_MEMORY`].
+    /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
+    /// below [`crate::MIN_MEMORY`] have no further effect.
     pub memory: u64,
-    /// Bytes of open coins and spends that are held in memory, if not by the budget: for tests.
+    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows: for
+    /// tests.
     pub join_bytes: Option<usize>,
-    /// Where temporary files go, if not beside the new chainstate. A folder of our own is made in it.
+    /// Parent of the work directory; `None` for a work directory beside the new chainstate.
     pub work_dir: Option<PathBuf>,
-    /// Forget what an interrupted run has left.
+    /// Discard the checkpoint of an interrupted run.
     pub restart: bool,
-    /// Replace a chainstate, or a block index, that knows more blocks than the new one will.
+    /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
     pub accept_lower_tip: bool,
-    /// Keep what is replaced, as `chainstate.old` and, with a scan, `blocks/index.old`.
+    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
     pub keep_old: bool,
-    /// How often at most the state is saved, so that an interrupted run can go on from there; seldom enough
-    /// that it takes little of the time, unless this is zero: then after each few blocks.
+    /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
+    /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
+    /// it costs.
     pub checkpoint_interval: Duration,
-    /// At most about so many bytes of rows go into one range of the new chainstate's tables.
+    /// Approximate maximum of row bytes in one range of the new chainstate's tables.
     pub range_bytes: u64,
-    /// The new chainstate's obfuscation key; nothing to draw one from the system.
+    /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
 }
 
 impl ReindexOptions {
-    /// The options of a plain run on one thread.
+    /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         Self {

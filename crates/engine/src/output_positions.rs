@@ -1,5 +1,4 @@
-//! Places of unspent outputs, sorted by block: from the order of txids to the order of the chain, within the
-//! memory.
+//! Sorts the positions of unspent outputs from txid order to chain order, within the memory budget.
 
 use crate::{
     error::Error,
@@ -13,40 +12,40 @@ use disk::fs::{During as _, ReadAt};
 use std::{cmp::Reverse, collections::BinaryHeap, path::PathBuf, sync::atomic::Ordering};
 
 /// Bytes of a sorted file that are read or written at once.
-const PIECE: usize = 64 << 10;
-/// Bytes of a place: height 4, index 4, as one big number.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes of a position: height (4) and output index (4) as one big-endian number.
 const POSITION_LEN: usize = 8;
 
-/// Sorted places, to be taken block by block.
+/// Sorted positions, to be taken block by block.
 pub struct SortedPositions {
     sources: Vec<PositionSource>,
     heap: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-/// A sorted part.
+/// Sorted positions in memory or in a file.
 enum PositionSource {
     Memory(std::vec::IntoIter<u64>),
-    File { file: Box<dyn ReadAt>, path: PathBuf, len: u64, at: u64, piece: std::vec::IntoIter<u64> },
+    File { file: Box<dyn ReadAt>, path: PathBuf, len: u64, at: u64, chunk: std::vec::IntoIter<u64> },
 }
 
-/// Sorts the places of what a join of places has left.
+/// Sorts the positions that a join of positions has left.
 ///
 /// # Errors
-/// What the file system says; [`crate::ErrorKind::Damaged`] if creations and spends do not fit each other.
+/// Any I/O error; [`crate::ErrorKind::Damaged`] if creations and spends do not match.
 pub fn sort_positions(job: &Job<'_>, unspent: Unspent) -> Result<SortedPositions, Error> {
-    let alone = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
-    let join_bytes = join_bytes_now(job.options.memory, alone);
-    let room = job.options.join_bytes.unwrap_or(join_bytes / 2).max(PIECE) / POSITION_LEN;
-    let mut places: Vec<u64> = Vec::new();
+    let consumers = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
+    let join_bytes = join_bytes_now(job.options.memory, consumers);
+    let capacity = job.options.join_bytes.unwrap_or(join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
+    let mut positions: Vec<u64> = Vec::new();
     let mut sources = Vec::new();
     let (ranges, runs) = unspent.into_ranges(0);
     for range in ranges {
         range
             .each(&runs, |_, coin| {
                 let index = index_of(coin).ok_or_else(Error::panicked)?;
-                places.push(u64::from(coin.height().0) << 32 | u64::from(index));
-                if places.len() >= room {
-                    sources.push(write(job.work, sources.len(), &mut places)?);
+                positions.push(u64::from(coin.height().0) << 32 | u64::from(index));
+                if positions.len() >= capacity {
+                    sources.push(write(job.work, sources.len(), &mut positions)?);
                     if job.interrupt.load(Ordering::Relaxed) {
                         return Err(Error::interrupted());
                     }
@@ -58,17 +57,17 @@ pub fn sort_positions(job: &Job<'_>, unspent: Unspent) -> Result<SortedPositions
                 ForEachError::Mismatch => Error::inconsistent_data(),
             })?;
     }
-    places.sort_unstable();
-    sources.push(PositionSource::Memory(places.into_iter()));
+    positions.sort_unstable();
+    sources.push(PositionSource::Memory(positions.into_iter()));
     let mut sorted = SortedPositions { sources, heap: BinaryHeap::new() };
     for source in 0..sorted.sources.len() {
-        sorted.pull(source)?;
+        sorted.refill(source)?;
     }
     Ok(sorted)
 }
 
-fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<PositionSource, Error> {
-    places.sort_unstable();
+fn write(work: &WorkDir<'_>, number: usize, positions: &mut Vec<u64>) -> Result<PositionSource, Error> {
+    positions.sort_unstable();
     work.take()?;
     let disk = work.disk();
     let path = work.path().join(format!("places-{number:06}"));
@@ -76,59 +75,58 @@ fn write(work: &WorkDir<'_>, number: usize, places: &mut Vec<u64>) -> Result<Pos
         disk.remove_file(&path).during("remove", &path)?;
     }
     let mut file = disk.create(&path).during("create", &path)?;
-    let len = (places.len() * POSITION_LEN) as u64;
-    let mut bytes = Vec::with_capacity(PIECE);
-    for piece in places.chunks(PIECE / POSITION_LEN) {
+    let len = (positions.len() * POSITION_LEN) as u64;
+    let mut bytes = Vec::with_capacity(CHUNK_BYTES);
+    for chunk in positions.chunks(CHUNK_BYTES / POSITION_LEN) {
         bytes.clear();
-        piece.iter().for_each(|place| bytes.extend(place.to_le_bytes()));
+        chunk.iter().for_each(|position| bytes.extend(position.to_le_bytes()));
         file.write_all(&bytes).during("write", &path)?;
     }
     drop(file);
-    places.clear();
+    positions.clear();
     let file = disk.open(&path).during("open for reading", &path)?;
-    Ok(PositionSource::File { file, path, len, at: 0, piece: Vec::new().into_iter() })
+    Ok(PositionSource::File { file, path, len, at: 0, chunk: Vec::new().into_iter() })
 }
 
 impl PositionSource {
     fn next(&mut self) -> Result<Option<u64>, Error> {
         match self {
-            Self::Memory(places) => Ok(places.next()),
-            Self::File { file, path, len, at, piece } => {
-                if let Some(place) = piece.next() {
-                    return Ok(Some(place));
+            Self::Memory(positions) => Ok(positions.next()),
+            Self::File { file, path, len, at, chunk } => {
+                if let Some(position) = chunk.next() {
+                    return Ok(Some(position));
                 }
-                let mut bytes = vec![0; (*len - *at).min(PIECE as u64) as usize];
+                let mut bytes = vec![0; (*len - *at).min(CHUNK_BYTES as u64) as usize];
                 file.read_exact_at(&mut bytes, *at).during("read", path)?;
                 *at += bytes.len() as u64;
-                let places: Vec<u64> =
+                let positions: Vec<u64> =
                     bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-                *piece = places.into_iter();
-                Ok(piece.next())
+                *chunk = positions.into_iter();
+                Ok(chunk.next())
             }
         }
     }
 }
 
 impl SortedPositions {
-    fn pull(&mut self, source: usize) -> Result<(), Error> {
-        if let Some(place) = self.sources[source].next()? {
-            self.heap.push(Reverse((place, source)));
+    fn refill(&mut self, source: usize) -> Result<(), Error> {
+        if let Some(position) = self.sources[source].next()? {
+            self.heap.push(Reverse((position, source)));
         }
         Ok(())
     }
 
-    /// Appends the indices of the block at `height`, which no earlier call may have asked for; blocks come in
-    /// order.
+    /// Appends the indices of the block at `height`. Calls must have increasing heights.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any I/O error.
     pub fn take_block(&mut self, height: u32, indices: &mut Vec<u32>) -> Result<(), Error> {
-        while let Some(&Reverse((place, source))) = self.heap.peek()
-            && place >> 32 <= u64::from(height)
+        while let Some(&Reverse((position, source))) = self.heap.peek()
+            && position >> 32 <= u64::from(height)
         {
-            indices.push(place as u32);
+            indices.push(position as u32);
             self.heap.pop();
-            self.pull(source)?;
+            self.refill(source)?;
         }
         Ok(())
     }

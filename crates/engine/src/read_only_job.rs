@@ -1,4 +1,4 @@
-//! Work on the blocks of a datadir that leaves the datadir as it is.
+//! Jobs that read the blocks of a datadir and leave the datadir unchanged.
 
 use crate::{
     chain::{self, Files},
@@ -17,11 +17,11 @@ use disk::{
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 
-/// Opens a datadir for reading, plans, and does `work`. What it makes goes `beside` a file, if there is
-/// one; then an interrupted run can be gone on with.
+/// Opens a datadir for reading, makes a plan, and calls `work`. If the result is a file, `beside` names it;
+/// an interrupted job can then be resumed.
 ///
 /// # Errors
-/// As [`crate::reindex()`], and those of `work`.
+/// The same errors as [`crate::reindex()`], and those of `work`.
 pub fn with_read_only_job<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -39,20 +39,20 @@ pub fn with_read_only_job<T>(
     let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     job::retry_without_invalid(sink, |invalid| {
-        let choosing = ChainPreferences { invalid, ..ChainPreferences::default() };
-        let plan = &job::plan(files, options, &choosing, sink, interrupt)?;
+        let preferences = ChainPreferences { invalid, ..ChainPreferences::default() };
+        let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
         clock.lap(Stage::Plan);
-        let temporary = &WorkDir::of(disk, options, beside);
-        // What leaves no file behind does not leave a checkpoint either.
+        let work_dir = &WorkDir::for_result(disk, options, beside);
+        // A job that creates no file leaves no checkpoint either.
         let resumable = beside.is_some();
-        let job = Job { files, plan, options, method, work: temporary, resumable, sink, interrupt };
+        let job = Job { files, plan, options, method, work: work_dir, resumable, sink, interrupt };
         let result = work(&job, clock);
-        let goes_on = matches!(
+        let can_resume = matches!(
             result.as_ref().map_err(|error| error.kind),
             Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
         );
-        if !(resumable && goes_on) {
-            temporary.remove()?;
+        if !(resumable && can_resume) {
+            work_dir.remove()?;
         }
         result
     })

@@ -1,4 +1,4 @@
-//! The rebuild, stage after stage: control flow only.
+//! The rebuild, stage by stage: control flow only.
 
 use crate::{
     chain::{self, Files},
@@ -34,13 +34,13 @@ use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, Height};
 
-/// Rebuilds the chainstate. If it fails, the datadir is as it was; or, if what fails is the very last step,
-/// has either the old chainstate or the new one, whole.
+/// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
+/// either the old chainstate or the new one, whole.
 ///
 /// `interrupt` may be set from another thread at any time.
 ///
 /// # Errors
-/// [`Error`] with its kind: what the user asked for, the chain, the files, the machine, or ourselves.
+/// [`Error`], whose kind names the cause: the request, the chain, the files, the machine, or a bug.
 pub fn reindex(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -59,23 +59,23 @@ pub fn reindex(
         }
         None => None,
     };
-    // Where the result goes. Two runs that read one datadir must not write to one place.
-    let home = match &options.output {
+    // The datadir of the result. Two rebuilds that read the same datadir must not write to the same place.
+    let result_datadir = match &options.output {
         Some(output) => Datadir::at(output, options.network),
         None => datadir.clone(),
     };
     if options.output.is_some() {
-        commit::prepare_output(disk, &home, options.scan, sink)?;
+        commit::prepare_output(disk, &result_datadir, options.scan, sink)?;
     } else {
-        commit::check_owner(disk, &home, options.scan)?;
+        commit::check_owner(disk, &result_datadir, options.scan)?;
     }
-    let _locks = DatadirLock::take(disk, &home, LockMode::Change)?;
-    commit::recover(disk, &home, sink)?;
-    let target = Destination::prepare(disk, home, options)?;
+    let _locks = DatadirLock::take(disk, &result_datadir, LockMode::Change)?;
+    commit::recover(disk, &result_datadir, sink)?;
+    let target = Destination::prepare(disk, result_datadir, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
     let attempt = |invalid: &[BlockHash]| {
         if !invalid.is_empty() {
-            // What the attempt before has left is of another chain.
+            // What the previous attempt left belongs to another chain.
             target.start_over()?;
             work.remove()?;
         }
@@ -85,22 +85,22 @@ pub fn reindex(
         .map_err(|error| checkpoint::with_resume_hint(error, &work, options.restart));
     if let Err(error) = &result {
         target.discard();
-        // Anything else can be mended, or was only interrupted: the next run goes on from the checkpoint.
+        // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
         if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
-            // That it cannot be removed is not what the user must hear of.
+            // If this fails too, the first error is the one to report.
             let _ = work.remove();
         }
     }
     result
 }
 
-/// Settles; and if that fails for wrong hints, and the caller wants it, once more without them. Tells whether
-/// hints have led to it.
+/// Matches spends; if that fails because hints are wrong, and the caller asked for it, matches them again
+/// without hints. Returns whether hints were used for the result.
 fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool), Error> {
     let error = match job.match_spends(clock) {
         Ok(matched) => {
-            let by_hints = matches!(job.method, Method::Hints(_)) && matched.matching == Matching::Parallel;
-            return Ok((matched, by_hints));
+            let with_hints = matches!(job.method, Method::Hints(_)) && matched.matching == Matching::Parallel;
+            return Ok((matched, with_hints));
         }
         Err(error) => error,
     };
@@ -111,7 +111,7 @@ fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool)
     let job = Job { resumable: false, ..*job };
     let found = match hints::first_wrong(&job, options)? {
         Some(wrong) => format!("the first wrong hint: {wrong}"),
-        None => "all hints are right: the undo files are wrong".to_owned(),
+        None => "all hints are right, so the undo files are wrong".to_owned(),
     };
     job.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
     let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
@@ -135,22 +135,22 @@ fn build(
     let in_place = options.output.is_none();
     let before = if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
     let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
-    let choosing =
+    let preferences =
         ChainPreferences { hints: hints.as_ref().map(hints::end), preferred: before.best_block, invalid };
-    let plan = &job::plan(files, options, &choosing, sink, interrupt)?;
+    let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
     if in_place {
         dependents::check(disk, datadir, plan, options.scan, sink)?;
     }
     let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);
-    let (chain, memory_consumers) = (&plan.chain, MemoryConsumers::of(options, plan.chain.block_count()));
+    let (chain, memory_consumers) = (&plan.chain, MemoryConsumers::new(options, plan.chain.block_count()));
     let (threads, join_bytes) = (memory_consumers.threads, join_bytes_now(options.memory, memory_consumers));
-    let old = disk_need::folder_bytes(disk, &target.chainstate_dir());
+    let old = disk_need::directory_bytes(disk, &target.chainstate_dir());
     let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
     need.check(disk, target.building(), work.path())?;
     sink.event(Event::Note(need.to_string()));
     if options.restart {
-        // Before hints look for a key in it.
+        // Before `hints::method` looks for a saved key in it.
         work.remove()?;
     }
     let method = match options.hints.as_ref().zip(hints) {
@@ -158,7 +158,7 @@ fn build(
         None => Method::Join,
     };
     let job = Job { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
-    let (mut matched, mut by_hints) = match_spends(&job, clock)?;
+    let (mut matched, mut with_hints) = match_spends(&job, clock)?;
 
     sink.event(Event::Started(Stage::Finish));
     let key = options.obfuscation_key.map_or_else(job::random, Ok)?;
@@ -166,20 +166,20 @@ fn build(
     let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
     let written = match finish.write(matched.unspent)? {
         Some(written) => written,
-        // Only the last merge has shown that a spend has no coin.
+        // Only the last merge showed that a spend has no coin.
         None => {
             target.start_over()?;
-            (matched, by_hints) = (job.validate_sequentially(clock, Height(0), 0)?, false);
+            (matched, with_hints) = (job.validate_sequentially(clock, Height(0), 0)?, false);
             finish.write(matched.unspent)?.unwrap_or(UtxoCounts::ZERO)
         }
     };
     let params = ChainParams::of(options.network);
     let total_amount = match finish::check_supply(params, chain, &written, matched.burned) {
         Some(amount) => amount,
-        // Where undo data was not used, this is the first to show that a block pays itself too much.
+        // Without undo data, this is the first check that fails if a coinbase claims too much.
         None => {
             job.validate_sequentially(clock, Height(0), 0)?;
-            let detail = "the coins amount to more than all subsidies; please report this";
+            let detail = "the coins amount to more than all subsidies; please report this bug";
             return Err(Error::new(ErrorKind::Internal, detail));
         }
     };
@@ -195,14 +195,14 @@ fn build(
     }
     let kept = target.commit(plan.new_index.as_ref(), sink)?;
     if let Err(error) = work.remove() {
-        sink.event(Event::Warning(format!("temporary files stay: {error}")));
+        sink.event(Event::Warning(format!("temporary files could not be removed: {error}")));
     }
     clock.lap(Stage::Commit);
 
     let elapsed = clock.started.elapsed();
     let sha256_limit = Sha256Limit::since(hashed_before);
     Ok(ReindexReport {
-        hints: options.hints.as_ref().filter(|_| by_hints).map(|hints| HintsReport::new(hints, &method)),
+        hints: options.hints.as_ref().filter(|_| with_hints).map(|hints| HintsReport::new(hints, &method)),
         network: options.network,
         height: chain.tip_height(),
         hash: chain.tip().hash,
@@ -211,7 +211,7 @@ fn build(
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
         scripts: job::scripts_report(options, plan, &matched.counts),
-        matching: if by_hints { "swiftsync" } else { matched.matching.name() },
+        matching: if with_hints { "swiftsync" } else { matched.matching.name() },
         resumed: matched.resumed,
         memory: options.memory,
         spilled: matched.spilled,

@@ -1,4 +1,4 @@
-//! What a run ends with.
+//! Reports of finished jobs.
 
 use crate::{
     machine::Sha256Limit,
@@ -17,61 +17,64 @@ pub struct ReindexReport {
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
-    /// What was read and checked.
+    /// Number of blocks, transactions, inputs and outputs that were read and checked.
     pub counts: Counts,
-    /// Coins in the chainstate.
+    /// Number of coins in the chainstate.
     pub txouts: u64,
     /// Sum of their amounts.
     pub total_amount: Sats,
     /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
     pub hash_serialized_3: [u8; 32],
-    /// Which scripts were run; nothing if there was no one to run them.
+    /// Which scripts were run; `None` if scripts were not checked.
     pub scripts: Option<ScriptsReport>,
-    /// How spends were matched with coins: `join`, or `ordered` where duplicate transactions called for it.
+    /// How spends were matched with coins: `parallel`, `sequential` or `swiftsync`.
     pub matching: &'static str,
-    /// What hints were used, if any.
+    /// Which hints were used; `None` without hints.
     pub hints: Option<HintsReport>,
-    /// Blocks that an interrupted run had done before.
+    /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
     /// The memory budget, in bytes.
     pub memory: u64,
-    /// What did not fit into it.
+    /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: usize,
-    /// From the call to the commit.
+    /// Time from the call to the commit.
     pub elapsed: Duration,
-    /// Time in each stage; read, check and settle run side by side and are summed over threads.
+    /// Time in each stage; the times of the parallel stages (read, check, scripts, match) are sums over all
+    /// threads.
     pub stages: Vec<(Stage, Duration)>,
-    /// What held the run up.
+    /// What limited the speed.
     pub bound_by: &'static str,
     /// The SHA-256 kernel that was used.
     pub sha256_kernel: &'static str,
-    /// What it has hashed, and what this machine could.
+    /// How many bytes were hashed, and how fast this machine hashes.
     pub sha256_limit: Sha256Limit,
-    /// The most memory that was resident, in bytes, where known.
+    /// Peak resident memory, in bytes; `None` if the system does not report it.
     pub peak_memory_bytes: Option<u64>,
-    /// Where the chainstate is.
+    /// Path of the chainstate.
     pub chainstate: PathBuf,
-    /// Where the databases are that it replaced, if they are kept.
+    /// Paths of the replaced databases, if they were kept.
     pub kept: Vec<PathBuf>,
-    /// Blocks that the replaced databases knew and the new ones do not: 0, unless the caller has accepted it.
+    /// Number of blocks that the replaced databases had and the new ones lack: 0, unless the caller accepted
+    /// it.
     pub lost_blocks: u32,
-    /// Stored blocks above the last one that have no undo data; bitcoind connects them when it starts.
+    /// Number of stored blocks above the last one that have no undo data; bitcoind connects them when it
+    /// starts.
     pub unconnected: u32,
-    /// What the operator must know besides.
+    /// Warnings for the operator.
     pub notes: Vec<String>,
 }
 
-/// Which hints were used, and what they leave to trust.
+/// Which hints were used, and what remains to be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HintsReport {
-    /// The last block they speak of.
+    /// Height of the last block that the hints cover.
     pub height: Height,
-    /// What the sum was made of.
+    /// Name of the aggregate.
     pub aggregate: &'static str,
-    /// Whether undo data was used below that height. If not, that each coin was made before it was spent, its
-    /// maturity, relative locks, fees and scripts rest on the assumed-valid block there.
+    /// Whether undo data was used up to that height. If not, the assumed-valid block vouches there that each
+    /// coin was created before it was spent, and for maturity, relative locks, fees and scripts.
     pub with_undo: bool,
 }
 
@@ -88,32 +91,32 @@ impl HintsReport {
 /// Which scripts were run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptsReport {
-    /// Those of blocks up to here were taken for valid; all were run, if there is none.
+    /// Scripts of blocks up to this height were assumed to be valid; `None` if all scripts were run.
     pub assumed_valid_to: Option<Height>,
-    /// Inputs whose scripts were run.
+    /// Number of inputs whose scripts were run.
     pub inputs: u64,
 }
 
-/// What was read and checked. The genesis block counts as a block with one transaction; coinbase inputs do
-/// not count.
+/// Numbers of blocks, transactions, inputs and outputs that were read and checked. The genesis block counts
+/// as a block with one transaction; coinbase inputs do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u64,
-    /// Inputs that spend a coin.
+    /// Number of inputs that spend a coin.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, unspendable ones included.
     pub outputs: u64,
     /// Bytes of serialised blocks.
     pub block_bytes: u64,
-    /// Inputs whose scripts were run.
+    /// Number of inputs whose scripts were run.
     pub scripts: u64,
 }
 
 impl Counts {
-    /// What one block counts.
+    /// The counts of one block.
     #[must_use]
     pub fn of(block: &BlockView<'_>) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Numbers of bytes as people read them.
+//! Formats numbers of bytes for people.
 
 use std::fmt;
 
-/// A number of bytes in decimal units: `999 bytes`, `1.5 kB`, `20 MB`, `860 GB`. Only nothing is `0 bytes`.
+/// A number of bytes in decimal units: `999 bytes`, `1.5 kB`, `20 MB`, `860 GB`. Only zero is `0 bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HumanSize(pub u64);
 

@@ -1,5 +1,5 @@
-//! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: making one from the
-//! blocks, and proving one against them.
+//! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: makes one from the
+//! blocks, and proves one against them.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -28,41 +28,41 @@ use std::{
 };
 use wire::{BlockHash, Height};
 
-/// Elements that are hashed at once, in bytes.
+/// Bytes of elements that are hashed at once.
 const HASH_BYTES: usize = 1 << 20;
 
-/// A snapshot that was made.
+/// Report of a snapshot that was made.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotReport {
-    /// The last block whose effects count.
+    /// Height of the last block whose effects it contains.
     pub height: Height,
-    /// Its hash.
+    /// Hash of that block.
     pub hash: BlockHash,
-    /// Coins.
+    /// Number of coins.
     pub coins: u64,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
     pub hash_serialized_3: [u8; 32],
 }
 
-/// What is known of a snapshot after [`verify_snapshot`].
+/// Result of [`verify_snapshot`].
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotVerdict {
-    /// What it says of itself.
+    /// The snapshot's metadata.
     pub metadata: SnapshotMetadata,
     /// `hash_serialized_3` of its coins, in internal byte order.
     pub hash_serialized_3: [u8; 32],
-    /// Whether Core's source names another hash for this block, or the same; nothing if it names none.
+    /// Whether Core's source pins the same hash for this block; `None` if it pins none.
     pub pinned: Option<bool>,
-    /// Whether the coins are those that the blocks leave; nothing if there was no datadir.
+    /// Whether the coins are those after the base block; `None` if no datadir was given.
     pub proven: Option<bool>,
 }
 
-/// Makes a snapshot of the chain in `options` as it was after its last block.
+/// Makes a snapshot of the chain in `options` after its last block.
 ///
 /// # Errors
-/// As [`crate::reindex()`]; nothing is at `path` then.
+/// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_snapshot(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -71,7 +71,7 @@ pub fn make_snapshot(
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
     if disk.exists(path).during("look for", path)? {
-        let detail = "there is a file already; name another one";
+        let detail = "a file exists there already; choose another name";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     }
     with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
@@ -107,23 +107,23 @@ fn write(job: &Job<'_>, matched: MatchedCoins, path: &Path) -> Result<SnapshotRe
     Ok(SnapshotReport { height, hash, coins, bytes, hash_serialized_3: hashing.finish() })
 }
 
-/// `hash_serialized_3` of coins as they come.
+/// Computes `hash_serialized_3` of coins as they arrive.
 struct Hashing {
     part: StatsPart,
     hasher: UtxoHasher,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Hashing {
     fn new() -> Self {
-        Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), room: Vec::new() }
+        Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), buffer: Vec::new() }
     }
 
     fn add(&mut self, outpoint: &wire::OutPoint, coin: &wire::Coin<'_>) -> Result<(), Error> {
         self.part.add(outpoint, coin).map_err(|flaw| Error::damaged(format!("coin {outpoint}: {flaw}")))?;
         if self.part.ready_len() >= HASH_BYTES {
-            self.room = self.part.take_elements(std::mem::take(&mut self.room));
-            self.hasher.hash(&self.room);
+            self.buffer = self.part.take_elements(std::mem::take(&mut self.buffer));
+            self.hasher.hash(&self.buffer);
         }
         Ok(())
     }
@@ -134,21 +134,21 @@ impl Hashing {
     }
 }
 
-/// Reads what a snapshot says of itself.
+/// Reads the metadata of a snapshot.
 ///
 /// # Errors
-/// Damage, and what the file system says.
+/// Damage, and any I/O error.
 pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, Error> {
     Ok(*SnapshotReader::open(disk, path)?.metadata())
 }
 
-/// Reads a snapshot whole. With a datadir, proves that its coins are those that the blocks up to its base
-/// leave: a sum over all coins made, less all coins spent, less all coins of the snapshot must be zero. That
-/// needs no hints and nearly no memory.
+/// Reads a whole snapshot. With a datadir, proves that its coins are those after its base block: the sum of
+/// all coins created, less all coins spent, less all coins of the snapshot must be zero. This needs no hints
+/// and almost no memory.
 ///
 /// # Errors
-/// Damage; as [`crate::reindex()`] for the blocks. That the coins are other ones is no error here: it is in
-/// the answer.
+/// Damage; for the blocks, the same errors as [`crate::reindex()`]. Coins that differ are no error; the
+/// verdict reports them.
 pub fn verify_snapshot(
     disk: &dyn Disk,
     path: &Path,
@@ -160,7 +160,7 @@ pub fn verify_snapshot(
     let mut reader = SnapshotReader::open(disk, path)?;
     let metadata = *reader.metadata();
     let mut sum = match datadir {
-        Some(options) => Some(sum_of_blocks(disk, options, &metadata, aggregate, (sink, interrupt))?),
+        Some(options) => Some(aggregate_from_blocks(disk, options, &metadata, aggregate, (sink, interrupt))?),
         None => None,
     };
     let mut hashing = Hashing::new();
@@ -184,8 +184,8 @@ pub fn verify_snapshot(
     })
 }
 
-/// All coins made less all coins spent.
-fn sum_of_blocks(
+/// Returns the sum of all coins created less all coins spent.
+fn aggregate_from_blocks(
     disk: &dyn Disk,
     options: &ReindexOptions,
     metadata: &SnapshotMetadata,
@@ -194,8 +194,8 @@ fn sum_of_blocks(
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.network != options.network {
-        let (theirs, ours) = (metadata.network, options.network);
-        return Err(usage(format!("the snapshot is of the network {theirs}, the datadir of {ours}")));
+        let (snapshot, datadir) = (metadata.network, options.network);
+        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
     }
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
     let mut height = None;

@@ -1,4 +1,4 @@
-//! What Core's `gettxoutsetinfo` says, from a chainstate on disk.
+//! Computes what Core's `gettxoutsetinfo` returns, from a chainstate on disk.
 
 use crate::{error::Error, machine, stages::commit};
 use disk::{
@@ -12,41 +12,41 @@ use disk::{
 use std::{num::NonZeroUsize, path::PathBuf};
 use wire::{BlockHash, Height, Network, Sats};
 
-/// Which chainstate to look at, and how.
+/// Options of [`utxo_stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
     /// Core's data directory.
     pub datadir: PathBuf,
     /// The network.
     pub network: Network,
-    /// Threads that read.
+    /// Number of reading threads.
     pub threads: NonZeroUsize,
     /// Compute MuHash3072 too.
     pub muhash: bool,
 }
 
-/// The answers of `gettxoutsetinfo`.
+/// The fields of `gettxoutsetinfo`.
 #[derive(Clone, Debug)]
 pub struct UtxoStatsReport {
-    /// Height of the best block, if the block index knows it.
+    /// Height of the best block; `None` if the block index does not have it.
     pub height: Option<Height>,
-    /// The coins are those after this block.
+    /// The chainstate's best block.
     pub best_block: BlockHash,
-    /// Coins.
+    /// Number of coins.
     pub txouts: u64,
-    /// Transactions with coins.
+    /// Number of transactions with coins.
     pub transactions: u64,
-    /// Core's measure of size that depends on no database.
+    /// Core's measure of the set's size, independent of the database.
     pub bogosize: u64,
     /// Sum of all amounts.
     pub total_amount: Sats,
     /// Hash of the set, in internal byte order.
     pub hash_serialized_3: [u8; 32],
-    /// MuHash of the set, if asked for, likewise.
+    /// MuHash of the set, in internal byte order; `None` if it was not asked for.
     pub muhash: Option<[u8; 32]>,
 }
 
-/// Reads the chainstate of a datadir; nothing is written.
+/// Reads the chainstate of a datadir; writes nothing.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is
@@ -55,8 +55,8 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     machine::sha256_kernel()?;
     let mut datadir = Datadir::at(&options.datadir, options.network);
     let chainstate = datadir.chainstate_dir();
-    // A chainstate is enough: what --output has made has no blocks. Without one, say what is wrong with the
-    // folder.
+    // A chainstate is enough: what --output has made has no blocks. Without one, report what is wrong with
+    // the directory.
     if !disk.exists(&chainstate).during("look for", &chainstate)? {
         datadir = Datadir::open(disk, &options.datadir, options.network)?;
     }
@@ -66,13 +66,13 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     let reader = ChainstateReader::open(disk, &dir)?;
     let best_block = reader.best_block();
     let stats = stats_of_coins(&reader, options.muhash, options.threads.get())?;
-    // The coins are what was asked for: a missing or damaged index only costs the height.
+    // The coins are what was asked for: if the index is missing or damaged, only the height is unknown.
     let mut height = None;
     let index = stream_block_index(disk, &datadir.index_dir(), |entry| {
         height = height.or((entry.hash == best_block).then_some(entry.height));
     });
     let total_amount = stats.total_amount.ok_or_else(|| {
-        Error::damaged("the amounts do not fit 64 bits; the chainstate is damaged").in_file(&dir, None)
+        Error::damaged("the amounts exceed 64 bits; the chainstate is damaged").in_file(&dir, None)
     })?;
     Ok(UtxoStatsReport {
         height: height.filter(|_| index.is_ok()),

@@ -1,17 +1,17 @@
 //! The tree of block headers, from the block index or from a scan, and the choice of the chain to rebuild.
 //!
-//! Each header is judged on its branch. Chosen is the most-work branch of which every block and its undo data
-//! are on disk, without blocks that Core marked as failed: what `-reindex-chainstate` would end at, but for
-//! blocks that were stored and never connected. Those have no undo data; bitcoind connects them when it next
-//! starts. A run that goes by hints without undo data needs none up to the hints' last block: there it is
-//! enough that blocks are stored.
+//! Each header is validated on its branch. The chosen branch has the most work among those that are entirely
+//! on disk, blocks and undo data, and that contain no block marked as failed by Core. `-reindex-chainstate`
+//! would end at the same block, except for blocks that were stored and never connected: they have no undo
+//! data, and bitcoind connects them when it next starts. A rebuild with hints and without undo data needs no
+//! undo data up to the hints' last block; up to there it is enough that blocks are stored.
 //!
-//! Of branches with the same work the one with the preferred block is chosen; else, the one whose last block
-//! was stored first, as it would have reached the node first.
+//! Among branches with the same work, the one with the preferred block is chosen; otherwise the one whose
+//! last block was stored first, because it would have reached the node first.
 //!
-//! A mainnet tree has a million headers, and must leave room in 128 MiB: a block takes its hash and 32 bytes.
-//! Parents are numbers, heights and sums of work are known only while headers are linked, height by height,
-//! and merkle root and nonce, which no rule of headers looks at, are not kept.
+//! A mainnet tree has a million headers, and must fit into 128 MiB along with everything else: a block takes
+//! its hash and 32 bytes. Parents are numbers; heights and sums of work are known only while headers are
+//! linked, height by height; merkle root and nonce, which no header rule uses, are not kept.
 
 mod best_block;
 
@@ -25,50 +25,50 @@ use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
 
-/// What is known of one block, besides its hash.
+/// A block of the tree, without its hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     version: i32,
     time: BlockTime,
     bits: u32,
     file: FileNo,
-    /// Where its bytes start, after the record's frame.
+    /// Position of the block in the `blk` file, after the record's frame.
     data_pos: Option<NonZeroU32>,
-    /// Where its undo data starts in the `rev` file of the same number.
+    /// Position of its undo data in the `rev` file of the same number.
     undo_pos: Option<NonZeroU32>,
-    /// Number of the block before; `NONE` for the genesis block, and if that block is not there.
+    /// Number of the previous block; `NONE` for the genesis block, and if that block is missing.
     parent: u32,
-    /// Bits below.
+    /// Bits; see the constants below.
     state: u8,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Core found the block or one before it invalid.
+/// Core marked the block or an ancestor as invalid.
 const FAILED: u8 = 1;
-/// The block descends from genesis, and is the first of its hash.
+/// The block descends from genesis, and is the first with its hash.
 const LINKED: u8 = 2;
-/// Up to here, all blocks and undo data are on disk, and none has failed.
+/// All blocks and undo data up to this block are on disk, and none has failed.
 const CONNECTED: u8 = 4;
-/// Up to here, all blocks are on disk, and none has failed.
+/// All blocks up to this block are on disk, and none has failed.
 const STORED: u8 = 8;
-/// The header, or one before it, breaks a rule.
+/// The header, or that of an ancestor, breaks a rule.
 const INVALID: u8 = 16;
 /// The header itself breaks a rule.
 const BREAKS_RULE: u8 = 32;
 /// The block is the preferred one or descends from it.
 const PREFERRED: u8 = 64;
 
-const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit");
+const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
-/// A position in the bits there are for it; none if no record can be there.
-fn narrow(pos: ByteOffset) -> Option<NonZeroU32> {
+/// Converts a position to 32 bits; `None` if no record can be there.
+fn nonzero_position(pos: ByteOffset) -> Option<NonZeroU32> {
     u32::try_from(pos.0).ok().and_then(NonZeroU32::new)
 }
 
 impl Node {
-    /// A block with its header, the place of its bytes and that of its undo data, and whether Core found it
-    /// invalid; none if a place lies where no place can be: at the start of the file, or above 4 GiB.
+    /// A block with its header, the positions of its data and undo data, and whether Core marked it as
+    /// invalid; `None` if a position cannot be one: at the start of the file, or above 4 GiB.
     #[must_use]
     pub fn new(
         header: &Header,
@@ -87,10 +87,10 @@ impl Node {
             state: if failed { FAILED } else { 0 },
         };
         if let Some((file, pos)) = data {
-            (node.file, node.data_pos) = (file, Some(narrow(pos)?));
+            (node.file, node.data_pos) = (file, Some(nonzero_position(pos)?));
         }
         if let Some(pos) = undo_pos {
-            node.undo_pos = Some(narrow(pos)?);
+            node.undo_pos = Some(nonzero_position(pos)?);
         }
         Some(node)
     }
@@ -109,21 +109,21 @@ pub struct Tree<'a> {
     params: &'a ChainParams,
     now: BlockTime,
     hashes: HashList,
-    /// In the order of the hashes.
+    /// Nodes, in the order of the hashes.
     nodes: Vec<Node>,
     genesis: u32,
-    /// Of the blocks without a parent, the latest of those that have been connected once.
-    root: Option<Orphan>,
+    /// Among the blocks without a parent, the latest one that was once connected.
+    latest_root: Option<Orphan>,
 }
 
-/// What a run asks of the chain that it rebuilds.
+/// What a job requires of the chain that it rebuilds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ChainRequest<'a> {
-    /// Its last block; none for the last one on disk.
+    /// Height of the last block; `None` for the last block on disk.
     pub stop_at: Option<Height>,
-    /// Scripts up to this block are taken for valid, under Core's conditions.
+    /// The block up to which scripts are assumed to be valid, under Core's conditions.
     pub assume_valid: Option<BlockHash>,
-    /// Of branches of equal work, the one with this block is wanted.
+    /// The block that decides between branches of equal work.
     pub preferred: Option<BlockHash>,
     /// Blocks up to this one need no undo data.
     pub without_undo: Option<HintsEnd>,
@@ -131,12 +131,12 @@ pub struct ChainRequest<'a> {
     pub invalid: &'a [BlockHash],
 }
 
-/// The last block that hints speak of.
+/// The last block that hints cover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HintsEnd {
     /// Its height.
     pub height: Height,
-    /// Its hash, if the hint file tells it.
+    /// Its hash, if the hint file contains it.
     pub hash: Option<BlockHash>,
 }
 
@@ -148,23 +148,23 @@ impl ChainRequest<'_> {
     }
 }
 
-/// The most-work blocks of several kinds.
+/// The most-work block of several kinds.
 #[derive(Default)]
 struct BestTips {
     connected: Option<BestTip>,
     stored: Option<BestTip>,
-    /// With data and undo data, whatever is beneath, and not failed.
+    /// With data and undo data, whatever its ancestors have, and not failed.
     with_undo: Option<BestTip>,
-    /// Valid by its header, and not failed.
+    /// With a valid header, and not failed.
     header: Option<BestTip>,
 }
 
-/// The most-work block of its kind.
+/// The most-work block of one kind.
 #[derive(Clone, Copy)]
 struct BestTip {
     node: u32,
     height: Height,
-    /// Sum of all work up to it.
+    /// Sum of work up to this block.
     work: U256,
 }
 
@@ -179,28 +179,28 @@ struct Orphan {
 pub struct ChosenChain {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// The sum of work of the branch.
+    /// Sum of work of the branch.
     pub work: U256,
-    /// Stored blocks on top of the last connected one.
+    /// Number of stored blocks above the last connected one.
     pub unconnected: u32,
     /// Why they are not connected.
     pub gap: Option<Gap>,
-    /// Scripts of blocks up to here need not be run.
+    /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
-    /// The last block that could be rebuilt: the branch's, unless the caller wants to stop below it.
-    pub top: u32,
+    /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
+    pub last_connected: u32,
 }
 
 impl<'a> Tree<'a> {
-    /// Links blocks to their parents; `now` is for the one rule of headers that knows a clock. Of blocks
-    /// given twice the first one counts.
+    /// Links blocks to their parents. `now` is for the one header rule that depends on the time. If a block
+    /// is given twice, the first one counts.
     ///
-    /// Blocks come in the order of their hashes. `links` is called once and tells, in the same order, the
-    /// hash of each block and of the block before it.
+    /// Blocks come in hash order. `links` is called once, and passes the hash and the previous hash of each
+    /// block to its callback, in the same order.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if the genesis block is not among them, or `links` tells of others; the errors
-    /// of `links`.
+    /// [`ErrorKind::Damaged`] if the genesis block is missing; [`ErrorKind::Environment`] if `links` passes
+    /// other blocks; the errors of `links`.
     pub fn link(
         hashes: Vec<BlockHash>,
         nodes: Vec<Node>,
@@ -211,23 +211,24 @@ impl<'a> Tree<'a> {
         let hashes = HashList::new(hashes);
         let genesis = hashes.find(&params.genesis_hash).ok_or_else(|| {
             Error::damaged(format!(
-                "the genesis block {} is not there: these blocks are of another network, files are \
-                 missing, or xor.dat is not theirs",
+                "the genesis block {} is missing: these blocks belong to another network, files are \
+                 missing, or xor.dat belongs to other files",
                 params.genesis_hash
             ))
         })?;
-        let mut tree = Self { params, now, hashes, nodes, genesis, root: None };
-        tree.root = tree.find_parents(links)?;
+        let mut tree = Self { params, now, hashes, nodes, genesis, latest_root: None };
+        tree.latest_root = tree.find_parents(links)?;
         Ok(tree)
     }
 
-    /// Gives each node its parent. Returns, of the blocks that have none, the one that may be lost.
+    /// Sets the parent of each node. Returns, among the blocks without a parent, the latest one that was once
+    /// connected.
     fn find_parents(
         &mut self,
         links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
     ) -> Result<Option<Orphan>, Error> {
         let (hashes, nodes) = (&self.hashes, &mut self.nodes);
-        let (mut number, mut others, mut root) = (0, false, None);
+        let (mut number, mut others, mut latest_root) = (0, false, None);
         let mut latest = None;
         links(&mut |hash, prev| {
             match nodes.get_mut(number as usize) {
@@ -236,7 +237,7 @@ impl<'a> Tree<'a> {
                         node.parent = hashes.find(&prev).unwrap_or(NONE);
                         let time_if_connected = node.time_if_connected().filter(|_| node.parent == NONE);
                         if time_if_connected.is_some() && time_if_connected >= latest {
-                            (latest, root) = (time_if_connected, Some(Orphan { node: number, prev }));
+                            (latest, latest_root) = (time_if_connected, Some(Orphan { node: number, prev }));
                         }
                     }
                 }
@@ -247,42 +248,43 @@ impl<'a> Tree<'a> {
         if others || number as usize != self.nodes.len() {
             return Err(Error::new(
                 ErrorKind::Environment,
-                "the block index has changed while it was read; run again when nothing writes to it",
+                "the block index has changed while it was read; run again when no other process writes to it",
             ));
         }
-        Ok(root)
+        Ok(latest_root)
     }
 
-    /// The height of each block that descends from genesis and is the first of its hash, by number.
+    /// Returns number and height of each block that descends from genesis and is the first with its hash.
     pub fn linked(&self) -> impl Iterator<Item = (u32, Height)> {
         let known = (0..).zip(self.heights());
         let first = known.filter(|&(number, height)| height != NONE && !self.hashes.is_repeated(number));
         first.map(|(number, height)| (number, Height(height)))
     }
 
-    /// The number of the files that a block is in, if it is on disk.
+    /// Returns the number of the files that a block is in, if it is on disk.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<FileNo> {
         Some(self.nodes.get(number as usize)?.data()?.0)
     }
 
-    /// Where a block's undo data is.
+    /// Returns the position of a block's undo data.
     #[must_use]
     pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {
         self.nodes.get(number as usize)?.undo_pos.map(|pos| ByteOffset(pos.get().into()))
     }
 
-    /// Gives a block other undo data, or none. False if it lies where none can lie.
+    /// Sets or removes the position of a block's undo data. Returns false if there can be no record at that
+    /// position.
     #[must_use]
     pub fn set_undo_pos(&mut self, number: u32, pos: Option<ByteOffset>) -> bool {
-        let narrowed = pos.and_then(narrow);
+        let narrowed = pos.and_then(nonzero_position);
         if let Some(node) = self.nodes.get_mut(number as usize) {
             node.undo_pos = narrowed;
         }
         narrowed.is_some() == pos.is_some()
     }
 
-    /// The height of each block that descends from genesis; `NONE` for the others.
+    /// Returns the height of each block that descends from genesis; `NONE` for the others.
     fn heights(&self) -> Vec<u32> {
         const NOT_YET: u32 = NONE - 1;
         const WALKING: u32 = NONE - 2;
@@ -290,7 +292,7 @@ impl<'a> Tree<'a> {
         let mut path = Vec::new();
         for start in 0..self.nodes.len() as u32 {
             let mut at = start;
-            // Walk towards genesis until a block of known height, or one without a parent, is met.
+            // Walk towards genesis, to a block whose height is known or that has no parent.
             let mut height = loop {
                 match heights[at as usize] {
                     NOT_YET => {}
@@ -315,17 +317,17 @@ impl<'a> Tree<'a> {
         heights
     }
 
-    /// The latest of the blocks that have been connected once and are not linked now.
+    /// Returns the latest block that was once connected and does not descend from genesis now.
     fn find_orphan(&self, heights: &[u32]) -> Option<Orphan> {
         let unlinked = (0..).zip(heights).zip(&self.nodes).filter(|((_, height), _)| **height == NONE);
-        let lost =
+        let candidates =
             unlinked.filter_map(|((number, _), node)| Some((node.time_if_connected()?, number, node.parent)));
-        let (_, node, parent) = lost.max()?;
-        if parent == NONE { self.root } else { Some(Orphan { node, prev: *self.hashes.get(parent) }) }
+        let (_, node, parent) = candidates.max()?;
+        if parent == NONE { self.latest_root } else { Some(Orphan { node, prev: *self.hashes.get(parent) }) }
     }
 
-    /// Numbers of the linked blocks in order of height, those of one height in order of number, and where
-    /// each height ends.
+    /// Returns the numbers of the linked blocks ordered by height and then by number, and the end of each
+    /// height's part of the list.
     fn by_height(&self, mut heights: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
         for (number, height) in (0..).zip(&mut heights) {
             if self.hashes.is_repeated(number) {
@@ -336,7 +338,7 @@ impl<'a> Tree<'a> {
         let count = linked().map(|(_, height)| *height as usize + 1).max().unwrap_or(0);
         let mut ends = vec![0; count];
         for (_, &height) in linked() {
-            // Where the height begins, for the time being.
+            // For now, this is where the next height begins.
             if let Some(next) = ends.get_mut(height as usize + 1) {
                 *next += 1;
             }
@@ -355,7 +357,7 @@ impl<'a> Tree<'a> {
         (order, ends)
     }
 
-    /// Marks the blocks that were found invalid. What they were given as undo data is of others.
+    /// Marks blocks that were found invalid. The undo data that was assigned to them belongs to others.
     fn mark_invalid(&mut self, invalid: &[BlockHash]) {
         for number in invalid.iter().filter_map(|hash| self.hashes.find(hash)) {
             let node = &mut self.nodes[number as usize];
@@ -363,10 +365,10 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Judges all blocks, parents before children, and finds the most-work ones.
-    fn evaluate_all(&mut self, order: &[u32], ends: &[u32], wanted: &ChainRequest<'_>) -> BestTips {
-        let (undo_from, mut tops) = (wanted.undo_from(), BestTips::default());
-        let preferred = wanted.preferred.and_then(|hash| self.hashes.find(&hash));
+    /// Evaluates all blocks, parents before children, and finds the most-work ones.
+    fn evaluate_all(&mut self, order: &[u32], ends: &[u32], request: &ChainRequest<'_>) -> BestTips {
+        let (undo_from, mut best_tips) = (request.undo_from(), BestTips::default());
+        let preferred = request.preferred.and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
         for (height, &end) in (0..).map(Height).zip(ends) {
@@ -375,19 +377,19 @@ impl<'a> Tree<'a> {
                 let before = parents.binary_search(&self.nodes[number as usize].parent).ok();
                 let before = before.and_then(|at| parents_work.get(at)).copied().unwrap_or(U256::ZERO);
                 let own = rules::work(self.nodes[number as usize].bits);
-                let top = BestTip { node: number, height, work: before.wrapping_add(own) };
-                self.evaluate(&top, preferred, undo_from);
-                self.consider(top, &mut tops);
-                work.push(top.work);
+                let block = BestTip { node: number, height, work: before.wrapping_add(own) };
+                self.evaluate(&block, preferred, undo_from);
+                self.consider(block, &mut best_tips);
+                work.push(block.work);
             }
             (parents, begin) = (level, end as usize);
             std::mem::swap(&mut parents_work, &mut work);
             work.clear();
         }
-        tops
+        best_tips
     }
 
-    /// Finds out what holds of a block whose parent has been judged.
+    /// Computes the state of a block whose parent has been evaluated.
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, undo_from: Height) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
@@ -411,103 +413,104 @@ impl<'a> Tree<'a> {
         let node = &self.nodes[number as usize];
         let parent = (node.parent, height.0.saturating_sub(1));
         let ancestors = Branch { nodes: &self.nodes, parent, last: Cell::new(parent) };
-        // What is left out no rule looks at; the hash speaks for it.
+        // No rule uses the fields left out; the hash is passed separately.
         let (version, time, bits) = (node.version, node.time, node.bits);
         let header = &Header { version, time, bits, ..Header::default() };
         let (params, hash, now) = (self.params, self.hashes.get(number), self.now);
         check_header(&HeaderContext { params, height, header, hash, ancestors: &ancestors, now })
     }
 
-    /// Takes a block for the most-work one of each of its kinds, if it is.
-    fn consider(&self, block: BestTip, tops: &mut BestTips) {
+    /// Records a block as the most-work one of each kind to which it belongs, if it is.
+    fn consider(&self, block: BestTip, best_tips: &mut BestTips) {
         let node = &self.nodes[block.node as usize];
         let (not_failed, has_undo) = (!node.has(FAILED), self.has_undo(block.node));
-        for (top, eligible) in [
-            (&mut tops.connected, node.has(CONNECTED)),
-            (&mut tops.stored, node.has(STORED)),
-            (&mut tops.with_undo, not_failed && has_undo),
-            (&mut tops.header, not_failed && !node.has(INVALID)),
+        for (tip, eligible) in [
+            (&mut best_tips.connected, node.has(CONNECTED)),
+            (&mut best_tips.stored, node.has(STORED)),
+            (&mut best_tips.with_undo, not_failed && has_undo),
+            (&mut best_tips.header, not_failed && !node.has(INVALID)),
         ] {
-            let better = top.is_none_or(|top| {
-                let other = &self.nodes[top.node as usize];
-                // Of equal work: the preferred one first, then the one that was stored first.
+            let better = tip.is_none_or(|tip| {
+                let other = &self.nodes[tip.node as usize];
+                // Among branches of equal work, prefer the preferred one, then the one that was stored first.
                 let rank = |node: &Node| (!node.has(PREFERRED), node.data());
-                block.work > top.work || block.work == top.work && rank(node) < rank(other)
+                block.work > tip.work || block.work == tip.work && rank(node) < rank(other)
             });
             if eligible && better {
-                *top = Some(block);
+                *tip = Some(block);
             }
         }
     }
 
-    /// Whether a block of this hash is among them, linked or not.
+    /// Reports whether the tree has a block with this hash, linked or not.
     #[must_use]
     pub fn has(&self, hash: &BlockHash) -> bool {
         self.hashes.find(hash).is_some()
     }
 
-    /// Each block whose header and ancestors' headers are valid, with its height.
+    /// Returns number and height of each block whose header and ancestors' headers are valid.
     pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
         let blocks = (0..).zip(&self.nodes).zip(self.heights());
         let valid = blocks.filter(|((_, node), _)| node.has(LINKED) && !node.has(INVALID));
         valid.map(|((number, _), height)| (number, Height(height)))
     }
 
-    /// Judges all headers, chooses the branch to rebuild, and tells how far its scripts are vouched for.
+    /// Validates all headers, chooses the branch to rebuild, and determines up to which block scripts are
+    /// assumed to be valid.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data beneath it are not
-    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the last block that is wanted is above the tip.
-    pub fn choose(&mut self, wanted: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
-        self.mark_invalid(wanted.invalid);
+    /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data below it are not
+    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the requested last block is above the tip.
+    pub fn choose(&mut self, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
+        self.mark_invalid(request.invalid);
         let heights = self.heights();
-        let lost = self.find_orphan(&heights);
+        let orphan = self.find_orphan(&heights);
         let (order, ends) = self.by_height(heights);
-        let tops = self.evaluate_all(&order, &ends, wanted);
+        let best_tips = self.evaluate_all(&order, &ends, request);
         drop((order, ends));
-        self.pick(&tops, lost, wanted)
+        self.pick(&best_tips, orphan, request)
     }
 
     fn pick(
         &self,
-        tops: &BestTips,
-        lost: Option<Orphan>,
-        wanted: &ChainRequest<'_>,
+        best_tips: &BestTips,
+        orphan: Option<Orphan>,
+        request: &ChainRequest<'_>,
     ) -> Result<ChosenChain, Error> {
-        let tip = tops.connected.ok_or_else(|| {
+        let tip = best_tips.connected.ok_or_else(|| {
             Error::damaged(
-                "not even the genesis block is on disk: the blocks folder is empty or of a pruned node",
+                "not even the genesis block is on disk: the blocks directory is empty or the node was pruned",
             )
         })?;
-        let undo_from = wanted.undo_from();
-        if let Some(lone) = tops.with_undo.filter(|lone| lone.work > tip.work) {
-            return Err(self.gap_beneath(lone.node, undo_from));
+        let undo_from = request.undo_from();
+        if let Some(block) = best_tips.with_undo.filter(|block| block.work > tip.work) {
+            return Err(self.gap_error(block.node, undo_from));
         }
-        if let Some(end) = self.hints_end_above_gap(wanted) {
-            return Err(self.gap_beneath(end, undo_from));
+        if let Some(end) = self.hints_end_above_gap(request) {
+            return Err(self.gap_error(end, undo_from));
         }
-        // How high such a block was is not known, but that it came after the tip tells that it was above.
+        // The height of such a block is unknown, but its time shows that it was above the tip.
         let time_of = |number: u32| self.nodes[number as usize].time;
-        if let Some(lost) = lost.filter(|lost| time_of(lost.node) > time_of(tip.node)) {
+        if let Some(orphan) = orphan.filter(|orphan| time_of(orphan.node) > time_of(tip.node)) {
             return Err(Error::damaged(format!(
-                "the chain on disk ends at height {}, but block {} was connected above it once and the block \
-                 before that, {}, is not on disk: files are missing or damaged (restore them, or let \
-                 bitcoind -reindex fetch the blocks again)",
+                "the chain on disk ends at height {}, but block {} above it was once connected, and the \
+                 block before that, {}, is not on disk: files are missing or damaged (restore them, or let \
+                 bitcoind -reindex download the blocks again)",
                 tip.height,
-                self.hashes.get(lost.node),
-                lost.prev
+                self.hashes.get(orphan.node),
+                orphan.prev
             )));
         }
-        let unconnected = match tops.stored {
+        let unconnected = match best_tips.stored {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
             _ => 0,
         };
         let mut branch = Vec::with_capacity(tip.height.0 as usize + 1);
         branch.extend(self.branch(tip.node));
         branch.reverse();
-        let assumed = wanted.assume_valid.zip(tops.header);
+        let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
-        if let Some(stop) = wanted.stop_at {
+        if let Some(stop) = request.stop_at {
             if stop > tip.height {
                 return Err(Error::new(
                     ErrorKind::Usage,
@@ -519,22 +522,22 @@ impl<'a> Tree<'a> {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        let above = tops.stored.filter(|_| unconnected > 0);
+        let above = best_tips.stored.filter(|_| unconnected > 0);
         let gap = above.and_then(|stored| self.gap_above(stored.node, undo_from));
         let work = self.work_of(branch.iter().copied());
-        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, top: tip.node })
+        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected: tip.node })
     }
 
-    /// The hints' last block, if it is on disk and something beneath it is not.
-    fn hints_end_above_gap(&self, wanted: &ChainRequest<'_>) -> Option<u32> {
-        let end = self.hashes.find(&wanted.without_undo?.hash?)?;
+    /// Returns the hints' last block if it is on disk but a block below it is not.
+    fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
+        let end = self.hashes.find(&request.without_undo?.hash?)?;
         let node = &self.nodes[end as usize];
-        let sound = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
-        (sound && !node.has(CONNECTED)).then_some(end)
+        let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
+        (is_usable && !node.has(CONNECTED)).then_some(end)
     }
 
-    /// Up to which height of `chain` scripts need not be run, given that the user vouches for `assumed`:
-    /// Core's conditions, see [`rules::assume`]. `best` is the most-work header.
+    /// Returns the height of `chain` up to which scripts need not be run, given that the user vouches for
+    /// `assumed`, under Core's conditions; see [`rules::assume`]. `best` is the most-work header.
     fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &BestTip) -> Option<Height> {
         let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
         if best.work < self.params.minimum_chain_work {
@@ -542,7 +545,7 @@ impl<'a> Tree<'a> {
         }
         let mut in_chain = vec![false; self.nodes.len()];
         chain.iter().for_each(|&number| in_chain[number as usize] = true);
-        // The highest block of a branch that is in the chain too, by its place in the chain.
+        // Finds the highest block that a branch shares with the chain, as an index into the chain.
         let fork = |tip: u32| {
             let common = self.branch(tip).find(|&number| in_chain[number as usize])?;
             chain.iter().position(|&number| number == common)
@@ -557,46 +560,46 @@ impl<'a> Tree<'a> {
         buried.count().checked_sub(1).map(|height| Height(height as u32))
     }
 
-    /// The chosen branch as a chain, with undo data `undo_from` that height on; the rest is given up on the
-    /// way, piece by piece.
+    /// Converts the branch to a [`Chain`], with undo data from height `undo_from` on. Frees the parts of the
+    /// tree step by step, to limit memory.
     #[must_use]
     pub fn into_chain(self, branch: Vec<u32>, undo_from: Height) -> Chain {
         let node = |&number: &u32| self.nodes[number as usize];
-        let places = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| BlockPosition {
+        let positions = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| BlockPosition {
             file: node.file,
             data_pos: node.data_pos.map_or(0, NonZeroU32::get),
             undo_pos: node.undo_pos.filter(|_| node.parent != NONE && height >= undo_from),
         });
-        let places = places.collect();
+        let positions = positions.collect();
         let median_times = median_times(branch.iter().map(|number| node(number).time).collect());
         drop(self.nodes);
         let hashes = branch.iter().map(|&number| *self.hashes.get(number)).collect();
         drop((branch, self.hashes));
-        Chain::of_parts(hashes, places, median_times)
+        Chain::from_parts(hashes, positions, median_times)
     }
 
-    /// From a block back to genesis.
+    /// Returns the numbers of a block and its ancestors, back to genesis.
     pub fn branch(&self, from: u32) -> impl Iterator<Item = u32> {
         let parent = |number: u32| self.nodes.get(number as usize).map(|node| node.parent);
         std::iter::successors(Some(from), move |&number| parent(number).filter(|&parent| parent != NONE))
     }
 
-    /// Whether block and undo data are on disk (the genesis block needs no undo data).
+    /// Reports whether block and undo data are on disk (the genesis block needs no undo data).
     fn has_undo(&self, number: u32) -> bool {
         let node = &self.nodes[number as usize];
         node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
     }
 
-    /// Why a block that has all that is needed of itself is not connected.
-    fn gap_beneath(&self, lone: u32, undo_from: Height) -> Error {
-        let heights = (0..self.branch(lone).count() as u32).rev().map(Height);
-        let gap = self.branch(lone).zip(heights).filter(|&(number, height)| {
+    /// Returns the error for a block that has its own data but is not connected, because of a block below it.
+    fn gap_error(&self, block: u32, undo_from: Height) -> Error {
+        let heights = (0..self.branch(block).count() as u32).rev().map(Height);
+        let gap = self.branch(block).zip(heights).filter(|&(number, height)| {
             let node = &self.nodes[number as usize];
             let has_all = self.has_undo(number) || height < undo_from && node.data_pos.is_some();
             node.has(BREAKS_RULE) || !has_all
         });
         let Some((number, height)) = gap.last() else {
-            return Error::new(ErrorKind::Internal, "no gap beneath a lone block");
+            return Error::new(ErrorKind::Internal, "no gap below an unconnected block");
         };
         let error = match self.check_header(number, height) {
             Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => {
@@ -608,17 +611,17 @@ impl<'a> Tree<'a> {
                     Some(_) => "the undo data of the block",
                 };
                 Error::damaged(format!(
-                    "{what} is not on disk, but blocks above it are: this is a pruned node or files are \
+                    "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
                      missing; a chainstate can only be rebuilt from all blocks and undo data (restore the \
-                     files, or let bitcoind -reindex fetch the blocks again)"
+                     files, or let bitcoind -reindex download the blocks again)"
                 ))
             }
         };
         error.at_block(height, *self.hashes.get(number))
     }
 
-    /// The error for a header that breaks a rule. A header without proof of work was altered on disk, since no
-    /// node stores such a block.
+    /// Returns the error for a header that breaks a rule. A header without proof of work was altered on disk,
+    /// since no node stores such a block.
     fn bad_header(&self, number: u32, violation: &Violation) -> Error {
         let error = Error::violation(violation);
         let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
@@ -628,8 +631,8 @@ impl<'a> Tree<'a> {
             return error;
         }
         let detail = format!(
-            "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat was \
-             altered: restore the file, or let bitcoind -reindex fetch the block again",
+            "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat \
+             was altered; restore the file, or let bitcoind -reindex download the block again",
             error.detail, file.0
         );
         Error { kind: ErrorKind::Damaged, detail, ..error }
@@ -637,15 +640,15 @@ impl<'a> Tree<'a> {
 }
 
 impl Node {
-    /// The time of a block that has been connected once.
+    /// Returns the time of the block if it was once connected.
     fn time_if_connected(&self) -> Option<BlockTime> {
         let connected = self.data_pos.is_some() && self.undo_pos.is_some() && !self.has(FAILED);
         connected.then_some(self.time)
     }
 }
 
-/// The branch below a new block. Rules ask for ancestors from the parent downwards, so the last answer is
-/// where the walk to the next one starts.
+/// The ancestors of a new block. Rules look up ancestors from the parent downwards, so each look-up starts
+/// from the previous result.
 struct Branch<'a> {
     nodes: &'a [Node],
     /// Number and height.
@@ -677,8 +680,8 @@ impl Ancestors for Branch<'_> {
     }
 }
 
-/// Median time past of each block of a chain, in place of the times: from the top down, since each looks at
-/// the times below it.
+/// Replaces the times of a chain by the median times past: from the tip down, since each depends on the times
+/// below it.
 fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
     for at in (0..times.len()).rev() {
         let first = at.saturating_sub(rules::header::MEDIAN_TIME_SPAN - 1);

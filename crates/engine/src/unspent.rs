@@ -1,4 +1,4 @@
-//! The coins after the last block, wherever they are: in memory, in runs, or both, to be merged.
+//! The coins after the last block: in memory, in sorted runs, or both, to be merged.
 
 use crate::{error::Error, stages::spill::MergeInput};
 use coins::{
@@ -8,20 +8,20 @@ use coins::{
 use disk::sorted_run::SortedRunReader;
 use wire::{Coin, OutPoint};
 
-/// What the join and the runs have left. Until it was gone through, spends may be among it whose coins are
-/// not.
+/// What the join and the sorted runs have left. A spend without a coin may be among it, which only walking it
+/// shows.
 pub struct Unspent {
-    /// Whether spends are compared with the coins they meet.
+    /// Whether spends are compared with the coins they match.
     exact: bool,
     shards: Vec<SurvivorShard>,
     runs: Vec<SortedRunReader>,
 }
 
-/// Why coins could not be gone through.
+/// Why the coins could not be walked.
 pub enum ForEachError {
-    /// Creations and spends do not fit each other: the judge must tell.
+    /// Creations and spends do not match; sequential validation must find the cause.
     Mismatch,
-    /// What the file system or the caller said.
+    /// An I/O error, or an error of the callback.
     Error(Error),
 }
 
@@ -31,9 +31,9 @@ impl<E: Into<Error>> From<E> for ForEachError {
     }
 }
 
-/// Some shards in a row.
+/// Consecutive shards.
 pub struct Range {
-    /// Position among the ranges.
+    /// Index among the ranges.
     pub index: u32,
     exact: bool,
     first: usize,
@@ -41,13 +41,13 @@ pub struct Range {
 }
 
 impl Unspent {
-    /// Of what is in memory and what is in runs; `exact` as in [`Merge::new`].
+    /// The coins in memory and in sorted runs; `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>, exact: bool) -> Self {
         Self { exact, shards: survivors.into_shards(), runs }
     }
 
-    /// How many coins there are, if creations and spends fit each other.
+    /// Number of coins, if creations and spends match.
     #[must_use]
     pub fn coins(&self) -> u64 {
         (0..self.shards.len()).map(|shard| self.size(shard).coins.max(0) as u64).sum()
@@ -64,19 +64,19 @@ impl Unspent {
         self.shards[shard].size() + self.runs.iter().map(net).sum()
     }
 
-    /// Groups shards, in order, to ranges of at most `bytes` of rows; a larger shard is a range by itself.
-    /// Which ranges there are depends on the coins only.
+    /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
+    /// The ranges depend only on the coins.
     #[must_use]
     pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<SortedRunReader>) {
         let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
         let mut ranges: Vec<Range> = Vec::new();
-        let mut room = 0;
+        let mut free_bytes = 0;
         for ((first, shard), size) in (0..).zip(self.shards).zip(sizes) {
             let len = row_bytes(size);
             match ranges.last_mut() {
-                Some(range) if len <= room => range.shards.push(shard),
+                Some(range) if len <= free_bytes => range.shards.push(shard),
                 _ => {
-                    room = bytes;
+                    free_bytes = bytes;
                     ranges.push(Range {
                         index: ranges.len() as u32,
                         exact: self.exact,
@@ -85,7 +85,7 @@ impl Unspent {
                     });
                 }
             }
-            room = room.saturating_sub(len);
+            free_bytes = free_bytes.saturating_sub(len);
         }
         (ranges, self.runs)
     }
@@ -96,29 +96,32 @@ fn row_bytes(size: NetSize) -> u64 {
 }
 
 impl Range {
-    /// Calls `each` with the coins in the order of their keys.
+    /// Calls `each` with the coins in key order.
     ///
     /// # Errors
-    /// [`ForEachError`]; what `each` says ends it.
+    /// [`ForEachError`]; an error of `each` ends the walk.
     pub fn each(
         self,
         runs: &[SortedRunReader],
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
     ) -> Result<(), ForEachError> {
-        let mut one = |entry: Entry<'_>| match entry.spend {
+        let mut visit = |entry: Entry<'_>| match entry.spend {
             true => Err(ForEachError::Mismatch),
             false => Ok(each(&entry.outpoint, &entry.coin)?),
         };
         if runs.is_empty() {
-            return self.shards.into_iter().try_for_each(|shard| shard.sort().iter().try_for_each(&mut one));
+            return self
+                .shards
+                .into_iter()
+                .try_for_each(|shard| shard.sort().iter().try_for_each(&mut visit));
         }
         let range = self.first..self.first + self.shards.len();
-        let mut parts = vec![MergeInput::Memory(ShardSource::new(self.shards))];
-        parts.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
-        let mut merge = Merge::new(parts, self.exact)?;
+        let mut inputs = vec![MergeInput::Memory(ShardSource::new(self.shards))];
+        inputs.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
+        let mut merge = Merge::new(inputs, self.exact)?;
         loop {
             match merge.advance() {
-                Ok(Some(entry)) => one(entry)?,
+                Ok(Some(entry)) => visit(entry)?,
                 Ok(None) => return Ok(()),
                 Err(MergeError::Mismatch(_)) => return Err(ForEachError::Mismatch),
                 Err(MergeError::EntrySource(error)) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! "Is what I have valid?": all checks of a rebuild, nothing written; and the chainstate compared coin by
-//! coin.
+//! Answers "Are my blocks valid?": performs all checks of a rebuild without writing a chainstate, and
+//! compares the existing chainstate coin by coin.
 
 use crate::{
     chain::{self, Files},
@@ -29,38 +29,38 @@ use std::{
 };
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
-/// So many differences are named; all are counted.
+/// Maximum number of differences that are listed; all are counted.
 const MAX_NAMED_DIFFERENCES: usize = 20;
 
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
-    /// Height of the last block that was checked.
+    /// Hash of that block.
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
-    /// What was checked.
+    /// Number of blocks, transactions, inputs and outputs that were checked.
     pub counts: Counts,
-    /// Which scripts were run; nothing if there was no one to run them.
+    /// Which scripts were run; `None` if scripts were not checked.
     pub scripts: Option<ScriptsReport>,
-    /// Coins after the last block.
+    /// Number of coins after the last block.
     pub txouts: u64,
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: usize,
-    /// From the call to the end.
+    /// Time from the call to the end.
     pub elapsed: Duration,
-    /// How the chainstate differs, if it was asked for.
+    /// How the chainstate differs; `None` if no comparison was asked for.
     pub against_chainstate: Option<Comparison>,
-    /// What the operator must know besides.
+    /// Warnings for the operator.
     pub notes: Vec<String>,
 }
 
-/// How a chainstate differs from the coins that the blocks leave.
+/// How a chainstate differs from the coins after the last block.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// How many coins differ.
+    /// Number of coins that differ.
     pub differences: u64,
-    /// The first of them in key order.
+    /// The first differences, in key order.
     pub first: Vec<Difference>,
 }
 
@@ -68,9 +68,9 @@ pub struct Comparison {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The chainstate lacks it.
+    /// The coin is missing from the chainstate.
     Missing(OutPoint),
-    /// The chainstate has it, the blocks do not leave it.
+    /// The coin is in the chainstate, but was spent or never created.
     Extra(OutPoint),
     /// Height, coinbase flag, amount or script differ.
     Differs(OutPoint),
@@ -80,18 +80,18 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(outpoint) => write!(f, "{outpoint} is missing from the chainstate"),
-            Self::Extra(outpoint) => write!(f, "{outpoint} is in the chainstate, but spent or never made"),
+            Self::Extra(outpoint) => write!(f, "{outpoint} is in the chainstate, but spent or never created"),
             Self::Differs(outpoint) => write!(f, "{outpoint} has another height, amount or script"),
         }
     }
 }
 
-/// Checks the blocks of a datadir as [`crate::reindex()`] does, and writes nothing: of `options`, what
-/// concerns the output has no meaning here. With `against_chainstate` the blocks up to the chainstate's best
-/// block are checked, and the coins they leave are compared with it.
+/// Checks the blocks of a datadir as [`crate::reindex()`] does, without writing a chainstate: `options` that
+/// concern the output have no effect. With `against_chainstate`, checks the blocks up to the chainstate's
+/// best block, and compares the coins after it with the chainstate.
 ///
 /// # Errors
-/// As [`crate::reindex()`]. That coins differ is no error here: it is in the report.
+/// The same errors as [`crate::reindex()`]. Coins that differ are no error; the report lists them.
 pub fn verify(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -113,14 +113,14 @@ pub fn verify(
     if let Some(chainstate) = &chainstate {
         options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
     }
-    let home = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let work = WorkDir::alone(disk, &home);
+    let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let work = WorkDir::exclusive(disk, &parent);
     let obfuscation = chain::obfuscation(disk, &datadir)?;
     let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
     let attempt = |invalid: &[BlockHash]| {
         let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
-        let choosing = ChainPreferences { preferred, invalid, hints: None };
-        let plan = &job::plan(files, &options, &choosing, sink, interrupt)?;
+        let preferences = ChainPreferences { preferred, invalid, hints: None };
+        let plan = &job::plan(files, &options, &preferences, sink, interrupt)?;
         check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
     };
     job::retry_without_invalid(sink, attempt)
@@ -139,13 +139,12 @@ fn check(
     clock.lap(Stage::Plan);
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
     if let Some(best) = chainstate.map(ChainstateReader::best_block).filter(|best| *best != hash) {
-        let detail =
-            format!("the chainstate is of block {best}, which is not in the most-work chain on disk");
+        let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
         return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let method = &Method::Join;
     let job = Job { files, plan, options, method, work, resumable: false, sink, interrupt };
-    let result = coins_of(&job, chainstate, clock);
+    let result = match_and_compare(&job, chainstate, clock);
     work.remove()?;
     let (counts, txouts, against_chainstate) = result?;
     Ok(VerifyReport {
@@ -161,8 +160,8 @@ fn check(
     })
 }
 
-/// Settles the chain, and compares what it leaves.
-fn coins_of(
+/// Matches the spends of the chain, and compares the coins that remain.
+fn match_and_compare(
     job: &Job<'_>,
     chainstate: Option<&ChainstateReader<'_>>,
     clock: &mut Clock,
@@ -180,11 +179,13 @@ fn coins_of(
     match comparison {
         Ok(comparison) => Ok((matched.counts, txouts, chainstate.map(|_| comparison))),
         Err(ForEachError::Error(error)) => Err(error),
-        Err(ForEachError::Mismatch) => Err(Error::new(ErrorKind::Internal, "the judge's coins hold spends")),
+        Err(ForEachError::Mismatch) => {
+            Err(Error::new(ErrorKind::Internal, "sequential validation left spends among the coins"))
+        }
     }
 }
 
-/// The height of the chainstate's best block, by the block index.
+/// Returns the height of the chainstate's best block according to the block index.
 fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
     let dir = datadir.index_dir();
     let mut height = None;
@@ -196,7 +197,7 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     })
 }
 
-/// Goes through both in key order; through the coins only, if there is no chainstate.
+/// Walks the coins and the chainstate in key order; only the coins if there is no chainstate.
 fn compare(
     unspent: Unspent,
     chainstate: Option<&ChainstateReader<'_>>,
@@ -206,37 +207,37 @@ fn compare(
     let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
     let mut next = || match &mut cursor {
         _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
-        Some(cursor) => owned(cursor),
+        Some(cursor) => next_coin(cursor),
         None => Ok(None),
     };
-    let mut theirs = next()?;
+    let mut stored = next()?;
     let (ranges, runs) = unspent.into_ranges(0);
     for range in ranges {
         range.each(&runs, |outpoint, coin| {
             if chainstate.is_none() {
                 return next().map(drop);
             }
-            while let Some((extra, _, _)) = &theirs
+            while let Some((extra, _, _)) = &stored
                 && chainstate_key_order(extra, outpoint) == Ordering::Less
             {
                 comparison.add(Difference::Extra(*extra));
-                theirs = next()?;
+                stored = next()?;
             }
-            match &theirs {
+            match &stored {
                 Some((same, code, out)) if same == outpoint => {
                     if (Coin { code: *code, out }) != *coin {
                         comparison.add(Difference::Differs(*outpoint));
                     }
-                    theirs = next()?;
+                    stored = next()?;
                 }
                 _ => comparison.add(Difference::Missing(*outpoint)),
             }
             Ok(())
         })?;
     }
-    while let Some((extra, _, _)) = theirs {
+    while let Some((extra, _, _)) = stored {
         comparison.add(Difference::Extra(extra));
-        theirs = next()?;
+        stored = next()?;
     }
     Ok(comparison)
 }
@@ -250,8 +251,8 @@ impl Comparison {
     }
 }
 
-/// The next coin of the chainstate, with its bytes.
-fn owned(cursor: &mut CoinCursor<'_>) -> Result<Option<(OutPoint, u32, Vec<u8>)>, Error> {
+/// Returns the next coin of the chainstate, with an owned script.
+fn next_coin(cursor: &mut CoinCursor<'_>) -> Result<Option<(OutPoint, u32, Vec<u8>)>, Error> {
     let row = cursor.advance()?;
     Ok(row.map(|(outpoint, coin)| (outpoint, coin.code, coin.out.to_vec())))
 }

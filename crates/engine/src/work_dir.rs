@@ -1,6 +1,6 @@
-//! The folder for what a run writes besides its result: runs of spilled coins, and the checkpoint.
+//! The work directory: sorted runs of spilled coins, and the checkpoint.
 //!
-//! It is made when there is something to put into it, and goes when the work is done.
+//! It is created when the first file is written to it, and removed when the job is done.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -17,13 +17,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Whoever holds it owns the folder.
+/// Lock file; the process that holds the lock owns the directory.
 const LOCK_NAME: &str = "peregrine.lock";
 
-/// How the name of a folder begins that a process has for itself. Its number follows.
-const ALONE: &str = "peregrine-work-";
+/// Prefix of the name of a directory that belongs to one process. The process id follows.
+const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
 
-/// The folder, there or not.
+/// The work directory, which need not exist.
 pub struct WorkDir<'a> {
     disk: &'a dyn Disk,
     path: PathBuf,
@@ -31,34 +31,35 @@ pub struct WorkDir<'a> {
 }
 
 impl<'a> WorkDir<'a> {
-    /// The folder at `path`. Nothing is touched.
+    /// The directory at `path`. Does not touch the file system.
     #[must_use]
     pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
-    /// A folder of this process alone, below `home`. Removes those there that other processes were killed
-    /// over.
+    /// A directory for this process alone, below `home`. Removes those there that killed processes have left
+    /// behind.
     #[must_use]
-    pub fn alone(disk: &'a dyn Disk, home: &Path) -> Self {
+    pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
         for name in disk.list(home).unwrap_or_default() {
-            let is_alone = name.to_str().is_some_and(|name| name.starts_with(ALONE));
-            if is_alone && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
-                // Whatever is wrong with it, or whoever works in it, this run does without.
+            let is_exclusive = name.to_str().is_some_and(|name| name.starts_with(EXCLUSIVE_PREFIX));
+            if is_exclusive && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
+                // If that fails, or another process works there, nothing depends on it.
                 let _ = Self::new(disk, home.join(&name)).remove();
             }
         }
-        Self::new(disk, home.join(format!("{ALONE}{}", std::process::id())))
+        Self::new(disk, home.join(format!("{EXCLUSIVE_PREFIX}{}", std::process::id())))
     }
 
-    /// The folder of work whose result goes `beside` it; where there is none, one of this process alone.
+    /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
+    /// this process alone.
     #[must_use]
-    pub fn of(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
+    pub fn for_result(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
         let path = match (&options.work_dir, beside) {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
             (None, Some(beside)) => beside.with_file_name(WORK_DIR),
             (dir, None) => {
-                return Self::alone(disk, &dir.clone().unwrap_or_else(std::env::temp_dir));
+                return Self::exclusive(disk, &dir.clone().unwrap_or_else(std::env::temp_dir));
             }
         };
         Self::new(disk, path)
@@ -70,24 +71,24 @@ impl<'a> WorkDir<'a> {
         self.disk
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any I/O error.
     pub fn exists(&self) -> Result<bool, Error> {
         Ok(self.disk.exists(&self.path).during("look for", &self.path)?)
     }
 
-    /// Makes the folder, if it is missing, and takes it for this process.
+    /// Creates the directory if it is missing, and locks it for this process.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if another process works there, or what the file system says.
+    /// [`ErrorKind::Environment`] if another process works there; any I/O error.
     pub fn take(&self) -> Result<(), Error> {
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
@@ -95,35 +96,35 @@ impl<'a> WorkDir<'a> {
         }
         let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
         if found.is_some_and(|found| !found.is_dir) {
-            let detail = "temporary files would go here, but this is not a folder; move it away, or name \
-                          another --work-dir";
+            let detail = "temporary files should go here, but this is not a directory; move it away, or \
+                          pass another --work-dir";
             return Err(Error::new(ErrorKind::Environment, detail).in_file(&self.path, None));
         }
         if found.is_none() {
             self.disk.create_dir_all(&self.path).during("create", &self.path)?;
-            // Else a power cut could take a checkpoint away with the folder.
+            // Otherwise a power failure could remove the directory, and a checkpoint with it.
             let parent = self.path.parent().unwrap_or(&self.path);
             self.disk.sync_dir(parent).during("sync", parent)?;
         }
         let path = self.path.join(LOCK_NAME);
         *held = self.disk.lock(&path).during("lock", &path)?;
         if held.is_none() {
-            let detail = "another peregrine works there: wait for it, or name another --work-dir";
+            let detail = "another peregrine process works there; wait for it, or pass another --work-dir";
             return Err(Error::new(ErrorKind::Environment, detail).in_file(path, None));
         }
         Ok(())
     }
 
-    /// Removes the files of a run, and the folder if nothing else is in it.
+    /// Removes the files of a job, and the directory if nothing else is in it.
     ///
     /// # Errors
-    /// As [`WorkDir::take`].
+    /// The same errors as [`WorkDir::take`].
     pub fn remove(&self) -> Result<(), Error> {
         if !self.exists()? {
             return Ok(());
         }
         self.take()?;
-        // First of all: a checkpoint whose runs are gone in part could not be gone on from.
+        // The checkpoint goes first: a job could not resume from one whose sorted runs are partly removed.
         Checkpoint::remove(self.disk, &self.path)?;
         for name in self.disk.list(&self.path).during("list", &self.path)? {
             let path = self.path.join(&name);

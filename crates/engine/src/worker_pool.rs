@@ -1,4 +1,4 @@
-//! Workers side by side, until all blocks are done: with pauses, in which the state is saved.
+//! Runs workers in parallel until all blocks are done, with pauses in which checkpoints are written.
 
 use crate::{
     checkpoint::{CompletedBlocks, Identity},
@@ -25,59 +25,60 @@ use std::{
 };
 use wire::Height;
 
-/// So many blocks are read at least between checkpoints.
+/// Minimum number of blocks between checkpoints.
 const MIN_BLOCKS_BETWEEN_CHECKPOINTS: u32 = 16;
 
-/// A checkpoint may take this part of the time: the next one waits so many times as long as the last one
-/// took.
+/// Factor between the time that the last checkpoint took and the minimum time until the next one: checkpoints
+/// take at most 1/20 of the time.
 const CHECKPOINT_INTERVAL_FACTOR: u32 = 20;
 
-/// An interrupted run is saved if that takes no longer.
+/// Maximum expected time for writing a checkpoint when the job is interrupted; if it would take longer, none
+/// is written.
 const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
 
-/// Bytes of the join that a thread can save in a second, until it is measured.
+/// Assumed bytes of the join that one thread writes to a checkpoint in a second.
 const SAVE_RATE: u64 = 150 << 20;
 
-/// What the workers bring, and the lowest fault.
+/// The merged outcome of all workers, and the lowest block fault.
 type Checked = (Outcome, Option<(Height, BlockFault)>);
 
-/// What is done so far.
+/// The progress of a job.
 pub struct State {
-    /// The blocks that are.
+    /// The completed blocks.
     pub completed: CompletedBlocks,
-    /// What came of them.
+    /// The outcome of those blocks.
     pub outcome: Outcome,
-    /// Blocks that an interrupted run had completed before.
+    /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
-    /// When it was saved last, or the run began.
+    /// Time of the last checkpoint, or of the start of the job.
     pub saved: Instant,
-    /// How long saving took the last time.
+    /// How long writing the last checkpoint took.
     pub save_took: Duration,
 }
 
-/// What works on a run's blocks.
+/// Runs the workers of a job.
 pub struct WorkerPool<'a> {
     /// The job.
     pub job: &'a Job<'a>,
-    /// What a checkpoint is known by.
+    /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
-    /// Where effects meet.
+    /// Matches creations and spends.
     pub join: &'a Join,
-    /// Where they go when the memory is full.
+    /// Writes the join to sorted runs when the memory budget is reached.
     pub spill: &'a Spill<'a>,
-    /// Where scripts go, if they are run.
+    /// The queue of scripts, if scripts are run.
     pub queue: Option<&'a ScriptQueue<'a>>,
 }
 
 impl WorkerPool<'_> {
-    /// Checks and settles all blocks, and saves the state from time to time and when interrupted. Gives the
-    /// lowest fault.
+    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
+    /// the lowest block fault.
     pub fn check_all(&self, state: &mut State) -> Result<Option<(Height, BlockFault)>, Error> {
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.block_count() as u32;
         loop {
             let pause = match self.job.resumable {
-                // After each few blocks, whatever it costs.
+                // A checkpoint after each few blocks, whatever it costs.
                 true if self.job.options.checkpoint_interval.is_zero() => state.saved,
                 true => {
                     state.saved
@@ -108,15 +109,15 @@ impl WorkerPool<'_> {
         }
     }
 
-    /// Saves the state of an interrupted run, if that does not take long. Says how the run ends.
+    /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
     fn save_last(&self, state: &mut State) -> Error {
-        let guess = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
-        let took_before = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
-        let more = state.completed.count() > state.resumed;
+        let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
+        let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
+        let has_progress = state.completed.count() > state.resumed;
         if self.job.resumable
-            && more
-            && Duration::from_secs_f64(guess) <= MAX_FINAL_CHECKPOINT_TIME
-            && !took_before
+            && has_progress
+            && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
+            && !was_slow
             && let Err(error) = self.save(state)
         {
             return error;
@@ -124,7 +125,7 @@ impl WorkerPool<'_> {
         Error::interrupted()
     }
 
-    /// Puts the state on the medium.
+    /// Writes a checkpoint.
     fn save(&self, state: &mut State) -> Result<(), Error> {
         let started = Instant::now();
         let copies = self.spill.copy(self.join, self.job.threads())?;
@@ -146,8 +147,8 @@ impl WorkerPool<'_> {
         Ok(())
     }
 
-    /// Read, check and settle, side by side, until all blocks are done, one is found at fault, or it is time
-    /// for a pause.
+    /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
+    /// a pause.
     fn check_until(&self, pause: Instant, state: &State) -> Result<Checked, Error> {
         let key = state.outcome.coinbases.key();
         let faults = BlockFaults::default();
@@ -187,7 +188,8 @@ impl WorkerPool<'_> {
                         let _done = done;
                         check::work(shared, reader, stop, key)
                     };
-                    // Those that have begun must not do all the work before this is told.
+                    // The workers that run already must stop, instead of finishing all blocks before this
+                    // error is returned.
                     spawn(scope, "worker", work).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
                 })
                 .collect();

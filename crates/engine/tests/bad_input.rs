@@ -1,12 +1,13 @@
-//! Bad input, one test for each kind: the error has the right kind, names place and remedy, and the datadir
-//! is as it was.
+//! Bad input, one test for each kind: the error has the right kind, names location and remedy, and the
+//! datadir is unchanged.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
 use common::{
-    BUSY, Case, assert_same_tree, blk, chain, entry, refused, rev, run, says, stats, tree, with_threads,
+    BUSY, Case, assert_mentions, assert_same_tree, blk, chain, entry, refused, rev, run, stats, tree,
+    with_threads,
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
@@ -25,24 +26,24 @@ use testkit::{
 };
 
 #[test]
-fn an_empty_datadir() {
+fn an_empty_datadir_is_damaged() {
     let dir = common::scratch();
     let error = refused(&common::options(dir.path()), ErrorKind::Damaged);
-    says(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
+    assert_mentions(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
 }
 
 #[test]
-fn a_missing_datadir() {
+fn a_missing_datadir_is_damaged_and_not_created() {
     let dir = common::scratch();
     let missing = dir.path().join("bitcoin");
     let error = run(&common::options(&missing)).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
-    says(&error, &["no such folder", "-datadir"]);
-    assert!(!missing.exists(), "it must not be made");
+    assert_mentions(&error, &["no such folder", "-datadir"]);
+    assert!(!missing.exists(), "it must not be created");
 }
 
 #[test]
-fn empty_block_folders() {
+fn empty_block_directories_are_damaged() {
     let dir = common::scratch();
     std::fs::create_dir_all(dir.path().join("regtest/blocks")).unwrap();
     for scan in [false, true] {
@@ -53,30 +54,30 @@ fn empty_block_folders() {
 }
 
 #[test]
-fn a_wrong_chain() {
+fn a_wrong_chain_is_reported_with_the_chain_that_exists() {
     let case = Case::new();
     let options = ReindexOptions { network: Network::Signet, ..case.options() };
     let error = refused(&options, ErrorKind::Damaged);
-    says(&error, &["no blocks of chain signet", "regtest", "choose the chain"]);
+    assert_mentions(&error, &["no blocks of chain signet", "regtest", "choose the chain"]);
 }
 
 #[test]
-fn blocks_of_another_network() {
+fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
     std::fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
         let options = ReindexOptions { network: Network::Signet, scan, ..case.options() };
         let error = refused(&options, ErrorKind::Damaged);
-        says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
+        assert_mentions(&error, &["the blocks are of chain regtest", "--chain regtest"]);
     }
-    // Where the first file does not tell, the genesis block is missed.
+    // If the first file does not show it, the genesis block is missing.
     std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
     let options = ReindexOptions { network: Network::Signet, ..case.options() };
-    says(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
+    assert_mentions(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
 #[test]
-fn a_pruned_node() {
+fn a_pruned_node_is_reported() {
     let case = Case::new();
     case.edit_index(|index| {
         index.pruned = true;
@@ -90,13 +91,13 @@ fn a_pruned_node() {
         std::fs::remove_file(case.blocks(name)).unwrap();
     }
     let error = refused(&case.options(), ErrorKind::Damaged);
-    says(&error, &["not even the genesis block", "pruned"]);
+    assert_mentions(&error, &["not even the genesis block", "pruned"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);
-    says(&error, &["genesis block", "files are missing"]);
+    assert_mentions(&error, &["genesis block", "files are missing"]);
 }
 
 #[test]
-fn a_pruned_node_that_has_its_first_blocks() {
+fn the_first_missing_block_of_a_pruned_node_is_named() {
     let case = Case::new();
     let hole = entry(&case, BUSY);
     case.edit_index(|index| {
@@ -106,33 +107,33 @@ fn a_pruned_node_that_has_its_first_blocks() {
     });
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hole.hash)));
-    says(&error, &["the block is not on disk", "pruned", "restore the files", "-reindex"]);
+    assert_mentions(&error, &["the block is not on disk", "pruned", "restore the files", "-reindex"]);
 }
 
 #[test]
-fn a_missing_blk_file() {
+fn a_missing_blk_file_is_named() {
     let case = Case::new();
     std::fs::remove_file(case.blocks("blk00001.dat")).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("blk00001.dat")));
-    says(&error, &["the file is missing", "restore it", "-reindex"]);
+    assert_mentions(&error, &["the file is missing", "restore it", "-reindex"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);
-    says(&error, &["is not on disk", "-reindex"]);
+    assert_mentions(&error, &["is not on disk", "-reindex"]);
 }
 
 #[test]
-fn a_missing_rev_file() {
+fn a_missing_rev_file_is_named() {
     let case = Case::new();
     std::fs::remove_file(case.blocks("rev00001.dat")).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("rev00001.dat")));
-    says(&error, &["the file is missing", "restore it", "-reindex"]);
+    assert_mentions(&error, &["the file is missing", "restore it", "-reindex"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);
-    says(&error, &["undo data of the block is not on disk", "-reindex"]);
+    assert_mentions(&error, &["undo data of the block is not on disk", "-reindex"]);
 }
 
 #[test]
-fn a_blk_file_cut_inside_a_block() {
+fn a_blk_file_truncated_inside_a_block_is_named() {
     let case = Case::new();
     let cut = entry(&case, BUSY);
     let (path, pos) = (blk(&case, &cut), cut.data_pos.unwrap().0);
@@ -143,12 +144,12 @@ fn a_blk_file_cut_inside_a_block() {
         assert_eq!(error.file.as_ref(), Some(&path), "{error}");
         assert!(error.height.is_some() && error.offset.is_some(), "{error}");
         let scanned = refused(&case.scan(), ErrorKind::Damaged);
-        says(&scanned, &["not on disk"]);
+        assert_mentions(&scanned, &["not on disk"]);
     }
 }
 
 #[test]
-fn the_last_block_is_cut() {
+fn a_truncated_last_block_is_reported() {
     let case = Case::new();
     let index = case.index();
     let last = index.entries.iter().max_by_key(|entry| (entry.file, entry.data_pos)).unwrap();
@@ -156,11 +157,11 @@ fn the_last_block_is_cut() {
     truncate(&path, last.data_pos.unwrap().0 + 85).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file.as_ref(), Some(&path));
-    says(&error, &["beyond the end of the file", "restore the file"]);
+    assert_mentions(&error, &["beyond the end of the file", "restore the file"]);
 }
 
 #[test]
-fn a_rev_file_cut_inside_a_record() {
+fn a_rev_file_truncated_inside_a_record_is_named() {
     let case = Case::new();
     let cut = entry(&case, BUSY);
     let (path, pos) = (rev(&case, &cut), cut.undo_pos.unwrap().0);
@@ -172,10 +173,10 @@ fn a_rev_file_cut_inside_a_record() {
     }
 }
 
-/// Core takes a block whatever follows it in its record, and so does `-reindex`: such a record was called
-/// damaged.
+/// Core ignores what follows a block in its record, and so does `-reindex`: such a record was once reported
+/// as damaged.
 #[test]
-fn a_record_longer_than_its_block_is_taken() {
+fn a_record_longer_than_its_block_is_accepted() {
     let case = Case::new();
     let index = case.index();
     let in_first = || index.entries.iter().filter(|entry| entry.file.is_some_and(|file| file.0 == 0));
@@ -192,19 +193,19 @@ fn a_record_longer_than_its_block_is_taken() {
         longer[pos - 4..pos].copy_from_slice(&len.to_le_bytes());
         key.apply(&mut longer, 0);
         std::fs::write(&path, longer).unwrap();
-        // A scan takes only what can be a block for one: here Core's does neither.
+        // A scan accepts only records that can be blocks, as Core's does.
         let scan = if more < 4_000_000 { vec![case.options(), case.scan()] } else { vec![case.options()] };
         for options in scan {
             let report = run(&options).unwrap();
             assert_eq!(report.hash_serialized_3, plain.hash_serialized_3);
-            assert_eq!(report.counts, plain.counts, "what follows a block is not counted");
+            assert_eq!(report.counts, plain.counts, "bytes after a block are not counted");
         }
     }
 }
 
-/// A named pipe without a writer would hold whoever opens it for ever.
+/// Opening a named pipe without a writer would block forever.
 #[test]
-fn what_is_no_regular_file() {
+fn files_that_are_not_regular_are_damaged() {
     let names = ["blk00001.dat", "rev00001.dat", "xor.dat", "index/CURRENT", ".lock"];
     for name in names {
         let case = Case::new();
@@ -212,23 +213,23 @@ fn what_is_no_regular_file() {
         let _ = std::fs::remove_file(&path);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         let error = run(&case.options()).map(|report| report.height).unwrap_err();
-        says(&error, &[name, "named pipe (FIFO), not a regular file", "put the file there"]);
+        assert_mentions(&error, &[name, "named pipe (FIFO), not a regular file", "put the file there"]);
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
         if name.starts_with("blk") {
             let error = run(&case.scan()).map(|report| report.height).unwrap_err();
-            says(&error, &[name, "named pipe (FIFO)"]);
+            assert_mentions(&error, &[name, "named pipe (FIFO)"]);
         }
     }
     let device = Path::new("/dev/zero");
     let error = engine::hints_info(&disk::fs::RealDisk, device, None).unwrap_err();
-    says(&error, &["/dev/zero", "a character device, not a regular file"]);
+    assert_mentions(&error, &["/dev/zero", "a character device, not a regular file"]);
     let error = engine::snapshot_info(&disk::fs::RealDisk, device).unwrap_err();
-    says(&error, &["a character device, not a regular file"]);
+    assert_mentions(&error, &["a character device, not a regular file"]);
 }
 
-/// `-blocksdir`: the files were called missing, and what to do was not said.
+/// `-blocksdir`: the files were once reported as missing, without a remedy.
 #[test]
-fn blocks_in_another_folder() {
+fn blocks_in_another_directory_are_reported_with_a_remedy() {
     let case = Case::new();
     let elsewhere = common::scratch();
     let dats = || {
@@ -240,7 +241,10 @@ fn blocks_in_another_folder() {
         std::fs::remove_file(case.blocks("").join(&name)).unwrap();
     }
     for options in [case.options(), case.scan()] {
-        says(&refused(&options, ErrorKind::Damaged), &["-blocksdir", "ln -s DIR/regtest/blocks/*.dat"]);
+        assert_mentions(
+            &refused(&options, ErrorKind::Damaged),
+            &["-blocksdir", "ln -s DIR/regtest/blocks/*.dat"],
+        );
     }
     for entry in std::fs::read_dir(elsewhere.path()).unwrap() {
         let entry = entry.unwrap();
@@ -253,35 +257,35 @@ fn blocks_in_another_folder() {
 
 /// `--datadir ~/.bitcoin/regtest --chain regtest`.
 #[test]
-fn the_networks_own_folder() {
+fn the_networks_own_directory_is_accepted_as_datadir() {
     let case = Case::new();
     let options = ReindexOptions { datadir: case.root().join("regtest"), ..case.options() };
     let report = run(&options).unwrap();
     assert_eq!(report.chainstate, case.root().join("regtest/chainstate"));
     assert_eq!(stats(&options.datadir, Network::Regtest).unwrap().height, Some(report.height));
-    // Taken for a datadir of main, it is still seen whose blocks these are.
+    // As a datadir of main, the error still names the network of the blocks.
     let error = refused(&ReindexOptions { network: Network::Main, ..options }, ErrorKind::Damaged);
-    says(&error, &["the blocks are of chain regtest", "--chain regtest"]);
+    assert_mentions(&error, &["the blocks are of chain regtest", "--chain regtest"]);
 }
 
 #[test]
-fn an_index_that_is_gone_or_half_written() {
+fn a_missing_or_incomplete_index_is_reported() {
     let case = Case::new();
     case.edit_index(|index| index.reindexing = true);
-    says(&refused(&case.options(), ErrorKind::Damaged), &["-reindex was interrupted", "--scan"]);
+    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["-reindex was interrupted", "--scan"]);
     case.edit_index(|index| {
         index.reindexing = false;
         index.entries.clear();
     });
-    says(&refused(&case.options(), ErrorKind::Damaged), &["index is empty", "--scan"]);
+    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index is empty", "--scan"]);
     std::fs::remove_file(case.blocks("index").join("CURRENT")).unwrap();
-    says(&refused(&case.options(), ErrorKind::Damaged), &["index"]);
+    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index"]);
     std::fs::remove_dir_all(case.blocks("index")).unwrap();
-    says(&refused(&case.options(), ErrorKind::Damaged), &["index", "--scan"]);
+    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index", "--scan"]);
 }
 
 #[test]
-fn an_index_that_points_beyond_its_files() {
+fn an_index_with_positions_beyond_its_files_is_damaged() {
     for (what, far) in [("blk", 1 << 30), ("rev", 1 << 30), ("blk", 7), ("rev", 7)] {
         let case = Case::new();
         let hit = entry(&case, BUSY);
@@ -291,7 +295,7 @@ fn an_index_that_points_beyond_its_files() {
             *pos = Some(wire::ByteOffset(far));
         });
         let error = refused(&case.options(), ErrorKind::Damaged);
-        says(&error, &["--scan"]);
+        assert_mentions(&error, &["--scan"]);
         if far > 7 {
             assert_eq!(error.height, Some(Height(BUSY)), "{error}");
             let path = if what == "blk" { blk(&case, &hit) } else { rev(&case, &hit) };
@@ -301,7 +305,7 @@ fn an_index_that_points_beyond_its_files() {
 }
 
 #[test]
-fn an_index_that_points_at_another_block() {
+fn an_index_with_the_position_of_another_block_is_damaged() {
     let case = Case::new();
     let (hit, other) = (entry(&case, BUSY), entry(&case, BUSY + 1));
     case.edit_index(|index| {
@@ -314,7 +318,7 @@ fn an_index_that_points_at_another_block() {
 }
 
 #[test]
-fn a_file_number_without_a_file() {
+fn a_file_number_without_a_file_is_named() {
     let case = Case::new();
     let hit = entry(&case, BUSY);
     case.edit_index(|index| {
@@ -323,11 +327,11 @@ fn a_file_number_without_a_file() {
     });
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("blk99999.dat")));
-    says(&error, &["missing"]);
+    assert_mentions(&error, &["missing"]);
 }
 
 #[test]
-fn a_block_that_core_has_marked_as_failed() {
+fn the_chain_ends_below_a_block_that_core_has_marked_as_failed() {
     let case = Case::new();
     let tip = entry(&case, chain().tip().height);
     for flag in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
@@ -336,12 +340,12 @@ fn a_block_that_core_has_marked_as_failed() {
             entry.status = BlockStatus(tip.status.0 | flag);
         });
         let report = run(&case.options()).unwrap();
-        assert_eq!(report.height, Height(tip.height.0 - 1), "the chain ends below it");
+        assert_eq!(report.height, Height(tip.height.0 - 1), "the chain ends below the failed block");
     }
 }
 
 #[test]
-fn blocks_that_were_never_connected() {
+fn blocks_that_were_never_connected_are_counted() {
     let case = Case::new();
     let top = chain().tip().height;
     case.edit_index(|index| {
@@ -363,7 +367,7 @@ fn blocks_that_were_never_connected() {
     assert_eq!(seen.into_inner().unwrap(), Some(2));
 }
 
-/// The warnings of a run that ends well.
+/// The warnings of a rebuild that succeeds.
 fn warnings(options: &ReindexOptions) -> Vec<String> {
     let texts = Mutex::new(Vec::new());
     let sink = |event| {
@@ -376,7 +380,7 @@ fn warnings(options: &ReindexOptions) -> Vec<String> {
 }
 
 #[test]
-fn indexes_are_left_and_spoken_of() {
+fn indexes_are_left_unchanged_with_a_warning() {
     let case = Case::new();
     assert_eq!(warnings(&case.options()), [] as [String; 0]);
     let indexes = case.root().join("regtest/indexes");
@@ -384,26 +388,23 @@ fn indexes_are_left_and_spoken_of() {
     std::fs::write(indexes.join("txindex/LOCK"), "").unwrap();
     let texts = warnings(&case.options());
     assert_eq!(texts.len(), 1);
-    assert!(texts[0].contains("(txindex) are left as they are"), "{texts:?}");
+    assert!(texts[0].contains("(txindex) are left unchanged"), "{texts:?}");
     assert!(indexes.join("txindex/LOCK").exists());
 }
 
 /// bitcoind asserts that the tip of `chainstate` is at or below the block of `chainstate_snapshot`: above it,
-/// it does not start.
+/// bitcoind does not start.
 #[test]
-fn the_chainstate_of_a_snapshot_beside_the_rebuilt_one() {
+fn a_chainstate_above_the_block_of_a_snapshot_chainstate_is_refused() {
     let case = Case::new();
     let snapshot = case.root().join("regtest/chainstate_snapshot");
     std::fs::create_dir_all(&snapshot).unwrap();
-    assert_eq!(
-        warnings(&case.options()),
-        [] as [String; 0],
-        "bitcoind does not look at it without its block"
-    );
+    assert_eq!(warnings(&case.options()), [] as [String; 0], "bitcoind ignores it without its block");
     let base = chain().main().nth(100).unwrap().hash;
     std::fs::write(snapshot.join("base_blockhash"), base.0).unwrap();
     let error = refused(&case.options(), ErrorKind::Usage);
-    says(&error, &["chainstate_snapshot", "above its block", "move the folder away", "--stop-at-height 100"]);
+    let words = ["chainstate_snapshot", "above its block", "move the directory away", "--stop-at-height 100"];
+    assert_mentions(&error, &words);
     let elsewhere = common::scratch();
     let output = Some(elsewhere.path().join("new"));
     run(&ReindexOptions { output, ..case.options() }).unwrap();
@@ -411,28 +412,28 @@ fn the_chainstate_of_a_snapshot_beside_the_rebuilt_one() {
         let stop_at_height = Some(Height(stop));
         let options = ReindexOptions { stop_at_height, accept_lower_tip: true, ..case.options() };
         let texts = warnings(&options);
-        assert!(texts[0].contains("bitcoind goes on with both"), "{texts:?}");
+        assert!(texts[0].contains("bitcoind continues with both chainstates"), "{texts:?}");
     }
     std::fs::write(snapshot.join("base_blockhash"), [9; 32]).unwrap();
-    says(&refused(&case.scan(), ErrorKind::Usage), &["would not know its block"]);
+    assert_mentions(&refused(&case.scan(), ErrorKind::Usage), &["would not contain its block"]);
 }
 
 #[test]
-fn a_height_above_the_tip() {
+fn a_height_above_the_tip_is_a_usage_error() {
     let case = Case::new();
     let above = Height(chain().tip().height + 1);
     let options = ReindexOptions { stop_at_height: Some(above), ..case.options() };
     let error = refused(&options, ErrorKind::Usage);
-    says(&error, &["--stop-at-height", &above.to_string(), &chain().tip().height.to_string()]);
+    assert_mentions(&error, &["--stop-at-height", &above.to_string(), &chain().tip().height.to_string()]);
 }
 
 #[test]
-fn an_output_that_exists() {
+fn an_output_that_exists_is_a_usage_error() {
     let case = Case::new();
     let before = tree(case.root());
     let options = ReindexOptions { output: Some(case.root().to_owned()), ..case.options() };
     let error = refused(&options, ErrorKind::Usage);
-    says(&error, &["has one already", "new directory"]);
+    assert_mentions(&error, &["already exists", "new directory"]);
     let output = common::scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
     run(&options).unwrap();
@@ -443,15 +444,15 @@ fn an_output_that_exists() {
 }
 
 #[test]
-fn an_output_that_cannot_be() {
+fn an_output_that_cannot_be_created_is_an_error() {
     let case = Case::new();
     let output = case.root().join("regtest/blocks/xor.dat/below a file");
     let options = ReindexOptions { output: Some(output), ..case.options() };
-    says(&refused(&options, ErrorKind::Environment), &["--output"]);
+    assert_mentions(&refused(&options, ErrorKind::Environment), &["--output"]);
 }
 
 #[test]
-fn an_interruption_at_any_event() {
+fn an_interrupt_at_any_event_leaves_the_datadir_unchanged() {
     let mut interrupted = 0;
     for at in 0.. {
         let case = Case::new();
@@ -459,7 +460,7 @@ fn an_interruption_at_any_event() {
         let (flag, count) = (AtomicBool::new(false), Mutex::new(0));
         let sink = |event: Event| {
             let mut count = count.lock().unwrap();
-            // How often progress is told depends on the time, and is no moment of its own.
+            // Progress events depend on the time, so they are not counted.
             if !matches!(event, Event::Progress(_)) {
                 if *count == at {
                     flag.store(true, Ordering::Relaxed);
@@ -473,7 +474,7 @@ fn an_interruption_at_any_event() {
             Ok(_) => break,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "event {at}: {error}");
-                says(&error, &["as it was"]);
+                assert_mentions(&error, &["the datadir is unchanged"]);
                 assert_same_tree(&before, case.root(), &format!("interrupted at event {at}"));
                 interrupted += 1;
             }
@@ -483,7 +484,7 @@ fn an_interruption_at_any_event() {
 }
 
 #[test]
-fn what_an_earlier_run_left_is_cleared_and_what_others_left_is_refused() {
+fn leftovers_of_an_earlier_run_are_removed_and_files_of_others_are_refused() {
     let case = Case::new();
     for leftover in ["regtest/chainstate.peregrine", "regtest/blocks/index.peregrine"] {
         let leftover = case.root().join(leftover);
@@ -493,14 +494,17 @@ fn what_an_earlier_run_left_is_cleared_and_what_others_left_is_refused() {
         run(&case.options()).unwrap();
         assert!(!leftover.exists());
     }
-    let theirs = case.root().join("regtest/chainstate.peregrine");
-    std::fs::create_dir_all(&theirs).unwrap();
-    std::fs::write(theirs.join("notes"), b"mine").unwrap();
-    says(&refused(&case.options(), ErrorKind::Environment), &["chainstate.peregrine", "move it away"]);
+    let foreign = case.root().join("regtest/chainstate.peregrine");
+    std::fs::create_dir_all(&foreign).unwrap();
+    std::fs::write(foreign.join("notes"), b"mine").unwrap();
+    assert_mentions(
+        &refused(&case.options(), ErrorKind::Environment),
+        &["chainstate.peregrine", "move it away"],
+    );
 }
 
 #[test]
-fn an_old_chainstate_in_any_state_does_not_matter() {
+fn a_damaged_or_missing_old_chainstate_does_not_matter() {
     let case = Case::new();
     let chainstate = case.root().join("regtest/chainstate");
     for (path, bytes) in tree(&chainstate) {

@@ -1,13 +1,13 @@
-//! A rebuild whose coins do not fit into memory gives what one gives that has all the memory it wants, also
-//! if it is interrupted again and again: the same coins, the same files, the same verdicts.
+//! A rebuild whose coins exceed the memory budget gives the same result as one with unlimited memory, even if
+//! it is interrupted repeatedly: the same coins, the same files, the same verdicts.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
 use common::{
-    bounded, chain, essence, files, layout, leftovers,
-    lies::{LIES, lie},
+    bounded, chain, error_text, files, layout, leftovers,
+    lies::{FALSIFICATIONS, falsify_claim},
     options, run, run_until, with_threads,
 };
 use disk::{checkpoint::Checkpoint, fs::RealDisk};
@@ -25,7 +25,7 @@ use testkit::{
     rng::Rng,
 };
 
-/// More blocks than two levels of merges of 32 runs take, in many files.
+/// A chain with more blocks than two levels of merges of 32 runs need, in many files.
 fn long() -> &'static (Chain, TempDir) {
     static LONG: OnceLock<(Chain, TempDir)> = OnceLock::new();
     LONG.get_or_init(|| {
@@ -37,14 +37,15 @@ fn long() -> &'static (Chain, TempDir) {
     })
 }
 
-/// The levels of the runs that the checkpoint below an output names.
+/// Levels of the sorted runs that the checkpoint below an output names.
 fn levels(output: &Path) -> Vec<u8> {
     let work = output.join("regtest/peregrine-work");
     let checkpoint = Checkpoint::read(&RealDisk, &work).unwrap();
     checkpoint.map_or(Vec::new(), |checkpoint| checkpoint.runs.iter().map(|run| run.level).collect())
 }
 
-/// Runs, interrupted up to `times`, each time after at most so many operations. Says how often it was.
+/// Rebuilds, interrupted up to `times`, each time after at most `operations` operations. Returns how often it
+/// was.
 fn interrupted(options: &ReindexOptions, times: u32, operations: u64, rng: &mut Rng) -> (ReindexReport, u32) {
     for stopped in 0..times {
         match run_until(options, 1 + rng.below(operations)).0 {
@@ -56,7 +57,7 @@ fn interrupted(options: &ReindexOptions, times: u32, operations: u64, rng: &mut 
 }
 
 #[test]
-fn any_budget_and_any_interruptions_give_the_same_files() {
+fn any_budget_and_any_interrupts_give_the_same_files() {
     let (chain, dir) = long();
     let model = chain.model.stats();
     let base = ReindexOptions { obfuscation_key: Some([9; 8]), range_bytes: 20_000, ..options(dir.path()) };
@@ -100,9 +101,9 @@ fn any_budget_and_any_interruptions_give_the_same_files() {
     }
 }
 
-/// The tests above would show little if there were nothing to merge.
+/// The tests above would prove little if nothing were merged.
 #[test]
-fn a_long_chain_has_levels_of_runs_and_not_many_of_them() {
+fn a_long_chain_has_several_levels_of_runs_and_few_runs() {
     let (_, dir) = long();
     let output = common::scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..bounded(&options(dir.path())) };
@@ -116,30 +117,30 @@ fn a_long_chain_has_levels_of_runs_and_not_many_of_them() {
     assert!(run(&options).unwrap().resumed > 900);
 }
 
-/// What a run says in the end, whether or not it does not get there in one go.
+/// The result of a rebuild, interrupted once or not.
 fn verdict(options: &ReindexOptions, root: &Path, interrupted_at: Option<u64>) -> Result<[u8; 32], String> {
     let output = common::scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() };
     if let Some(at) = interrupted_at {
         match run_until(&options, at).0 {
             Err(error) if error.kind == ErrorKind::Interrupted => {}
-            // It was at the end before.
-            Err(error) => return Err(essence(&error, root)),
+            // It ended before the interrupt.
+            Err(error) => return Err(error_text(&error, root)),
             Ok(report) => return Ok(report.hash_serialized_3),
         }
     }
     match run(&options) {
         Ok(report) => Ok(report.hash_serialized_3),
         Err(error) => {
-            // A verdict is final. Damage can be mended, and the run then goes on.
+            // A violation is final. Damage can be repaired, and the rebuild then resumes.
             let left = if error.kind == ErrorKind::Consensus { leftovers(output.path()) } else { Vec::new() };
             assert_eq!(left, [] as [&Path; 0], "{error}");
-            Err(essence(&error, root))
+            Err(error_text(&error, root))
         }
     }
 }
 
-/// Holds that spilling, and being interrupted besides, changes nothing in what is said.
+/// Asserts that spilling and interrupts do not change the verdict.
 fn same_verdict(root: &Path, what: &str, rng: &mut Rng) -> Result<[u8; 32], String> {
     let plain = options(root);
     let expected = verdict(&plain, root, None);
@@ -158,7 +159,7 @@ fn verdicts_do_not_depend_on_the_memory() {
     let mut rng = Rng::new(2, "verdicts");
     let (mut valid, mut invalid) = (0, 0);
     for (number, mutation) in mutations().enumerate() {
-        // Nobody runs scripts here. Of what a block shows by itself, some will do.
+        // No scripts are run here. Of the violations that a block alone shows, some are enough.
         let shows = match mutation.level {
             CheckLevel::Script => false,
             CheckLevel::Spend => true,
@@ -176,7 +177,7 @@ fn verdicts_do_not_depend_on_the_memory() {
                 valid += 1;
             }
             (Err(_), Some(_)) => invalid += 1,
-            // In the index already, it was in time when it came.
+            // A block in the index was in time when it arrived.
             (Ok(_), Some("time-too-new")) => {}
             (done, core) => panic!("{}: {done:?}, Core says {core:?}", mutation.name),
         }
@@ -185,35 +186,36 @@ fn verdicts_do_not_depend_on_the_memory() {
 }
 
 #[test]
-fn a_lie_in_undo_data_is_found_in_runs_as_in_memory() {
+fn falsified_undo_data_is_found_in_runs_as_in_memory() {
     let mut rng = Rng::new(3, "lies");
     let blocks: Vec<usize> = (0..chain().blocks.len())
         .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
         .collect();
-    for (what, lie_of) in LIES {
-        let mut lying = chain().clone();
+    for (what, falsify) in FALSIFICATIONS {
+        let mut falsified = chain().clone();
         let at = blocks[rng.below(blocks.len() as u64) as usize];
-        let tx = rng.below(u64::from(lying.blocks[at].txs) - 1) as usize;
-        lie(&mut lying.blocks[at], |_| (tx, 0), *lie_of);
+        let tx = rng.below(u64::from(falsified.blocks[at].txs) - 1) as usize;
+        falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
         let dir = common::scratch();
-        lying.write_datadir(dir.path(), &layout()).unwrap();
+        falsified.write_datadir(dir.path(), &layout()).unwrap();
         let error = same_verdict(dir.path(), what, &mut rng).expect_err(what);
         assert!(error.starts_with("Damaged") && error.contains("rev000"), "{what}: {error}");
     }
 }
 
-/// A rev file that is mended while a run is interrupted: what was settled with the lie does not stay.
+/// A rev file is repaired while a rebuild is interrupted: false claims that were applied before have no
+/// effect.
 #[test]
-fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
-    let mut lying = chain().clone();
-    let at = lying.blocks.iter().position(|block| !block.stale && block.txs > 2).unwrap();
-    // One that the block itself does not show, and that leaves the records where they are.
-    let (_, earlier) = LIES.iter().find(|(what, _)| *what == "height, earlier").unwrap();
-    lie(&mut lying.blocks[at], |_| (0, 0), *earlier);
+fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
+    let mut falsified = chain().clone();
+    let at = falsified.blocks.iter().position(|block| !block.stale && block.txs > 2).unwrap();
+    // A change that the block itself does not show, and that does not move the records.
+    let (_, earlier) = FALSIFICATIONS.iter().find(|(what, _)| *what == "height, earlier").unwrap();
+    falsify_claim(&mut falsified.blocks[at], |_| (0, 0), *earlier);
     let dir = common::scratch();
-    lying.write_datadir(dir.path(), &layout()).unwrap();
+    falsified.write_datadir(dir.path(), &layout()).unwrap();
     let options = bounded(&options(dir.path()));
-    let height = lying.blocks[at].height;
+    let height = falsified.blocks[at].height;
     loop {
         let error = run_until(&options, 100).0.map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
@@ -226,12 +228,12 @@ fn a_lie_that_was_settled_before_it_was_mended_does_no_harm() {
     chain().write_datadir(dir.path(), &layout()).unwrap();
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
-    assert_eq!(report.matching, "sequential", "the lie was in what was settled");
+    assert_eq!(report.matching, "sequential", "the false claim was applied");
     assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
 }
 
 #[test]
-fn verify_needs_no_more_memory_either_and_leaves_nothing() {
+fn verify_stays_within_the_budget_and_leaves_no_files() {
     let case = common::Case::new();
     let work = common::scratch();
     let verify = |options: &ReindexOptions| {

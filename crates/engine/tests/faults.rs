@@ -1,5 +1,5 @@
-//! The disk fails at each operation of a whole rebuild in turn, once or for good: afterwards the old
-//! chainstate opens, or the new one is complete, and a run on the healed disk succeeds.
+//! The disk fails at each operation of a whole rebuild in turn, once or permanently: afterwards the old
+//! chainstate opens, or the new one is complete, and a rebuild on the repaired disk succeeds.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -23,7 +23,7 @@ use testkit::{
     rng::Rng,
 };
 
-/// A chain with some spends in it, and little else.
+/// A small chain with some spends.
 fn tiny() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) }))
@@ -47,14 +47,15 @@ fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<engine::Reindex
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     fault: InjectedFault,
-    /// A disk that is dead from a read on leaves what one leaves that is dead from the next change on.
+    /// Which operations are counted. A disk that fails permanently at a read leaves the same state as one
+    /// that fails at the next change.
     operations: Operations,
-    /// From one operation that fails to the next: most reads are alike.
+    /// Distance between the operations that fail: most reads are alike.
     stride: u64,
     scan: bool,
-    /// The file system cannot swap names.
+    /// The file system cannot exchange names.
     in_steps: bool,
-    /// Bytes not synced are lost with the fault.
+    /// Bytes that were not synced are lost with the fault.
     power_cut: bool,
 }
 
@@ -68,7 +69,7 @@ const ONCE: Trial = Trial {
 };
 const DEAD: Trial = Trial { fault: InjectedFault::Sticky, ..ONCE };
 
-/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it says that it is enough.
+/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it returns true.
 fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
     let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -84,7 +85,7 @@ fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
     });
 }
 
-/// Fails operation after operation until a run gets through.
+/// Fails operation after operation until a rebuild completes without a fault.
 fn fault_loop(trial: Trial) {
     let Trial { fault, operations, stride, scan, in_steps, power_cut } = trial;
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
@@ -109,12 +110,12 @@ fn fault_loop(trial: Trial) {
             failures.fetch_add(1, Ordering::Relaxed);
             assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
         }
-        // Three renames can be cut short with no chainstate under its name; the next run puts that right.
+        // Three renames can be interrupted with no chainstate under its name; the next run repairs that.
         if !in_steps {
             let found =
                 found(&case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
             assert!(found == old || found == new, "{what}: a mix of old and new");
-            assert!(done.is_err() || found == new, "{what}: it said done");
+            assert!(done.is_err() || found == new, "{what}: it reported success");
         }
         let again = rebuild(&disk, &options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
         assert_eq!(again.hash_serialized_3, new.1, "{what}, again");
@@ -128,48 +129,48 @@ fn fault_loop(trial: Trial) {
 }
 
 #[test]
-fn a_single_fault_costs_the_run_only() {
+fn a_single_fault_fails_the_run_and_nothing_else() {
     fault_loop(ONCE);
     fault_loop(Trial { operations: Operations::All, stride: 13, ..ONCE });
 }
 
 #[test]
-fn a_single_fault_costs_a_scan_only() {
+fn a_single_fault_fails_a_scan_and_nothing_else() {
     fault_loop(Trial { scan: true, ..ONCE });
     fault_loop(Trial { operations: Operations::All, stride: 29, scan: true, ..ONCE });
 }
 
 #[test]
-fn a_dead_disk_or_a_killed_process_leaves_old_or_new() {
+fn a_dead_disk_or_a_killed_process_leaves_the_old_or_the_new_chainstate() {
     fault_loop(DEAD);
     fault_loop(Trial { scan: true, ..DEAD });
 }
 
 #[test]
-fn a_power_cut_leaves_old_or_new() {
+fn a_power_failure_leaves_the_old_or_the_new_chainstate() {
     fault_loop(Trial { power_cut: true, ..DEAD });
     fault_loop(Trial { power_cut: true, scan: true, ..DEAD });
 }
 
 #[test]
-fn where_names_cannot_be_swapped_the_next_run_puts_them_right() {
+fn if_names_cannot_be_exchanged_the_next_run_repairs_them() {
     fault_loop(Trial { in_steps: true, ..DEAD });
     fault_loop(Trial { in_steps: true, scan: true, ..DEAD });
 }
 
-/// The same chain in many small files: a checkpoint after each.
+/// A datadir of the same chain in many small files: a checkpoint after each.
 fn scattered_case() -> Case {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
     let layout = Layout { file_size: 4 << 10, ..common::layout() };
     TEMPLATE.get_or_init(|| Template::laid_out(tiny(), &layout)).case()
 }
 
-/// Options with which a rebuild of it spills often enough for merges, and saves its state often.
+/// Options with which a rebuild of it spills often enough for merges, and writes checkpoints often.
 fn spilling(case: &Case) -> ReindexOptions {
     bounded(&case.options())
 }
 
-/// After a failure: the old chainstate opens, or the new one.
+/// Asserts that after a failure either the old chainstate opens or the new one.
 fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::Error>, what: &str) {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     static OLD: OnceLock<(BlockHash, [u8; 32])> = OnceLock::new();
@@ -177,7 +178,9 @@ fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::E
     let found = found(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
     assert!(found == *old || found == new, "{what}: a mix of old and new");
     match done {
-        Ok(report) => assert!(report.hash_serialized_3 == new.1 && found == new, "{what}: it said done"),
+        Ok(report) => {
+            assert!(report.hash_serialized_3 == new.1 && found == new, "{what}: it reported success")
+        }
         Err(error) => {
             let kind = error.kind;
             assert!(matches!(kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
@@ -185,16 +188,17 @@ fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::E
     }
 }
 
-/// Runs on a healthy disk: must end well, and leave nothing. Says how many blocks were done before.
-fn ends_well(case: &Case, what: &str) -> u32 {
-    let report = run(&spilling(case)).unwrap_or_else(|error| panic!("{what}, at last: {error}"));
+/// Runs on a healthy disk: must succeed and leave no other files. Returns the number of blocks done before.
+fn assert_succeeds(case: &Case, what: &str) -> u32 {
+    let report = run(&spilling(case)).unwrap_or_else(|error| panic!("{what}, at the end: {error}"));
     assert_eq!(report.hash_serialized_3, tiny().model.stats().hash_serialized_3, "{what}");
     assert_eq!(report.counts.blocks, 113, "{what}");
     assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{what}");
     report.resumed
 }
 
-/// How an operation fails of a rebuild that spills and saves, and then one of the run that goes on.
+/// How an operation fails in a rebuild that spills and writes checkpoints, and then one in the resumed
+/// rebuild.
 #[derive(Clone, Copy, Debug)]
 struct TwoFaults {
     fault: InjectedFault,
@@ -228,32 +232,32 @@ fn fault_loop_of_two(two: TwoFaults) {
         let disk = FaultDisk::fail_at(second, fault, operations, kind);
         let done = rebuild(&disk, &spilling(&case));
         assert_old_or_new(&case, &done, &what);
-        resumed.fetch_add(u64::from(ends_well(&case, &what) > 0), Ordering::Relaxed);
+        resumed.fetch_add(u64::from(assert_succeeds(&case, &what) > 0), Ordering::Relaxed);
         count.fetch_add(1, Ordering::Relaxed);
         false
     });
     let (resumed, count) = (resumed.into_inner(), count.into_inner());
-    eprintln!("{two:?}: {count} operations, {resumed} runs went on");
-    assert!(count >= 50 && resumed >= count / 4, "of {count} runs {resumed} went on");
+    eprintln!("{two:?}: {count} operations, {resumed} runs resumed");
+    assert!(count >= 50 && resumed >= count / 4, "of {count} runs {resumed} resumed");
 }
 
 #[test]
-fn two_faults_cost_a_run_that_spills_time_only() {
+fn two_faults_cost_a_run_that_spills_only_time() {
     fault_loop_of_two(TWICE);
     fault_loop_of_two(TwoFaults { operations: Operations::All, stride: 37, ..TWICE });
 }
 
 #[test]
-fn a_disk_that_dies_twice_costs_a_run_that_spills_time_only() {
+fn a_disk_that_fails_permanently_twice_costs_a_run_that_spills_only_time() {
     fault_loop_of_two(TwoFaults { fault: InjectedFault::Sticky, ..TWICE });
 }
 
-/// Room gives out anywhere: what is there already stays, and more room is all that is needed.
+/// The disk is full at any point: completed work is kept, and more free space is all that is needed.
 #[test]
-fn a_full_disk_does_not_cost_what_is_done() {
-    let (told, resumed) = (AtomicU64::new(0), AtomicU64::new(0));
+fn a_full_disk_does_not_lose_completed_work() {
+    let (failures, resumed) = (AtomicU64::new(0), AtomicU64::new(0));
     each_operation(20_000, |bytes| {
-        let what = format!("room for {bytes} bytes");
+        let what = format!("{bytes} bytes of free space");
         let case = scattered_case();
         let disk = FaultDisk::full_after(bytes);
         let done = rebuild(&disk, &spilling(&case));
@@ -262,19 +266,19 @@ fn a_full_disk_does_not_cost_what_is_done() {
             Ok(_) => return true,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
-                common::says(&error, &["make room and run again"]);
-                told.fetch_add(1, Ordering::Relaxed);
+                common::assert_mentions(&error, &["free disk space and run again"]);
+                failures.fetch_add(1, Ordering::Relaxed);
             }
         }
-        resumed.fetch_add(u64::from(ends_well(&case, &what) > 0), Ordering::Relaxed);
+        resumed.fetch_add(u64::from(assert_succeeds(&case, &what) > 0), Ordering::Relaxed);
         false
     });
-    let (told, resumed) = (told.into_inner(), resumed.into_inner());
-    assert!(told >= 50 && resumed >= told / 2, "of {told} runs {resumed} went on");
+    let (failures, resumed) = (failures.into_inner(), resumed.into_inner());
+    assert!(failures >= 50 && resumed >= failures / 2, "of {failures} runs {resumed} resumed");
 }
 
-/// One seed: power fails at some operation, and maybe in the run that goes on as well; what was not synced is
-/// lost, kept, or torn, names too. Says what the last run went on from, or why it was refused.
+/// One seed: the power fails at some operation, and perhaps in the resumed run as well; what was not synced
+/// is lost, kept, or torn, including names. Returns how many blocks the last run resumed from, or its error.
 fn power_cut(
     seed: u64,
     case: &Case,
@@ -288,7 +292,7 @@ fn power_cut(
         let disk = disk.with_names_at_risk(case.root().parent().unwrap());
         let done = rebuild(&disk, options);
         disk.cut_power(rng.next_u64()).unwrap();
-        // If it said done, what is there must be there to stay.
+        // If it reported success, the result must survive.
         assert_old_or_new(case, &done, &format!("seed {seed}, operation {at}"));
     }
     run(options).map(|report| {
@@ -298,7 +302,7 @@ fn power_cut(
 }
 
 #[test]
-fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
+fn after_a_power_failure_a_run_resumes() {
     let operations = {
         let case = scattered_case();
         let disk =
@@ -314,8 +318,7 @@ fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
             Ok(done) => resumed.fetch_add(u64::from(done > 0), Ordering::Relaxed),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "seed {seed}: {error}");
-                common::says(&error, &["--restart"]);
-                common::says(&error, &["--restart"]);
+                common::assert_mentions(&error, &["--restart"]);
                 run(&ReindexOptions { restart: true, ..options }).unwrap();
                 refused.fetch_add(1, Ordering::Relaxed)
             }
@@ -326,21 +329,22 @@ fn after_a_power_cut_a_run_goes_on_or_says_why_not() {
         seed >= 200
     });
     let (resumed, refused) = (resumed.into_inner(), refused.into_inner());
-    eprintln!("power cuts: {resumed} went on, {refused} were refused");
-    // All is synced before it is named: nothing that was left is damaged.
-    assert!(resumed >= 50 && refused == 0, "{resumed} went on, {refused} were refused");
+    eprintln!("power failures: {resumed} resumed, {refused} were refused");
+    // Everything is synced before it is named, so no remaining file is damaged.
+    assert!(resumed >= 50 && refused == 0, "{resumed} resumed, {refused} were refused");
 }
 
-/// The block index of a [`tiny_case`], as it is before a run.
+/// The block index of a [`tiny_case`] before a rebuild.
 fn index_of(case: &Case) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
     tree(&case.blocks("index")).into_iter().map(|(path, bytes)| (relative(path), bytes)).collect()
 }
 
-/// Both databases and the journal: power fails at some operation of a scan, and of the run that follows; what
-/// was not synced is lost, kept, or torn, names too. Afterwards both databases are old or both are new.
+/// Both databases and the journal: the power fails at some operation of a scan, and of the run that follows;
+/// what was not synced is lost, kept, or torn, including names. Afterwards both databases are old or both are
+/// new.
 #[test]
-fn a_power_cut_never_leaves_one_database_of_two() {
+fn a_power_failure_never_replaces_only_one_of_two_databases() {
     let (old, old_index) = (found(&tiny_case()).unwrap(), index_of(&tiny_case()));
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     let operations = {
@@ -355,7 +359,7 @@ fn a_power_cut_never_leaves_one_database_of_two() {
         let case = tiny_case();
         let mut rng = Rng::new(seed, "power cuts of a scan");
         for run in 0..=rng.below(2) {
-            // Most of them in the last part, in which names are exchanged.
+            // Most of them near the end, where names are exchanged.
             let at = if rng.chance(1, 4) { rng.below(operations) } else { operations - 1 - rng.below(40) };
             let disk =
                 FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
@@ -363,37 +367,37 @@ fn a_power_cut_never_leaves_one_database_of_two() {
             let done = rebuild(&disk, &ReindexOptions { keep_old: false, ..case.scan() });
             disk.cut_power(rng.next_u64()).unwrap();
             let what = format!("seed {seed}, run {run}, operation {at} of {operations}");
-            // To look at the chainstate puts right what the power cut has left.
+            // Opening the chainstate repairs what the power failure has left.
             let chainstate = found(&case).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(chainstate == old || chainstate == new, "{what}");
-            assert!(done.is_err() || chainstate == new, "{what}: it said done");
+            assert!(done.is_err() || chainstate == new, "{what}: it reported success");
             if index_of(&case) == old_index {
-                assert_eq!(chainstate.0, old.0, "{what}: the chainstate alone is new");
+                assert_eq!(chainstate.0, old.0, "{what}: only the chainstate is new");
                 ends_old.fetch_add(1, Ordering::Relaxed);
             } else {
-                assert_eq!(chainstate.0, new.0, "{what}: the index alone is new");
+                assert_eq!(chainstate.0, new.0, "{what}: only the index is new");
                 ends_new.fetch_add(1, Ordering::Relaxed);
                 break;
             }
         }
-        run(&case.scan()).unwrap_or_else(|error| panic!("seed {seed}, at last: {error}"));
+        run(&case.scan()).unwrap_or_else(|error| panic!("seed {seed}, at the end: {error}"));
         assert_eq!(found(&case).unwrap(), new, "seed {seed}");
         assert_eq!(leftovers(case.root()), [] as [&Path; 0], "seed {seed}");
         seed >= 1_000
     });
     let (ends_old, ends_new) = (ends_old.into_inner(), ends_new.into_inner());
-    eprintln!("power cuts of a scan: {ends_old} times both are old, {ends_new} times both are new");
+    eprintln!("power failures of a scan: {ends_old} times both are old, {ends_new} times both are new");
     assert!(ends_old > 100 && ends_new > 100, "{ends_old} old, {ends_new} new");
 }
 
-/// A disk that refuses changes from operation `at` on: nothing may be left, nothing touched.
+/// A disk that refuses a change at operation `at`: no file may be left or changed. Returns the errors.
 fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
     let mut errors = Vec::new();
     let case = tiny_case();
     let before = tree(case.root());
     for at in 0.. {
         let output = output.then(common::scratch);
-        // Once: the room that a failed run gives back is there for its own clean-up.
+        // Once: the clean-up of a failed run frees the space that it needs.
         let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, kind);
         let target = output.as_ref().map(|output| output.path().join("new"));
         let done = rebuild(&disk, &ReindexOptions { output: target.clone(), ..case.options() });
@@ -404,7 +408,7 @@ fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
         let Err(error) = done else { continue };
         assert_eq!(error.kind, ErrorKind::Environment, "change {at}: {error}");
         if found(&case).unwrap().0 == tiny().tip().hash {
-            // The new chainstate is in place; what failed is only the removal of the old one.
+            // The new chainstate is in place; only the removal of the old one failed.
             errors.push(error);
             run(&case.options()).unwrap();
             break;
@@ -423,28 +427,28 @@ fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
 }
 
 #[test]
-fn a_full_disk_costs_the_run_only() {
+fn a_full_disk_fails_the_run_and_changes_nothing() {
     for output in [false, true] {
         let errors = refusing(io::ErrorKind::StorageFull, output);
         assert!(errors.len() >= 5, "{errors:?}");
         for error in errors {
             let text = error.to_string();
-            assert!(error.file.is_some() && text.contains("make room and run again"), "{text}");
+            assert!(error.file.is_some() && text.contains("free disk space and run again"), "{text}");
         }
     }
 }
 
 #[test]
-fn a_read_only_target_is_refused_with_a_way_out() {
+fn a_read_only_target_is_an_error_with_a_remedy() {
     let case = tiny_case();
     let before = tree(case.root());
     for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied] {
         let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
         let error = rebuild(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
-        common::says(&error, &["give the permission", "--output"]);
+        common::assert_mentions(&error, &["grant the permission", "--output"]);
         assert_same_tree(&before, case.root(), "read-only");
-        // With another place for the result, a datadir that cannot be written serves as well.
+        // With an output elsewhere, a datadir that cannot be written is sufficient.
         let output = common::scratch();
         let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
         assert_eq!(run(&options).unwrap().hash, tiny().tip().hash);

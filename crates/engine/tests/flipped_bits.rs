@@ -1,25 +1,26 @@
-//! Single flipped bits in blocks, undo records, the block index and the key of the block files: each is
-//! reported with its place and a remedy, and the datadir stays as it was.
+//! Single flipped bits in blocks, undo data, the block index and the key of the block files: each is reported
+//! with location and remedy, and the datadir is unchanged.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
 use common::{
-    BUSY, Case, THREADS, assert_names, blk, chain, entry, refused, rev, run, says, tree, with_threads,
+    BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree,
+    with_threads,
 };
 use engine::{ErrorKind, Height, Network, ReindexOptions};
 use std::path::Path;
 use testkit::corrupt::flip_bit;
 
 #[test]
-fn a_flipped_bit_anywhere_in_a_block() {
+fn a_flipped_bit_anywhere_in_a_block_is_found() {
     let case = Case::new();
     let hit = entry(&case, BUSY);
     let (path, pos) = (blk(&case, &hit), hit.data_pos.unwrap().0);
     let bytes = &chain().main().nth(BUSY as usize).unwrap().bytes;
-    assert!(bytes.len() > 1_000, "a block with something in it");
-    // Frame (magic, length), header field by field, then transactions and their witnesses to the last byte.
+    assert!(bytes.len() > 1_000, "a block with several transactions");
+    // Frame (magic, length), the fields of the header, then transactions and witnesses to the last byte.
     let head = (0..96).map(|at| at as u64);
     let body = (96..bytes.len() as u64 + 8).step_by(bytes.len() / 40);
     let end = bytes.len() as u64 + 7;
@@ -35,7 +36,7 @@ fn a_flipped_bit_anywhere_in_a_block() {
             flip_bit(&path, offset, number as u32 % 8).unwrap();
             continue;
         }
-        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be found");
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
         assert_names(&error, &path, BUSY);
         flip_bit(&path, offset, number as u32 % 8).unwrap();
@@ -44,7 +45,7 @@ fn a_flipped_bit_anywhere_in_a_block() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_an_undo_record() {
+fn a_flipped_bit_anywhere_in_undo_data_is_found() {
     let case = Case::new();
     let hit = entry(&case, BUSY);
     let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
@@ -56,20 +57,20 @@ fn a_flipped_bit_anywhere_in_an_undo_record() {
         let offset = pos - 8 + at;
         flip_bit(&path, offset, number as u32 % 8).unwrap();
         let options = with_threads(&case.options(), THREADS[number % 3]);
-        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be seen");
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be found");
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
         assert_names(&error, &path, BUSY);
         if number % 8 == 0 {
             let error = refused(&case.scan(), ErrorKind::Damaged);
             assert_eq!(error.height, Some(Height(BUSY)), "{error}");
-            says(&error, &["undo data of the block is not on disk"]);
+            assert_mentions(&error, &["undo data of the block is not on disk"]);
         }
         flip_bit(&path, offset, number as u32 % 8).unwrap();
     }
     run(&case.options()).unwrap();
 }
 
-/// A flip that does not show (in a name that nobody reads) changes nothing; any other is damage.
+/// A flip without effect (in a name that is not used) changes nothing; any other is damage.
 fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
     let expected = chain().model.stats().hash_serialized_3;
     for (path, bytes) in tree(dir) {
@@ -90,15 +91,15 @@ fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
             }
             flip_bit(&path, at, number as u32 % 8).unwrap();
         }
-        assert!(seen > 0, "no flip in {} was seen", path.display());
+        assert!(seen > 0, "no flip in {} was found", path.display());
     }
 }
 
 #[test]
-fn a_flipped_bit_in_the_index_table() {
+fn a_flipped_bit_in_the_index_table_is_found() {
     let case = Case::new();
     flip_all_over(&case, &case.blocks("index"), &["-reindex", "--scan", "restore"]);
-    // Without the index it goes.
+    // Without the index it succeeds.
     let table = tree(&case.blocks("index")).into_keys().find(|path| path.extension() == Some("ldb".as_ref()));
     flip_bit(&table.unwrap(), 50, 1).unwrap();
     run(&case.scan()).unwrap();
@@ -106,7 +107,7 @@ fn a_flipped_bit_in_the_index_table() {
 
 /// A node that was just stopped has its last index entries in the log, not yet in a table.
 #[test]
-fn a_flipped_bit_in_the_index_log() {
+fn a_flipped_bit_in_the_index_log_is_found() {
     let Some(dir) = testkit::data::unpack_core_datadir("signet") else { return };
     let index = dir.path().join("signet/blocks/index");
     let log = tree(&index)
@@ -130,7 +131,7 @@ fn a_flipped_bit_in_the_index_log() {
             Ok(report) => assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "byte {at}"),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-                says(&error, &["--scan"]);
+                assert_mentions(&error, &["--scan"]);
                 seen += 1;
             }
         }
@@ -151,7 +152,10 @@ fn a_header_without_proof_of_work_is_damage() {
         let error = refused(&case.scan(), ErrorKind::Damaged);
         if error.core.as_deref() == Some("high-hash") {
             found += 1;
-            says(&error, &["proof-of-work", "was altered", &path.file_name().unwrap().to_string_lossy()]);
+            assert_mentions(
+                &error,
+                &["proof-of-work", "was altered", &path.file_name().unwrap().to_string_lossy()],
+            );
         }
         flip_bit(&path, nonce, bit).unwrap();
     }
@@ -159,29 +163,29 @@ fn a_header_without_proof_of_work_is_damage() {
 }
 
 #[test]
-fn a_wrong_key_in_xor_dat() {
+fn a_wrong_key_in_xor_dat_is_found() {
     let case = Case::new();
     let path = case.blocks("xor.dat");
     let key = std::fs::read(&path).unwrap();
     for at in [0, 3, 7] {
         flip_bit(&path, at, at as u32 % 8).unwrap();
         let error = refused(&case.options(), ErrorKind::Damaged);
-        says(&error, &["xor.dat"]);
+        assert_mentions(&error, &["xor.dat"]);
         let error = refused(&case.scan(), ErrorKind::Damaged);
-        says(&error, &["xor.dat"]);
+        assert_mentions(&error, &["xor.dat"]);
         std::fs::write(&path, &key).unwrap();
     }
     for wrong in [&key[..7], &[]] {
         std::fs::write(&path, wrong).unwrap();
         let error = refused(&case.options(), ErrorKind::Damaged);
         assert_eq!(error.file.as_ref(), Some(&path));
-        says(&error, &["8", "restore it"]);
+        assert_mentions(&error, &["8", "restore it"]);
     }
     std::fs::remove_file(&path).unwrap();
     let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     for options in [case.options(), case.scan()] {
         let error = refused(&options, ErrorKind::Damaged);
-        says(&error, &["xor.dat", "the file is missing", &digits, "printf '"]);
+        assert_mentions(&error, &["xor.dat", "the file is missing", &digits, "printf '"]);
         assert!(!error.to_string().contains("--scan"), "a scan cannot help: {error}");
     }
 }

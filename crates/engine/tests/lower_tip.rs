@@ -1,10 +1,10 @@
-//! A run in place never puts a lower state where a higher one was, unless it is told so by name.
+//! A rebuild in place never replaces a state by a lower one, unless the user accepts it explicitly.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
-use common::{Case, chain, refused, run, says, stats, stats_by_height, tree};
+use common::{Case, assert_mentions, chain, refused, run, stats, stats_by_height, tree};
 use disk::index::{BlockIndex, BlockStatus};
 use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn accepting(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { accept_lower_tip: true, ..options.clone() }
 }
 
-/// Runs, accepting a lower tip: must end there, and say what was lost.
+/// Rebuilds, accepting a lower tip: must end at `height`, and report what was lost.
 fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexReport {
     let report = run(&accepting(options)).unwrap();
     assert_eq!(report.height, Height(height));
@@ -33,122 +33,138 @@ fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexRepo
     report
 }
 
-/// Removes the chainstate, so that only the index tells what there was.
+/// Removes the chainstate, so that only the index shows what there was.
 fn without_chainstate(case: &Case) {
     std::fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
 }
 
-/// Puts a database's `CURRENT` out of reach, so that it does not open.
-fn unreadable(dir: &Path) {
+/// Breaks a database's `CURRENT`, so that it does not open.
+fn break_database(dir: &Path) {
     std::fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap();
 }
 
 #[test]
-fn without_undo_files_a_scan_does_not_empty_the_chainstate() {
+fn a_scan_without_undo_files_does_not_empty_the_chainstate() {
     let case = Case::new();
     block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
     let error = refused(&case.scan(), ErrorKind::Damaged);
-    says(
+    assert_mentions(
         &error,
-        &["the chainstate reaches height 137", "end at height 0", "no undo data for the block at height 1"],
+        &[
+            "the chainstate reaches height 137",
+            "end at height 0",
+            "the undo data of the block at height 1 is not in the undo files",
+        ],
     );
-    says(&error, &["nothing was changed", "--accept-lower-tip", "--output"]);
+    assert_mentions(&error, &["nothing was changed", "--accept-lower-tip", "--output"]);
     let report = ends_lower(&case, &case.scan(), 0);
     assert_eq!((report.lost_blocks, report.unconnected), (OLD, 140));
 }
 
 #[test]
-fn a_lost_tail_of_undo_data_or_blocks_does_not_lower_the_chainstate() {
+fn losing_the_last_undo_data_or_blocks_does_not_lower_the_chainstate() {
     for kind in ["rev", "blk"] {
         let case = Case::new();
         for path in block_files(&case, kind).iter().skip(2) {
             truncate(path, 900).unwrap();
         }
         let error = refused(&case.scan(), ErrorKind::Damaged);
-        says(&error, &["height", "restore"]);
+        assert_mentions(&error, &["height", "restore"]);
     }
 }
 
 #[test]
-fn where_the_chainstate_is_broken_the_old_index_tells_what_there_was() {
+fn if_the_chainstate_is_broken_the_old_index_shows_what_there_was() {
     for is_missing in [false, true] {
         let case = Case::new();
         block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
         if is_missing {
             without_chainstate(&case);
         } else {
-            unreadable(&case.root().join("regtest/chainstate"));
+            break_database(&case.root().join("regtest/chainstate"));
         }
         let error = refused(&case.scan(), ErrorKind::Damaged);
-        says(&error, &["the block index reaches height 140", "end at height 0"]);
+        assert_mentions(&error, &["the block index reaches height 140", "end at height 0"]);
         assert_eq!(ends_lower(&case, &case.scan(), 0).lost_blocks, 140);
     }
 }
 
 #[test]
-fn where_nothing_can_be_read_the_scan_decides_and_says_what_it_leaves() {
+fn if_no_database_can_be_read_the_scan_decides_and_reports_unconnected_blocks() {
     let case = Case::new();
     block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
     without_chainstate(&case);
-    unreadable(&case.blocks("index"));
+    break_database(&case.blocks("index"));
     let report = run(&case.scan()).unwrap();
     assert_eq!((report.height, report.lost_blocks, report.unconnected), (Height(0), 0, 140));
-    let note = "140 stored blocks above height 0 have no undo data: they were never connected, or it is lost";
+    let note = "140 stored blocks above height 0 have no undo data: they were never connected, or their undo \
+                data is lost";
     assert!(report.notes.iter().any(|text| text.contains(note)), "{:?}", report.notes);
 }
 
-/// An index from a backup.
+/// Reduces the index to what an old backup would contain.
 fn forget_above(index: &mut BlockIndex, height: u32) {
     index.entries.retain(|entry| entry.height.0 <= height);
     for (number, info) in index.files.iter_mut().enumerate() {
         let in_file =
             index.entries.iter().filter(|entry| entry.file.map(|file| file.0) == Some(number as u32));
-        // Where the last known block begins is close enough to where it ends.
+        // The start of the last known block is close enough to its end.
         info.size =
             in_file.filter_map(|entry| entry.data_pos).map(|pos| pos.0 as u32 + 81).max().unwrap_or(0);
     }
 }
 
 #[test]
-fn an_index_that_does_not_know_the_chainstate_is_refused() {
+fn an_index_that_lacks_the_chainstates_best_block_is_refused() {
     let case = Case::new();
     case.edit_index(|index| forget_above(index, 120));
     let error = refused(&case.options(), ErrorKind::Damaged);
-    says(&error, &["which the block index does not know", "rerun with --scan"]);
-    // It would not help to accept a lower tip: bitcoind would write over blocks.
+    assert_mentions(
+        &error,
+        &["the block index does not contain the chainstate's best block", "run again with --scan"],
+    );
+    // Accepting a lower tip would not help: bitcoind would overwrite blocks.
     refused(&accepting(&case.options()), ErrorKind::Damaged);
     assert_eq!(run(&case.scan()).unwrap().height, Height(140));
 }
 
 #[test]
-fn blocks_behind_the_bytes_in_use_are_counted() {
+fn blocks_beyond_the_bytes_in_use_are_counted() {
     let case = Case::new();
-    let mut places: Vec<_> =
+    let mut positions: Vec<_> =
         case.index().entries.iter().map(|entry| (entry.file.unwrap(), entry.data_pos.unwrap())).collect();
     case.edit_index(|index| forget_above(index, 120));
     let files = case.index().files;
-    places.retain(|(file, pos)| pos.0 > files.get(file.0 as usize).map_or(0, |info| info.size.into()));
+    positions.retain(|(file, pos)| pos.0 > files.get(file.0 as usize).map_or(0, |info| info.size.into()));
     without_chainstate(&case);
     let report = run(&case.options()).unwrap();
     assert_eq!(report.height, Height(120));
-    let note = format!("{} blocks lie behind the bytes that the block index says are in use", places.len());
-    assert!(places.len() >= 10 && report.notes.iter().any(|text| text.contains(&note)), "{:?}", report.notes);
+    let note =
+        format!("{} blocks lie beyond the bytes that the block index records as used", positions.len());
+    assert!(
+        positions.len() >= 10 && report.notes.iter().any(|text| text.contains(&note)),
+        "{:?}",
+        report.notes
+    );
 }
 
 #[test]
-fn an_index_whose_blocks_lie_behind_the_bytes_in_use_is_refused() {
+fn an_index_whose_blocks_lie_beyond_the_bytes_in_use_is_refused() {
     let case = Case::new();
     case.edit_index(|index| index.files[0].size = 100);
-    says(&refused(&case.options(), ErrorKind::Damaged), &["bitcoind would write over it", "--scan"]);
+    assert_mentions(
+        &refused(&case.options(), ErrorKind::Damaged),
+        &["bitcoind would overwrite it", "--scan"],
+    );
 }
 
 #[test]
-fn to_stop_below_the_chainstate_must_be_accepted() {
+fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
     let low = ReindexOptions { stop_at_height: Some(Height(100)), ..case.options() };
     let error = refused(&low, ErrorKind::Damaged);
-    says(&error, &["--stop-at-height 100 ends below it", "--accept-lower-tip"]);
-    // Elsewhere nothing is replaced.
+    assert_mentions(&error, &["--stop-at-height 100 ends below it", "--accept-lower-tip"]);
+    // With an output elsewhere nothing is replaced.
     let output = common::scratch();
     let elsewhere = ReindexOptions { output: Some(output.path().to_owned()), ..low.clone() };
     assert_eq!(run(&elsewhere).unwrap().height, Height(100));
@@ -159,7 +175,7 @@ fn to_stop_below_the_chainstate_must_be_accepted() {
 }
 
 #[test]
-fn a_chainstate_of_another_chain_is_not_replaced_unasked() {
+fn a_chainstate_of_another_chain_is_not_replaced_unless_accepted() {
     let case = Case::new();
     let dir = common::scratch();
     let spec = testkit::ChainSpec { blocks: Some(110), ..testkit::ChainSpec::new(99, 30_000) };
@@ -168,8 +184,9 @@ fn a_chainstate_of_another_chain_is_not_replaced_unasked() {
     without_chainstate(&case);
     let chainstate = case.root().join("regtest/chainstate");
     testkit::corrupt::copy_dir(&dir.path().join("regtest/chainstate"), &chainstate).unwrap();
-    says(&refused(&case.options(), ErrorKind::Damaged), &["which the block index does not know"]);
-    says(&refused(&case.scan(), ErrorKind::Damaged), &["that block is in none of the block files"]);
+    let lacks = "the block index does not contain the chainstate's best block";
+    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &[lacks]);
+    assert_mentions(&refused(&case.scan(), ErrorKind::Damaged), &["that block is not in any block file"]);
     assert_eq!(ends_lower(&case, &case.scan(), 140).lost_blocks, 1);
 }
 
@@ -187,7 +204,7 @@ fn a_scan_names_a_block_that_the_old_index_marks_invalid() {
     assert!(report.notes.iter().any(|note| note.contains("repeat invalidateblock")), "{:?}", report.notes);
 }
 
-/// bitcoind does not start on such an index, so a chainstate for it would be of no use.
+/// bitcoind does not start with such an index, so a chainstate for it would be useless.
 #[test]
 fn an_index_with_a_wrong_height_is_refused() {
     let case = Case::new();
@@ -196,6 +213,6 @@ fn an_index_with_a_wrong_height_is_refused() {
         entry.height = Height(91);
     });
     let error = refused(&case.options(), ErrorKind::Damaged);
-    says(&error, &["is at height 91, but it is at height 90", "rerun with --scan"]);
+    assert_mentions(&error, &["at height 91, but it is at height 90", "run again with --scan"]);
     assert_eq!(run(&case.scan()).unwrap().height, Height(140));
 }

@@ -1,11 +1,11 @@
-//! What the plan takes in memory and time, by the system's word, over a block index as long as one asks for:
+//! Memory and time that the plan takes, as the system reports it, for a block index of any length:
 //!
 //! ```text
 //! PEREGRINE_HEADERS=1000000 cargo test --release -p engine --test plan_memory -- --nocapture
 //! ```
 //!
-//! The plan alone is measured, in a process of its own: the test starts itself again on a datadir that has an
-//! index and block files of the right lengths with nothing in them, and stops the run when the plan is made.
+//! Only the plan is measured, in a separate process: the test runs itself again on a datadir with an index
+//! and empty block files of the right lengths, and interrupts the rebuild when the plan is made.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use disk::{
@@ -27,19 +27,19 @@ use wire::{BlockTime, ByteOffset, FileNo, Header, Height, Network};
 
 /// Names the datadir in the process that is measured.
 const MEASURED: &str = "PEREGRINE_PLAN_OF";
-/// How many headers, if not [`HEADERS`].
-const ASKED: &str = "PEREGRINE_HEADERS";
+/// Environment variable with the number of headers; [`HEADERS`] if it is not set.
+const HEADER_COUNT: &str = "PEREGRINE_HEADERS";
 const HEADERS: u32 = 150_000;
-/// As in mainnet's files since 2016.
+/// Values as in mainnet's files since 2016.
 const BLOCKS_PER_FILE: u32 = 100;
 const BLOCK_LEN: u32 = 1_300_000;
 const UNDO_LEN: u32 = 200_000;
 
-/// The peak of a plan is below this a header, and [`MAX_BASE`] for code, read buffers and the allocator.
-const MAX_BYTES_A_HEADER: u64 = 88;
+/// Maximum memory of a plan per header, plus [`MAX_BASE`] for code, read buffers and the allocator.
+const MAX_BYTES_PER_HEADER: u64 = 88;
 const MAX_BASE: u64 = 16 << 20;
 
-/// A chain of headers with the least work.
+/// A chain of headers with minimum work.
 fn headers(count: u32) -> impl Iterator<Item = Header> {
     let params = ChainParams::of(Network::Regtest);
     let next = |prev: &Header| {
@@ -53,13 +53,13 @@ fn headers(count: u32) -> impl Iterator<Item = Header> {
     std::iter::successors(Some(params.genesis), next).take(count as usize)
 }
 
-/// A datadir that has all that the plan looks at.
+/// A datadir with everything that the plan reads.
 fn make_datadir(root: &Path, count: u32) {
     let datadir = Datadir::at(root, Network::Regtest);
     create_dir_all(datadir.blocks_dir()).unwrap();
     let mut index = BlockIndex::default();
     for (height, header) in (0..).zip(headers(count)) {
-        let (file, place) = (height / BLOCKS_PER_FILE, height % BLOCKS_PER_FILE);
+        let (file, in_file) = (height / BLOCKS_PER_FILE, height % BLOCKS_PER_FILE);
         let status = BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         let undo = if height > 0 { BlockStatus::HAVE_UNDO } else { 0 };
         index
@@ -72,8 +72,8 @@ fn make_datadir(root: &Path, count: u32) {
             status: BlockStatus(status | undo),
             tx_count: 2_000,
             file: Some(FileNo(file)),
-            data_pos: Some(ByteOffset(u64::from(place * BLOCK_LEN) + 8)),
-            undo_pos: (height > 0).then(|| ByteOffset(u64::from(place * UNDO_LEN) + 8)),
+            data_pos: Some(ByteOffset(u64::from(in_file * BLOCK_LEN) + 8)),
+            undo_pos: (height > 0).then(|| ByteOffset(u64::from(in_file * UNDO_LEN) + 8)),
         });
     }
     for file in (0..).map(FileNo).take(index.files.len()) {
@@ -84,21 +84,21 @@ fn make_datadir(root: &Path, count: u32) {
     write_block_index(&RealDisk, &datadir.index_dir(), &index).unwrap();
 }
 
-/// A number of this process, in bytes, where Linux tells: `VmRSS` (resident), `VmHWM` (its peak).
+/// Memory of this process, in bytes, if Linux reports it: `VmRSS` (resident), `VmHWM` (its peak).
 fn memory(what: &str) -> Option<u64> {
     let status = read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// Processor time of this process in hundredths of a second, where Linux tells.
+/// Processor time of this process in hundredths of a second, if Linux reports it.
 fn processor_time() -> Option<u64> {
     let stat = read_to_string("/proc/self/stat").ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// Plans, and prints what it took.
+/// Makes the plan, and prints what it took.
 fn measure(root: &Path) {
     let (interrupt, planned) = (AtomicBool::new(false), AtomicBool::new(false));
     let (started, before) = (Instant::now(), memory("VmRSS").unwrap_or(0));
@@ -115,28 +115,28 @@ fn measure(root: &Path) {
     let options = ReindexOptions::new(root, Network::Regtest);
     let result = engine::reindex(&RealDisk, &options, &sink, &interrupt).map(|report| report.height);
     assert!(planned.load(Ordering::Relaxed), "{result:?}");
-    // It was told to stop; or the disk has no room for what the files, which are holes, claim to hold.
+    // It was interrupted; or the disk is too small for the size of the sparse files.
     let kind = result.unwrap_err().kind;
     assert!(matches!(kind, ErrorKind::Interrupted | ErrorKind::Environment), "{kind:?}");
 }
 
 #[test]
-fn the_plan_takes_few_bytes_a_header() {
+fn the_plan_takes_few_bytes_per_header() {
     if let Some(root) = env::var_os(MEASURED) {
         return measure(root.as_ref());
     }
-    let count = env::var(ASKED).ok().map_or(HEADERS, |count| count.parse().unwrap());
+    let count = env::var(HEADER_COUNT).ok().map_or(HEADERS, |count| count.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     make_datadir(dir.path(), count);
     let mut again = Command::new(env::current_exe().unwrap());
-    again.args(["--exact", "the_plan_takes_few_bytes_a_header", "--nocapture"]).env(MEASURED, dir.path());
+    again.args(["--exact", "the_plan_takes_few_bytes_per_header", "--nocapture"]).env(MEASURED, dir.path());
     let output = again.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    println!("{count} headers\n{said}");
-    let peak = said.split_once("peak ").and_then(|(_, rest)| rest.split_once(" bytes"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{count} headers\n{stdout}");
+    let peak = stdout.split_once("peak ").and_then(|(_, rest)| rest.split_once(" bytes"));
     let peak: u64 = peak.unwrap().0.parse().unwrap();
-    let most = u64::from(count) * MAX_BYTES_A_HEADER + MAX_BASE;
+    let most = u64::from(count) * MAX_BYTES_PER_HEADER + MAX_BASE;
     assert!(peak < most, "a plan over {count} headers takes {peak} bytes, more than {most}");
-    assert!(said.contains(&format!("height {}, ", count - 1)), "{said}");
+    assert!(stdout.contains(&format!("height {}, ", count - 1)), "{stdout}");
 }

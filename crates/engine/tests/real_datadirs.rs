@@ -1,5 +1,5 @@
-//! Datadirs that Bitcoin Core wrote: the rebuilt chainstate has the hashes that Core's `gettxoutsetinfo`
-//! printed, at every height it was asked at, by index and by scan, whatever the threads.
+//! Datadirs written by Bitcoin Core: the rebuilt chainstate has the hashes that Core's `gettxoutsetinfo`
+//! printed, at every recorded height, by index and by scan, with any number of threads.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -15,7 +15,7 @@ fn rebuild_all(name: &str, network: Network) {
     let tip = known.iter().filter_map(|line| line["height"].as_u64()).max().unwrap();
     for line in &known {
         let height = Height(line["height"].as_u64().unwrap() as u32);
-        // All ways at the tip; below it, one of each.
+        // All variants at the tip; below it, one with and one without a scan.
         let ways: Vec<(usize, bool)> = if u64::from(height.0) == tip {
             THREADS.iter().flat_map(|&threads| [(threads, false), (threads, true)]).collect()
         } else {
@@ -48,7 +48,7 @@ fn rebuild_all(name: &str, network: Network) {
         }
     }
     assert_same_tree(&before, dir.path(), name);
-    // Core's own chainstate is read to the same answers.
+    // Reading Core's own chainstate gives the same values.
     let stats = stats(dir.path(), network).unwrap();
     let line = known.iter().find(|line| line["height"] == tip).unwrap();
     assert_eq!(hex_reversed(&stats.hash_serialized_3), line["hash_serialized_3"], "{name}");

@@ -1,13 +1,13 @@
-//! What an interrupted run has left is gone on with if it is whole and of the same work; else it is refused
-//! by name, and `--restart` is the way out.
+//! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
+//! names the file, and `--restart` discards the checkpoint.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
 use common::{
-    Case, bounded, chain, layout, leftovers, options, run, run_until, says, scratch, stats, stats_by_height,
-    with_threads,
+    Case, assert_mentions, bounded, chain, layout, leftovers, options, run, run_until, scratch, stats,
+    stats_by_height, with_threads,
 };
 use disk::{
     checkpoint::{Checkpoint, sorted_run_path},
@@ -30,7 +30,7 @@ use testkit::{
     fault::FaultDisk,
 };
 
-/// Where an in-place run has its temporary files.
+/// The work directory of a rebuild in place.
 fn work(root: &Path) -> PathBuf {
     root.join("regtest/peregrine-work")
 }
@@ -43,10 +43,10 @@ fn checkpoint(root: &Path) -> Checkpoint {
 fn interrupt(options: &ReindexOptions) {
     let error = run_until(options, 420).0.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-    says(&error, &["the same command goes on from there"]);
+    assert_mentions(&error, &["the same command resumes from there"]);
 }
 
-/// A case that was interrupted, and the options it was run with.
+/// A datadir with an interrupted rebuild, and the options of that rebuild.
 fn interrupted() -> (Case, ReindexOptions) {
     let case = Case::new();
     let options = bounded(&case.options());
@@ -54,26 +54,26 @@ fn interrupted() -> (Case, ReindexOptions) {
     (case, options)
 }
 
-/// Goes on to the end; says how many blocks were done.
-fn goes_on(options: &ReindexOptions) -> u32 {
+/// Resumes to the end; returns the number of blocks that were done before.
+fn resumes(options: &ReindexOptions) -> u32 {
     let report = run(options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     assert_eq!(leftovers(&options.datadir), [] as [&Path; 0]);
     report.resumed
 }
 
-/// Must be refused, and leave all as it is; `--restart` is named as the way out.
+/// Asserts that the rebuild fails, changes nothing, and that the error names `--restart`.
 fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
     let before = common::tree(&options.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
-    says(&error, &["--restart"]);
+    assert_mentions(&error, &["--restart"]);
     common::assert_same_tree(&before, &options.datadir, &error.to_string());
     error
 }
 
 #[test]
-fn an_interrupted_run_is_gone_on_with_and_says_so() {
+fn an_interrupted_run_is_resumed_with_a_note() {
     let (case, options) = interrupted();
     let done = checkpoint(case.root()).counts[0];
     assert!(done > 50 && done < 140, "{done}");
@@ -89,15 +89,15 @@ fn an_interrupted_run_is_gone_on_with_and_says_so() {
         let case = Case::new();
         run(&case.options()).unwrap().counts
     });
-    let expected = format!("going on where an interrupted run stopped: {done} of 141 blocks are done");
+    let expected = format!("resuming an interrupted run: {done} of 141 blocks are done");
     let notes = notes.into_inner().unwrap();
     assert!(notes.contains(&expected), "{notes:?}");
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
 }
 
-/// What does not decide what is settled may be another: threads, memory, where blocks are found.
+/// Options that do not decide how effects are matched may differ: threads, memory, where blocks are found.
 #[test]
-fn the_same_work_may_be_gone_on_with_in_another_way() {
+fn a_job_can_be_resumed_with_other_threads_memory_and_scan() {
     for change in [
         |options: &mut ReindexOptions| *options = with_threads(options, 2),
         |options: &mut ReindexOptions| options.join_bytes = None,
@@ -106,41 +106,41 @@ fn the_same_work_may_be_gone_on_with_in_another_way() {
     ] {
         let (_case, mut options) = interrupted();
         change(&mut options);
-        assert!(goes_on(&options) > 50);
+        assert!(resumes(&options) > 50);
     }
 }
 
 #[test]
-fn restart_forgets_what_was_left_whatever_it_is() {
+fn restart_discards_a_checkpoint_in_any_state() {
     let (case, options) = interrupted();
     std::fs::write(work(case.root()).join("manifest"), "anything").unwrap();
     refused(&options, ErrorKind::Damaged);
     let restart = ReindexOptions { restart: true, ..options };
-    assert_eq!(goes_on(&restart), 0);
-    // There may be nothing to forget.
-    assert_eq!(goes_on(&restart), 0);
+    assert_eq!(resumes(&restart), 0);
+    // Without a checkpoint it has no effect.
+    assert_eq!(resumes(&restart), 0);
 }
 
-/// Hints look into the checkpoint for the key of their sum, before anything is gone on with.
+/// With hints, the key of the aggregate is read from the checkpoint before anything is resumed.
 #[test]
-fn restart_forgets_it_with_hints_too() {
+fn restart_discards_a_checkpoint_with_hints_too() {
     let case = Case::new();
-    let home = scratch();
+    let dir = scratch();
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let file = home.path().join("hints");
+    let file = dir.path().join("hints");
     engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions { file, format: None, aggregate, without_undo: false, on_failure_join: false };
     let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
     interrupt(&options);
-    assert!(goes_on(&options) > 50);
+    assert!(resumes(&options) > 50);
     let case = Case::new();
     let options = ReindexOptions { datadir: case.root().to_owned(), ..options };
     interrupt(&options);
-    says(&refused(&case.options(), ErrorKind::Usage), &["other options"]);
+    assert_mentions(&refused(&case.options(), ErrorKind::Usage), &["other options"]);
     flip_bit(&work(case.root()).join("manifest"), 40, 0).unwrap();
     refused(&options, ErrorKind::Damaged);
-    assert_eq!(goes_on(&ReindexOptions { restart: true, ..options }), 0);
+    assert_eq!(resumes(&ReindexOptions { restart: true, ..options }), 0);
 }
 
 #[test]
@@ -154,13 +154,16 @@ fn a_checkpoint_of_another_chain_is_refused() {
     other.write_datadir(dir.path(), &layout()).unwrap();
     let theirs = ReindexOptions { work_dir: work_dir.clone(), ..options(dir.path()) };
     let error = refused(&theirs, ErrorKind::Usage);
-    says(&error, &["another chain"]);
+    assert_mentions(&error, &["another chain"]);
     assert_eq!(error.file, Some(shared.path().join("peregrine-work")));
-    // That is said, and not that options are others, if they are too.
+    // This error comes first, even if options differ too.
     let assume_valid = AssumeValid::Block(other.main().nth(100).unwrap().hash);
-    says(&refused(&ReindexOptions { assume_valid, ..theirs.clone() }, ErrorKind::Usage), &["another chain"]);
-    // Whose it is can go on.
-    assert!(goes_on(&ReindexOptions { work_dir, ..case.options() }) > 50);
+    assert_mentions(
+        &refused(&ReindexOptions { assume_valid, ..theirs.clone() }, ErrorKind::Usage),
+        &["another chain"],
+    );
+    // The job of the first chain can still be resumed.
+    assert!(resumes(&ReindexOptions { work_dir, ..case.options() }) > 50);
     assert_eq!(run(&theirs).unwrap().resumed, 0);
 }
 
@@ -169,8 +172,8 @@ fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
     let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
     let error = refused(&ReindexOptions { assume_valid, ..options.clone() }, ErrorKind::Usage);
-    says(&error, &["other options", "which scripts"]);
-    assert!(goes_on(&options) > 50);
+    assert_mentions(&error, &["other options", "script checks"]);
+    assert!(resumes(&options) > 50);
 }
 
 #[test]
@@ -178,9 +181,9 @@ fn a_checkpoint_from_above_the_last_block_is_refused() {
     let (_case, options) = interrupted();
     let stop_at_height = Some(Height(20));
     let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
-    says(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
+    assert_mentions(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
     assert_eq!(run(&ReindexOptions { restart: true, ..low }).unwrap().resumed, 0);
-    assert_eq!(goes_on(&options), 0, "it was forgotten");
+    assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
 }
 
 #[test]
@@ -190,12 +193,12 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let elsewhere = Layout { seed: 8, ..layout() };
     chain().write_datadir(case.root(), &elsewhere).unwrap();
     let error = refused(&options, ErrorKind::Usage);
-    says(&error, &["the blocks lie elsewhere in their files"]);
-    // One block that has another place will do.
+    assert_mentions(&error, &["the blocks have moved within their files"]);
+    // One block at another position is enough.
     std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
-    let settled = checkpoint(case.root()).completed;
-    let height = (0..141).rev().find(|height| settled[height / 64] >> (height % 64) & 1 == 1).unwrap();
+    let completed = checkpoint(case.root()).completed;
+    let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     case.edit_index(|index| {
         let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
@@ -204,12 +207,12 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     refused(&options, ErrorKind::Usage);
 }
 
-/// What is settled is not read again: a file that went bad meanwhile was not noticed.
+/// Completed blocks are not read again: a file that was damaged meanwhile once went unnoticed.
 #[test]
-fn a_block_file_that_changed_meanwhile_is_read_again() {
+fn completed_blocks_are_read_again_if_their_file_has_changed() {
     let (case, options) = interrupted();
-    let settled = checkpoint(case.root()).completed;
-    let height = (1..141).find(|height| settled[height / 64] >> (height % 64) & 1 == 1).unwrap();
+    let completed = checkpoint(case.root()).completed;
+    let height = (1..141).find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
     let file = entry.file.unwrap().0;
@@ -222,13 +225,13 @@ fn a_block_file_that_changed_meanwhile_is_read_again() {
             let error = run(&options).map(|report| report.height).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
             assert_eq!(error.file.as_ref(), Some(path));
-            says(&error, &["has changed since an interrupted run has read it", "restore the file"]);
+            assert_mentions(&error, &["has changed since an interrupted run read it", "restore the file"]);
             common::assert_same_tree(&before, &options.datadir, &error.to_string());
             flip_bit(path, at, 3).unwrap();
         }
     }
-    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are the
-    // same.
+    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are
+    // unchanged.
     testkit::corrupt::pad(&blk, 100_000).unwrap();
     let notes = Mutex::new(Vec::new());
     let sink = |event| {
@@ -243,10 +246,10 @@ fn a_block_file_that_changed_meanwhile_is_read_again() {
     assert!(notes.iter().any(|note| note.contains("1 block files have changed")), "{notes:?}");
 }
 
-/// Blocks that came in while the run was interrupted are just more work.
+/// Blocks that arrive while a job is interrupted are processed when it resumes.
 #[test]
-fn more_blocks_are_more_work() {
-    // Undo data in the order of blocks: what is there already stays where it is.
+fn a_job_resumes_with_more_blocks() {
+    // Undo data in block order, so that existing records stay in place.
     let layout = Layout { shuffle: 1, ..layout() };
     let by_height = stats_by_height(chain());
     let mut short = chain().clone();
@@ -261,60 +264,59 @@ fn more_blocks_are_more_work() {
         let done = checkpoint(dir.path()).counts[0];
         std::fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
         chain().write_datadir(dir.path(), &layout).unwrap();
-        // First as far as it went before, then with all.
+        // First up to the same height as before, then with all blocks.
         let stop_at_height = Some(Height(below));
         let report = run(&ReindexOptions { stop_at_height, output: None, ..options.clone() }).unwrap();
         assert_eq!(u64::from(report.resumed), done);
         assert_eq!(report.hash_serialized_3, by_height[below as usize].hash_serialized_3);
         let stopped = ReindexOptions { stop_at_height, ..options.clone() };
         interrupt(&stopped);
-        assert!(goes_on(&options) > 50);
+        assert!(resumes(&options) > 50);
     }
 }
 
-/// A work directory that was left by an interrupted run, and options that go on with it, to be damaged again
-/// and again.
-struct Left {
+/// The work directory of an interrupted job, and options that resume it, to be damaged repeatedly.
+struct InterruptedJob {
     case: Case,
-    kept: TempDir,
+    original: TempDir,
     options: ReindexOptions,
 }
 
-impl Left {
+impl InterruptedJob {
     fn new() -> Self {
         let (case, options) = interrupted();
-        let kept = common::scratch();
-        copy_dir(&work(case.root()), kept.path()).unwrap();
-        Self { case, kept, options }
+        let original = common::scratch();
+        copy_dir(&work(case.root()), original.path()).unwrap();
+        Self { case, original, options }
     }
 
-    /// All as it was left, but for what `damage` does to the file at this path.
+    /// Resumes from the original work directory, in which `damage` has changed the file at this path.
     fn with(&self, name: &Path, damage: impl FnOnce(&Path)) -> Result<u32, Error> {
         let work = work(self.case.root());
         if work.exists() {
             std::fs::remove_dir_all(&work).unwrap();
         }
-        copy_dir(self.kept.path(), &work).unwrap();
+        copy_dir(self.original.path(), &work).unwrap();
         damage(&work.join(name));
         run(&self.options).map(|report| report.resumed)
     }
 
-    /// Such damage must be found, and the file be named.
-    fn is_refused(&self, name: &Path, damage: impl FnOnce(&Path), words: &[&str]) {
+    /// Asserts that the damage is found, and that the error names the file.
+    fn assert_found(&self, name: &Path, damage: impl FnOnce(&Path), words: &[&str]) {
         let old = stats(self.case.root(), Network::Regtest).unwrap();
         let error = self.with(name, damage).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        says(&error, &["--restart"]);
-        says(&error, words);
+        assert_mentions(&error, &["--restart"]);
+        assert_mentions(&error, words);
         assert!(error.to_string().contains(&*name.to_string_lossy()), "{}: {error}", name.display());
         let found = stats(self.case.root(), Network::Regtest).unwrap();
         assert_eq!(found.hash_serialized_3, old.hash_serialized_3, "{error}");
     }
 }
 
-/// The manifest, a run of the lowest level, the one of the highest.
-fn kinds(left: &Left) -> Vec<PathBuf> {
-    let mut runs = checkpoint(left.case.root()).runs;
+/// The manifest, a sorted run of the lowest level, and one of the highest.
+fn kinds(interrupted_job: &InterruptedJob) -> Vec<PathBuf> {
+    let mut runs = checkpoint(interrupted_job.case.root()).runs;
     runs.sort_by_key(|run| (run.level, std::cmp::Reverse(run.bytes)));
     let (low, high) = (runs.first().unwrap(), runs.last().unwrap());
     assert!(high.level > low.level);
@@ -323,13 +325,17 @@ fn kinds(left: &Left) -> Vec<PathBuf> {
 }
 
 #[test]
-fn flipped_bits_in_what_was_left_are_refused_by_name() {
-    let left = Left::new();
+fn flipped_bits_in_the_work_directory_are_found_and_named() {
+    let interrupted_job = InterruptedJob::new();
     let mut count = 0;
-    for (name, stride) in kinds(&left).iter().zip([97, 97 * 9, 97 * 41]) {
-        let bits = std::fs::metadata(left.kept.path().join(name)).unwrap().len() * 8;
+    for (name, stride) in kinds(&interrupted_job).iter().zip([97, 97 * 9, 97 * 41]) {
+        let bits = std::fs::metadata(interrupted_job.original.path().join(name)).unwrap().len() * 8;
         for bit in (0..bits).step_by(stride) {
-            left.is_refused(name, |path| flip_bit(path, bit / 8, (bit % 8) as u32).unwrap(), &[]);
+            interrupted_job.assert_found(
+                name,
+                |path| flip_bit(path, bit / 8, (bit % 8) as u32).unwrap(),
+                &[],
+            );
             count += 1;
         }
     }
@@ -338,46 +344,49 @@ fn flipped_bits_in_what_was_left_are_refused_by_name() {
 }
 
 #[test]
-fn truncated_missing_and_foreign_files_are_refused_by_name() {
-    let left = Left::new();
-    for name in kinds(&left) {
-        let len = std::fs::metadata(left.kept.path().join(&name)).unwrap().len();
+fn truncated_missing_and_foreign_files_are_found_and_named() {
+    let interrupted_job = InterruptedJob::new();
+    for name in kinds(&interrupted_job) {
+        let len = std::fs::metadata(interrupted_job.original.path().join(&name)).unwrap().len();
         for part in [0, 1, 5, 9, 15] {
-            left.is_refused(&name, |path| truncate(path, len * part / 16).unwrap(), &[]);
+            interrupted_job.assert_found(&name, |path| truncate(path, len * part / 16).unwrap(), &[]);
         }
-        left.is_refused(&name, |path| truncate(path, len - 1).unwrap(), &[]);
-        left.is_refused(&name, |path| testkit::corrupt::pad(path, 1).unwrap(), &[]);
+        interrupted_job.assert_found(&name, |path| truncate(path, len - 1).unwrap(), &[]);
+        interrupted_job.assert_found(&name, |path| testkit::corrupt::pad(path, 1).unwrap(), &[]);
         let version = |path: &Path| testkit::corrupt::overwrite(path, 8, &[9]).unwrap();
-        left.is_refused(&name, version, &["another version of peregrine"]);
+        interrupted_job.assert_found(&name, version, &["another version of peregrine"]);
         if name != Path::new("manifest") {
-            left.is_refused(&name, |path| std::fs::remove_file(path).unwrap(), &["not there"]);
-            let other = kinds(&left).into_iter().rev().find(|other| *other != name).unwrap();
+            interrupted_job.assert_found(&name, |path| std::fs::remove_file(path).unwrap(), &["is missing"]);
+            let other = kinds(&interrupted_job).into_iter().rev().find(|other| *other != name).unwrap();
             let mixed = |path: &Path| {
-                std::fs::copy(left.kept.path().join(&other), path).unwrap();
+                std::fs::copy(interrupted_job.original.path().join(&other), path).unwrap();
             };
-            left.is_refused(&name, mixed, &[]);
+            interrupted_job.assert_found(&name, mixed, &[]);
         }
     }
-    // Without a manifest there is nothing to go on from; what it named is not in the way.
-    assert_eq!(left.with(Path::new("manifest"), |path| std::fs::remove_file(path).unwrap()).unwrap(), 0);
-    assert_eq!(leftovers(left.case.root()), [] as [&Path; 0]);
-    // What a kill leaves besides is not in the way either.
+    // Without a manifest there is no checkpoint; the files that it named do not matter.
+    assert_eq!(
+        interrupted_job.with(Path::new("manifest"), |path| std::fs::remove_file(path).unwrap()).unwrap(),
+        0
+    );
+    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
+    // Other leftovers of a killed process do not matter either.
     let stray = sorted_run_path(Path::new(""), 7_000_000);
     let left_besides = |path: &Path| {
         std::fs::write(path, "PGRN-RUN, half of one").unwrap();
         std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
     };
-    assert!(left.with(&stray, left_besides).unwrap() > 50);
-    assert_eq!(leftovers(left.case.root()), [] as [&Path; 0]);
+    assert!(interrupted_job.with(&stray, left_besides).unwrap() > 50);
+    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
 }
 
 const ROOT: &str = "PEREGRINE_TEST_RESUME_ROOT";
 const OUTPUT: &str = "PEREGRINE_TEST_RESUME_OUTPUT";
 const WORK: &str = "PEREGRINE_TEST_RESUME_WORK";
 
-/// Record locks bind processes, so the other run is this test once more.
+/// Record locks bind processes, so the other run is another process of this test.
 fn another_process(root: &Path, output: Option<&Path>, work: Option<&Path>) -> String {
-    let name = "a_second_run_is_kept_off_while_one_goes_on";
+    let name = "a_second_run_is_refused_while_one_works";
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture"]).env(ROOT, root);
     for (name, path) in [(OUTPUT, output), (WORK, work)] {
@@ -387,7 +396,7 @@ fn another_process(root: &Path, output: Option<&Path>, work: Option<&Path>) -> S
 }
 
 #[test]
-fn a_second_run_is_kept_off_while_one_goes_on() {
+fn a_second_run_is_refused_while_one_works() {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
     if let Some(root) = var(ROOT) {
         let options = ReindexOptions { output: var(OUTPUT), work_dir: var(WORK), ..options(&root) };
@@ -399,13 +408,13 @@ fn a_second_run_is_kept_off_while_one_goes_on() {
     }
     let case = Case::new();
     let [one, two, work, elsewhere] = [(); 4].map(|()| common::scratch());
-    // While the first run, which has an output elsewhere, makes that: one with the same folder for temporary
-    // files, one with another; and one in place, as the first one only reads the datadir.
-    let said = Mutex::new(Vec::new());
+    // While the first run, which has its output elsewhere, writes it: one with the same work directory, one
+    // with another; and one in place, since the first one only reads the datadir.
+    let outputs = Mutex::new(Vec::new());
     let sink = |event| {
         if let Event::Started(Stage::Finish) = event {
             let with = |work: &TempDir| another_process(case.root(), Some(two.path()), Some(work.path()));
-            *said.lock().unwrap() =
+            *outputs.lock().unwrap() =
                 vec![with(&work), with(&elsewhere), another_process(case.root(), None, None)];
         }
     };
@@ -415,16 +424,16 @@ fn a_second_run_is_kept_off_while_one_goes_on() {
         ..bounded(&case.options())
     };
     engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
-    let said = said.into_inner().unwrap();
+    let outputs = outputs.into_inner().unwrap();
     assert!(
-        said[0].contains("Environment: ") && said[0].contains("another peregrine works there"),
-        "{said:?}"
+        outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),
+        "{outputs:?}"
     );
-    assert!(said[0].contains("name another --work-dir"), "{said:?}");
-    assert!(said[1].contains("done: 0"), "{said:?}");
-    assert!(said[2].contains("Environment: ") && said[2].contains("is in use"), "{said:?}");
+    assert!(outputs[0].contains("pass another --work-dir"), "{outputs:?}");
+    assert!(outputs[1].contains("done: 0"), "{outputs:?}");
+    assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
-    // It was kept off, and can have its turn.
+    // The refused run succeeds later.
     std::fs::remove_dir_all(two.path().join("regtest")).unwrap();
     assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);

@@ -1,5 +1,5 @@
-//! What each command does with what can be in a datadir: every cell of the table in `docs/safety.md` is
-//! tried, and the table is what was seen. `UPDATE_DOCS=1` writes it anew.
+//! What each command does with what can be in a datadir: runs every cell of the table in `docs/safety.md`,
+//! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -29,12 +29,15 @@ const COMMANDS: [&str; 8] = [
     "utxo stats",
 ];
 
-/// Something that can be in a datadir.
+/// The row whose files belong to Peregrine: any command may remove them.
+const LEFTOVERS: &str = "databases that an interrupted run was building";
+
+/// A row of the table: something that a datadir can contain.
 struct Row {
     what: &'static str,
-    /// Puts it there; a folder outside of the datadir is given too.
+    /// Creates it; the second argument is a directory outside the datadir.
     prepare: fn(&Case, &Path),
-    /// How the process or the machine differs.
+    /// How the process or the machine differs from the default.
     disk: fn(&Case, FaultDisk) -> FaultDisk,
 }
 
@@ -61,7 +64,7 @@ fn write(path: PathBuf, text: &str) {
 
 fn rows() -> Vec<Row> {
     vec![
-        row("a chainstate some blocks behind the block files", |_, _| {}),
+        row("a chainstate a few blocks behind the block files", |_, _| {}),
         row("a chainstate at the tip", |case, _| {
             run(&case.options()).unwrap();
         }),
@@ -69,32 +72,32 @@ fn rows() -> Vec<Row> {
         row("a chainstate that does not open", |case, _| {
             write(net(case).join("chainstate/CURRENT"), "MANIFEST-999999\n");
         }),
-        row("a chainstate folder that is empty", |case, _| {
+        row("an empty chainstate directory", |case, _| {
             fs::remove_dir_all(net(case).join("chainstate")).unwrap();
             fs::create_dir(net(case).join("chainstate")).unwrap();
         }),
         row("a chainstate, but no undo files", |case, _| remove_undo(case)),
-        row("a chainstate that the block index does not know", |case, _| {
+        row("a chainstate whose best block is not in the block index", |case, _| {
             case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120));
         }),
         row("a file where the chainstate should be", |case, _| {
             fs::remove_dir_all(net(case).join("chainstate")).unwrap();
             write(net(case).join("chainstate"), "mine");
         }),
-        row("files of others in the chainstate's folder", |case, _| {
+        row("foreign files in the chainstate directory", |case, _| {
             write(net(case).join("chainstate/notes.txt"), "mine");
         }),
-        row("a symbolic link to the chainstate", |case, elsewhere| {
+        row("`chainstate` is a symbolic link", |case, elsewhere| {
             let (link, target) = (net(case).join("chainstate"), elsewhere.join("ssd"));
             testkit::corrupt::copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
             symlink(target, link).unwrap();
         }),
-        row("a symbolic link that leads nowhere, for the chainstate", |case, elsewhere| {
+        row("`chainstate` is a dangling symbolic link", |case, elsewhere| {
             fs::remove_dir_all(net(case).join("chainstate")).unwrap();
             symlink(elsewhere.join("gone"), net(case).join("chainstate")).unwrap();
         }),
-        row("a symbolic link to the blocks", |case, elsewhere| {
+        row("`blocks` is a symbolic link", |case, elsewhere| {
             let (link, target) = (net(case).join("blocks"), elsewhere.join("hdd"));
             testkit::corrupt::copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
@@ -102,61 +105,63 @@ fn rows() -> Vec<Row> {
         }),
         Row {
             disk: |case, disk| disk.with_mount(&net(case).join("chainstate")),
-            ..row("a file system mounted at the chainstate", |_, _| {})
+            ..row("a file system mounted at `chainstate`", |_, _| {})
         },
         Row {
             disk: |case, disk| {
                 use std::os::unix::fs::MetadataExt as _;
                 disk.with_user(fs::metadata(net(case).join("chainstate")).unwrap().uid() + 4711)
             },
-            ..row("a chainstate of another user, who is not who runs the command", |_, _| {})
+            ..row("a chainstate that belongs to another user", |_, _| {})
         },
         row("a block index that does not open", |case, _| {
             write(case.blocks("index/CURRENT"), "MANIFEST-999999\n");
         }),
         row("no block index", |case, _| fs::remove_dir_all(case.blocks("index")).unwrap()),
-        row("a block index of an interrupted bitcoind -reindex", |case, _| {
+        row("a block index of an interrupted `bitcoind -reindex`", |case, _| {
             case.edit_index(|index| index.reindexing = true);
         }),
-        row("a block index that marks the last block invalid", |case, _| {
+        row("a block index that marks the last block as invalid", |case, _| {
             case.edit_index(|index| {
                 let tip =
                     index.entries.iter_mut().find(|entry| entry.height.0 == chain().tip().height).unwrap();
                 tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
             });
         }),
-        row("what an interrupted run was building", |case, _| {
+        row(LEFTOVERS, |case, _| {
             for folder in [net(case).join("chainstate.peregrine"), case.blocks("index.peregrine")] {
                 write(folder.join("000007.ldb"), "half a table");
                 write(folder.join("peregrine.mark"), "PGRN-NEW");
             }
         }),
-        row("a folder of others with the name in which we build", |case, _| {
+        row("a foreign directory with the name of a database under construction", |case, _| {
             write(net(case).join("chainstate.peregrine/notes.txt"), "mine");
         }),
-        row("files of others in a folder peregrine-work", |case, _| {
+        row("foreign files in a directory `peregrine-work`", |case, _| {
             write(net(case).join("peregrine-work/notes.txt"), "mine");
         }),
-        row("a file with the name peregrine-work", |case, _| write(net(case).join("peregrine-work"), "mine")),
-        row("a folder chainstate.old", |case, _| write(net(case).join("chainstate.old/CURRENT"), "mine")),
-        row("a file with the name of our journal", |case, _| {
+        row("a file named `peregrine-work`", |case, _| write(net(case).join("peregrine-work"), "mine")),
+        row("a directory `chainstate.old`", |case, _| {
+            write(net(case).join("chainstate.old/CURRENT"), "mine")
+        }),
+        row("a foreign file with the name of the journal", |case, _| {
             write(net(case).join("peregrine-commit"), "mine, a diary");
         }),
     ]
 }
 
-/// What must never change: block and undo files, and whatever is not ours.
+/// The files that must never change: block and undo files, and all that are not Peregrine's.
 fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = tree(case.root());
     all.extend(tree(elsewhere));
     let bytes = all.into_iter().filter_map(|(path, bytes)| Some((path, bytes?)));
-    let is_others = |path: &Path, bytes: &[u8]| {
+    let is_foreign = |path: &Path, bytes: &[u8]| {
         let name = path.file_name().unwrap().to_string_lossy();
         name.ends_with(".dat") || bytes.starts_with(b"mine")
     };
-    // By name: a link can lead there by more than one way, and files of others move with their folder.
+    // By name: links can lead to a file by several paths, and foreign files move with their directory.
     bytes
-        .filter(|(path, bytes)| is_others(path, bytes))
+        .filter(|(path, bytes)| is_foreign(path, bytes))
         .map(|(path, bytes)| (path.file_name().unwrap().to_string_lossy().into_owned(), bytes))
         .collect()
 }
@@ -188,7 +193,7 @@ fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Re
     }
 }
 
-/// Tries one cell of the table.
+/// Runs one cell of the table, and returns its text.
 fn cell(row: &Row, command: &str) -> String {
     let what = format!("{}, {command}", row.what);
     let (case, elsewhere) = (Case::new(), common::scratch());
@@ -200,9 +205,9 @@ fn cell(row: &Row, command: &str) -> String {
     let old_links = links(&case);
     let disk = (row.disk)(&case, FaultDisk::healthy());
     let done = execute(command, &case, &disk, elsewhere.path());
-    assert!(untouchable(&case, elsewhere.path()) == others, "{what}: files of others have changed");
-    assert_eq!(links(&case), old_links, "{what}: links");
-    assert!(height(&case) >= old_height, "{what}: lower");
+    assert!(untouchable(&case, elsewhere.path()) == others, "{what}: foreign files have changed");
+    assert_eq!(links(&case), old_links, "{what}: links have changed");
+    assert!(height(&case) >= old_height, "{what}: the chainstate is lower");
     let is_same = tree(case.root()) == before;
     match done {
         Ok(Some(new)) if !command.contains("--output") => {
@@ -211,9 +216,9 @@ fn cell(row: &Row, command: &str) -> String {
             if new_index { "new chainstate and index".to_owned() } else { "new chainstate".to_owned() }
         }
         Ok(_) => {
-            let cleared = row.what.starts_with("what an interrupted run");
+            let cleared = row.what == LEFTOVERS;
             assert!(is_same || cleared, "{what}: a command that only reads has changed something");
-            if is_same { "reads" } else { "reads, clears it" }.to_owned()
+            if is_same { "reads" } else { "reads, removes them" }.to_owned()
         }
         Err(error) => {
             let kind = match error.kind {
@@ -222,15 +227,15 @@ fn cell(row: &Row, command: &str) -> String {
                 ErrorKind::Environment => 5,
                 kind => panic!("{what}: {kind:?} {error}"),
             };
-            let cleared = row.what.starts_with("what an interrupted run");
-            assert!(is_same || cleared, "{what}: refused, and yet changed: {error}");
+            let cleared = row.what == LEFTOVERS;
+            assert!(is_same || cleared, "{what}: failed, but changed something: {error}");
             format!("refuses ({kind})")
         }
     }
 }
 
 #[test]
-fn the_table_of_what_commands_do_is_what_they_do() {
+fn each_command_does_what_the_table_says() {
     let mut table =
         format!("| in the datadir | {} |\n", COMMANDS.map(|command| format!("`{command}`")).join(" | "));
     table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
@@ -248,7 +253,7 @@ fn the_table_of_what_commands_do_is_what_they_do() {
     } else {
         assert_eq!(
             old, table,
-            "docs/safety.md is stale: run UPDATE_DOCS=1 cargo test -p engine --test safety"
+            "docs/safety.md is out of date; run UPDATE_DOCS=1 cargo test -p engine --test safety"
         );
     }
 }

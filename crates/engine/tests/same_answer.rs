@@ -1,5 +1,5 @@
-//! One answer, whatever the way: join or judge, index or scan, any number of threads, any cutting of the
-//! result into tables; and it is the answer of the naive model.
+//! The result is always the same, and equals the naive model's: parallel or sequential, index or scan, any
+//! number of threads, any division of the result into tables.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -14,13 +14,13 @@ use std::{
 };
 use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk, model::ModelStats};
 
-/// A run with its own output, which is given back as names below the chainstate and their bytes.
+/// Rebuilds into a separate output; returns the files of the chainstate, by name, with their bytes.
 fn rebuild(options: &ReindexOptions) -> (ReindexReport, BTreeMap<PathBuf, Option<Vec<u8>>>) {
     let output = common::scratch();
     let report = run(&ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() })
         .unwrap_or_else(|error| panic!("{error}"));
     let stats = stats(output.path(), options.network).unwrap();
-    assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "what is on disk is what is reported");
+    assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "the chainstate differs from the report");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
     (report, files(&output.path().join("regtest/chainstate")))
 }
@@ -31,7 +31,7 @@ fn assert_is(report: &ReindexReport, model: &ModelStats, what: &str) {
 }
 
 #[test]
-fn every_way_gives_the_models_coins() {
+fn every_variant_gives_the_models_coins() {
     for (seed, signed) in [(11, true), (12, false), (13, false)] {
         let chain = Chain::generate(&ChainSpec { signed, ..ChainSpec::new(seed, 700_000) });
         let model = chain.model.stats();
@@ -80,7 +80,7 @@ fn every_way_gives_the_models_coins() {
 }
 
 #[test]
-fn many_small_ranges_hold_what_one_holds() {
+fn many_small_ranges_contain_the_same_coins_as_one() {
     let case = Case::new();
     let model = common::chain().model.stats();
     let mut last = usize::MAX;
@@ -99,7 +99,7 @@ fn many_small_ranges_hold_what_one_holds() {
         let again = ReindexOptions { range_bytes, ..with_threads(&options, 8) };
         assert!(rebuild(&again).1 == files, "threads change files at ranges of {range_bytes} bytes");
     }
-    assert_eq!(last, 2, "one for the rows that are no coins, one for the coins");
+    assert_eq!(last, 2, "one table for the rows that are not coins, one for the coins");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn every_height_has_the_models_coins() {
     let (case, chain) = (Case::new(), common::chain());
     let blocks: Vec<_> = chain.main().collect();
     for (height, model) in stats_by_height(chain).iter().enumerate() {
-        // Early blocks have nothing but a coinbase.
+        // Early blocks contain only a coinbase.
         if height > 5 && height < 95 && height % 10 > 0 {
             continue;
         }
@@ -120,7 +120,7 @@ fn every_height_has_the_models_coins() {
 }
 
 #[test]
-fn in_place_the_new_chainstate_takes_the_old_ones_place() {
+fn a_rebuild_in_place_replaces_the_old_chainstate() {
     for scan in [false, true] {
         let case = Case::new();
         let before = tree(case.root());
@@ -129,23 +129,23 @@ fn in_place_the_new_chainstate_takes_the_old_ones_place() {
         let new = stats(case.root(), Network::Regtest).unwrap();
         assert_eq!((new.best_block, new.hash_serialized_3), (report.hash, report.hash_serialized_3));
         assert_ne!(new.best_block, old.best_block);
-        // Whatever is not a database of ours is untouched, and nothing is left beside them.
-        let ours = |path: &Path| {
+        // Everything else is unchanged, and nothing is left beside the databases.
+        let is_database = |path: &Path| {
             path.starts_with(case.root().join("regtest/chainstate"))
                 || scan && path.starts_with(case.blocks("index"))
         };
         let others = |tree: BTreeMap<PathBuf, Option<Vec<u8>>>| -> Vec<_> {
-            tree.into_iter().filter(|(path, _)| !ours(path)).collect()
+            tree.into_iter().filter(|(path, _)| !is_database(path)).collect()
         };
         assert!(others(before) == others(tree(case.root())), "scan {scan}");
-        // The index that a scan wrote serves the next run.
+        // The next rebuild can use the index that the scan wrote.
         let again = run(&case.options()).unwrap();
         assert_eq!(again.hash_serialized_3, report.hash_serialized_3);
     }
 }
 
 #[test]
-fn without_an_index_a_scan_will_do() {
+fn a_scan_works_without_an_index() {
     let case = Case::new();
     std::fs::remove_dir_all(case.blocks("index")).unwrap();
     let report = run(&case.scan()).unwrap();
@@ -155,7 +155,7 @@ fn without_an_index_a_scan_will_do() {
 }
 
 #[test]
-fn events_tell_the_way() {
+fn events_name_the_stages_and_the_plan() {
     let case = Case::new();
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);

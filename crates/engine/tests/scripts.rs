@@ -1,5 +1,5 @@
-//! Which scripts are run: each once, on as many threads as there are, but those that Core would skip under
-//! `-assumevalid`. The verifier here runs nothing: it notes what it is asked, and fails on demand.
+//! Which scripts are run: each once, on any number of threads, except those that Core would skip under
+//! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -21,25 +21,25 @@ use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxV
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each coin's script was run.
+    /// How many times the script of each coin was run.
     seen: Mutex<BTreeMap<OutPoint, u32>>,
     /// Coins whose script fails.
-    bad: Vec<OutPoint>,
-    /// A coin whose script fails unless it is worth this.
-    worth: Option<(OutPoint, Sats)>,
+    failing: Vec<OutPoint>,
+    /// A coin whose script fails unless the coin has this amount.
+    required_amount: Option<(OutPoint, Sats)>,
 }
 
-/// Notes what it is asked.
+/// A verifier that records what it is asked.
 #[derive(Debug)]
-struct Notes(Arc<State>);
+struct RecordingVerifier(Arc<State>);
 
-struct NotedTx {
+struct RecordedTx {
     state: Arc<State>,
     prevouts: Vec<OutPoint>,
     amounts: Vec<Sats>,
 }
 
-impl ScriptVerifier for Notes {
+impl ScriptVerifier for RecordingVerifier {
     fn transaction(
         &self,
         tx: &TxView<'_>,
@@ -48,19 +48,22 @@ impl ScriptVerifier for Notes {
         assert_eq!(coins.len(), tx.input_count());
         let prevouts = tx.inputs().map(|input| input.prevout()).collect();
         let amounts = coins.iter().map(|(amount, _)| *amount).collect();
-        Ok(Arc::new(NotedTx { state: Arc::clone(&self.0), prevouts, amounts }))
+        Ok(Arc::new(RecordedTx { state: Arc::clone(&self.0), prevouts, amounts }))
     }
 }
 
-impl TxVerifier for NotedTx {
+impl TxVerifier for RecordedTx {
     fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptFault> {
-        assert_eq!(flags, ScriptFlags::ALL, "regtest has all rules from the start");
+        assert_eq!(flags, ScriptFlags::ALL, "all rules are active on regtest from the start");
         for input in inputs {
             let prevout = self.prevouts[input as usize];
             *self.state.seen.lock().unwrap().entry(prevout).or_default() += 1;
             let amount = self.amounts[input as usize];
-            let lied = self.state.worth.is_some_and(|(coin, worth)| coin == prevout && worth != amount);
-            if lied || self.state.bad.contains(&prevout) {
+            let wrong_amount = self
+                .state
+                .required_amount
+                .is_some_and(|(coin, required_amount)| coin == prevout && required_amount != amount);
+            if wrong_amount || self.state.failing.contains(&prevout) {
                 let (input, reason) = (Some(input), Some("a reason"));
                 return Err(ScriptFault { input, reason, detail: "it fails".to_owned() });
             }
@@ -94,9 +97,9 @@ impl Case {
         &self,
         assume_valid: AssumeValid,
         change: impl Fn(ReindexOptions) -> ReindexOptions,
-        bad: &[OutPoint],
+        failing: &[OutPoint],
     ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
-        self.run_state(State { bad: bad.to_vec(), ..State::default() }, assume_valid, change)
+        self.run_state(State { failing: failing.to_vec(), ..State::default() }, assume_valid, change)
     }
 
     fn run_state(
@@ -106,7 +109,7 @@ impl Case {
         change: impl Fn(ReindexOptions) -> ReindexOptions,
     ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
         let state = Arc::new(state);
-        let verifier: &'static Notes = Box::leak(Box::new(Notes(Arc::clone(&state))));
+        let verifier: &'static RecordingVerifier = Box::leak(Box::new(RecordingVerifier(Arc::clone(&state))));
         let output = tempfile::tempdir().unwrap();
         let result = run(&change(ReindexOptions {
             scripts: Some(verifier),
@@ -130,10 +133,10 @@ fn unsigned(seed: u64, bytes: u64) -> ChainSpec {
 }
 
 #[test]
-fn each_script_is_run_once_whatever_the_threads_and_the_engine() {
+fn each_script_is_run_once_for_any_threads_and_matching() {
     let case = Case::new(&unsigned(21, 900_000));
     let all = case.spent_above(None);
-    assert!(all.len() > 500, "a chain worth the name");
+    assert!(all.len() > 500, "too few spends");
     for threads in THREADS {
         let (report, seen) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &[]);
         let report = report.unwrap();
@@ -147,13 +150,13 @@ fn each_script_is_run_once_whatever_the_threads_and_the_engine() {
 }
 
 #[test]
-fn the_lowest_failing_script_names_the_verdict() {
+fn the_lowest_failing_script_is_reported() {
     let case = Case::new(&unsigned(22, 900_000));
     let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
     let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
-    let bad = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
+    let failing = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
     for threads in THREADS {
-        let (result, _) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &bad);
+        let (result, _) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &failing);
         let error = result.map(|report| report.height).unwrap_err();
         assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{error}");
         assert_eq!(error.height, Some(Height(low as u32)), "{error}");
@@ -163,13 +166,12 @@ fn the_lowest_failing_script_names_the_verdict() {
     }
 }
 
-/// Core asks for two weeks of work above a block whose scripts it skips: on regtest 2,017 blocks.
-/// A typing error in --assumevalid went unsaid, and cost days.
+/// A typing error in --assumevalid once went unreported, and cost days.
 #[test]
-fn a_block_that_should_vouch_and_is_not_there_is_told() {
+fn an_unknown_assumed_valid_block_is_reported() {
     let case = Case::new(&unsigned(22, 100_000));
-    let verifier: &'static Notes = Box::leak(Box::new(Notes(Arc::default())));
-    let told = |assume_valid: AssumeValid| {
+    let verifier: &'static RecordingVerifier = Box::leak(Box::new(RecordingVerifier(Arc::default())));
+    let warnings_of = |assume_valid: AssumeValid| {
         let texts = Mutex::new(Vec::new());
         let sink = |event| {
             if let engine::Event::Warning(text) = event {
@@ -186,13 +188,14 @@ fn a_block_that_should_vouch_and_is_not_there_is_told() {
     };
     let known = case.chain.main().nth(3).unwrap().hash;
     for fine in [AssumeValid::Default, AssumeValid::Nothing, AssumeValid::Block(known)] {
-        assert_eq!(told(fine), [] as [String; 0]);
+        assert_eq!(warnings_of(fine), [] as [String; 0]);
     }
-    let texts = told(AssumeValid::Block(wire::BlockHash([9; 32])));
+    let texts = warnings_of(AssumeValid::Block(wire::BlockHash([9; 32])));
     assert_eq!(texts.len(), 1);
     assert!(texts[0].contains("090909") && texts[0].contains("scripts of all blocks"), "{texts:?}");
 }
 
+/// Core requires two weeks of work above a block whose scripts it skips: on regtest 2,017 blocks.
 #[test]
 fn scripts_are_skipped_only_where_core_skips_them() {
     let case = Case::new(&ChainSpec { empty_tail: 2017, ..unsigned(23, 300_000) });
@@ -205,7 +208,7 @@ fn scripts_are_skipped_only_where_core_skips_them() {
         assert_eq!(seen, case.spent_above(to), "{what}");
         assert_eq!(report.scripts.unwrap().assumed_valid_to, to.map(Height), "{what}");
     };
-    check(AssumeValid::Default, None, "regtest assumes nothing");
+    check(AssumeValid::Default, None, "regtest has no default");
     check(AssumeValid::Nothing, None, "nothing");
     check(AssumeValid::Block(hash(busy)), Some(busy), "the last block with spends");
     check(AssumeValid::Block(hash(busy - 5)), Some(busy - 5), "one below it");
@@ -224,10 +227,10 @@ fn scripts_are_skipped_only_where_core_skips_them() {
     }
 }
 
-/// Scripts run on claimed coins. If a claim is a lie, a script that fails on it is no verdict: the undo data
-/// is to blame. This verifier fails for any coin that is not worth what the model says.
+/// Scripts run on claimed coins. If a script fails on a false claim, this is no violation: the undo data is
+/// damaged. This verifier fails for any coin whose amount differs from the model's.
 #[test]
-fn a_script_that_fails_on_a_lie_is_no_verdict() {
+fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     let mut chain = Chain::generate(&unsigned(24, 300_000));
     let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
     let honest = chain.blocks[victim].undo.clone().unwrap();
@@ -238,14 +241,14 @@ fn a_script_that_fails_on_a_lie_is_no_verdict() {
     chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
     let case = Case { chain, root, spends: Vec::new() };
     let (result, seen) = case.run_state(
-        State { worth: Some((spent, amount)), ..State::default() },
+        State { required_amount: Some((spent, amount)), ..State::default() },
         AssumeValid::Nothing,
         |options| options,
     );
     let error = result.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.file.unwrap().ends_with(Path::new("rev00000.dat")));
-    assert!(seen.contains_key(&spent), "the script was run, on the lie or on the coin");
+    assert!(seen.contains_key(&spent), "the script was run on the claim or on the coin");
 }
 
 /// The amount of the first coin in undo data.
@@ -266,7 +269,7 @@ fn with_another_amount(undo: &[u8]) -> Vec<u8> {
     let mut arena = disk::undo::UndoArena::default();
     let view = disk::undo::UndoView::parse(undo, &mut arena).unwrap();
     let mut first = true;
-    let mut room: Vec<Vec<(u32, Vec<u8>)>> = Vec::new();
+    let mut txs: Vec<Vec<(u32, Vec<u8>)>> = Vec::new();
     for tx in 0..view.tx_count() {
         let coins = view.tx_coins(tx).unwrap().map(|coin| {
             let mut out = coin.out.to_vec();
@@ -279,7 +282,7 @@ fn with_another_amount(undo: &[u8]) -> Vec<u8> {
             }
             (coin.code, out)
         });
-        room.push(coins.collect());
+        txs.push(coins.collect());
     }
-    disk::undo::write_undo(room.iter().map(|tx| tx.iter().map(|(code, out)| wire::Coin { code: *code, out })))
+    disk::undo::write_undo(txs.iter().map(|tx| tx.iter().map(|(code, out)| wire::Coin { code: *code, out })))
 }

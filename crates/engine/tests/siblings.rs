@@ -1,6 +1,6 @@
-//! Stored siblings, connected or not, valid or not, stored before or after the block of the chain, at its tip
-//! and below, with the same spends, others of the same shape, or none: with and without the block index the
-//! chain is the one that can be proven, and the index that a scan writes leads to it again.
+//! Siblings that are connected or not, valid or not, stored before or after the block of the chain, at its
+//! tip or below, with the same spends, others of the same shape, or none. With and without the block index,
+//! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -29,7 +29,7 @@ use testkit::{
     sibling::{greedy_sibling, rebase, sibling, swapped_sibling},
 };
 
-/// Runs in place. Gives the notes too.
+/// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
     let notes = Mutex::new(String::new());
     let sink = |event| {
@@ -42,7 +42,7 @@ fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, Strin
     (done, notes.into_inner().unwrap())
 }
 
-/// Writes blocks in that order.
+/// Writes blocks in this order.
 fn write(root: &Path, blocks: &[GeneratedBlock]) {
     let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
     let mut writer = DatadirWriter::create(root, layout).unwrap();
@@ -50,30 +50,30 @@ fn write(root: &Path, blocks: &[GeneratedBlock]) {
     writer.finish().unwrap();
 }
 
-/// The coins of the chain that ends with `tip`, which is among the blocks.
+/// The model's coins after the chain that ends with `tip`, which is among the blocks.
 fn stats_at(blocks: &[GeneratedBlock], tip: &GeneratedBlock) -> ModelStats {
-    let mut line = vec![tip];
-    while let Some(parent) = blocks.iter().find(|block| block.hash == line.last().unwrap().header.prev) {
-        line.push(parent);
+    let mut ancestors = vec![tip];
+    while let Some(parent) = blocks.iter().find(|block| block.hash == ancestors.last().unwrap().header.prev) {
+        ancestors.push(parent);
     }
     let mut model = Model::default();
-    line.iter().rev().for_each(|block| model.apply(&block.bytes, block.height));
+    ancestors.iter().rev().for_each(|block| model.apply(&block.bytes, block.height));
     model.stats()
 }
 
-/// What a sibling is like.
+/// Properties of a sibling.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     /// It spends the same coins, or none.
     Same,
-    /// It spends others, in the same shape.
+    /// It spends other coins, in the same shape.
     Swapped,
-    /// It spends the same and is invalid.
+    /// It spends the same coins and is invalid.
     Greedy,
 }
 
-/// The chain up to `top`, with a sibling of the block at `height`: stored before it or after it, connected
-/// for a time or never. Gives the position of the sibling too.
+/// The chain up to `top`, with a sibling of the block at `height`: stored before it or after it, once
+/// connected or never. Returns the index of the sibling too.
 fn with_sibling(
     (top, height): (u32, u32),
     kind: Kind,
@@ -81,29 +81,29 @@ fn with_sibling(
     connected: bool,
 ) -> Option<(Vec<GeneratedBlock>, usize)> {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= top).cloned().collect();
-    let of = &blocks[height as usize];
-    let mut made = match kind {
-        Kind::Same => sibling(of, 1, |_| {}),
-        Kind::Swapped => swapped_sibling(of, 1)?,
-        Kind::Greedy => greedy_sibling(of, 1),
+    let original = &blocks[height as usize];
+    let mut sibling_block = match kind {
+        Kind::Same => sibling(original, 1, |_| {}),
+        Kind::Swapped => swapped_sibling(original, 1)?,
+        Kind::Greedy => greedy_sibling(original, 1),
     };
     match (kind, connected) {
         (Kind::Swapped, true) => {}
-        (Kind::Same, true) => made.undo.clone_from(&of.undo),
+        (Kind::Same, true) => sibling_block.undo.clone_from(&original.undo),
         (Kind::Greedy, true) => return None,
-        _ => made.undo = None,
+        _ => sibling_block.undo = None,
     }
     let at = if first { height as usize } else { height as usize + 1 };
-    blocks.insert(at, made);
+    blocks.insert(at, sibling_block);
     Some((blocks, at))
 }
 
-/// A block with spends of which two can change places, and one with a coinbase only.
+/// Heights of a block with two spends that can be exchanged, and of one with only a coinbase.
 const BUSY: u32 = 125;
 const EMPTY: u32 = 60;
 
 #[test]
-fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
+fn rebuilds_the_chain_that_can_be_proven_with_and_without_the_index() {
     let by_height = |height: u32| chain().main().nth(height as usize).unwrap();
     assert!(by_height(EMPTY).txs == 1 && swapped_sibling(by_height(BUSY), 1).is_some());
     let mut cases = 0;
@@ -117,7 +117,7 @@ fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
                     let what = format!("{kind:?} at {height} of {top}, {first} {connected}, scan {scan}");
                     let main = blocks.iter().find(|block| block.height == top && !block.stale).unwrap();
                     let other = &blocks[at];
-                    // Of two that can be connected the one that was stored first was the node's tip.
+                    // Of two blocks that can be connected, the node's tip was the one stored first.
                     let can_be = connected || scan && kind == Kind::Same;
                     let tip = if top == height && first && can_be { other } else { main };
                     let dir = common::scratch();
@@ -127,9 +127,10 @@ fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
                     assert_eq!(report.hash, tip.hash, "{what}");
                     assert_eq!(report.hash_serialized_3, stats_at(&blocks, tip).hash_serialized_3, "{what}");
                     let invalid = scan && kind == Kind::Greedy && first && top == height;
-                    let told = notes.contains(&other.hash.to_string()) && notes.contains("never connected");
-                    assert_eq!(told, invalid, "{what}: {notes}");
-                    // The index that the scan has written leads to the same.
+                    let is_noted =
+                        notes.contains(&other.hash.to_string()) && notes.contains("never connected");
+                    assert_eq!(is_noted, invalid, "{what}: {notes}");
+                    // The index that the scan has written leads to the same chain.
                     let again = run_in_place(dir.path(), false).0.unwrap();
                     assert_eq!(again.hash, tip.hash, "{what}");
                     cases += 1;
@@ -140,9 +141,10 @@ fn the_chain_that_can_be_proven_is_rebuilt_with_and_without_the_index() {
     assert!(cases > 50, "{cases}");
 }
 
-/// Three siblings of the tip, two of them invalid and stored first: each is invalid in turn.
+/// Three siblings of the tip, two of them invalid and stored first: they are found invalid one after the
+/// other.
 #[test]
-fn siblings_are_refuted_one_after_the_other() {
+fn invalid_siblings_are_excluded_one_after_the_other() {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY).cloned().collect();
     let tip = blocks.pop().unwrap();
     blocks.extend([greedy_sibling(&tip, 1), greedy_sibling(&tip, 2)]);
@@ -163,10 +165,9 @@ fn siblings_are_refuted_one_after_the_other() {
     assert_eq!(siblings.map(with_undo).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
-/// An invalid block that has a valid sibling, but also blocks above it that were connected: the verdict
-/// stays.
+/// An invalid block that has a valid sibling, but also connected blocks above it: the chain is invalid.
 #[test]
-fn an_invalid_block_below_connected_ones_is_a_verdict() {
+fn an_invalid_block_below_connected_blocks_makes_the_chain_invalid() {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY + 3).cloned().collect();
     let valid = blocks[BUSY as usize].clone();
     let mut greedy = greedy_sibling(&valid, 1);
@@ -183,13 +184,13 @@ fn an_invalid_block_below_connected_ones_is_a_verdict() {
     }
 }
 
-/// Two siblings of one shape that were both connected, their records in either order.
+/// Two siblings of the same shape that were both connected, their records in either order.
 #[test]
-fn each_of_two_records_goes_to_the_block_whose_coins_it_has() {
+fn each_of_two_records_is_assigned_to_the_block_whose_coins_it_has() {
     for (first, above) in [(false, 0), (true, 0), (false, 3), (true, 3)] {
         let (mut blocks, at) = with_sibling((BUSY + above, BUSY), Kind::Swapped, first, true).unwrap();
         let records = if first { [at, at + 1] } else { [at - 1, at] };
-        // The writer follows the order of blocks: their undo data changes places, and is then the other's.
+        // The writer follows the order of the blocks: undo data that is exchanged belongs to the other one.
         for swapped in [false, true] {
             if swapped {
                 let (low, high) = blocks.split_at_mut(records[1]);
@@ -206,7 +207,7 @@ fn each_of_two_records_goes_to_the_block_whose_coins_it_has() {
     }
 }
 
-/// A datadir that Core wrote, in memory.
+/// A datadir written by Core, read into memory.
 struct CoreDatadir {
     paths: Datadir,
     index: BlockIndex,
@@ -248,7 +249,7 @@ impl CoreDatadir {
         }
     }
 
-    /// All blocks on disk, as they lie there.
+    /// All blocks on disk, in file order.
     fn blocks(&self) -> Vec<GeneratedBlock> {
         let mut entries: Vec<_> =
             self.index.entries.iter().filter(|entry| entry.data_pos.is_some()).collect();
@@ -257,8 +258,8 @@ impl CoreDatadir {
     }
 }
 
-/// Core's regtest datadirs with siblings of many blocks: those at the tip that could be connected after it,
-/// the others before.
+/// Core's regtest datadirs with siblings of many blocks: those of the tip that could be connected follow it,
+/// the others precede it.
 fn with_siblings_in(name: &str) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
@@ -309,7 +310,7 @@ fn regtest_siblings_with_more_siblings_is_rebuilt_to_cores_hash() {
     with_siblings_in("regtest-siblings");
 }
 
-/// On public networks no sibling has the proof of work; blocks can be there twice, as after a crash.
+/// On public networks no sibling has proof of work, but blocks can be stored twice, as after a crash.
 fn with_copies_in(name: &str, network: Network) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();

@@ -1,19 +1,19 @@
-//! Snapshots made of blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
-//! proof of a snapshot against the blocks sees each coin that is not as it should be.
+//! Snapshots made from blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
+//! proof of a snapshot against the blocks detects each wrong coin.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 mod hinted;
 
-use common::{Case, assert_same_tree, says, tree, with_threads};
+use common::{Case, assert_mentions, assert_same_tree, tree, with_threads};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use engine::{
     AggregateKind, Error, ErrorKind, Height, Network, ReindexOptions, SnapshotReport, SnapshotVerdict,
     hex_reversed,
 };
-use hinted::{AGGREGATES, Stopping, file_in, often};
+use hinted::{AGGREGATES, InterruptingDisk, file_in, with_frequent_checkpoints};
 use std::{path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
@@ -64,15 +64,15 @@ fn verify(
     engine::verify_snapshot(&FaultDisk::healthy(), path, datadir, kind, &|_| {}, &AtomicBool::new(false))
 }
 
-/// Makes a snapshot, cut short and gone on with until it is there. Says how often.
+/// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
-        let disk = Stopping::at(3 + 5 * stops);
+        let disk = InterruptingDisk::at(3 + 5 * stops);
         match engine::make_snapshot(&disk, options, path, &|_| {}, &disk.interrupt) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
-        assert!(!path.exists(), "a snapshot has its name when it is whole");
+        assert!(!path.exists(), "an incomplete snapshot has its final name");
     }
     panic!("no end");
 }
@@ -90,8 +90,11 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
             join_bytes: (number % 2 == 0).then_some(1),
             ..with_threads(&base, 1 + number % 2)
         };
-        let report =
-            if tip { make_in_pieces(&often(&options), &path).0 } else { make(&options, &path).unwrap() };
+        let report = if tip {
+            make_in_pieces(&with_frequent_checkpoints(&options), &path).0
+        } else {
+            make(&options, &path).unwrap()
+        };
         let bytes = std::fs::read(&path).unwrap();
         let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hash, expected, "{what}");
@@ -103,33 +106,33 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         for kind in if tip { &AGGREGATES[..] } else { &AGGREGATES[number % 3..][..1] } {
             let verdict = verify(&path, Some(&with_threads(&base, 2)), *kind).unwrap();
             assert_eq!(verdict.proven, Some(true), "{what} {kind}");
-            // Core names hashes of other blocks only.
+            // Core pins hashes of other blocks only.
             assert_eq!(verdict.pinned, None, "{what}");
             assert_eq!(verdict.hash_serialized_3, report.hash_serialized_3, "{what}");
         }
-        assert_eq!(make(&options, &path).unwrap_err().kind, ErrorKind::Usage, "what is there stays");
+        assert_eq!(make(&options, &path).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
     }
     assert_same_tree(&before, dir.path(), name);
     assert!(!files.path().join("peregrine-work").exists());
 }
 
 #[test]
-fn of_main_they_are_cores() {
+fn snapshots_of_main_equal_cores() {
     as_core("main", Network::Main, MAIN);
 }
 
 #[test]
-fn of_testnet3_they_are_cores() {
+fn snapshots_of_testnet3_equal_cores() {
     as_core("testnet3", Network::Test, TESTNET3);
 }
 
 #[test]
-fn of_signet_they_are_cores() {
+fn snapshots_of_signet_equal_cores() {
     as_core("signet", Network::Signet, SIGNET);
 }
 
 #[test]
-fn of_regtest_they_are_cores() {
+fn snapshots_of_regtest_equal_cores() {
     as_core("regtest", Network::Regtest, REGTEST);
 }
 
@@ -144,7 +147,7 @@ fn read(path: &Path) -> Vec<Owned> {
     coins
 }
 
-/// What becomes of a coin: gone, another outpoint, code, amount or script, or one more beside it.
+/// Changes a coin: removes it, changes outpoint, code, amount or script, or adds another one.
 fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
     let at = rng.below(coins.len() as u64) as usize;
     let edit = |coin: &mut Owned, amount_of: &dyn Fn(i64) -> i64, push: Option<u8>| {
@@ -168,7 +171,7 @@ fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
         5 => edit(&mut coins[at], &|amount| amount, Some(0x51)),
         6 => coins[at].0.txid.0[rng.below(32) as usize] ^= 1 << rng.below(8),
         _ => {
-            // Two coins change places, outpoints and all else as before.
+            // Exchanges two coins; all outpoints stay.
             let other = (at + 1 + rng.below(coins.len() as u64 - 1) as usize) % coins.len();
             let (a, b) = (coins[at].clone(), coins[other].clone());
             (coins[at].1, coins[at].2) = (b.1, b.2);
@@ -179,9 +182,9 @@ fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
 }
 
 #[test]
-fn a_coin_left_out_added_or_changed_is_seen() {
+fn a_removed_added_or_changed_coin_is_found() {
     let (case, files) = (Case::new(), TempDir::new().unwrap());
-    let (path, lying) = (file_in(&files, "true"), file_in(&files, "lying"));
+    let (path, falsified) = (file_in(&files, "true"), file_in(&files, "lying"));
     let report = make(&case.options(), &path).unwrap();
     let model = common::chain().model.stats();
     assert_eq!((report.coins, report.hash_serialized_3), (model.txouts, model.hash_serialized_3));
@@ -199,21 +202,21 @@ fn a_coin_left_out_added_or_changed_is_seen() {
         }
         let disk = FaultDisk::healthy();
         let (network, count) = (Network::Regtest, changed.len() as u64);
-        let mut writer = SnapshotWriter::create(&disk, &lying, network, report.hash, count).unwrap();
+        let mut writer = SnapshotWriter::create(&disk, &falsified, network, report.hash, count).unwrap();
         for (outpoint, code, out) in &changed {
             writer.add(outpoint, &Coin { code: *code, out }).unwrap();
         }
         writer.finish().unwrap();
-        let verdict = verify(&lying, Some(&datadir), AGGREGATES[seed as usize % 3]).unwrap();
+        let verdict = verify(&falsified, Some(&datadir), AGGREGATES[seed as usize % 3]).unwrap();
         assert_eq!(verdict.proven, Some(false), "{seed}");
         assert_ne!(verdict.hash_serialized_3, report.hash_serialized_3, "{seed}");
-        std::fs::remove_file(&lying).unwrap();
+        std::fs::remove_file(&falsified).unwrap();
     }
 }
 
-/// Without blocks there is a hash and no proof; of other blocks there is none either.
+/// Without blocks there is a hash and no proof; blocks of another chain are refused.
 #[test]
-fn what_cannot_be_proven_is_not_called_proven() {
+fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let (case, files) = (Case::new(), TempDir::new().unwrap());
     let path = file_in(&files, "utxo.dat");
     let report = make(&case.options(), &path).unwrap();
@@ -228,18 +231,18 @@ fn what_cannot_be_proven_is_not_called_proven() {
     other.write_datadir(dir.path(), &common::layout()).unwrap();
     let error = verify(&path, Some(&common::options(dir.path())), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
-    says(&error, &["base block", "is not in the datadir"]);
+    assert_mentions(&error, &["base block", "is not in the datadir"]);
     let signet = ReindexOptions { network: Network::Signet, ..case.options() };
     let error = verify(&path, Some(&signet), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
-    says(&error, &["the snapshot is of the network regtest"]);
-    // Of a block that the chain has left behind.
+    assert_mentions(&error, &["the snapshot is for the network regtest"]);
+    // A snapshot of a stale block.
     if let Some(stale) = common::chain().blocks.iter().find(|block| block.stale) {
         let disk = FaultDisk::healthy();
         let path = file_in(&files, "stale");
         SnapshotWriter::create(&disk, &path, Network::Regtest, stale.hash, 0).unwrap().finish().unwrap();
         let error = verify(&path, Some(&case.options()), AGGREGATES[0]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
-        says(&error, &["not in the most-work chain"]);
+        assert_mentions(&error, &["not in the most-work chain"]);
     }
 }

@@ -1,18 +1,20 @@
-//! Runs by hints give what the join, the model and Core give: with and without undo data, for all sums, any
-//! number of threads, hints of every format and any height, cut short and gone on with.
+//! Rebuilds with hints give the same coins as the join, the model and Core: with and without undo data, for
+//! all aggregates, any number of threads, hints of every format and any height, interrupted and resumed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 mod hinted;
 
-use common::{Case, THREADS, assert_same_tree, run, says, stats_by_height, tree, with_threads};
+use common::{Case, THREADS, assert_mentions, assert_same_tree, run, stats_by_height, tree, with_threads};
 use disk::hints::HintFormat;
 use engine::{
     AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
     hex_reversed,
 };
-use hinted::{AGGREGATES, Truth, bury, by, file_in, often, run_until, without_undo};
+use hinted::{
+    AGGREGATES, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
+};
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},
@@ -23,7 +25,7 @@ use testkit::{
     fault::FaultDisk,
 };
 
-/// A datadir of [`common::chain`] whose blocks are all buried, and the truth about it.
+/// A datadir of [`common::chain`] whose blocks are all buried, and its true hints.
 fn buried() -> (Case, &'static Truth) {
     static TRUTH: OnceLock<Truth> = OnceLock::new();
     let case = Case::new();
@@ -31,13 +33,13 @@ fn buried() -> (Case, &'static Truth) {
     (case, TRUTH.get_or_init(|| Truth::of(common::chain())))
 }
 
-/// Runs into an output of its own.
+/// Rebuilds into a separate output.
 fn rebuild(options: &ReindexOptions) -> ReindexReport {
     let output = TempDir::new().unwrap();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() };
     let report = run(&options).unwrap_or_else(|error| panic!("{error}"));
     let stats = common::stats(output.path(), options.network).unwrap();
-    assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "what is on disk is what is reported");
+    assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "the chainstate differs from the report");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
     report
 }
@@ -52,7 +54,8 @@ fn check(options: &ReindexOptions, path: &Path) -> HintCheck {
     engine::check_hints(&disk, options, path, None, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
-/// Core's datadirs: hints are made at a height, found right, and lead to what Core's `gettxoutsetinfo` says.
+/// Core's datadirs: hints are made at a height, found correct, and lead to the hashes that Core's
+/// `gettxoutsetinfo` printed.
 fn core_datadir(name: &str, network: Network) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let before = tree(dir.path());
@@ -68,7 +71,7 @@ fn core_datadir(name: &str, network: Network) {
         assert_eq!((info.height, info.hints), (height, line["txouts"].as_u64().unwrap()), "{name} {height}");
         let check = check(&base, &path);
         assert_eq!((check.wrong_blocks, check.first), (0, None), "{name} {height}");
-        // All the sums at the tip; below it one of them, and from there on the join.
+        // All aggregates at the tip; below it one of them, and from there on the join.
         let ways: Vec<_> = if std::ptr::eq(line, tip) {
             (0..3).map(|way| (AGGREGATES[way], THREADS[2 - way], &at, line)).collect()
         } else {
@@ -76,7 +79,7 @@ fn core_datadir(name: &str, network: Network) {
         };
         for (aggregate, threads, options, expected) in ways {
             let what = format!("{name}, hints of {height} in {format}, {aggregate}, {threads} threads");
-            let report = rebuild(&with_threads(&by(options, &path, aggregate), threads));
+            let report = rebuild(&with_threads(&with_hints(options, &path, aggregate), threads));
             assert_eq!(hex_reversed(&report.hash_serialized_3), expected["hash_serialized_3"], "{what}");
             assert_eq!(
                 (report.matching, &report.hash.to_string()[..]),
@@ -92,13 +95,13 @@ fn core_datadir(name: &str, network: Network) {
     }
 }
 
-/// Without undo data all blocks must be assumed valid. Of the short chains on the public networks none has
-/// the work for that, and the run is refused; regtest's has, once it is buried.
+/// Without undo data all blocks must be assumed valid. None of the short chains on the public networks has
+/// enough work for that, and the rebuild is refused; regtest's has, once it is buried.
 fn without_undo_in(dir: &Path, base: &ReindexOptions, (hash, coins): (&str, &str), hints: &Path) {
     let valid = hash.parse().unwrap();
-    let options = |aggregate| without_undo(&by(base, hints, aggregate), valid);
+    let options = |aggregate| without_undo(&with_hints(base, hints, aggregate), valid);
     let error = common::refused(&options(AGGREGATES[0]), ErrorKind::Usage);
-    says(&error, &["without undo data no scripts can be checked", "--assumevalid"]);
+    assert_mentions(&error, &["scripts cannot be checked without undo data", "--assumevalid"]);
     if base.network != Network::Regtest {
         return;
     }
@@ -111,52 +114,52 @@ fn without_undo_in(dir: &Path, base: &ReindexOptions, (hash, coins): (&str, &str
 }
 
 #[test]
-fn main_is_rebuilt_by_hints_to_cores_hashes() {
+fn main_is_rebuilt_with_hints_to_cores_hashes() {
     core_datadir("main", Network::Main);
 }
 
 #[test]
-fn testnet3_is_rebuilt_by_hints_to_cores_hashes() {
+fn testnet3_is_rebuilt_with_hints_to_cores_hashes() {
     core_datadir("testnet3", Network::Test);
 }
 
 #[test]
-fn signet_is_rebuilt_by_hints_to_cores_hashes() {
+fn signet_is_rebuilt_with_hints_to_cores_hashes() {
     core_datadir("signet", Network::Signet);
 }
 
 #[test]
-fn regtest_is_rebuilt_by_hints_to_cores_hashes() {
+fn regtest_is_rebuilt_with_hints_to_cores_hashes() {
     core_datadir("regtest", Network::Regtest);
 }
 
 #[test]
-fn every_way_gives_the_models_coins() {
+fn every_variant_gives_the_models_coins() {
     let (case, truth) = buried();
     let (files, model) = (TempDir::new().unwrap(), common::chain().model.stats());
     let tip = common::chain().tip().height;
     let path = file_in(&files, "hints");
     truth.write(&path, HintFormat::Peregrine, &truth.hints(tip));
     for aggregate in AGGREGATES {
-        let with = by(&case.options(), &path, aggregate);
+        let with = with_hints(&case.options(), &path, aggregate);
         for (options, with_undo) in [(without_undo(&with, truth.hash(tip)), false), (with, true)] {
             for (threads, join_bytes) in [(1, None), (2, None), (8, None), (2, Some(1))] {
                 let what = format!("{aggregate}, undo {with_undo}, {threads} threads, join {join_bytes:?}");
                 let report = rebuild(&ReindexOptions { join_bytes, ..with_threads(&options, threads) });
                 assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
                 assert_eq!((report.txouts, report.matching), (model.txouts, "swiftsync"), "{what}");
-                let told = report.hints.unwrap();
-                assert_eq!((told.height, told.with_undo), (Height(tip), with_undo), "{what}");
-                assert_eq!(told.aggregate, aggregate.name());
+                let hints = report.hints.unwrap();
+                assert_eq!((hints.height, hints.with_undo), (Height(tip), with_undo), "{what}");
+                assert_eq!(hints.aggregate, aggregate.name());
                 assert_eq!(report.counts.inputs, common::chain().totals.inputs, "{what}");
             }
         }
     }
 }
 
-/// Chains of other shapes, signed and not, by their models.
+/// Chains of other shapes, signed and not, compared with their models.
 #[test]
-fn other_chains_too() {
+fn other_chains_give_their_models_coins() {
     for (seed, signed) in [(21, true), (22, false), (23, false)] {
         let spec = testkit::ChainSpec { signed, ..testkit::ChainSpec::new(seed, 500_000) };
         let chain = testkit::Chain::generate(&spec);
@@ -166,7 +169,8 @@ fn other_chains_too() {
         let (truth, tip) = (Truth::of(&chain), chain.tip().height);
         let path = file_in(&files, "hints");
         truth.write(&path, HintFormat::Bip456, &truth.hints(tip));
-        let with = by(&with_threads(&common::options(dir.path()), 2), &path, AGGREGATES[seed as usize % 3]);
+        let with =
+            with_hints(&with_threads(&common::options(dir.path()), 2), &path, AGGREGATES[seed as usize % 3]);
         for options in [without_undo(&with, truth.hash(tip)), with] {
             let report = rebuild(&options);
             assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3, "seed {seed}");
@@ -175,22 +179,23 @@ fn other_chains_too() {
 }
 
 #[test]
-fn hints_of_any_height_and_format_will_do() {
+fn hints_of_any_height_and_format_give_the_models_coins() {
     let (case, truth) = buried();
     let (files, model) = (TempDir::new().unwrap(), stats_by_height(common::chain()));
     let tip = common::chain().tip().height;
     for (number, height) in [1, 2, 60, 101, 113, 128, tip - 1, tip].into_iter().enumerate() {
         for (format, turn) in HintFormat::ALL.into_iter().zip(0..) {
-            // All formats at the tip; of lower heights some.
+            // All formats at the tip; some at lower heights.
             if height < tip && (number + turn) % 3 > 0 {
                 continue;
             }
             let path = file_in(&files, &format!("{format}-{height}"));
             truth.write(&path, format, &truth.hints(height));
-            let with = by(&with_threads(&case.options(), THREADS[turn % 3]), &path, AGGREGATES[turn % 2]);
+            let with =
+                with_hints(&with_threads(&case.options(), THREADS[turn % 3]), &path, AGGREGATES[turn % 2]);
             let assumed = truth.hash(height.max(tip / 2));
             for options in [with.clone(), without_undo(&with, assumed)] {
-                // Few indices can be read in both orders: then the format has to be named.
+                // Few indices are valid in both byte orders, so the format must be named.
                 let mut options = options;
                 options.hints.as_mut().unwrap().format = Some(format);
                 let what = format!("{format} of height {height}");
@@ -205,7 +210,7 @@ fn hints_of_any_height_and_format_will_do() {
 }
 
 #[test]
-fn made_hints_are_those_of_the_model() {
+fn hints_made_from_blocks_equal_those_of_the_model() {
     let (case, truth) = (Case::new(), Truth::of(common::chain()));
     let files = TempDir::new().unwrap();
     let tip = common::chain().tip().height;
@@ -225,14 +230,14 @@ fn made_hints_are_those_of_the_model() {
                 assert_eq!((read.hints, read.bytes), (info.hints, info.bytes), "{format} at {height}");
             }
             let again = make(&case.options(), &file_in(&files, &format!("{format}-{height}-1")), format);
-            assert_eq!(again.unwrap_err().kind, ErrorKind::Usage, "what is there stays");
+            assert_eq!(again.unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
         }
     }
-    assert!(!files.path().join("peregrine-work").exists(), "temporary files go");
+    assert!(!files.path().join("peregrine-work").exists(), "temporary files are removed");
 }
 
 #[test]
-fn all_formats_convert_into_all() {
+fn every_format_converts_into_every_other() {
     let (case, truth) = (Case::new(), Truth::of(common::chain()));
     let files = TempDir::new().unwrap();
     let hints = truth.hints(common::chain().tip().height);
@@ -264,9 +269,9 @@ fn all_formats_convert_into_all() {
     }
 }
 
-/// Cut short again and again, at each file that is made, and gone on with: the same coins.
+/// Interrupted repeatedly, at each file that is created, and resumed: the same coins.
 #[test]
-fn an_interrupted_run_goes_on() {
+fn an_interrupted_rebuild_resumes() {
     let (case, truth) = buried();
     let (files, chain) = (TempDir::new().unwrap(), common::chain());
     let tip = chain.tip().height;
@@ -274,7 +279,7 @@ fn an_interrupted_run_goes_on() {
     let mut most = 0;
     for (number, aggregate) in AGGREGATES.into_iter().enumerate() {
         truth.write(&path, HintFormat::Peregrine, &truth.hints(tip - 10 * number as u32));
-        let with = often(&by(&case.options(), &path, aggregate));
+        let with = with_frequent_checkpoints(&with_hints(&case.options(), &path, aggregate));
         for (with, join_bytes) in [
             (without_undo(&with, truth.hash(tip)), None),
             (with.clone(), None),
@@ -299,12 +304,12 @@ fn an_interrupted_run_goes_on() {
             assert!(!case.root().join("regtest/peregrine-work").exists());
         }
     }
-    assert!(most > 50, "some runs went on from where another had stopped: {most}");
+    assert!(most > 50, "no run resumed from a checkpoint: {most}");
 }
 
-/// Hints that were begun before the chain grew: what is settled is gone on with.
+/// The chain may grow while hints are being made: completed blocks are not processed again.
 #[test]
-fn interrupted_making_of_hints_goes_on() {
+fn interrupted_making_of_hints_resumes() {
     let (case, truth) = (Case::new(), Truth::of(common::chain()));
     let files = TempDir::new().unwrap();
     let tip = common::chain().tip().height;
@@ -315,11 +320,11 @@ fn interrupted_making_of_hints_goes_on() {
         truth.write(&expected, format, &truth.hints(tip));
         for join_bytes in [None, Some(1)] {
             let path = file_in(&files, "made");
-            let options = often(&ReindexOptions { join_bytes, ..case.options() });
+            let options = with_frequent_checkpoints(&ReindexOptions { join_bytes, ..case.options() });
             let mut stops = 0;
             loop {
                 stops += 1;
-                let disk = hinted::Stopping::at(3 + 4 * stops);
+                let disk = hinted::InterruptingDisk::at(3 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
                 let options = ReindexOptions { stop_at_height: Some(Height(height)), ..options.clone() };
                 match engine::make_hints(&disk, &options, &path, format, &|_| {}, &disk.interrupt) {
@@ -334,21 +339,21 @@ fn interrupted_making_of_hints_goes_on() {
         }
         std::fs::remove_file(&expected).unwrap();
     }
-    assert!(!files.path().join("peregrine-work").exists(), "temporary files go");
+    assert!(!files.path().join("peregrine-work").exists(), "temporary files are removed");
 }
 
-/// Above the hints' height nothing is assumed that the user has not said.
+/// No block is assumed valid without the user's consent.
 #[test]
 fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     let (case, truth) = buried();
     let files = TempDir::new().unwrap();
     let path = file_in(&files, "hints");
     truth.write(&path, HintFormat::Peregrine, &truth.hints(120));
-    let with = by(&case.options(), &path, AGGREGATES[0]);
+    let with = with_hints(&case.options(), &path, AGGREGATES[0]);
     for assume_valid in [AssumeValid::Nothing, AssumeValid::Default, AssumeValid::Block(truth.hash(119))] {
         let options = ReindexOptions { assume_valid, ..without_undo(&with, truth.hash(120)) };
         let error = common::refused(&options, ErrorKind::Usage);
-        says(&error, &["hints reach to 120", "--assumevalid"]);
+        assert_mentions(&error, &["hints reach to height 120", "--assumevalid"]);
     }
     rebuild(&without_undo(&with, truth.hash(120)));
 }

@@ -1,14 +1,14 @@
-//! Chains that break one rule, and undo data that lies: the verdict is Core's, at the right block, whatever
-//! the threads; and a lie of the undo data is damage, never a verdict on the chain.
+//! Chains that break one rule, and falsified undo data: the verdict is Core's, at the right block, with any
+//! number of threads; and falsified undo data is damage, never a violation.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
 use common::{
-    Case, THREADS, assert_same_tree, chain, essence, layout,
-    lies::{LIES, lie},
-    options, run, says, tree, with_threads,
+    Case, THREADS, assert_mentions, assert_same_tree, chain, error_text, layout,
+    lies::{FALSIFICATIONS, falsify_claim},
+    options, run, tree, with_threads,
 };
 use engine::{ErrorKind, Event, Height, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
@@ -18,7 +18,7 @@ use testkit::{
     mutation::{CheckLevel, base_chain, mutations},
 };
 
-/// Reject strings that mean a body is not the one its header commits to: damage (Core `BLOCK_MUTATED`).
+/// Reject strings of a body that its header does not commit to: damage (Core `BLOCK_MUTATED`).
 const MUTATED: &[&str] = &[
     "bad-txnmrklroot",
     "bad-txns-duplicate",
@@ -34,7 +34,7 @@ fn each_mutation_gets_cores_verdict() {
     let mut count = 0;
     for mutation in mutations() {
         if mutation.level == CheckLevel::Script && mutation.core.is_some() {
-            // Nobody runs scripts here: the oracle has these.
+            // No scripts are run here: the oracle tests these.
             continue;
         }
         let mutated = mutation.apply(&base);
@@ -51,7 +51,7 @@ fn each_mutation_gets_cores_verdict() {
                 Ok(report) => Err(format!("accepted up to {} only", report.height)),
                 Err(error) => {
                     if !scan {
-                        let text = essence(error, dir.path());
+                        let text = error_text(error, dir.path());
                         let first = first.get_or_insert_with(|| text.clone());
                         assert_eq!(*first, text, "{}: the verdict depends on threads", mutation.name);
                     }
@@ -67,9 +67,10 @@ fn each_mutation_gets_cores_verdict() {
                     })
                 }
             };
-            // A block in the index was in time when it came in; Core does not ask its clock again either.
+            // A block in the index was in time when it arrived; Core does not check its time again either.
             let known = mutation.core == Some("time-too-new") && !scan && verdict.is_ok()
-                // Nothing in the rev file can be of such a block, so it was never connected.
+                                // No undo data matches such a block, so the scan takes it for never
+                                // connected.
                 || mutation.name == "no-transactions" && scan && done.is_ok();
             if !known && verdict.as_ref().err().map(String::as_str) != mutation.core {
                 wrong +=
@@ -81,7 +82,7 @@ fn each_mutation_gets_cores_verdict() {
             if let (Err(error), Some(_)) = (&done, mutation.core) {
                 let place = (error.height.map(|height| height.0), error.block_hash);
                 if place != (Some(mutated.block.height), Some(mutated.block.hash)) {
-                    wrong += &format!("\n{} (scan {scan}): told at {place:?}", mutation.name);
+                    wrong += &format!("\n{} (scan {scan}): reported at {place:?}", mutation.name);
                 }
             }
         }
@@ -92,9 +93,9 @@ fn each_mutation_gets_cores_verdict() {
     assert!(count >= 60);
 }
 
-/// Beneath a broken tip lies a valid chain: with --stop-at-height it is there for the taking.
+/// Below a broken tip is a valid chain, which --stop-at-height selects.
 #[test]
-fn below_a_broken_block_the_chain_can_be_had() {
+fn the_chain_below_a_broken_block_can_be_rebuilt() {
     let base = base_chain(6);
     for name in ["reward-1-too-much", "double-spend-in-block"] {
         let Some(mutation) = mutations().find(|mutation| mutation.name == name) else { continue };
@@ -109,20 +110,20 @@ fn below_a_broken_block_the_chain_can_be_had() {
 }
 
 #[test]
-fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
+fn falsified_undo_data_is_reported_as_damage_of_the_rev_file() {
     let blocks: Vec<usize> = (0..chain().blocks.len())
         .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
         .collect();
-    for (number, (what, lie_of)) in LIES.iter().enumerate() {
-        let mut lying: Chain = chain().clone();
-        let at = blocks[number * (blocks.len() - 1) / (LIES.len() - 1)];
-        let tx = number % (lying.blocks[at].txs as usize - 1);
-        lie(&mut lying.blocks[at], |_| (tx, 0), *lie_of);
+    for (number, (what, falsify)) in FALSIFICATIONS.iter().enumerate() {
+        let mut falsified: Chain = chain().clone();
+        let at = blocks[number * (blocks.len() - 1) / (FALSIFICATIONS.len() - 1)];
+        let tx = number % (falsified.blocks[at].txs as usize - 1);
+        falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
         let dir = common::scratch();
-        lying.write_datadir(dir.path(), &layout()).unwrap();
-        let (height, hash) = (lying.blocks[at].height, lying.blocks[at].hash);
+        falsified.write_datadir(dir.path(), &layout()).unwrap();
+        let (height, hash) = (falsified.blocks[at].height, falsified.blocks[at].hash);
         let mut arena = wire::BlockArena::default();
-        let block = arena.parse(&lying.blocks[at].bytes).unwrap();
+        let block = arena.parse(&falsified.blocks[at].bytes).unwrap();
         let digest::sha256::Message(parts) = block.tx(tx + 1).unwrap().txid_message();
         let txid = wire::Txid(digest::sha256::sha256d(&parts.concat()));
         for threads in THREADS {
@@ -141,20 +142,20 @@ fn a_lie_in_undo_data_is_damage_of_the_rev_file() {
             assert_eq!(error.txid, Some(txid), "{what}: {error}");
             assert!(error.core.is_none(), "{what}: {error}");
             assert!(error.file.as_ref().unwrap().to_string_lossy().contains("rev000"), "{what}: {error}");
-            says(&error, &["restore the file", "-reindex"]);
+            assert_mentions(&error, &["restore the file", "-reindex"]);
         }
     }
 }
 
-/// What the fast path suspects goes to the judge, and events say so.
+/// If parallel matching fails, blocks are validated sequentially, and events report it.
 #[test]
-fn the_judge_is_announced() {
-    let mut lying = chain().clone();
-    let at = lying.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
-    lie(&mut lying.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
+fn sequential_validation_is_announced() {
+    let mut falsified = chain().clone();
+    let at = falsified.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
+    falsify_claim(&mut falsified.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
     let case = {
         let dir = common::scratch();
-        lying.write_datadir(dir.path(), &layout()).unwrap();
+        falsified.write_datadir(dir.path(), &layout()).unwrap();
         dir
     };
     let seen = Mutex::new(Vec::new());
@@ -166,9 +167,9 @@ fn the_judge_is_announced() {
     assert!(events.iter().any(|event| matches!(event, Event::Note(text) if text.contains("in order"))));
 }
 
-/// With damage below a lie, or a lie below damage, the lower one is told.
+/// Among several damaged blocks, the lowest one is reported.
 #[test]
-fn of_two_flaws_the_lower_block_is_told() {
+fn reports_the_lowest_of_several_damaged_blocks() {
     let case = Case::new();
     let index = case.index();
     let place = |height: u32| {

@@ -1,4 +1,4 @@
-//! `verify` makes the checks of a rebuild, touches nothing, and names each coin in which a chainstate
+//! `verify` performs the checks of a rebuild, changes nothing, and names each coin in which a chainstate
 //! differs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -40,7 +40,7 @@ fn coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
     coins
 }
 
-/// Writes the chainstate anew with these coins.
+/// Rewrites the chainstate with these coins.
 fn rewrite(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
     let dir = chainstate(case);
     let best = ChainstateReader::open(&RealDisk, &dir).unwrap().best_block();
@@ -57,20 +57,20 @@ fn rewrite(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
 }
 
 #[test]
-fn a_true_chainstate_has_no_difference_at_its_own_height() {
+fn a_correct_chainstate_has_no_differences_at_its_own_height() {
     let case = Case::new();
     let report = verify(&case, true).unwrap();
     let height = chain().tip().height - 3;
-    assert_eq!(report.height, Height(height), "as far as the chainstate goes");
+    assert_eq!(report.height, Height(height), "up to the chainstate's best block");
     assert_eq!(report.txouts, stats_by_height(chain())[height as usize].txouts);
     assert_eq!(report.against_chainstate.unwrap().differences, 0);
     let report = verify(&case, false).unwrap();
-    assert_eq!(report.height, Height(chain().tip().height), "to the tip, if no chainstate is looked at");
+    assert_eq!(report.height, Height(chain().tip().height), "to the tip, without a comparison");
     assert!(report.against_chainstate.is_none() && report.scripts.is_none());
 }
 
 #[test]
-fn each_wrong_coin_is_named() {
+fn names_each_wrong_coin() {
     let case = Case::new();
     let mut coins = coins(&case);
     let middle = coins.len() / 2;
@@ -99,7 +99,7 @@ fn each_wrong_coin_is_named() {
 }
 
 #[test]
-fn a_damaged_block_is_told_as_a_rebuild_tells_it() {
+fn reports_a_damaged_block_as_a_rebuild_does() {
     let case = Case::new();
     flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();
     let error = verify(&case, false).map(|report| report.height).unwrap_err();
@@ -108,10 +108,10 @@ fn a_damaged_block_is_told_as_a_rebuild_tells_it() {
 }
 
 #[test]
-fn a_chainstate_of_an_unknown_block_is_damaged() {
+fn a_chainstate_whose_best_block_is_unknown_is_damaged() {
     let case = Case::new();
     case.edit_index(|index| index.entries.retain(|entry| entry.height.0 + 5 < chain().tip().height));
     let error = verify(&case, true).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-    common::says(&error, &["not in the block index", "rebuild"]);
+    common::assert_mentions(&error, &["not in the block index", "rebuild"]);
 }

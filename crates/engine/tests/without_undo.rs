@@ -1,58 +1,60 @@
-//! Runs by hints without undo data need none up to the hints' last block: not the flags in the index, not
-//! the records, not the files. Above it they do.
+//! Rebuilds with hints and without undo data need no undo data up to the hints' last block: not the flags in
+//! the index, not the records, not the files. Above it they do.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 mod hinted;
 
-use common::{Case, chain, says, stats_by_height};
+use common::{Case, assert_mentions, chain, stats_by_height};
 use disk::{hints::HintFormat, index::BlockStatus};
 use engine::{AssumeValid, BlockHash, ErrorKind, Height, ReindexOptions};
-use hinted::{AGGREGATES, Truth, bury, by, file_in, or_join, run_with_notes, without_undo};
+use hinted::{
+    AGGREGATES, Truth, bury, file_in, run_with_notes, with_hints, with_join_fallback, without_undo,
+};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A datadir without undo data up to a height, hints of that height, and options to go by them.
-struct Lacking {
+/// A datadir without undo data up to a height, and hints of that height.
+struct WithoutUndo {
     case: Case,
     truth: Truth,
     files: TempDir,
 }
 
-/// What of the undo data is gone.
+/// What part of the undo data is missing.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Gone {
-    /// The index says that there is none, as a node that did without while it synced leaves it.
+enum Missing {
+    /// The index records none, as a node that synced without undo data leaves it.
     Flags,
-    /// The bytes of the records.
+    /// The records are overwritten.
     Records,
-    /// All files.
+    /// All files are removed.
     Files,
 }
 
-impl Lacking {
-    fn new(gone: Gone, height: u32) -> Self {
+impl WithoutUndo {
+    fn new(missing: Missing, height: u32) -> Self {
         let (case, truth) = (Case::new(), Truth::of(chain()));
-        let lacking = Self { case, truth, files: TempDir::new().unwrap() };
-        bury(&lacking.case.blocks("index"));
-        match gone {
-            Gone::Flags => lacking.case.edit_index(|index| {
+        let without = Self { case, truth, files: TempDir::new().unwrap() };
+        bury(&without.case.blocks("index"));
+        match missing {
+            Missing::Flags => without.case.edit_index(|index| {
                 for entry in index.entries.iter_mut().filter(|entry| entry.height.0 <= height) {
                     entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
                     entry.undo_pos = None;
                 }
             }),
-            Gone::Records => {
-                for entry in lacking.case.index().entries.iter().filter(|entry| entry.height.0 <= height) {
+            Missing::Records => {
+                for entry in without.case.index().entries.iter().filter(|entry| entry.height.0 <= height) {
                     let Some((file, pos)) = entry.file.zip(entry.undo_pos) else { continue };
-                    let path = lacking.case.blocks(&format!("rev{:05}.dat", file.0));
+                    let path = without.case.blocks(&format!("rev{:05}.dat", file.0));
                     testkit::corrupt::overwrite(&path, pos.0 - 8, &[0x55; 12]).unwrap();
                 }
             }
-            Gone::Files => lacking.rev_files().iter().for_each(|path| std::fs::remove_file(path).unwrap()),
+            Missing::Files => without.rev_files().iter().for_each(|path| std::fs::remove_file(path).unwrap()),
         }
-        lacking
+        without
     }
 
     fn rev_files(&self) -> Vec<PathBuf> {
@@ -68,79 +70,84 @@ impl Lacking {
     }
 
     fn options(&self, hints: &Path, valid: BlockHash) -> ReindexOptions {
-        let output = Some(file_in(&self.files, &format!("output-{}", rand_name())));
-        without_undo(&by(&ReindexOptions { output, ..self.case.options() }, hints, AGGREGATES[0]), valid)
+        let output = Some(file_in(&self.files, &format!("output-{}", unique_number())));
+        without_undo(
+            &with_hints(&ReindexOptions { output, ..self.case.options() }, hints, AGGREGATES[0]),
+            valid,
+        )
     }
 }
 
-/// A name that was not given before.
-fn rand_name() -> u64 {
+/// Returns a number that was not returned before.
+fn unique_number() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
-const WAYS: [Gone; 3] = [Gone::Flags, Gone::Records, Gone::Files];
+const ALL_MISSING: [Missing; 3] = [Missing::Flags, Missing::Records, Missing::Files];
 
 #[test]
-fn up_to_the_hints_end_no_undo_data_is_needed() {
+fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
     let tip = chain().tip().height;
     let expected = stats_by_height(chain()).pop().unwrap();
-    for gone in WAYS {
-        let lacking = Lacking::new(gone, tip);
-        let hash = lacking.truth.hash(tip);
+    for missing in ALL_MISSING {
+        let without = WithoutUndo::new(missing, tip);
+        let hash = without.truth.hash(tip);
         for format in [HintFormat::Peregrine, HintFormat::TheStack] {
-            let options = lacking.options(&lacking.hints(format, tip), hash);
+            let options = without.options(&without.hints(format, tip), hash);
             let (done, notes) = run_with_notes(&options);
-            let report = done.unwrap_or_else(|error| panic!("{gone:?}: {error}"));
-            assert_eq!((report.hash, report.matching), (hash, "swiftsync"), "{gone:?}");
-            assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{gone:?}");
-            let told = notes.iter().any(|note| note.contains("-checklevel=1"));
-            // Bytes that are no record any more are not looked at.
-            assert_eq!(told, gone != Gone::Records, "{gone:?}: {notes:?}");
+            let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
+            assert_eq!((report.hash, report.matching), (hash, "swiftsync"), "{missing:?}");
+            assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{missing:?}");
+            let is_noted = notes.iter().any(|note| note.contains("-checklevel=1"));
+            // Records that are overwritten are not noticed.
+            assert_eq!(is_noted, missing != Missing::Records, "{missing:?}: {notes:?}");
         }
-        // With undo data, or without hints, the run is refused or ends below.
-        let with = by(&lacking.case.options(), &lacking.hints(HintFormat::Peregrine, tip), AGGREGATES[0]);
-        let output = Some(file_in(&lacking.files, "with-undo"));
+        // With undo data, or without hints, the rebuild fails.
+        let with =
+            with_hints(&without.case.options(), &without.hints(HintFormat::Peregrine, tip), AGGREGATES[0]);
+        let output = Some(file_in(&without.files, "with-undo"));
         let error = common::run(&ReindexOptions { output, ..with }).map(|report| report.height).unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{gone:?}: {error}");
+        assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{missing:?}: {error}");
     }
 }
 
 #[test]
-fn above_the_hints_end_undo_data_is_needed() {
+fn undo_data_is_needed_above_the_last_block_of_the_hints() {
     let tip = chain().tip().height;
     let model = stats_by_height(chain());
     let end = tip - 12;
-    for gone in [Gone::Flags, Gone::Records] {
-        let lacking = Lacking::new(gone, end);
-        let hash = lacking.truth.hash(end);
-        let hints = lacking.hints(HintFormat::Peregrine, end);
-        let (done, notes) = run_with_notes(&lacking.options(&hints, hash));
-        let report = done.unwrap_or_else(|error| panic!("{gone:?}: {error}"));
-        assert_eq!(report.hash_serialized_3, model[tip as usize].hash_serialized_3, "{gone:?}");
+    for missing in [Missing::Flags, Missing::Records] {
+        let without = WithoutUndo::new(missing, end);
+        let hash = without.truth.hash(end);
+        let hints = without.hints(HintFormat::Peregrine, end);
+        let (done, notes) = run_with_notes(&without.options(&hints, hash));
+        let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
+        assert_eq!(report.hash_serialized_3, model[tip as usize].hash_serialized_3, "{missing:?}");
         assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
         let stop_at_height = Some(Height(end + 5));
         let report =
-            common::run(&ReindexOptions { stop_at_height, ..lacking.options(&hints, hash) }).unwrap();
-        assert_eq!(report.hash_serialized_3, model[end as usize + 5].hash_serialized_3, "{gone:?}");
-        // Hints of a lower block leave blocks without.
-        let lower = lacking.hints(HintFormat::Peregrine, end - 1);
-        let error = common::run(&lacking.options(&lower, hash)).map(|report| report.height).unwrap_err();
+            common::run(&ReindexOptions { stop_at_height, ..without.options(&hints, hash) }).unwrap();
+        assert_eq!(report.hash_serialized_3, model[end as usize + 5].hash_serialized_3, "{missing:?}");
+        // Hints of a lower block leave some blocks without undo data.
+        let lower = without.hints(HintFormat::Peregrine, end - 1);
+        let error = common::run(&without.options(&lower, hash)).map(|report| report.height).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(end))), "{error}");
-        match gone {
-            Gone::Flags => says(&error, &["undo data of the block is not on disk"]),
-            _ => says(&error, &["no record starts here", "rev0"]),
+        match missing {
+            Missing::Flags => assert_mentions(&error, &["undo data of the block is not on disk"]),
+            _ => assert_mentions(&error, &["no record starts here", "rev0"]),
         }
     }
 }
 
-/// A scan finds no undo data, and writes an index that says so.
+/// A scan finds no undo data, and the index that it writes has none.
 #[test]
-fn a_scan_does_without_undo_data_too() {
+fn a_scan_works_without_undo_data_too() {
     let tip = chain().tip().height;
     let expected = stats_by_height(chain()).pop().unwrap();
-    let whole = Lacking::new(Gone::Flags, 0);
-    // A chain with enough work above the hints' end to have it assumed valid: blocks with a coinbase only.
+    let whole = WithoutUndo::new(Missing::Flags, 0);
+    // A chain with enough work above the hints' last block for it to be assumed valid: blocks with only a
+    // coinbase.
     let spec = testkit::ChainSpec { empty_tail: hinted::BURIAL as u32, ..chain().spec.clone() };
     let long = testkit::Chain::generate(&spec);
     assert_eq!(long.main().nth(tip as usize).unwrap().hash, whole.truth.hash(tip), "the same chain, longer");
@@ -151,9 +158,9 @@ fn a_scan_does_without_undo_data_too() {
     };
     let hints = whole.hints(HintFormat::Peregrine, tip);
     let options = ReindexOptions { scan: true, ..common::options(dir.path()) };
-    let options = without_undo(&by(&options, &hints, AGGREGATES[0]), whole.truth.hash(tip));
+    let options = without_undo(&with_hints(&options, &hints, AGGREGATES[0]), whole.truth.hash(tip));
     let paths = testkit::corrupt::regtest_paths(dir.path());
-    // Records below the hints' end are gone, those above are there.
+    // Records up to the hints' last block are overwritten, those above are intact.
     let index = disk::index::read_block_index(&disk::fs::RealDisk, &paths.index_dir()).unwrap();
     for entry in index.entries.iter().filter(|entry| entry.height.0 <= tip) {
         let Some((file, pos)) = entry.file.zip(entry.undo_pos) else { continue };
@@ -165,36 +172,37 @@ fn a_scan_does_without_undo_data_too() {
     assert_eq!(report.hash_serialized_3, long.model.stats().hash_serialized_3);
     assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
     let index = disk::index::read_block_index(&disk::fs::RealDisk, &paths.index_dir()).unwrap();
-    assert_eq!(rev_of_tip(&index), hinted::BURIAL, "below the hints' end no block has undo data");
+    assert_eq!(rev_of_tip(&index), hinted::BURIAL, "up to the hints' last block no block has undo data");
     let main: Vec<_> = long.main().map(|block| block.hash).collect();
     for entry in index.entries.iter().filter(|entry| main.contains(&entry.hash)) {
         assert_eq!(entry.status.validity(), BlockStatus::VALID_SCRIPTS, "{}", entry.height);
     }
-    // The index that was written serves a run by the same hints, and its coins at the hints' end are right.
+    // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
     let stop_at_height = Some(Height(tip));
     let output = Some(file_in(&whole.files, "below"));
     let report = common::run(&ReindexOptions { scan: false, stop_at_height, output, ..options }).unwrap();
     assert_eq!(report.hash_serialized_3, expected.hash_serialized_3);
 }
 
-/// Wrong hints, and no undo data to do without them: nothing is touched, and the error says what is missing.
+/// Wrong hints, and no undo data for a rebuild without them: nothing is changed, and the error names what is
+/// missing.
 #[test]
 fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
     let tip = chain().tip().height;
-    let lacking = Lacking::new(Gone::Flags, tip);
-    let mut hints = lacking.truth.hints(tip);
+    let without = WithoutUndo::new(Missing::Flags, tip);
+    let mut hints = without.truth.hints(tip);
     let block = hints.iter_mut().rev().find(|block| !block.is_empty()).unwrap();
     block.pop();
-    let path = file_in(&lacking.files, "wrong");
-    lacking.truth.write(&path, HintFormat::Peregrine, &hints);
-    let options = lacking.options(&path, lacking.truth.hash(tip));
+    let path = file_in(&without.files, "wrong");
+    without.truth.write(&path, HintFormat::Peregrine, &hints);
+    let options = without.options(&path, without.truth.hash(tip));
     let error = common::run(&options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Hints, "{error}");
-    let error = common::run(&or_join(&options)).map(|report| report.height).unwrap_err();
+    let error = common::run(&with_join_fallback(&options)).map(|report| report.height).unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{error}");
-    // With undo data the join does it, from a plan of its own.
-    let whole = Lacking::new(Gone::Flags, 0);
-    let options = or_join(&whole.options(&path, whole.truth.hash(tip)));
+    // With undo data the join succeeds, with a plan of its own.
+    let whole = WithoutUndo::new(Missing::Flags, 0);
+    let options = with_join_fallback(&whole.options(&path, whole.truth.hash(tip)));
     let report = common::run(&options).unwrap();
     assert_eq!((report.matching, report.hash), ("parallel", whole.truth.hash(tip)));
     assert_eq!(options.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));

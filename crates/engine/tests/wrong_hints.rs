@@ -1,22 +1,23 @@
-//! Hints that lie: a run by them says that they, or the files, are wrong, whatever the sum, the threads and
-//! the variant, and the old chainstate stays. With the join at hand it names the first wrong one.
+//! Wrong hints: the error reports that they, or the files, are wrong, for every aggregate, number of threads
+//! and variant, and the old chainstate remains. With the join as fallback it names the first wrong one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 mod hinted;
 
-use common::{Case, THREADS, assert_same_tree, refused, run, says, tree, with_threads};
+use common::{Case, THREADS, assert_mentions, assert_same_tree, refused, run, tree, with_threads};
 use disk::hints::HintFormat;
 use engine::{ErrorKind, ReindexOptions};
 use hinted::{
-    AGGREGATES, Hints, Truth, bury, by, file_in, often, or_join, run_until, run_with_notes, without_undo,
+    AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
+    with_hints, with_join_fallback, without_undo,
 };
 use std::{path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::rng::Rng;
 
-/// How many lies of a kind are tried.
+/// Number of seeds per kind.
 const SEEDS: u64 = 100;
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(common::chain()));
@@ -25,11 +26,11 @@ fn tip() -> u32 {
     common::chain().tip().height
 }
 
-/// What turns hints into wrong ones.
-type Lie = fn(&mut Hints, &mut Rng);
+/// Turns hints into wrong ones.
+type Change = fn(&mut Hints, &mut Rng);
 
-/// All outputs that can be spent, as height and index, that are hinted unspent or are not.
-fn places(hints: &Hints, unspent: bool) -> Vec<(usize, u32)> {
+/// All spendable outputs, as height and index, that are hinted unspent or are not.
+fn positions(hints: &Hints, unspent: bool) -> Vec<(usize, u32)> {
     let of_block = |(height, block): (usize, &hinted::Block)| {
         let hinted = |index: &u32| hints[height].contains(index) == unspent;
         let spendable = (0..).zip(&block.outputs).filter(|(_, output)| output.1).map(|(index, _)| index);
@@ -46,8 +47,8 @@ fn flip(hints: &mut Hints, (height, index): (usize, u32)) {
 }
 
 fn flip_any(hints: &mut Hints, rng: &mut Rng, unspent: bool) {
-    let places = places(hints, unspent);
-    flip(hints, places[rng.below(places.len() as u64) as usize]);
+    let positions = positions(hints, unspent);
+    flip(hints, positions[rng.below(positions.len() as u64) as usize]);
 }
 
 fn spent_called_unspent(hints: &mut Hints, rng: &mut Rng) {
@@ -58,33 +59,33 @@ fn unspent_called_spent(hints: &mut Hints, rng: &mut Rng) {
     flip_any(hints, rng, true);
 }
 
-/// As many hints as before.
+/// The number of hints stays the same.
 fn two_of_each(hints: &mut Hints, rng: &mut Rng) {
-    for places in [true, false].map(|unspent| places(hints, unspent)) {
-        let first = rng.below(places.len() as u64) as usize;
-        let second = (first + 1 + rng.below(places.len() as u64 - 1) as usize) % places.len();
-        flip(hints, places[first]);
-        flip(hints, places[second]);
+    for positions in [true, false].map(|unspent| positions(hints, unspent)) {
+        let first = rng.below(positions.len() as u64) as usize;
+        let second = (first + 1 + rng.below(positions.len() as u64 - 1) as usize) % positions.len();
+        flip(hints, positions[first]);
+        flip(hints, positions[second]);
     }
 }
 
-/// Neighbours among outputs, of the same transaction or not, of which `first` tells whether the first is
-/// hinted unspent and the second spent, or the reverse.
+/// Adjacent outputs, in the same transaction or not: `first` selects those of which the first is hinted
+/// unspent and the second spent, or the reverse.
 fn neighbours(hints: &Hints, same_tx: bool, first: bool) -> Vec<(usize, u32)> {
     let outputs = |height: usize| &TRUTH.0[height].outputs;
     let is = |height: usize, index: u32| hints[height].contains(&index);
-    let fits = |&(height, index): &(usize, u32)| {
+    let is_wanted = |&(height, index): &(usize, u32)| {
         let next = outputs(height).get(index as usize + 1);
         next.is_some_and(|(outpoint, spendable)| {
             let same = outputs(height)[index as usize].0.txid == outpoint.txid;
             *spendable && is(height, index + 1) != first && (same || !same_tx)
         })
     };
-    places(hints, first).into_iter().filter(fits).collect()
+    positions(hints, first).into_iter().filter(is_wanted).collect()
 }
 
-/// In one transaction a hint moves to the next output, in another to the one before: txids and the sum of all
-/// output numbers stay.
+/// In one transaction a hint moves to the next output, in another to the previous one: txids and the sum of
+/// all output numbers stay the same.
 fn two_opposite_vout_swaps(hints: &mut Hints, rng: &mut Rng) {
     let (up, mut down) = (neighbours(hints, true, true), neighbours(hints, true, false));
     let (height, a) = up[rng.below(up.len() as u64) as usize];
@@ -96,7 +97,8 @@ fn two_opposite_vout_swaps(hints: &mut Hints, rng: &mut Rng) {
     }
 }
 
-/// Two hints of one block move to their neighbours, one up and one down: number and sum of indices stay.
+/// Two hints of one block move to adjacent outputs, one up and one down: number and sum of indices stay the
+/// same.
 fn two_opposite_moves_in_a_block(hints: &mut Hints, rng: &mut Rng) {
     let (up, down) = (neighbours(hints, false, true), neighbours(hints, false, false));
     let apart = |a: u32, b: u32| a.abs_diff(b) > 1;
@@ -110,7 +112,7 @@ fn two_opposite_moves_in_a_block(hints: &mut Hints, rng: &mut Rng) {
     }
 }
 
-const LIES: &[(&str, Lie)] = &[
+const CHANGES: &[(&str, Change)] = &[
     ("spent called unspent", spent_called_unspent),
     ("unspent called spent", unspent_called_spent),
     ("two of each", two_of_each),
@@ -118,15 +120,15 @@ const LIES: &[(&str, Lie)] = &[
     ("two opposite moves in a block", two_opposite_moves_in_a_block),
 ];
 
-/// Hints with a lie, and the same that are true.
-fn lying(what: &str, lie: Lie, seed: u64) -> (Hints, Hints) {
+/// Wrong hints, and the true hints of the same height.
+fn wrong_and_true_hints(what: &str, change: Change, seed: u64) -> (Hints, Hints) {
     let mut rng = Rng::new(seed, what);
-    // Of the last block, and of some lower ones.
+    // For the last block, and for some lower ones.
     let height = tip() - if seed.is_multiple_of(4) { rng.below(12) as u32 } else { 0 };
     let truth = TRUTH.hints(height);
     let mut hints = truth.clone();
-    lie(&mut hints, &mut rng);
-    assert_ne!(hints, truth, "{what} {seed}: a lie that is true");
+    change(&mut hints, &mut rng);
+    assert_ne!(hints, truth, "{what} {seed}: the hints are unchanged");
     (hints, truth)
 }
 
@@ -137,12 +139,12 @@ fn write(files: &TempDir, hints: &Hints) -> PathBuf {
     path
 }
 
-/// Both variants of a run by hints; the seed chooses sum, threads and memory.
+/// Both variants of a rebuild with hints; the seed chooses aggregate, threads and memory.
 fn both(case: &Case, path: &std::path::Path, seed: u64) -> [ReindexOptions; 2] {
     let way = seed as usize;
     let join_bytes = seed.is_multiple_of(7).then_some(1);
     let options = ReindexOptions { join_bytes, ..with_threads(&case.options(), THREADS[way / 3 % 3]) };
-    let with = by(&options, path, AGGREGATES[way % 3]);
+    let with = with_hints(&options, path, AGGREGATES[way % 3]);
     [without_undo(&with, TRUTH.hash(tip())), with]
 }
 
@@ -152,68 +154,72 @@ fn buried() -> Case {
     case
 }
 
-/// The lies of a kind are all caught, in both variants.
-fn all_caught((what, lie): (&str, Lie)) {
+/// Asserts that all wrong hints of a kind are found, in both variants.
+fn assert_all_found((what, change): (&str, Change)) {
     let (case, files) = (buried(), TempDir::new().unwrap());
     for seed in 0..SEEDS {
-        let (hints, _) = lying(what, lie, seed);
+        let (hints, _) = wrong_and_true_hints(what, change, seed);
         let path = write(&files, &hints);
         for options in both(&case, &path, seed) {
             let error = refused(&options, ErrorKind::Hints);
-            says(&error, &["the hints, or the block or undo files, are wrong", "--on-hint-failure join"]);
+            assert_mentions(
+                &error,
+                &["the hints, or the block or undo files, are wrong", "--on-hint-failure join"],
+            );
             assert_eq!(error.file.as_ref(), Some(&path), "{error}");
-            assert!(error.core.is_none() && error.rule.is_none(), "no verdict on the chain: {error}");
+            assert!(error.core.is_none() && error.rule.is_none(), "no violation is reported: {error}");
         }
     }
 }
 
 #[test]
-fn a_spent_output_called_unspent_is_caught() {
-    all_caught(LIES[0]);
+fn a_spent_output_hinted_unspent_is_found() {
+    assert_all_found(CHANGES[0]);
 }
 
 #[test]
-fn an_unspent_output_called_spent_is_caught() {
-    all_caught(LIES[1]);
+fn an_unspent_output_hinted_spent_is_found() {
+    assert_all_found(CHANGES[1]);
 }
 
 #[test]
-fn two_of_each_are_caught() {
-    all_caught(LIES[2]);
+fn two_of_each_are_found() {
+    assert_all_found(CHANGES[2]);
 }
 
 #[test]
-fn two_opposite_vout_swaps_are_caught() {
-    all_caught(LIES[3]);
+fn two_opposite_vout_swaps_are_found() {
+    assert_all_found(CHANGES[3]);
 }
 
 #[test]
-fn two_opposite_moves_in_a_block_are_caught() {
-    all_caught(LIES[4]);
+fn two_opposite_moves_in_a_block_are_found() {
+    assert_all_found(CHANGES[4]);
 }
 
-/// The first hint that differs, as it is named: among the outputs that can be spent.
+/// The text of the first wrong hint; its index counts only spendable outputs.
 fn first_wrong(hints: &Hints, truth: &Hints) -> String {
     let height = (0..truth.len()).find(|&height| hints[height] != truth[height]).unwrap();
     let block = &TRUTH.0[height];
     let index = (0..).find(|index| hints[height].contains(index) != truth[height].contains(index)).unwrap();
     let number = block.outputs[..index as usize].iter().filter(|output| output.1).count();
-    let (said, is) = if hints[height].contains(&index) { ("unspent", "spent") } else { ("spent", "unspent") };
+    let (hinted, is) =
+        if hints[height].contains(&index) { ("unspent", "spent") } else { ("spent", "unspent") };
     let hash = block.hash;
-    format!("output {number} of the block at height {height} ({hash}) is hinted {said}, but is {is}")
+    format!("output {number} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
 }
 
-/// With `--on-hint-failure join` the run ends well, and names what was wrong.
+/// With `--on-hint-failure join` the rebuild succeeds, and names the first wrong hint.
 #[test]
 fn the_join_names_the_first_wrong_hint_and_rebuilds() {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let model = common::chain().model.stats();
     for seed in 0..SEEDS {
-        let (what, lie) = LIES[seed as usize % LIES.len()];
-        let (hints, truth) = lying(what, lie, seed);
+        let (what, change) = CHANGES[seed as usize % CHANGES.len()];
+        let (hints, truth) = wrong_and_true_hints(what, change, seed);
         let path = write(&files, &hints);
         let output = TempDir::new().unwrap();
-        let options = or_join(&both(&case, &path, seed)[seed as usize / 5 % 2]);
+        let options = with_join_fallback(&both(&case, &path, seed)[seed as usize / 5 % 2]);
         let options = ReindexOptions { output: Some(output.path().to_owned()), ..options };
         let (done, notes) = run_with_notes(&options);
         let report = done.unwrap_or_else(|error| panic!("{what} {seed}: {error}"));
@@ -237,17 +243,17 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
     }
 }
 
-/// A lie is not forgotten when the run is cut short, and what such a run has left is of no further use.
+/// Wrong hints are found after an interrupt too, and no checkpoint remains.
 #[test]
-fn lies_outlive_interruptions() {
+fn wrong_hints_are_found_after_interrupts() {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let before = tree(case.root());
     let mut resumed = 0;
     for seed in 0..20 {
-        let (what, lie) = LIES[seed as usize % LIES.len()];
-        let path = write(&files, &lying(what, lie, seed).0);
+        let (what, change) = CHANGES[seed as usize % CHANGES.len()];
+        let path = write(&files, &wrong_and_true_hints(what, change, seed).0);
         for options in both(&case, &path, seed) {
-            let options = often(&options);
+            let options = with_frequent_checkpoints(&options);
             let mut stops = 0;
             let error = loop {
                 stops += 1;
@@ -263,8 +269,8 @@ fn lies_outlive_interruptions() {
             resumed += u32::from(stops > 1);
         }
     }
-    assert!(resumed > 10, "{resumed} runs were gone on with");
-    // Nothing of them is in the way of a plain run.
+    assert!(resumed > 10, "{resumed} runs were resumed");
+    // None of the leftovers affects a rebuild without hints.
     assert_eq!(run(&case.options()).unwrap().resumed, 0);
 }
 
@@ -284,23 +290,23 @@ fn leave_checkpoint(options: &ReindexOptions) {
 #[test]
 fn a_checkpoint_made_with_other_hints_is_refused() {
     let (case, files) = (buried(), TempDir::new().unwrap());
-    let (ours, theirs) = (file_in(&files, "ours"), file_in(&files, "theirs"));
-    TRUTH.write(&ours, HintFormat::Peregrine, &TRUTH.hints(tip()));
-    TRUTH.write(&theirs, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
-    let options = often(&by(&case.options(), &ours, AGGREGATES[0]));
+    let (path, other_path) = (file_in(&files, "hints"), file_in(&files, "other-hints"));
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
+    let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));
     leave_checkpoint(&options);
     let others = [
-        by(&options, &theirs, AGGREGATES[0]),
-        by(&options, &ours, AGGREGATES[1]),
+        with_hints(&options, &other_path, AGGREGATES[0]),
+        with_hints(&options, &path, AGGREGATES[1]),
         without_undo(&options, TRUTH.hash(tip())),
         ReindexOptions { hints: None, ..options.clone() },
     ];
     for other in &others {
-        says(&refused(other, ErrorKind::Usage), &["other options", "which hints", "--restart"]);
+        assert_mentions(&refused(other, ErrorKind::Usage), &["other options", "hints", "--restart"]);
     }
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, common::chain().model.stats().hash_serialized_3);
-    // Whoever gives --restart may go another way, and needs nothing of what is there.
+    // With --restart other options are accepted, and the old checkpoint is not needed.
     for other in others {
         leave_checkpoint(&options);
         std::fs::write(case.root().join("regtest/peregrine-work/manifest"), "damaged").unwrap();

@@ -57,8 +57,8 @@ pub const BIP30: RuleInfo = RuleInfo {
     class: Consensus,
     tests: Functions(
         "engine/src/stages/sequential.rs",
-        "a_coinbase_is_repeated_once_its_coin_is_spent",
-        "a_coinbase_is_not_repeated_while_its_coin_is_unspent",
+        "a_coinbase_can_be_repeated_once_its_coin_is_spent",
+        "a_coinbase_cannot_be_repeated_while_its_coin_is_unspent",
     ),
 };
 

@@ -1,12 +1,13 @@
-//! Stage settle: where the effects of a block are applied.
+//! Stage match: applies the effects of a block.
 //!
-//! | method | coins made | coins spent | proof |
+//! | method | coins created | coins spent | proof |
 //! | --- | --- | --- | --- |
-//! | join | to the join | to the join | each spend meets its coin |
-//! | hints | to the join if they stay, else added to a sum | subtracted from the sum | the sum is zero |
-//! | places | to a join of outpoints, with their place | likewise | as the join, but for claims |
+//! | join | to the join | to the join | each spend matches its coin |
+//! | hints | to the join if hinted unspent, else added to a sum | subtracted from the sum | the sum is zero |
+//! | positions | to a join of outpoints, with their position | likewise | as for the join, but without the
+//! claims |
 //!
-//! Beyond the last block that hints speak of, effects go to the join, where the coins that stayed wait.
+//! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
 use crate::{
     error::Error,
@@ -25,107 +26,112 @@ use wire::{BlockView, Coin, Height, Txid};
 
 /// How effects are applied.
 pub enum Method {
-    /// Each spend meets its coin.
+    /// Each spend is matched with its coin.
     Join,
-    /// Hints say which coins stay; a sum proves the rest.
+    /// Hints name the unspent coins; an aggregate proves the rest.
     Hints(HintMatching),
-    /// Only where in their blocks coins are counts.
+    /// Only the positions of the coins within their blocks are matched.
     Positions(PositionMatching),
 }
 
-/// A run by hints.
+/// Matching with hints.
 pub struct HintMatching {
-    /// The hints. None at all stay, if there is no file.
+    /// The hints; `None`: all outputs are hinted spent.
     pub hints: Option<HintReader>,
-    /// What the sum is made of.
+    /// The aggregate.
     pub aggregate: Aggregate,
-    /// The last block that hints speak of.
+    /// Height of the last block that the hints cover.
     pub height: Height,
-    /// Whether undo data is used below that, and with it all rules of spends.
+    /// Whether undo data is used up to that height, and so all rules of spends are checked.
     pub with_undo: bool,
     /// SHA-256 of the hint file.
     pub digest: [u8; 32],
 }
 
-/// A run for places.
+/// Matching of output positions.
 pub struct PositionMatching {
-    /// Which outputs indices count.
+    /// Which outputs are counted by the indices.
     pub numbering: Numbering,
-    /// How many outputs each block has, by height.
+    /// Number of outputs of each block, by height.
     pub outputs: Vec<AtomicU32>,
 }
 
 impl Method {
-    /// The first block whose undo data may be needed.
+    /// Returns the first block whose undo data may be needed.
     #[must_use]
     pub fn undo_from(&self) -> Height {
         match self {
-            Self::Hints(run) if !run.with_undo => Height(run.height.0 + 1),
+            Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
             _ => Height(0),
         }
     }
 
-    /// A join for what is applied so.
+    /// Creates the join for this method.
     #[must_use]
     pub fn join(&self, key: (u64, u64)) -> Join {
         if self.is_exact() { Join::new(key) } else { Join::of_outpoints_only(key) }
     }
 
-    /// Whether spends and coins are compared where they meet.
+    /// Whether coins and claims are compared when they are matched.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         !matches!(self, Self::Positions(_))
     }
 
-    /// What makes two runs book alike.
+    /// Identifies the method: jobs with equal bytes apply effects alike.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         match self {
             Self::Join => vec![0],
-            Self::Hints(run) => {
-                let kind = run.aggregate.kind() as u8;
-                [&[1, kind, run.with_undo.into()], &run.height.0.to_le_bytes()[..], &run.digest].concat()
+            Self::Hints(matching) => {
+                let kind = matching.aggregate.kind() as u8;
+                [
+                    &[1, kind, matching.with_undo.into()],
+                    &matching.height.0.to_le_bytes()[..],
+                    &matching.digest,
+                ]
+                .concat()
             }
-            Self::Positions(run) => vec![2, (run.numbering == Numbering::AllOutputs).into()],
+            Self::Positions(matching) => vec![2, (matching.numbering == Numbering::AllOutputs).into()],
         }
     }
 
-    /// What a checkpoint must hold besides the join: the sum, what was destroyed, and the key; or the numbers
-    /// of outputs.
+    /// Returns what a checkpoint must contain besides the join: with hints the key, the burned amount and the
+    /// sum; for positions the numbers of outputs.
     #[must_use]
     pub fn save(&self, outcome: &mut Outcome) -> Vec<u64> {
         match self {
             Self::Join => Vec::new(),
-            Self::Hints(run) => {
-                let mut words = words_of(run.aggregate.key().as_bytes());
+            Self::Hints(matching) => {
+                let mut words = to_u64s(matching.aggregate.key().as_bytes());
                 words.push(outcome.burned);
-                words.extend(words_of(&outcome.sum.as_mut().map(Sum::to_bytes).unwrap_or_default()));
+                words.extend(to_u64s(&outcome.sum.as_mut().map(Sum::to_bytes).unwrap_or_default()));
                 words
             }
-            Self::Positions(run) => {
+            Self::Positions(matching) => {
                 let outputs = |outputs: &AtomicU32| u64::from(outputs.load(Ordering::Relaxed));
-                // The chain may have more blocks when they are taken back: a lone one has its place in the
-                // pair.
+                // The chain may have more blocks when the checkpoint is restored, so a last block without a
+                // pair goes into the same half as it would with one.
                 let pair = |pair: &[AtomicU32]| outputs(&pair[0]) << 32 | pair.get(1).map_or(0, outputs);
-                run.outputs.chunks(2).map(pair).collect()
+                matching.outputs.chunks(2).map(pair).collect()
             }
         }
     }
 
-    /// Takes back what [`Method::save`] told; false if it cannot be.
+    /// Restores what [`Method::save`] returned; returns false if that is impossible.
     #[must_use]
     pub fn restore(&self, saved: &[u64], outcome: &mut Outcome) -> bool {
         match self {
             Self::Join => saved.is_empty(),
-            Self::Hints(run) => {
+            Self::Hints(matching) => {
                 let Some(([_, _, _, _, burned], sum)) = saved.split_first_chunk::<5>() else { return false };
                 let bytes: Vec<u8> = sum.iter().flat_map(|word| word.to_le_bytes()).collect();
                 outcome.burned = *burned;
-                outcome.sum = run.aggregate.sum_from_bytes(&bytes).ok();
+                outcome.sum = matching.aggregate.sum_from_bytes(&bytes).ok();
                 outcome.sum.is_some()
             }
-            Self::Positions(run) => {
-                for (pair, &word) in run.outputs.chunks(2).zip(saved) {
+            Self::Positions(matching) => {
+                for (pair, &word) in matching.outputs.chunks(2).zip(saved) {
                     for (outputs, shift) in pair.iter().zip([32, 0]) {
                         outputs.store((word >> shift) as u32, Ordering::Relaxed);
                     }
@@ -135,21 +141,21 @@ impl Method {
         }
     }
 
-    /// A sum of nothing, if there is one.
+    /// Returns an empty sum, if the method has one.
     #[must_use]
     pub fn sum(&self) -> Option<Sum> {
         match self {
-            Self::Hints(run) => Some(run.aggregate.sum()),
+            Self::Hints(matching) => Some(matching.aggregate.sum()),
             Self::Join | Self::Positions(_) => None,
         }
     }
 }
 
-fn words_of(bytes: &[u8]) -> Vec<u64> {
+fn to_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// The key in what [`Method::save`] told of a run by hints.
+/// Returns the key from what [`Method::save`] returned for hints.
 #[must_use]
 pub fn key_of(saved: &[u64]) -> Option<AggregateKey> {
     let words: &[u64; 4] = saved.first_chunk()?;
@@ -157,7 +163,7 @@ pub fn key_of(saved: &[u64]) -> Option<AggregateKey> {
     Some(AggregateKey::new(bytes.as_flattened().try_into().ok()?))
 }
 
-/// A worker's book.
+/// Applies the effects of the blocks of one worker.
 pub struct EffectApplier<'a> {
     method: &'a Method,
     delta: Delta,
@@ -169,21 +175,21 @@ pub struct EffectApplier<'a> {
 }
 
 impl<'a> EffectApplier<'a> {
-    /// An empty one; `effects` is the entrance to the join.
+    /// An applier that sends `effects` to the join.
     #[must_use]
     pub fn new(method: &'a Method, effects: Effects<'a>) -> Self {
         let hints = match method {
-            Method::Hints(run) => run.hints.as_ref().map(HintReader::fork),
+            Method::Hints(matching) => matching.hints.as_ref().map(HintReader::fork),
             Method::Join | Method::Positions(_) => None,
         };
         let (delta, unspent) = Default::default();
         Self { method, delta, effects, hints, unspent, sum: method.sum(), burned: 0 }
     }
 
-    /// Books a block; `claims` are of its undo data, where that is needed.
+    /// Applies a block; `claims` are from its undo data, where that is needed.
     ///
     /// # Errors
-    /// [`BlockFault::Hints`] if hints cannot be this block's; what the file system says of them.
+    /// [`BlockFault::Hints`] if the hints cannot belong to this block; any I/O error when they are read.
     pub fn apply_block(
         &mut self,
         block: &BlockView<'_>,
@@ -192,7 +198,7 @@ impl<'a> EffectApplier<'a> {
         claims: &[Coin<'_>],
     ) -> Result<(), BlockFault> {
         match (self.method, &mut self.sum) {
-            (Method::Hints(run), Some(sum)) if height <= run.height => {
+            (Method::Hints(matching), Some(sum)) if height <= matching.height => {
                 self.unspent.clear();
                 let mut counts_unspendable = false;
                 if let Some(reader) = &mut self.hints {
@@ -202,7 +208,7 @@ impl<'a> EffectApplier<'a> {
                         .map_err(|error| BlockFault::Damaged(Error::from(error)))?;
                 }
                 let hints = Hints { unspent: &self.unspent, counts_unspendable };
-                let applied = if run.with_undo {
+                let applied = if matching.with_undo {
                     let mut hinted = HintedEffects::new(&mut self.effects, sum, hints);
                     self.delta.add(block, txids, height, claims, &mut hinted);
                     self.delta.flush(&mut hinted);
@@ -213,13 +219,13 @@ impl<'a> EffectApplier<'a> {
                 };
                 applied.map_err(BlockFault::Hints)
             }
-            (Method::Positions(run), _) => {
-                let mut places =
-                    OutputIndices::new(&mut self.effects, run.numbering == Numbering::AllOutputs);
-                self.delta.add(block, txids, height, claims, &mut places);
-                self.delta.flush(&mut places);
-                if let Some(outputs) = run.outputs.get(height.0 as usize) {
-                    outputs.store(places.outputs(), Ordering::Relaxed);
+            (Method::Positions(matching), _) => {
+                let mut positions =
+                    OutputIndices::new(&mut self.effects, matching.numbering == Numbering::AllOutputs);
+                self.delta.add(block, txids, height, claims, &mut positions);
+                self.delta.flush(&mut positions);
+                if let Some(outputs) = matching.outputs.get(height.0 as usize) {
+                    outputs.store(positions.outputs(), Ordering::Relaxed);
                 }
                 Ok(())
             }
@@ -230,13 +236,13 @@ impl<'a> EffectApplier<'a> {
         }
     }
 
-    /// Books a block whose coins a later one overwrites: none of them may be hinted to stay.
+    /// Applies a block whose coins a later block overwrites: none of them may be hinted unspent.
     ///
     /// # Errors
-    /// As [`EffectApplier::apply_block`].
+    /// The same errors as [`EffectApplier::apply_block`].
     pub fn apply_overwritten(&mut self, height: Height, counts: &Counts) -> Result<(), BlockFault> {
-        if let Method::Positions(run) = self.method
-            && let Some(outputs) = run.outputs.get(height.0 as usize)
+        if let Method::Positions(matching) = self.method
+            && let Some(outputs) = matching.outputs.get(height.0 as usize)
         {
             outputs.store(counts.outputs as u32, Ordering::Relaxed);
         }
@@ -248,8 +254,8 @@ impl<'a> EffectApplier<'a> {
         }
     }
 
-    /// Puts into the join what is staged, and hands over what was summed up.
-    pub fn close(mut self, outcome: &mut Outcome) {
+    /// Sends staged effects to the join, and moves the sums to `outcome`.
+    pub fn finish(mut self, outcome: &mut Outcome) {
         self.delta.flush(&mut self.effects);
         self.effects.flush();
         outcome.sum = self.sum;

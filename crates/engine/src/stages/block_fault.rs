@@ -1,4 +1,4 @@
-//! What the fast path found wrong: one fault, of the lowest block that has one.
+//! Why parallel matching failed: one fault, of the lowest block that has one.
 
 use crate::error::Error;
 use coins::hinted::HintFlaw;
@@ -8,19 +8,19 @@ use std::sync::{
 };
 use wire::Height;
 
-/// Why the fast path could not accept a block.
+/// Why the parallel stages could not accept a block.
 #[derive(Debug)]
 pub enum BlockFault {
-    /// Bytes on disk are not what they were.
+    /// A file is damaged.
     Damaged(Error),
-    /// Hints cannot be those of the block.
+    /// The hints cannot belong to the block.
     Hints(HintFlaw),
-    /// The block, or the undo data, or a block before it, breaks a rule: the judge will tell.
+    /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
     Suspect,
 }
 
-/// The lowest block with a fault so far. Blocks above it need not be looked at, those below must be: so the
-/// outcome does not depend on which worker was faster.
+/// The lowest block with a fault so far. Blocks above it need not be checked, blocks below it must be, so
+/// that the result does not depend on which worker was faster.
 #[derive(Debug)]
 pub struct BlockFaults {
     bound: AtomicU32,
@@ -34,7 +34,7 @@ impl Default for BlockFaults {
 }
 
 impl BlockFaults {
-    /// Records a fault, if no block below has one.
+    /// Records a fault, unless a lower block has one.
     pub fn record(&self, height: Height, fault: BlockFault) {
         let Ok(mut lowest) = self.lowest.lock() else { return };
         if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
@@ -43,13 +43,13 @@ impl BlockFaults {
         }
     }
 
-    /// Whether the block at `height` still matters.
+    /// Reports whether the block at `height` still needs to be checked.
     #[must_use]
     pub fn matters(&self, height: Height) -> bool {
         height.0 < self.bound.load(Ordering::Relaxed)
     }
 
-    /// The lowest fault.
+    /// Returns the lowest fault.
     #[must_use]
     pub fn into_lowest(self) -> Option<(Height, BlockFault)> {
         self.lowest.into_inner().ok().flatten()

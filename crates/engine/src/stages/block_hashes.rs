@@ -1,25 +1,25 @@
-//! The hashes of one block, taken in one batch so that all SIMD lanes are full.
+//! Computes all hashes of one block in one batch, so that all SIMD lanes are full.
 
 use digest::sha256::{Message, sha256d_many};
 use wire::{BlockHash, BlockView, Txid, Wtxid};
 
-/// BlockHashes of the last block given to [`BlockHashes::of_block`], in vectors that are reused.
+/// The hashes of the block last given to [`BlockHashes::of_block`], in vectors that are reused.
 #[derive(Debug, Default)]
 pub struct BlockHashes {
     digests: Vec<[u8; 32]>,
     /// Hash of the header.
     pub block: BlockHash,
-    /// What the checksum of the block's undo data should be; of no meaning if none was given.
+    /// The expected checksum of the block's undo data; meaningless if no undo data was given.
     pub undo_checksum: [u8; 32],
-    /// Of each transaction.
+    /// The id of each transaction.
     pub txids: Vec<Txid>,
-    /// Of each transaction if any has a witness, else empty.
+    /// The wtxid of each transaction if any has a witness; otherwise empty.
     pub wtxids: Vec<Wtxid>,
 }
 
 impl BlockHashes {
-    /// BlockHashes header, undo data (with the previous block's hash in front, Core
-    /// `BlockManager::WriteBlockUndo`) and transactions.
+    /// Hashes header, transactions, and the undo data prefixed with the previous block's hash (Core
+    /// `BlockManager::WriteBlockUndo`).
     pub fn of_block(&mut self, block: &BlockView<'_>, undo_data: &[u8]) {
         let header = block.header().to_bytes();
         let any_witness = block.txs().any(|tx| tx.has_witness());

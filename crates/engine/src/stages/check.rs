@@ -1,8 +1,9 @@
 //! Stage check: the rules of blocks and spends, on all cores, in any order.
 //!
 //! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes,
-//! asks the rules, and hands what the block creates and spends to the join. Spent coins come from undo data,
-//! whose claims nobody vouches for yet: a rule that fails on them is a suspicion, not a verdict.
+//! checks the rules, and sends what the block creates and spends to the join. Spent coins come from undo
+//! data, whose claims nothing vouches for yet: if a rule fails on them, the block is a suspect, not yet
+//! invalid.
 
 use crate::{
     chain::{Chain, FileKind, Files, LocatedBlock},
@@ -38,46 +39,46 @@ pub struct Shared<'a> {
     pub params: &'static ChainParams,
     /// How effects are applied.
     pub method: &'a Method,
-    /// Where they go.
+    /// Where effects are matched.
     pub join: &'a Join,
-    /// Where they go when the memory is full.
+    /// Where the join is spilled when the memory budget is reached.
     pub spill: &'a Spill<'a>,
-    /// Where scripts go, if they are run.
+    /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
-    /// BlockFaults found.
+    /// The lowest block fault.
     pub faults: &'a BlockFaults,
-    /// A worker has failed: nothing counts any more.
+    /// Set when a worker has failed; the others then stop.
     pub failed: &'a AtomicBool,
-    /// Blocks done, for progress.
+    /// Number of blocks done, for progress.
     pub blocks_done: AtomicU32,
     /// Bytes of blocks done, for progress.
     pub bytes_done: AtomicU64,
 }
 
-/// What a worker has when there is no more to do.
+/// The results of a worker.
 pub struct Outcome {
-    /// What it checked.
+    /// Counts of the blocks it checked.
     pub counts: Counts,
     /// The blocks it completed.
     pub completed: Vec<Height>,
-    /// The coinbases it saw.
+    /// The coinbase txids it saw.
     pub coinbases: CoinbaseTxids,
-    /// What it added up, if hints are used.
+    /// Its part of the sum, with hints.
     pub sum: Option<Sum>,
-    /// What unspendable outputs destroyed, in satoshi, in blocks without undo data.
+    /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
     pub burned: u64,
-    /// Time in which it read.
+    /// Time spent reading.
     pub reading: Duration,
-    /// Time in which it checked.
+    /// Time spent checking.
     pub checking: Duration,
-    /// Time in which it ran scripts.
+    /// Time spent running scripts.
     pub scripting: Duration,
-    /// Time in which it completed effects.
+    /// Time spent applying effects.
     pub matching: Duration,
 }
 
 impl Outcome {
-    /// Of no work; `key` as in [`CoinbaseTxids::new`].
+    /// An empty outcome. See [`CoinbaseTxids::new`] for `key`.
     #[must_use]
     pub fn new(key: (u64, u64)) -> Self {
         Self {
@@ -93,7 +94,7 @@ impl Outcome {
         }
     }
 
-    /// Adds another worker's.
+    /// Adds the outcome of another worker.
     pub fn merge(&mut self, other: Self) {
         self.counts += other.counts;
         self.completed.extend(other.completed);
@@ -110,11 +111,11 @@ impl Outcome {
     }
 }
 
-/// Works until there are no more blocks, or it is time to `stop`, which is told how many were read. `key` is
-/// the same for all workers.
+/// Processes blocks until none is left, or `stop`, called with the number of blocks read, returns true. `key`
+/// is the same for all workers.
 ///
 /// # Errors
-/// What the file system says.
+/// Any I/O error.
 pub fn work(
     shared: &Shared<'_>,
     reader: &Reader<'_>,
@@ -161,19 +162,19 @@ impl Worker<'_> {
             let _busy = shared.scripts.map(ScriptQueue::enter);
             let started = Instant::now();
             self.outcome.reading += started - reading;
-            self.check_and_settle(&block)?;
+            self.process_block(&block)?;
             self.outcome.checking += started.elapsed();
         }
     }
 
     fn finish(mut self) -> Outcome {
         let matching = Instant::now();
-        self.applier.close(&mut self.outcome);
+        self.applier.finish(&mut self.outcome);
         self.outcome.matching += matching.elapsed();
         self.outcome
     }
 
-    fn check_and_settle(&mut self, block: &Block) -> Result<(), Error> {
+    fn process_block(&mut self, block: &Block) -> Result<(), Error> {
         let shared = self.shared;
         match self.check(block) {
             Ok(()) => self.outcome.completed.push(block.height),
@@ -207,7 +208,10 @@ impl Worker<'_> {
 
         self.hashes.of_block(&block, undo_data);
         if self.hashes.block != *hash {
-            let flaw = format!("it is another one, {}: the index may be of other files", self.hashes.block);
+            let flaw = format!(
+                "the file contains another block here, {}: the index may belong to other files",
+                self.hashes.block
+            );
             return Err(damaged(FileKind::Blk, &flaw));
         }
         let sums = check_block(&BlockContext {
@@ -230,7 +234,7 @@ impl Worker<'_> {
         }
         self.outcome.counts += Counts::of(&block);
         if height.0 == 0 {
-            // The coin of the genesis block was never put into the UTXO set (Core ConnectBlock).
+            // The genesis block's coin is not in the UTXO set (Core `ConnectBlock`).
             return Ok(());
         }
 
@@ -256,7 +260,7 @@ impl Worker<'_> {
             })
             .map_err(|_| BlockFault::Suspect)?;
             if let Some(queue) = self.shared.scripts {
-                // Making transactions ready for their scripts is the verifier's work too.
+                // Preparing transactions for their scripts counts as script time too.
                 let scripting = Instant::now();
                 let queued = queue.push_block(&block, height, hash, &coins, self.shared.faults);
                 self.outcome.scripting += scripting.elapsed();
@@ -269,7 +273,7 @@ impl Worker<'_> {
     }
 }
 
-/// Books a block that obeys all rules.
+/// Applies a block that obeys all rules.
 fn apply(
     shared: &Shared<'_>,
     applier: &mut EffectApplier<'_>,
@@ -280,7 +284,7 @@ fn apply(
 ) -> Result<(), BlockFault> {
     let matching = Instant::now();
     if is_overwritten(shared.params, shared.chain, height) {
-        // There is no other transaction in these blocks, so nothing else is left out.
+        // The coinbase is the only transaction of these blocks, so nothing else is left out.
         return match block.tx_count() {
             1 => applier.apply_overwritten(height, &Counts::of(block)),
             _ => Err(BlockFault::Suspect),
@@ -294,17 +298,18 @@ fn apply(
     applied
 }
 
-/// Whether the coinbase's coins were made again, before anyone spent them, by a later block of this chain. A
-/// chain that ends between such pairs keeps all coins: a repeated coinbase in it is then the judge's matter.
+/// Whether a later block of this chain creates the coinbase's coins again before they are spent. A chain that
+/// ends between the two blocks of such a pair keeps all coins; a repeated coinbase in it is then left to
+/// sequential validation.
 fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
     params.is_overwritten_coinbase(height, &chain.block(height).hash)
         && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
 }
 
-/// What undo data say of the coins that a block spends: one for each input.
+/// Returns the claims of undo data: one for each input of a block.
 ///
 /// # Errors
-/// What is wrong with them.
+/// A description of what is wrong with the undo data.
 pub fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
@@ -314,14 +319,14 @@ pub fn claims_of<'u>(
         return Err("its checksum differs".to_owned());
     }
     let undo = UndoView::parse(data, arena).map_err(|error| error.to_string())?;
-    if !fits(block, &undo) {
-        return Err("it has other numbers of transactions or inputs than the block".to_owned());
+    if !has_all_claims(block, &undo) {
+        return Err("its numbers of transactions or inputs differ from those of the block".to_owned());
     }
     Ok(undo.coins().collect())
 }
 
 /// Whether undo data has a coin for each input.
-fn fits(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
+fn has_all_claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
     let txs = block.txs().skip(1);
     undo.tx_count() == txs.len()
         && txs
@@ -335,7 +340,7 @@ mod tests {
     use crate::chain::ChainBlock;
     use wire::{BlockHash, BlockTime, FileNo, Network};
 
-    /// A chain of mainnet's length up to `tip`, of which only the hashes of the overwritten blocks are right.
+    /// A chain of mainnet up to `tip`, in which only the hashes of the overwritten blocks are correct.
     fn chain(tip: u32) -> Chain {
         let overwritten = ChainParams::of(Network::Main).overwritten_coinbases;
         let blocks: Vec<ChainBlock> = (0..=tip)
@@ -349,9 +354,9 @@ mod tests {
         Chain::new(blocks, times)
     }
 
-    /// The coins of 91722 are overwritten at 91880 only: a UTXO set of a height in between has them.
+    /// Block 91880 overwrites the coins of 91722: a UTXO set of a height in between contains them.
     #[test]
-    fn coins_are_left_out_only_where_the_chain_overwrites_them() {
+    fn coins_are_left_out_only_if_the_chain_overwrites_them() {
         let params = ChainParams::of(Network::Main);
         let all = chain(91_880);
         assert!(is_overwritten(params, &all, Height(91_722)));

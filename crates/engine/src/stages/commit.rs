@@ -1,7 +1,7 @@
-//! Stage commit, and what must be so before anything is written: where the new databases are built, and how
-//! they take the old ones' places.
+//! Stage commit, and the checks before anything is written: where the new databases are built, and how they
+//! replace the old ones.
 //!
-//! `disk::replace` has the mechanism: the new databases are built beside the old ones and take their places
+//! `disk::replace` implements the mechanism: the new databases are built beside the old ones and replace them
 //! all at once, whatever happens in between.
 
 use crate::{
@@ -20,45 +20,45 @@ use disk::{
 use std::path::{Path, PathBuf};
 use wire::Network;
 
-/// Name of the folder for temporary files.
+/// Name of the work directory.
 pub const WORK_DIR: &str = "peregrine-work";
 
-/// All databases that a run may replace, in the order in which they are put in place: the index first, since
-/// the best block of the chainstate must be in it.
+/// All databases that a rebuild may replace, in the order in which they are put in place: the block index
+/// first, since it must contain the best block of the chainstate.
 fn replaceable() -> [&'static Path; 2] {
     [INDEX, CHAINSTATE].map(Path::new)
 }
 
-/// Where the results go.
+/// Where the new databases go.
 pub struct Destination<'d> {
     disk: &'d dyn Disk,
-    /// Whose databases they become.
-    home: Datadir,
+    /// The datadir that will contain the databases.
+    datadir: Datadir,
     replacement: Replacement<'d>,
     with_index: bool,
 }
 
-/// Makes the folders of an output, which must not have the databases yet.
+/// Creates the directories of an output, which must not contain the databases yet.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be made.
+/// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be created.
 pub fn prepare_output(
     disk: &dyn Disk,
-    home: &Datadir,
+    datadir: &Datadir,
     scan: bool,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
-    // Whatever is wrong with this path, it is not damage to the datadir.
+    // An error about this path is never damage to the datadir.
     let not_damage = |error: Error| {
-        let detail = format!("{}; or name another --output", error.detail);
+        let detail = format!("{}; or pass another --output", error.detail);
         Error { kind: ErrorKind::Environment, detail, ..error }
     };
     let unusable = |error: FileError| not_damage(error.into());
-    recover_before_reading(disk, home, sink).map_err(not_damage)?;
-    let databases = [Some(home.chainstate_dir()), scan.then(|| home.index_dir())];
+    recover_before_reading(disk, datadir, sink).map_err(not_damage)?;
+    let databases = [Some(datadir.chainstate_dir()), scan.then(|| datadir.index_dir())];
     for dir in databases.into_iter().flatten() {
         if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
-            let detail = "the output has one already; name an empty or new directory";
+            let detail = "the output already exists; pass an empty or new directory";
             return Err(Error::new(ErrorKind::Usage, detail).in_file(&dir, None));
         }
         let parent = dir.parent().unwrap_or(&dir);
@@ -67,10 +67,11 @@ pub fn prepare_output(
     Ok(())
 }
 
-/// Finds the network in a datadir.
+/// Opens the datadir of a network.
 ///
 /// # Errors
-/// What is wrong with the folder. Where it is another user's, who keeps it closed, the error names the user.
+/// What is wrong with the directory. If it belongs to another user and is not accessible, the error names
+/// that user.
 pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Datadir, Error> {
     Datadir::open(disk, root, network).map_err(|error| {
         let error = Error::from(error);
@@ -80,92 +81,93 @@ pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Da
     })
 }
 
-/// Refuses a process that could not write for the owner of the datadir.
+/// Checks that this process can write files that belong to the owner of the datadir.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`].
-pub fn check_owner(disk: &dyn Disk, home: &Datadir, scan: bool) -> Result<(), Error> {
+/// [`ErrorKind::Environment`] if it cannot.
+pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, scan: bool) -> Result<(), Error> {
     let databases = if scan { replaceable().to_vec() } else { vec![Path::new(CHAINSTATE)] };
-    Ok(replace::check_owner(disk, home.net_dir(), &databases)?)
+    Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
 }
 
-/// Puts right what an earlier run was interrupted in. The datadir must be locked for changes.
+/// Finishes or undoes the commit of an earlier run that was interrupted. The datadir must be locked for
+/// changes.
 ///
 /// # Errors
-/// What the file system says.
-pub fn recover(disk: &dyn Disk, home: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    let text = match replace::recover(disk, home.net_dir(), &replaceable())? {
+/// Any I/O error.
+pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
+    let text = match replace::recover(disk, datadir.net_dir(), &replaceable())? {
         None => return Ok(()),
         Some(Recovery::Finished) => {
-            "an earlier run was interrupted while it put its databases in place; this is done now"
+            "an earlier run was interrupted while it replaced the databases; the replacement is finished now"
         }
         Some(Recovery::Undone) => {
-            "an earlier run was interrupted while it put its databases in place, and the datadir was used \
-             after that; the old databases are in place again"
+            "an earlier run was interrupted while it replaced the databases, and the datadir was used after \
+             that; the old databases were put back in place"
         }
         Some(Recovery::Abandoned) => {
-            "an earlier run was interrupted while it put its databases in place, and the datadir was used \
-             after that; the databases in use stay, and the others of that run are removed"
+            "an earlier run was interrupted while it replaced the databases, and the datadir was used after \
+             that; the databases in use were kept, and the others of that run were removed"
         }
     };
     sink.event(Event::Warning(text.to_owned()));
     Ok(())
 }
 
-/// The same for a command that only reads the datadir. It locks the datadir for changes only if there is
-/// something to do.
+/// Like [`recover`], for a command that only reads the datadir: locks the datadir for changes only if there
+/// is something to recover.
 ///
 /// # Errors
-/// As [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
-pub fn recover_before_reading(disk: &dyn Disk, home: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    if !replace::needs_recovery(disk, home.net_dir(), &replaceable())? {
+/// The same errors as [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
+pub fn recover_before_reading(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
+    if !replace::needs_recovery(disk, datadir.net_dir(), &replaceable())? {
         return Ok(());
     }
-    let _locks = DatadirLock::take(disk, home, LockMode::Change)?;
-    recover(disk, home, sink)
+    let _locks = DatadirLock::take(disk, datadir, LockMode::Change)?;
+    recover(disk, datadir, sink)
 }
 
 impl<'d> Destination<'d> {
-    /// Creates the folders in which the new databases are built: with `scan` of the block index too. Whatever
-    /// could not be put in place in the end is refused here.
+    /// Creates the directories in which the new databases are built; with `--scan` also that of the block
+    /// index. Returns an error for anything that would make the commit fail at the end.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`]: another owner, a mount point, something that is in the way, or what the
-    /// file system says.
-    pub fn prepare(disk: &'d dyn Disk, home: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
+    /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
+    pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
         let databases = if options.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
-        // In the order of `replaceable`.
+        // In the same order as `replaceable`.
         let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
-        let replacement = Replacement::begin(disk, home.net_dir(), &databases, random()?, options.keep_old)?;
-        Ok(Self { disk, home, replacement, with_index: options.scan })
+        let replacement =
+            Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.keep_old)?;
+        Ok(Self { disk, datadir, replacement, with_index: options.scan })
     }
 
-    /// Removes what this run has built so far, so that it can build again.
+    /// Removes what this job has built so far, so that it can build again.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any I/O error.
     pub fn start_over(&self) -> Result<(), Error> {
         Ok(self.replacement.start_over()?)
     }
 
-    /// Removes what this run has built: after a failure.
+    /// Removes what this job has built, after a failure.
     pub fn discard(&self) {
         self.replacement.discard();
     }
 
-    /// Where the new chainstate will be, as the user calls it.
+    /// The final path of the new chainstate.
     #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
-        self.home.chainstate_dir()
+        self.datadir.chainstate_dir()
     }
 
-    /// Where the new chainstate is built.
+    /// The path where the new chainstate is built.
     #[must_use]
     pub fn building(&self) -> &Path {
         self.replacement.building(usize::from(self.with_index))
     }
 
-    /// Where temporary files go.
+    /// The path of the work directory.
     #[must_use]
     pub fn work_dir(&self, options: &ReindexOptions) -> PathBuf {
         match &options.work_dir {
@@ -174,11 +176,11 @@ impl<'d> Destination<'d> {
         }
     }
 
-    /// Puts everything in place. Returns where the old databases are, if they are kept. What is left of them
-    /// and cannot be removed is told to `sink`: the work is done.
+    /// Puts the new databases in place. Returns the paths of the old databases, if they are kept. If an old
+    /// database cannot be removed, this is only a warning, because the rebuild is complete.
     ///
     /// # Errors
-    /// What the file system says. The old databases are in place then.
+    /// Any I/O error; the old databases are then in place.
     pub fn commit(&self, index: Option<&BlockIndex>, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
         if let Some(index) = index.filter(|_| self.with_index) {
             write_block_index(self.disk, self.replacement.building(0), index)?;
@@ -187,7 +189,7 @@ impl<'d> Destination<'d> {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {
-                let text = format!("the new databases are in place, but the next run must tidy up: {error}");
+                let text = format!("the new databases are in place, but the next run must clean up: {error}");
                 sink.event(Event::Warning(text));
                 Ok(Vec::new())
             }

@@ -1,8 +1,8 @@
-//! What a run in place is about to replace, and the rule that nothing lower takes its place.
+//! The databases that a rebuild in place will replace, and the check that none is replaced by a lower state.
 //!
-//! The chainstate must not go back behind the best block of the one before, and a new block index must know
-//! at least the chain that the old one knew to be connected, unless the caller accepts that by name. What
-//! cannot be read is no obstacle: it is why the run is made.
+//! The new chainstate must not end below the best block of the old one, and a new block index must contain at
+//! least the chain that was connected in the old one, unless the caller accepts the loss explicitly. A
+//! database that cannot be read is no obstacle: it is a reason for the rebuild.
 
 use crate::{
     chain::{FileKind, Files},
@@ -15,33 +15,33 @@ use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
 use rules::{ChainParams, U256};
 use wire::{BlockHash, ByteOffset, FileNo, Height};
 
-/// A node downloads at most so many blocks ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If more
-/// than that have no undo data, it was lost.
+/// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
+/// more than that have no undo data, it was lost.
 const DOWNLOAD_WINDOW: u32 = 1024;
 
-/// How far a database knew the chain.
+/// The last block of the chain in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownBlock {
-    /// The last block.
+    /// Its hash.
     pub hash: BlockHash,
     /// Its height.
     pub height: Height,
-    /// The sum of work up to it.
+    /// Sum of work up to it.
     pub work: U256,
 }
 
-/// Where the best block of the old chainstate is in the tree that a plan was made of.
+/// The best block of the old chainstate, in the tree from which a plan was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BestBlock {
     /// The block.
     pub known: KnownBlock,
-    /// The highest of its ancestors, itself included, that is in the chosen chain.
+    /// Height of its highest ancestor, itself included, that is in the chosen chain.
     pub fork: Height,
-    /// Why the chosen chain does not follow it above the fork; `None` if it ends there as was asked for.
+    /// Why the chosen chain does not contain the blocks above the fork; `None` if it ends there as requested.
     pub gap: Option<Gap>,
 }
 
-/// Why a chain is not followed any further.
+/// Why a chain ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gap {
     /// The block at this height is not on disk.
@@ -50,43 +50,44 @@ pub enum Gap {
     Undo(Height),
     /// The block at this height is marked invalid, or its header breaks a rule.
     Invalid(Height),
-    /// The last block is on disk nowhere.
+    /// The last block is not in any block file.
     Lost,
 }
 
-/// What is in the datadir before a run.
+/// What is in the datadir before a rebuild.
 #[derive(Debug, Default)]
 pub struct ExistingState {
     /// The chainstate's best block, if it can be read.
     pub best_block: Option<BlockHash>,
-    /// With a scan: the last block that the old index knew to be connected, if it can be read.
+    /// With a scan: the last block that was connected in the old index, if it can be read.
     index: Option<KnownBlock>,
-    /// With a scan: where the best block is in the old index.
+    /// With a scan: the best block as found in the old index.
     best_in_index: Option<KnownBlock>,
     /// With a scan: the blocks that the old index marks invalid, sorted.
     failed: Vec<BlockHash>,
 }
 
 impl ExistingState {
-    /// Reads the databases that are there, as far as they can be read; with `scan` the block index too.
+    /// Reads the existing databases, as far as possible; with `scan` the block index too.
     #[must_use]
     pub fn read(files: &Files<'_>, scan: bool) -> Self {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir()).ok().flatten();
-        let mut predecessor = Self { best_block, ..Self::default() };
+        let mut existing = Self { best_block, ..Self::default() };
         let tree = scan.then(|| tree_of_index(files, ChainParams::of(files.network)).ok()).flatten();
         if let Some((mut tree, _)) = tree {
-            predecessor.index = tree.connected();
-            predecessor.best_in_index = best_block.and_then(|best| tree.find(&best));
-            predecessor.failed = tree.failed();
+            existing.index = tree.connected();
+            existing.best_in_index = best_block.and_then(|best| tree.find(&best));
+            existing.failed = tree.failed();
         }
-        predecessor
+        existing
     }
 
-    /// Refuses a plan that would leave a lower state than there is, unless `accepted`. Returns how many
-    /// blocks are lost. What the operator must know besides goes to `sink`.
+    /// Returns an error if the plan would leave a lower state than the existing one, unless `accepted`.
+    /// Returns the number of lost blocks. Sends warnings for the operator to `sink`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged).
+    /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
+    /// overwrite blocks.
     pub fn check(
         &self,
         plan: &Plan,
@@ -102,7 +103,7 @@ impl ExistingState {
         if let Some(loss) = &loss {
             let text = loss.text(plan);
             if !accepted {
-                return Err(loss.refuse(&text, files));
+                return Err(loss.error(&text, files));
             }
             sink.event(Event::Warning(format!("{text}; accepted by --accept-lower-tip")));
         }
@@ -110,14 +111,14 @@ impl ExistingState {
         Ok(loss.map_or(0, |loss| loss.blocks))
     }
 
-    /// An index that lacks what the chainstate knows, or what lies in the files, would let bitcoind write
-    /// over blocks.
+    /// Checks that the index contains the chainstate's best block and covers the blocks in the files:
+    /// otherwise bitcoind would overwrite blocks.
     fn check_index(&self, plan: &Plan, files: &Files<'_>) -> Result<(), Error> {
         if let Some(best) = self.best_block.filter(|_| plan.best_block.is_none()) {
             let detail = format!(
-                "the chainstate is of block {best}, which the block index does not know: the index is older \
-                 than the chainstate, or of another chain, and bitcoind would write over the blocks that it \
-                 does not know; rerun with --scan, which finds them in their files"
+                "the block index does not contain the chainstate's best block {best}: the index is older \
+                 than the chainstate, or belongs to another chain, and bitcoind would overwrite the blocks \
+                 that it does not contain; run again with --scan, which finds them in the block files"
             );
             return Err(Error::damaged(detail).in_file(files.datadir.index_dir(), None));
         }
@@ -127,8 +128,9 @@ impl ExistingState {
             if let Some(&height) = heights.iter().find(beyond) {
                 let block = plan.chain.block(height);
                 let detail = format!(
-                    "the block index says that {size} bytes of the file are in use, but places this block \
-                     behind them; bitcoind would write over it; rerun with --scan, which makes a new index"
+                    "the block index records {size} bytes of the file as used, but places this block beyond \
+                     them; bitcoind would overwrite it; run again with --scan, which makes a new \
+                     index"
                 );
                 return Err(Error::damaged(detail)
                     .at_block(height, block.hash)
@@ -141,12 +143,12 @@ impl ExistingState {
     fn loss(&self, plan: &Plan, is_scan: bool) -> Option<Loss> {
         let tip = plan.chain.tip_height();
         let chainstate = match (self.best_block, plan.best_block) {
-            (Some(_), Some(standing)) if standing.known.work > plan.work => Some(Loss {
+            (Some(_), Some(best)) if best.known.work > plan.work => Some(Loss {
                 what: "chainstate",
-                height: Some(standing.known.height),
-                hash: Some(standing.known.hash),
-                blocks: standing.known.height.0.saturating_sub(standing.fork.0),
-                gap: standing.gap,
+                height: Some(best.known.height),
+                hash: Some(best.known.hash),
+                blocks: best.known.height.0.saturating_sub(best.fork.0),
+                gap: best.gap,
             }),
             (Some(best), None) => Some(Loss {
                 what: "chainstate",
@@ -180,7 +182,7 @@ impl ExistingState {
         if plan.unconnected > 0 && !lost {
             let why = match self.index.or(self.best_in_index).is_some() || plan.new_index.is_none() {
                 true => "were never connected",
-                false => "have no undo data: they were never connected, or it is lost",
+                false => "have no undo data: they were never connected, or their undo data is lost",
             };
             let (count, next) = (plan.unconnected, "bitcoind connects them when it starts");
             sink.event(Event::Warning(format!("{count} stored blocks above height {tip} {why}; {next}")));
@@ -188,20 +190,20 @@ impl ExistingState {
         let is_failed = |height: &Height| self.failed.binary_search(&plan.chain.block(*height).hash).is_ok();
         if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {
             sink.event(Event::Warning(format!(
-                "the old block index marks block {} (height {height}) as invalid, by invalidateblock or \
-                 since it once failed; this run has found it valid, and like bitcoind -reindex does not \
-                 carry the mark over: repeat invalidateblock if it was meant",
+                "the old block index marks block {} (height {height}) as invalid, because of \
+                 invalidateblock or an earlier failure; this rebuild has found it valid and, like \
+                 bitcoind -reindex, drops the mark; repeat invalidateblock if it was intended",
                 plan.chain.block(height).hash
             )));
         }
         if plan.new_index.is_none() {
-            warn_of_records_behind(files, &plan.index_files, sink)?;
+            warn_of_records_beyond_index(files, &plan.index_files, sink)?;
         }
         Ok(())
     }
 }
 
-/// What would be lower than it was.
+/// A state that would be lower than it was.
 struct Loss {
     what: &'static str,
     height: Option<Height>,
@@ -215,45 +217,49 @@ impl Loss {
         let tip = plan.chain.tip_height();
         let was = match (self.height, self.hash) {
             (Some(height), Some(hash)) => format!("the {} reaches height {height} (block {hash})", self.what),
-            (None, Some(hash)) => format!("the {} is of block {hash}", self.what),
+            (None, Some(hash)) => format!("the {}'s best block is {hash}", self.what),
             _ => format!("{} blocks above height {tip} are stored without undo data", self.blocks),
         };
         let why = match self.gap {
             Some(Gap::Block(height)) => format!("the block at height {height} is not in the block files"),
             Some(Gap::Undo(height)) => {
-                format!("no undo data for the block at height {height} is in the undo files")
+                format!("the undo data of the block at height {height} is not in the undo files")
             }
             Some(Gap::Invalid(height)) => format!("the block at height {height} is marked invalid"),
-            Some(Gap::Lost) => "that block is in none of the block files".to_owned(),
+            Some(Gap::Lost) => "that block is not in any block file".to_owned(),
             None => format!("--stop-at-height {tip} ends below it"),
         };
-        format!("{was}, but the new one would end at height {tip}, since {why}")
+        format!("{was}, but the new one would end at height {tip}, because {why}")
     }
 
-    fn refuse(&self, text: &str, files: &Files<'_>) -> Error {
+    fn error(&self, text: &str, files: &Files<'_>) -> Error {
         let detail = format!(
-            "{text}; nothing was changed: restore the missing files, let bitcoind -reindex make them anew, \
-             write elsewhere with --output, or give --accept-lower-tip if the lower state is wanted"
+            "{text}; nothing was changed; restore the missing files, let bitcoind -reindex make them \
+             again, write elsewhere with --output, or pass --accept-lower-tip if the lower state is wanted"
         );
         Error::damaged(detail).in_file(files.datadir.net_dir(), None)
     }
 }
 
-/// A bitcoind that crashed leaves blocks behind the sizes in its index, and writes over them later.
-fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn EventSink) -> Result<(), Error> {
+/// Warns of blocks beyond the sizes in the index, which a bitcoind that crashed leaves and later overwrites.
+fn warn_of_records_beyond_index(
+    files: &Files<'_>,
+    infos: &[FileInfo],
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
     let (mut count, mut first) = (0, None);
     for file in files.datadir.blk_files(files.disk)? {
         let size = infos.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
-        let behind = count_blocks(files.disk, files.datadir, files.obfuscation, file, ByteOffset(size))?;
-        count += behind;
-        first = first.or((behind > 0).then_some((file, size)));
+        let beyond_size = count_blocks(files.disk, files.datadir, files.obfuscation, file, ByteOffset(size))?;
+        count += beyond_size;
+        first = first.or((beyond_size > 0).then_some((file, size)));
     }
     if let Some((FileNo(_), size)) = first {
         let path = first.map(|(file, _)| files.path(FileKind::Blk, file)).unwrap_or_default();
         sink.event(Event::Warning(format!(
-            "{count} blocks lie behind the bytes that the block index says are in use, from byte {size} of \
-             {} on, as a bitcoind that crashed leaves them; bitcoind downloads them again and writes over \
-             them (--scan takes them in)",
+            "{count} blocks lie beyond the bytes that the block index records as used, from byte {size} of \
+             {} on, as a crashed bitcoind leaves them; bitcoind downloads them again and overwrites them \
+             (--scan includes them)",
             path.display()
         )));
     }
@@ -261,8 +267,8 @@ fn warn_of_records_behind(files: &Files<'_>, infos: &[FileInfo], sink: &dyn Even
 }
 
 impl Tree<'_> {
-    /// Where a block is, if it descends from genesis.
+    /// Finds a block that descends from genesis.
     fn find(&self, hash: &BlockHash) -> Option<KnownBlock> {
-        self.standing(hash, &[], Height(0)).map(|standing| standing.known)
+        self.locate(hash, &[], Height(0)).map(|best| best.known)
     }
 }

@@ -1,9 +1,8 @@
-//! Stages finish and prove: the coins left over become the new chainstate, which is then read back and
-//! hashed.
+//! Stages finish and prove: write the coins as the new chainstate, then read it back and hash it.
 //!
-//! Shards are grouped to ranges of about a table's size, or less, so that there are enough for all threads.
-//! Threads take ranges in order, and each merges, sorts and writes its own; others wait for the medium. Which
-//! tables there are depends on the coins and the obfuscation key only.
+//! Shards are grouped into ranges of about a table's size, or smaller, so that there are enough for all
+//! threads. Each thread takes the next range, merges, sorts and writes it; other threads sync the files. The
+//! tables depend only on the coins and the obfuscation key.
 
 use crate::{
     chain::Chain,
@@ -30,18 +29,18 @@ use std::{
 };
 use wire::{Height, Sats};
 
-/// Rows of about so many bytes go into one range: Core's tables have at most 32 MiB, and index and filter
-/// take some.
+/// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some
+/// of it.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
-/// A chainstate too small for so many such ranges gets smaller ones, for threads to have equal shares.
-const RANGES: u64 = 64;
+/// Minimum number of ranges: a small chainstate gets smaller ranges, so that all threads have equal shares.
+const MIN_RANGES: u64 = 64;
 
-/// But no range has fewer bytes of rows than this, if there are as many: each is a file to be synced.
-const LEAST_RANGE_BYTES: u64 = 4 << 20;
+/// Minimum bytes of rows in one range, despite [`MIN_RANGES`], because each range is a file to be synced.
+const MIN_RANGE_BYTES: u64 = 4 << 20;
 
-/// Coins between two looks whether to stop.
-const LOOK_EVERY: u64 = 1 << 12;
+/// Number of coins between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
 /// What is written, and how.
 pub struct Finish<'a> {
@@ -49,26 +48,26 @@ pub struct Finish<'a> {
     pub disk: &'a dyn Disk,
     /// The directory to build the chainstate in.
     pub dir: &'a Path,
-    /// The chain whose coins these are.
+    /// The chain to which the coins belong.
     pub chain: &'a Chain,
     /// The new chainstate's obfuscation key.
     pub key: [u8; 8],
-    /// Rows of at most about so many bytes go into one range of tables.
+    /// Approximate maximum of row bytes in one range.
     pub range_bytes: u64,
-    /// Threads that sort and write.
+    /// Number of threads that sort and write.
     pub threads: usize,
-    /// The caller's wish to stop.
+    /// Set by the caller to stop the job.
     pub interrupt: &'a AtomicBool,
 }
 
 impl Finish<'_> {
-    /// Writes the chainstate, all of it synced, and tells what it holds; nothing if creations and spends do
-    /// not fit each other.
+    /// Writes the chainstate, syncs it, and returns what it contains; `None` if creations and spends do not
+    /// match.
     ///
     /// # Errors
-    /// What the file system says; [`ErrorKind::Interrupted`].
+    /// Any I/O error; [`ErrorKind::Interrupted`].
     pub fn write(&self, unspent: Unspent) -> Result<Option<UtxoCounts>, Error> {
-        let range_bytes = self.range_bytes.min((unspent.row_bytes() / RANGES).max(LEAST_RANGE_BYTES));
+        let range_bytes = self.range_bytes.min((unspent.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
         let (ranges, runs) = unspent.into_ranges(range_bytes);
         let count = ranges.len() as u32;
         let writer = ChainstateWriter::create(self.disk, self.dir, Obfuscation::from_key(self.key), count)?;
@@ -84,7 +83,7 @@ impl Finish<'_> {
                 let (tables, part) = self.write_range(&writer, range, &runs).inspect_err(|_| fail())?;
                 counts.merge(part);
                 if to_sync.send(tables).is_err() {
-                    break; // All who sync have failed, and will tell.
+                    break; // All sync threads have failed; their errors are returned.
                 }
             }
             Ok(counts)
@@ -133,10 +132,10 @@ impl Finish<'_> {
         range.each(runs, |outpoint, coin| {
             tables.add(outpoint, coin)?;
             counter.add(outpoint, coin).map_err(|flaw| {
-                Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this"))
+                Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
             })?;
-            let look = counter.counts().txouts.is_multiple_of(LOOK_EVERY);
-            if look && self.interrupt.load(Ordering::Relaxed) {
+            let is_check_due = counter.counts().txouts.is_multiple_of(INTERRUPT_CHECK_INTERVAL);
+            if is_check_due && self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
             Ok(())
@@ -144,10 +143,10 @@ impl Finish<'_> {
         Ok((tables.complete()?, counter.counts()))
     }
 
-    /// Reads the chainstate back, compares it with what was written, and tells its hash.
+    /// Reads the chainstate back, compares it with what was written, and returns its hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it is not what was written; [`ErrorKind::Interrupted`].
+    /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
     pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
         let reader = ChainstateReader::open(self.disk, self.dir)?;
         let read = stats_unless_stopped(&reader, false, self.threads, self.interrupt)?;
@@ -156,21 +155,20 @@ impl Finish<'_> {
             return Ok(read);
         }
         let detail =
-            "the new chainstate reads back differently from what was written: check the disk and the memory";
+            "the new chainstate reads back differently from what was written; check the disk and the memory";
         Err(Error::new(ErrorKind::Environment, detail).in_file(self.dir, None))
     }
 }
 
-/// What the threads return.
-/// What threads bring, those that could not be started included.
+/// A thread, or the error for one that could not be started.
 type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
 
 fn join_all<T, E: From<Error>>(threads: Vec<Started<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
     threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())?).collect()
 }
 
-/// The sum of all coins' amounts; nothing if that, with what was `burned` (in satoshi), is more than the
-/// blocks were allowed to make.
+/// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all
+/// subsidies.
 #[must_use]
 pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts, burned: u64) -> Option<Sats> {
     let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();

@@ -1,17 +1,18 @@
 //! The stages of a rebuild, in order. One file each; control flow between them is in [`crate::reindex`].
 //!
-//! | stage | takes | gives |
+//! | stage | input | output |
 //! | --- | --- | --- |
-//! | plan | the datadir | the chain: where each block and its undo data lie, headers judged |
-//! | read | the chain | raw blocks with their undo data, each to the worker who checks it |
-//! | check | blocks | effects: coins made and coins claimed as spent |
-//! | settle | effects, in any order | each claim matched with its coin (in [`coins::Join`]) |
-//! | finish | coins left open | the new chainstate's tables, `hash_serialized_3` |
+//! | plan | the datadir | the chain, with valid headers, and the positions of each block and its undo data |
+//! | read | the chain | raw blocks with their undo data, each read by the worker that checks it |
+//! | check | blocks | effects: coins created, and claims of coins spent |
+//! | scripts | inputs of checked blocks | nothing: each script was run and succeeded |
+//! | match | effects, in any order | each claim matched with its coin (in [`coins::Join`]) |
+//! | finish | the survivors | the new chainstate's tables, `hash_serialized_3` |
 //! | prove | the new chainstate on disk | the same hash, from the bytes read back |
-//! | commit | the proven chainstate | the datadir with it in place |
+//! | commit | the proven chainstate | the datadir with the new chainstate in place |
 //!
-//! When check or settle finds something that the chain may be guilty of, [`judge`] goes through the blocks in
-//! order.
+//! If check, scripts or match finds something that may be wrong with the chain, [`sequential`] validates the
+//! blocks in order.
 
 pub mod apply;
 pub mod block_fault;
@@ -33,7 +34,7 @@ use std::fmt;
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// ChainPreferences the chain and judging its headers.
+    /// Choosing the chain and validating its headers.
     Plan,
     /// Reading blocks and undo data.
     Read,
@@ -43,13 +44,13 @@ pub enum Stage {
     Scripts,
     /// Matching spends with coins.
     Match,
-    /// Judging in order what the fast path could not.
+    /// Validating blocks in order, if parallel matching proves too little.
     Sequential,
     /// Writing the new chainstate.
     Finish,
-    /// Reading it back.
+    /// Reading the new chainstate back.
     Prove,
-    /// Putting it in place.
+    /// Putting the new chainstate in place.
     Commit,
 }
 
@@ -67,7 +68,7 @@ impl Stage {
         Self::Commit,
     ];
 
-    /// The stage's name, one lower-case word.
+    /// Returns the stage's name, one lower-case word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! Stage plan: everything that can be refused before a block is read.
+//! Stage plan: all checks that are possible before a block is read.
 //!
-//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree, judges
-//! them, chooses the chain, and sees that the files it needs are there and reach as far as the index says.
-//! Which files those are follows from the method: a run that goes by hints without undo data opens no `rev`
-//! file for a block up to the hints' last one.
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree,
+//! validates them, chooses the chain, and checks that the files it needs exist and are as long as the index
+//! requires. Which files are needed depends on the method: a rebuild with hints and without undo data opens
+//! no `rev` file for blocks up to the hints' last one.
 
 use crate::{
     chain::{Chain, FileKind, Files},
@@ -23,47 +23,47 @@ use rules::{ChainParams, U256};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, BlockTime, Height};
 
-/// Blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
+/// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
 pub const CHECKED_AT_START: usize = 6;
 
-/// What the plan says.
+/// The chosen chain, and what was found about its blocks.
 pub struct Plan {
-    /// What will be rebuilt.
+    /// The chain to rebuild.
     pub chain: Chain,
-    /// The sum of work of the chain.
+    /// Sum of work of the chain.
     pub work: U256,
-    /// Stored blocks on top that have no undo data.
+    /// Number of stored blocks above the chain that have no undo data.
     pub unconnected: u32,
     /// Why they cannot be rebuilt.
     pub gap: Option<Gap>,
-    /// Where the best block of the old chainstate is, if it is known here.
+    /// The best block of the old chainstate, if the tree contains it.
     pub best_block: Option<BestBlock>,
-    /// Without a scan: what the block index knows of each pair of files.
+    /// Without a scan: the block index's entry for each pair of files.
     pub index_files: Vec<FileInfo>,
-    /// Bytes of block files to be read, about.
+    /// Approximate bytes of block files to be read.
     pub block_bytes: u64,
-    /// With a scan: the block index to be written once the chain is proven.
+    /// With a scan: the block index to write once the chain is proven.
     pub new_index: Option<BlockIndex>,
-    /// Scripts of blocks up to here need not be run.
+    /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
-    /// The block that should vouch for scripts, if there is no such block.
+    /// The assumed-valid block that was asked for, if the tree does not contain it.
     pub unknown_assumed: Option<BlockHash>,
-    /// With a scan: the last block has no blocks above it that were connected, and its undo data is that of a
-    /// sibling as well. So it may be that it was never connected.
+    /// With a scan: no connected block descends from the last block, and the undo data of the last block also
+    /// matches a sibling, so it may never have been connected.
     pub tip_is_contested: bool,
-    /// The undo data that bitcoind reads when it starts on the last block is not all on disk.
+    /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
 }
 
-/// Makes the plan; with `scan` without the block index. `now` is for the one header rule that knows a clock;
-/// Core asks it of blocks it finds by a scan, not of those in its index.
+/// Makes the plan; with `scan`, without the block index. `now` is for the one header rule that depends on the
+/// time; Core applies it to blocks found by a scan, not to those in its index.
 ///
 /// # Errors
-/// As the module says: damaged or missing index, files or blocks; a chain whose headers break a rule.
+/// Damaged or missing index, files or blocks; a chain whose headers break a rule.
 pub fn plan(
     files: &Files<'_>,
     scan: bool,
-    wanted: &ChainRequest<'_>,
+    request: &ChainRequest<'_>,
     best_block: Option<BlockHash>,
     now: BlockTime,
     interrupt: &AtomicBool,
@@ -74,20 +74,21 @@ pub fn plan(
         let scan = scan_all(files, interrupt)?;
         let order = by_hash(&scan);
         let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
-        contested = Siblings::new(files, &scan, &order).settle(&mut tree, interrupt)?;
+        contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
         (tree, Some((scan, order)), Vec::new())
     } else {
         let (tree, index_files) = tree_of_index(files, params)?;
         (tree, None, index_files)
     };
-    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, top } = tree.choose(wanted)?;
-    let unknown_assumed = wanted.assume_valid.filter(|hash| !tree.has(hash));
-    let best_block = best_block.and_then(|best| tree.standing(&best, &branch, wanted.undo_from()));
+    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected } =
+        tree.choose(request)?;
+    let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
+    let best_block = best_block.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
-    let tip_is_contested = branch.last() == Some(&top) && is_contested(&top);
+    let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
-    let chain = tree.into_chain(branch, wanted.undo_from());
+    let chain = tree.into_chain(branch, request.undo_from());
     let block_bytes = check_files(files, &chain)?;
     Ok(Plan {
         chain,
@@ -105,9 +106,9 @@ pub fn plan(
     })
 }
 
-/// Whether bitcoind would miss undo data when it starts with this branch.
+/// Reports whether bitcoind would lack undo data when it starts with this branch.
 fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
-    // The genesis block has none.
+    // The genesis block has no undo data.
     for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
         let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
         let path = files.path(FileKind::Rev, file);
@@ -128,8 +129,8 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// Numbers of the scanned blocks, by hash; copies of a block in the order in which they lie, but those with
-/// undo data first: Core writes that to the file of the copy which it knows of.
+/// Returns the numbers of the scanned blocks, ordered by hash; copies of a block in file order, but copies
+/// with undo data first, because Core writes undo data for the copy in its index.
 fn by_hash(scan: &Scan) -> Vec<u32> {
     let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
     order.sort_unstable_by_key(|&number| {
@@ -163,8 +164,8 @@ fn tree_of_scan<'a>(
     Tree::link(hashes, nodes, links, params, now)
 }
 
-/// Reads the index twice: blocks first, then each one's parent. A node of Core has a million of them, and
-/// between the two only what is needed is kept.
+/// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
+/// between the two passes only what is needed is kept.
 pub fn tree_of_index<'a>(
     files: &Files<'_>,
     params: &'a ChainParams,
@@ -172,7 +173,8 @@ pub fn tree_of_index<'a>(
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
-            let detail = format!("{}; rerun with --scan to do without the block index", error.detail);
+            let detail =
+                format!("{}; run again with --scan to rebuild without the block index", error.detail);
             Error { detail, ..error }
         }
         error => error,
@@ -183,35 +185,36 @@ pub fn tree_of_index<'a>(
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
         hashes.push(entry.hash);
         heights.push(entry.height);
-        // No entry has a place that is none: it would not have been decoded.
+        // `stream_block_index` reports no invalid position, so no entry is dropped here.
         nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
     });
     let index = index.map_err(advise)?;
     if index.reindexing {
         let detail =
-            "the block index is half-written: a bitcoind -reindex was interrupted; rerun with --scan";
+            "the block index is incomplete: a bitcoind -reindex was interrupted; run again with --scan";
         return Err(Error::damaged(detail).in_file(dir, None));
     }
     if hashes.is_empty() {
-        return Err(Error::damaged("the block index is empty; rerun with --scan").in_file(dir, None));
+        let detail = "the block index is empty; run again with --scan";
+        return Err(Error::damaged(detail).in_file(dir, None));
     }
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
-    // Core does not ask what it has in its index whether it comes from the future.
+    // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
-    if let Some((hash, height, said)) = tree.wrong_height(&heights) {
+    if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
         let detail = format!(
-            "the block index says that block {hash} is at height {said}, but it is at height {height}; \
-             bitcoind would not start; rerun with --scan, which makes a new index"
+            "the block index places block {hash} at height {recorded}, but it is at height {height}; \
+             bitcoind would not start; run again with --scan, which makes a new index"
         );
         return Err(Error::damaged(detail).in_file(dir, None));
     }
     Ok((tree, index.files))
 }
 
-/// The block index that Core would have: blocks of the chosen chain as validated, other ones as stored. Of
-/// the contested ones, only those of the chain have undo data: bitcoind writes it anew for any other one that
-/// it connects.
+/// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.
+/// Among contested blocks, only those of the chain have undo data: bitcoind writes it again for any other one
+/// that it connects.
 fn index_of_scan(
     scan: &Scan,
     order: &[u32],
@@ -251,8 +254,8 @@ fn index_of_scan(
     index
 }
 
-/// Sees that each file is there and reaches to where its last block starts; gives the bytes to be read,
-/// about.
+/// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
+/// number of bytes to read.
 fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
     let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
@@ -261,7 +264,8 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
                 "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is \
-                 truncated or the index is of other files (rerun with --scan to do without the index)"
+                 truncated, or the index belongs to other files (run again with --scan to rebuild without \
+                 the index)"
             ))
             .at_block(height, chain.block(height).hash)
             .in_file(path, Some(pos))
@@ -271,7 +275,7 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
             return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
         }
         if let Some(small) = heights.iter().find(|&&height| chain.block(height).data_pos.0 < 8) {
-            return Err(position_inside_header(chain, *small, files.path(FileKind::Blk, file)));
+            return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
         }
         block_bytes += last_pos - chain.block(first).data_pos.0;
         let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
@@ -282,15 +286,14 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
             }
         }
         if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < 8) {
-            return Err(position_inside_header(chain, height, files.path(FileKind::Rev, file)));
+            return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
         }
     }
     Ok(block_bytes)
 }
 
-/// A position that leaves no room for the frame before it.
-fn position_inside_header(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
-    Error::new(ErrorKind::Damaged, "the block index places a record before byte 8; rerun with --scan")
-        .at_block(height, chain.block(height).hash)
-        .in_file(path, Some(0))
+/// The error for a position that is smaller than a record header.
+fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
+    let detail = "the block index places a record before byte 8; run again with --scan";
+    Error::new(ErrorKind::Damaged, detail).at_block(height, chain.block(height).hash).in_file(path, Some(0))
 }

@@ -1,9 +1,9 @@
-//! Before an interrupted run is gone on with: completed blocks whose files have changed since are read again.
+//! Before an interrupted job resumes: reads completed blocks again if their files have changed since.
 //!
-//! Their effects are in the runs, and the join will prove those. But a file that is not what it was must not
-//! go unnoticed: the datadir would have a good chainstate over bad blocks. bitcoind, used in between, changes
-//! files too, as it appends to the last ones. So neither a new length nor a new time says that anything is
-//! wrong; the blocks themselves do, by header hash, merkle root, witness commitment and undo checksum.
+//! Their effects are in sorted runs, and matching will prove those. But a damaged file must not go unnoticed:
+//! the datadir would have a correct chainstate and damaged blocks. If bitcoind was used in between, it has
+//! appended to the last files, so a new length or time alone does not mean that a file is damaged; the blocks
+//! are checked, by header hash, merkle root, witness commitment and undo checksum.
 
 use crate::{
     chain::{FileKind, LocatedBlock},
@@ -28,13 +28,13 @@ use std::{
 };
 use wire::{BlockArena, FileNo, Height};
 
-/// Reads the completed blocks of these files, and sees that each is the one it was.
+/// Reads the completed blocks of these files, and checks that each is unchanged.
 ///
 /// # Errors
-/// Damage: which block is not; I/O errors; [`crate::ErrorKind::Interrupted`].
+/// Damage, with the first changed block; any I/O error; [`crate::ErrorKind::Interrupted`].
 pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -> Result<(), Error> {
     let chain = &job.plan.chain;
-    let mut others = CompletedBlocks::none(chain.block_count());
+    let mut skipped = CompletedBlocks::none(chain.block_count());
     let mut count = 0;
     for (file, heights) in chain.by_file() {
         let is_changed = changed.contains(&file);
@@ -42,7 +42,7 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
             if is_changed && completed.has(height) {
                 count += 1;
             } else {
-                others.add(height);
+                skipped.add(height);
             }
         }
     }
@@ -51,10 +51,10 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
     }
     let files = changed.len();
     job.sink.event(Event::Note(format!(
-        "{files} block files have changed since then: their {count} blocks that are done are read once more"
+        "{files} block files have changed since then; their {count} completed blocks are read again"
     )));
     let faults = BlockFaults::default();
-    let reader = Reader::new(chain, job.files, &faults, &others, job.method.undo_from(), job.threads());
+    let reader = Reader::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
     let recheck = Recheck { job, faults: &faults, reader: &reader, bytes: AtomicU64::new(0) };
     recheck.all()?;
     drop(reader);
@@ -63,8 +63,7 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
     }
     match faults.into_lowest() {
         Some((_, BlockFault::Damaged(error))) => {
-            let detail =
-                format!("the file has changed since an interrupted run has read it: {}", error.detail);
+            let detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
             Err(Error { detail, ..error })
         }
         _ => Ok(()),
@@ -102,9 +101,9 @@ impl Recheck<'_> {
     }
 
     fn work(&self) -> Result<(), Error> {
-        let (mut block, mut room) = (Block::default(), Room::default());
+        let (mut block, mut buffers) = (Block::default(), Buffers::default());
         while self.reader.read(&mut block, |_| self.job.interrupt.load(Ordering::Relaxed))? {
-            if let Err(error) = self.look_at(&block, &mut room) {
+            if let Err(error) = self.check_unchanged(&block, &mut buffers) {
                 self.faults.record(block.height, BlockFault::Damaged(error));
             }
             self.bytes.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
@@ -112,11 +111,11 @@ impl Recheck<'_> {
         Ok(())
     }
 
-    fn look_at(&self, read: &Block, room: &mut Room) -> Result<(), Error> {
+    fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Error> {
         let (job, height) = (self.job, read.height);
         let chain = &job.plan.chain;
         let located = LocatedBlock { chain, files: job.files, height };
-        let Room { arena, undo_arena, hashes } = room;
+        let Buffers { arena, undo_arena, hashes } = buffers;
         let block = arena
             .parse_first(read.block.bytes())
             .map_err(|error| located.damaged(FileKind::Blk, &error.to_string()))?;
@@ -124,7 +123,8 @@ impl Recheck<'_> {
         let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
         hashes.of_block(&block, undo_data);
         if hashes.block != chain.block(height).hash {
-            return Err(located.damaged(FileKind::Blk, &format!("it is another one, {}", hashes.block)));
+            let flaw = format!("the file contains another block here, {}", hashes.block);
+            return Err(located.damaged(FileKind::Blk, &flaw));
         }
         let checked = check_block(&BlockContext {
             params: ChainParams::of(job.files.network),
@@ -134,7 +134,7 @@ impl Recheck<'_> {
             wtxids: &hashes.wtxids,
             median_time_past_prev: chain.median_time_before(height),
         });
-        // A rule that it breaks as it stands is none of this: it was completed.
+        // Other violations do not matter here: the block was completed.
         if let Err(violation) = checked
             && violation.rule.class == Class::Mutated
         {
@@ -148,9 +148,9 @@ impl Recheck<'_> {
     }
 }
 
-/// Room that is used again.
+/// Buffers that are reused.
 #[derive(Default)]
-struct Room {
+struct Buffers {
     arena: BlockArena,
     undo_arena: UndoArena,
     hashes: BlockHashes,

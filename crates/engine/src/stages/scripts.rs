@@ -1,9 +1,9 @@
-//! Scripts: run for all workers from one queue, by whoever the caller gives for it (ADR 4).
+//! Runs scripts for all workers from one queue, with the verifier that the caller provides (ADR 4).
 //!
-//! Signatures cost a hundred times what all else costs, and blocks differ in how many they have, so the work
-//! is cut by scripts and not by blocks: the worker that checks a block makes each of its transactions ready,
-//! once, and queues its inputs in small pieces; every worker takes pieces before it takes a new batch of
-//! blocks. Nothing is cached: each script is run once.
+//! Signature checks cost a hundred times as much as everything else, and blocks differ in how many they need,
+//! so the work is divided by scripts and not by blocks: the worker that checks a block prepares each of its
+//! transactions, once, and queues their inputs in small tasks; every worker runs queued tasks before it
+//! takes new blocks. Nothing is cached: each script is run once.
 
 use super::block_fault::{BlockFault, BlockFaults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
@@ -24,39 +24,40 @@ use wire::{
     TxVerifier, TxView, Txid,
 };
 
-/// Pieces that may wait, all workers together; a worker that finds the queue full runs its piece itself. A
-/// piece keeps its transaction alive, so this bounds memory.
-const QUEUE_PIECES: usize = 4096;
+/// Capacity of the queue; a worker that finds the queue full runs its task itself. A task keeps its
+/// transaction alive, so this bounds memory.
+const QUEUE_CAPACITY: usize = 4096;
 
-/// Inputs in a piece: a millisecond of work, small against a block and large against the queue's cost.
-const PIECE_INPUTS: u32 = 32;
+/// Number of inputs in a task: a millisecond of work, small compared to a block and large compared to the
+/// cost of the queue.
+const TASK_INPUTS: u32 = 32;
 
-/// How long an idle worker waits for a piece before it looks whether all are done.
-const WAIT: Duration = Duration::from_millis(1);
+/// How long an idle worker waits for a task before it checks whether all workers are done.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Which scripts are run, and by whom.
+/// Which scripts are run, and by which verifier.
 #[derive(Clone, Copy)]
 pub struct Scripts<'a> {
     /// The network's rules.
     pub params: &'static ChainParams,
-    /// Runs them.
+    /// The verifier that runs them.
     pub verifier: &'a dyn ScriptVerifier,
-    /// Scripts of blocks up to here are not run; all are, if there is none.
+    /// Height up to which scripts are not run; `None` if all are run.
     pub skipped_to: Option<Height>,
 }
 
 impl Scripts<'_> {
-    /// Whether the scripts of a block are run.
+    /// Reports whether the scripts of the block at `height` are run.
     #[must_use]
-    pub fn bind(&self, height: Height) -> bool {
+    pub fn are_run_at(&self, height: Height) -> bool {
         self.skipped_to.is_none_or(|skipped_to| height > skipped_to)
     }
 
-    /// Runs the script of a signed network's block solution, assumed valid or not (Core
-    /// `CheckSignetBlockSolution`); passes on other networks.
+    /// Runs the script of a signed network's block solution, even in assumed-valid blocks (Core
+    /// `CheckSignetBlockSolution`); succeeds on other networks.
     ///
     /// # Errors
-    /// [`SIGNET_SOLUTION`].
+    /// [`SIGNET_SOLUTION`] if the solution is missing or invalid.
     pub fn check_solution(
         &self,
         block: &BlockView<'_>,
@@ -64,21 +65,21 @@ impl Scripts<'_> {
         txids: &[Txid],
     ) -> Result<(), Violation> {
         let Some(challenge) = self.params.signet_challenge.filter(|_| height.0 > 0) else { return Ok(()) };
-        let broken = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
+        let violation = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
         let solution = signet_solution(block, txids, challenge)
-            .ok_or_else(|| broken("the block holds no well-formed solution".to_owned()))?;
+            .ok_or_else(|| violation("the block has no well-formed solution".to_owned()))?;
         let mut arena = BlockArena::default();
-        let to_sign = arena.parse_tx(&solution.to_sign).map_err(|error| broken(error.to_string()))?;
+        let to_sign = arena.parse_tx(&solution.to_sign).map_err(|error| violation(error.to_string()))?;
         self.verifier
             .transaction(&to_sign, &[(Sats(0), challenge.to_vec())])
             .and_then(|tx| tx.verify(0..1, SIGNET_FLAGS))
-            .map_err(|fault| broken(fault.to_string()))
+            .map_err(|fault| violation(fault.to_string()))
     }
 
-    /// Runs all scripts of a transaction, here and now.
+    /// Runs all scripts of a transaction in the calling thread.
     ///
     /// # Errors
-    /// [`SCRIPT`].
+    /// [`SCRIPT`] if one fails.
     pub fn check_tx(
         &self,
         tx: &TxView<'_>,
@@ -93,11 +94,11 @@ impl Scripts<'_> {
         run().map_err(|fault| {
             let prevout = fault.input.and_then(|input| tx.inputs().nth(input as usize));
             let coin = prevout.map_or(String::new(), |input| format!("coin {}: ", input.prevout()));
-            let mut finding = ViolationDetails::new(format!("{coin}{fault}")).at_tx(index);
+            let mut details = ViolationDetails::new(format!("{coin}{fault}")).at_tx(index);
             if let Some(reason) = fault.reason {
-                finding = finding.with_core(format!("{} ({reason})", SCRIPT.core));
+                details = details.with_core(format!("{} ({reason})", SCRIPT.core));
             }
-            fault.input.map_or(finding.clone(), |input| finding.at_input(input)).of(&SCRIPT)
+            fault.input.map_or(details.clone(), |input| details.at_input(input)).of(&SCRIPT)
         })
     }
 }
@@ -106,7 +107,7 @@ fn fault(detail: String) -> wire::ScriptFault {
     wire::ScriptFault { detail, ..wire::ScriptFault::default() }
 }
 
-/// Amount and script of each coin.
+/// Returns amount and script of each coin.
 fn with_scripts(coins: &[SpentCoin<'_>]) -> Result<Vec<(Sats, Vec<u8>)>, CoinError> {
     let decompress = |coin: &SpentCoin<'_>| {
         let mut script = Vec::with_capacity(coin.script.script_len());
@@ -116,20 +117,20 @@ fn with_scripts(coins: &[SpentCoin<'_>]) -> Result<Vec<(Sats, Vec<u8>)>, CoinErr
     coins.iter().map(decompress).collect()
 }
 
-/// Some inputs of a transaction.
-struct Piece {
+/// Consecutive inputs of a transaction.
+struct ScriptTask {
     height: Height,
     tx: Arc<dyn TxVerifier>,
     inputs: Range<u32>,
     flags: ScriptFlags,
 }
 
-/// Pieces that wait, for all workers.
+/// A queue of tasks, shared by all workers.
 pub struct ScriptQueue<'a> {
     scripts: Scripts<'a>,
-    send: Sender<Piece>,
-    take: Receiver<Piece>,
-    /// Workers that may still queue pieces.
+    send: Sender<ScriptTask>,
+    receive: Receiver<ScriptTask>,
+    /// Number of workers that may still queue tasks.
     busy: AtomicUsize,
     inputs: AtomicU64,
 }
@@ -138,9 +139,9 @@ impl<'a> ScriptQueue<'a> {
     /// An empty queue.
     #[must_use]
     pub fn new(scripts: Scripts<'a>) -> Self {
-        let (send, take) = bounded(QUEUE_PIECES);
+        let (send, receive) = bounded(QUEUE_CAPACITY);
         let (busy, inputs) = Default::default();
-        Self { scripts, send, take, busy, inputs }
+        Self { scripts, send, receive, busy, inputs }
     }
 
     /// Which scripts are run.
@@ -152,7 +153,7 @@ impl<'a> ScriptQueue<'a> {
     /// Queues all scripts of a block; `coins` are those of all transactions but the coinbase, in block order.
     ///
     /// # Errors
-    /// [`BlockFault::Suspect`] for a transaction that cannot be made ready.
+    /// [`BlockFault::Suspect`] for a transaction that cannot be prepared.
     pub fn push_block(
         &self,
         block: &BlockView<'_>,
@@ -161,80 +162,80 @@ impl<'a> ScriptQueue<'a> {
         mut coins: &[SpentCoin<'_>],
         faults: &BlockFaults,
     ) -> Result<(), BlockFault> {
-        if !self.scripts.bind(height) {
+        if !self.scripts.are_run_at(height) {
             return Ok(());
         }
         let flags = rules::script_flags(self.scripts.params, height, hash);
         for tx in block.txs().skip(1) {
-            let (own, rest) = coins.split_at_checked(tx.input_count()).ok_or(BlockFault::Suspect)?;
+            let (spent, rest) = coins.split_at_checked(tx.input_count()).ok_or(BlockFault::Suspect)?;
             coins = rest;
-            let own = with_scripts(own).map_err(|_| BlockFault::Suspect)?;
-            let ready = self.scripts.verifier.transaction(&tx, &own).map_err(|_| BlockFault::Suspect)?;
-            let count = own.len() as u32;
-            for start in (0..count).step_by(PIECE_INPUTS as usize) {
-                let inputs = start..count.min(start + PIECE_INPUTS);
-                let piece = Piece { height, tx: Arc::clone(&ready), inputs, flags };
-                if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) =
-                    self.send.try_send(piece)
+            let spent = with_scripts(spent).map_err(|_| BlockFault::Suspect)?;
+            let prepared = self.scripts.verifier.transaction(&tx, &spent).map_err(|_| BlockFault::Suspect)?;
+            let count = spent.len() as u32;
+            for start in (0..count).step_by(TASK_INPUTS as usize) {
+                let inputs = start..count.min(start + TASK_INPUTS);
+                let task = ScriptTask { height, tx: Arc::clone(&prepared), inputs, flags };
+                if let Err(TrySendError::Full(task) | TrySendError::Disconnected(task)) =
+                    self.send.try_send(task)
                 {
-                    self.run(&piece, faults);
+                    self.run(&task, faults);
                 }
             }
         }
         Ok(())
     }
 
-    /// Runs pieces as long as there are any.
+    /// Runs tasks until the queue is empty.
     pub fn drain(&self, faults: &BlockFaults, stop: &AtomicBool) {
-        while let Ok(piece) = self.take.try_recv() {
+        while let Ok(task) = self.receive.try_recv() {
             if !stop.load(Ordering::Relaxed) {
-                self.run(&piece, faults);
+                self.run(&task, faults);
             }
         }
     }
 
-    /// Runs pieces until no worker can queue any more: for workers that have no more blocks.
+    /// Runs tasks until no worker can queue more: for workers without blocks left.
     pub fn drain_to_end(&self, faults: &BlockFaults, stop: &AtomicBool) {
         loop {
-            match self.take.recv_timeout(WAIT) {
-                Ok(piece) if !stop.load(Ordering::Relaxed) => self.run(&piece, faults),
+            match self.receive.recv_timeout(POLL_INTERVAL) {
+                Ok(task) if !stop.load(Ordering::Relaxed) => self.run(&task, faults),
                 Ok(_) => {}
                 Err(_) if self.busy.load(Ordering::Acquire) == 0 => break,
                 Err(_) => {}
             }
         }
-        // A piece that was queued between the last look and the last worker's end.
+        // Run a task that was queued between the last check and the end of the last worker.
         self.drain(faults, stop);
     }
 
-    /// The caller may queue pieces until what it gets is dropped.
+    /// Registers the caller as a worker that may queue tasks, until the returned guard is dropped.
     #[must_use]
-    pub fn enter(&self) -> Busy<'_> {
+    pub fn enter(&self) -> BusyGuard<'_> {
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(&self.busy)
+        BusyGuard(&self.busy)
     }
 
-    fn run(&self, piece: &Piece, faults: &BlockFaults) {
-        if !faults.matters(piece.height) {
+    fn run(&self, task: &ScriptTask, faults: &BlockFaults) {
+        if !faults.matters(task.height) {
             return;
         }
-        if piece.tx.verify(piece.inputs.clone(), piece.flags).is_err() {
-            faults.record(piece.height, BlockFault::Suspect);
+        if task.tx.verify(task.inputs.clone(), task.flags).is_err() {
+            faults.record(task.height, BlockFault::Suspect);
         }
-        self.inputs.fetch_add(piece.inputs.len() as u64, Ordering::Relaxed);
+        self.inputs.fetch_add(task.inputs.len() as u64, Ordering::Relaxed);
     }
 
-    /// Inputs whose scripts were run.
+    /// Returns the number of inputs whose scripts were run.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.inputs.load(Ordering::Relaxed)
     }
 }
 
-/// A worker at work.
-pub struct Busy<'a>(&'a AtomicUsize);
+/// Guard of a worker that may queue tasks.
+pub struct BusyGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

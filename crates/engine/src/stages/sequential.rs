@@ -1,8 +1,8 @@
-//! The validator: blocks in order, one thread, real coins, as Bitcoin Core connects them (ADR 2).
+//! Stage sequential: connects blocks in order on one thread with real coins, as Bitcoin Core does (ADR 2).
 //!
-//! Called when the fast path could not prove the chain. Its verdict counts: the first invalid block with the
-//! first broken rule in Core's order; or the first undo record that claims a coin which is not so; or that
-//! nothing is wrong, and then its coins are the UTXO set.
+//! Runs if parallel matching could not prove the chain. Its verdict is final: the first invalid block with
+//! its first violation in Core's order, or the first undo data whose claims differ from the coins; or, if
+//! nothing is wrong, the UTXO set.
 
 use crate::{
     chain::{Chain, FileKind, Files},
@@ -23,25 +23,25 @@ use rules::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockArena, BlockView, Coin, Height, OutPoint, ScriptFlags, TxIndex, TxView, Txid, coin, script};
 
-/// Which scripts the validator runs.
+/// Which scripts the sequential validation runs.
 pub struct SequentialScripts<'a> {
-    /// How.
+    /// Verifier and options.
     pub scripts: Scripts<'a>,
-    /// Only those of blocks from here on: the fast path has run the ones below, on claims that the validator
-    /// compares with the coins.
+    /// The first block whose scripts are run: the scripts of lower blocks have been run in parallel, on
+    /// claims that are compared with the coins here.
     pub from: Height,
 }
 
-/// Judges the chain and gives the coins after it; `done` is told after each block.
+/// Validates the chain and returns the coins after it; calls `on_block` after each block.
 ///
 /// # Errors
-/// The verdict, damage, or [`crate::ErrorKind::Interrupted`].
+/// The first violation, damage, or [`crate::ErrorKind::Interrupted`].
 pub fn validate(
     chain: &Chain,
     files: &Files<'_>,
     scripts: Option<SequentialScripts<'_>>,
     interrupt: &AtomicBool,
-    mut done: impl FnMut(&Counts),
+    mut on_block: impl FnMut(&Counts),
 ) -> Result<(OrderedCoins, Counts), Error> {
     let mut validator = SequentialValidator {
         chain,
@@ -58,7 +58,7 @@ pub fn validate(
         }
         let raw = read_block(chain, files, height)?;
         validator.connect(&raw, &mut arena, height)?;
-        done(&validator.counts);
+        on_block(&validator.counts);
     }
     Ok((validator.coins, validator.counts))
 }
@@ -78,11 +78,12 @@ impl SequentialValidator<'_> {
         let block = raw.parse(arena)?;
         self.hashes.of_block(&block, &[]);
         if self.hashes.block != hash {
-            return Err(raw.located.damaged(FileKind::Blk, "it is another one"));
+            let flaw = format!("the file contains another block here, {}", self.hashes.block);
+            return Err(raw.located.damaged(FileKind::Blk, &flaw));
         }
         let verdict = |violation: &Violation| {
             let txid = violation.tx.and_then(|tx| self.hashes.txids.get(tx.0 as usize)).copied();
-            let (path, offset) = raw.located.place(FileKind::Blk);
+            let (path, offset) = raw.located.position(FileKind::Blk);
             Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, offset)
         };
         if let Some(SequentialScripts { scripts, .. }) = &self.scripts {
@@ -108,13 +109,13 @@ impl SequentialValidator<'_> {
                     .map_err(|violation| verdict(&violation))?;
             if let Some(SequentialScripts { scripts, from }) = &self.scripts
                 && height >= *from
-                && scripts.bind(height)
+                && scripts.are_run_at(height)
             {
                 let flags = rules::script_flags(self.params, height, &hash);
                 check_scripts(scripts, &block, &spent, flags).map_err(|violation| verdict(&violation))?;
                 self.counts.scripts += spent.iter().map(|coins| coins.len() as u64).sum::<u64>();
             }
-            // Where a run needs no undo data, there is none to compare.
+            // A rebuild without undo data has none to compare.
             if self.chain.block(height).undo_pos.is_some() {
                 compare_undo(raw, &spent, &self.hashes.txids)?;
             }
@@ -124,7 +125,7 @@ impl SequentialValidator<'_> {
     }
 }
 
-/// Core `ConnectBlock`, but for scripts: gives the spent coins of each transaction after the coinbase.
+/// Core `ConnectBlock` without scripts: returns the spent coins of each transaction after the coinbase.
 fn connect_spends(
     params: &ChainParams,
     chain: &Chain,
@@ -158,7 +159,7 @@ fn connect_spends(
             }
             out.clear();
             coin::compress_output(&mut out, output.value(), output.script_pubkey());
-            // Where BIP-0030 is in force it has been asked; elsewhere Core overwrites.
+            // `check_bip30` has checked this where BIP-0030 is enforced; elsewhere Core overwrites.
             coins.overwrite(OutPoint { txid: *txid, vout }, Coin { code, out: &out });
         }
         if index > 0 {
@@ -171,7 +172,7 @@ fn connect_spends(
     Ok(all_spent)
 }
 
-/// Runs the scripts of a block whose spends are all right otherwise: Core waits for them last.
+/// Runs the scripts of a block whose spends are otherwise valid: Core checks them last.
 fn check_scripts(
     scripts: &Scripts<'_>,
     block: &BlockView<'_>,
@@ -184,7 +185,7 @@ fn check_scripts(
     Ok(())
 }
 
-/// Decodes coins. What `compress_output` made can be read back: none is lost.
+/// Decodes coins. `compress_output` encoded them, so decoding succeeds for all.
 fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
     let decoded: Vec<_> =
         coins.iter().filter_map(|coin| SpentCoin::from_coin(&coin.as_coin()).ok()).collect();
@@ -192,7 +193,7 @@ fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
     decoded
 }
 
-/// BIP-0030: no transaction of the block may make a coin that is there.
+/// BIP-0030: no transaction of the block may create a coin that exists.
 fn check_bip30(
     params: &ChainParams,
     chain: &Chain,
@@ -210,7 +211,7 @@ fn check_bip30(
         for vout in 0..tx.output_count() as u32 {
             let outpoint = OutPoint { txid, vout };
             if coins.contains(&outpoint) {
-                let detail = format!("{outpoint} exists and is not spent");
+                let detail = format!("{outpoint} exists and is unspent");
                 return Err(rules::ViolationDetails::new(detail).at_tx(TxIndex(index)).of(&BIP30));
             }
         }
@@ -218,7 +219,7 @@ fn check_bip30(
     Ok(())
 }
 
-/// Takes the coins a transaction spends out of the set.
+/// Removes the coins that a transaction spends from the set, and returns them.
 fn take_coins(
     coins: &mut OrderedCoins,
     tx: &TxView<'_>,
@@ -228,7 +229,7 @@ fn take_coins(
     for (input, index) in tx.inputs().zip(0..) {
         let prevout = input.prevout();
         let Some(taken) = coins.spend(&prevout) else {
-            let detail = format!("{prevout} was never made, or is spent already");
+            let detail = format!("{prevout} was never created, or is already spent");
             return Err(rules::ViolationDetails::new(detail)
                 .at_tx(tx_index)
                 .at_input(index)
@@ -239,7 +240,7 @@ fn take_coins(
     Ok(spent)
 }
 
-/// The block is valid: does its undo data say so too?
+/// Compares the undo data of a valid block with the coins that it spent.
 fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Result<(), Error> {
     let (data, _) =
         raw.undo.split_at_checked(raw.undo.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
@@ -247,7 +248,7 @@ fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) ->
     let damaged = |flaw: String| raw.located.damaged(FileKind::Rev, &flaw);
     let undo = UndoView::parse(data, &mut arena).map_err(|error| damaged(error.to_string()))?;
     if undo.tx_count() != spent.len() {
-        let flaw = format!("it is of {} transactions, the block has {}", undo.tx_count(), spent.len());
+        let flaw = format!("it has {} transactions, the block has {}", undo.tx_count(), spent.len());
         return Err(damaged(flaw));
     }
     for (index, coins) in spent.iter().enumerate() {
@@ -255,7 +256,7 @@ fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) ->
         let coins = coins.iter().map(OwnedCoin::as_coin);
         if !claims.eq(coins) {
             let flaw = format!(
-                "the coins claimed as spent by transaction {} of the block are not those that were made",
+                "the coins claimed as spent by transaction {} of the block differ from those created",
                 index + 1
             );
             return Err(damaged(flaw).in_tx(txids.get(index + 1).copied()));
@@ -271,10 +272,10 @@ mod tests {
     use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Network};
 
     const REPEATED: Height = Height(1);
-    /// A coinbase of block 1 can be spent from here on.
+    /// Height from which a coinbase of block 1 can be spent.
     const MATURE: Height = Height(101);
 
-    /// A transaction without witness: one input of `prevout`, one output of 1 BTC to TRUE.
+    /// A transaction without witness: one input that spends `prevout`, one output of 1 BTC to TRUE.
     fn tx(prevout: &OutPoint, script_sig: &[u8]) -> Vec<u8> {
         let mut bytes = 1u32.to_le_bytes().to_vec();
         bytes.push(1);
@@ -289,21 +290,21 @@ mod tests {
         bytes
     }
 
-    /// A coinbase; the same for the same `salt`, as before BIP-0034.
+    /// A coinbase; equal `salt`s make equal coinbases, as was possible before BIP-0034.
     fn coinbase(salt: u8) -> Vec<u8> {
         tx(&OutPoint { txid: Txid([0; 32]), vout: u32::MAX }, &[1, salt])
     }
 
     fn chain(height_of_bip34: BlockHash) -> Chain {
-        let place = |hash| ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(8), undo_pos: None };
+        let block = |hash| ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(8), undo_pos: None };
         let blocks = (0..=MATURE.0 + 1)
-            .map(|height| place(if height == 50 { height_of_bip34 } else { BlockHash([height as u8; 32]) }));
+            .map(|height| block(if height == 50 { height_of_bip34 } else { BlockHash([height as u8; 32]) }));
         let blocks: Vec<_> = blocks.collect();
         let times = vec![BlockTime(0); blocks.len()];
         Chain::new(blocks, times)
     }
 
-    /// A network on which BIP-0034 is not in force, so that coinbases may repeat each other.
+    /// A network on which BIP-0034 is not active, so that coinbases may repeat.
     fn params() -> ChainParams {
         ChainParams {
             bip34_height: Height(1_000),
@@ -312,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Connects a block of these transactions.
+    /// Connects a block with these transactions.
     fn connect(
         params: &ChainParams,
         chain: &Chain,
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coinbase_is_not_repeated_while_its_coin_is_unspent() {
+    fn a_coinbase_cannot_be_repeated_while_its_coin_is_unspent() {
         let (params, chain, mut coins) = (params(), chain(BlockHash([50; 32])), OrderedCoins::default());
         connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
         let error = connect(&params, &chain, &mut coins, Height(2), &[coinbase(7)]).unwrap_err();
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coinbase_is_repeated_once_its_coin_is_spent() {
+    fn a_coinbase_can_be_repeated_once_its_coin_is_spent() {
         let (params, chain, mut coins) = (params(), chain(BlockHash([50; 32])), OrderedCoins::default());
         let made = connect(&params, &chain, &mut coins, REPEATED, &[coinbase(7)]).unwrap();
         let spend = tx(&OutPoint { txid: made[0], vout: 0 }, &[]);
@@ -359,9 +360,10 @@ mod tests {
         assert_eq!(coin.code, Coin::code_of(Height(102), true));
     }
 
-    /// The two blocks of mainnet that repeat a coinbase, and all above a known BIP-0034 block, are not asked.
+    /// BIP-0030 is not enforced for the two blocks of mainnet that repeat a coinbase, and above a known
+    /// BIP-0034 block.
     #[test]
-    fn where_bip30_is_not_asked_the_coin_is_overwritten() {
+    fn coins_are_overwritten_where_bip30_is_not_enforced() {
         let known = BlockHash([50; 32]);
         let mut excused = params();
         excused.bip30_exceptions = &[(Height(2), BlockHash([2; 32]))];
@@ -373,9 +375,9 @@ mod tests {
             connect(&params, &chain, &mut coins, height, &[coinbase(7)]).unwrap();
             assert_eq!(coins.len(), 1);
             let coin = coins.lookup(&OutPoint { txid: made[0], vout: 0 }).unwrap();
-            assert_eq!(coin.code, Coin::code_of(height, true), "the later one counts");
+            assert_eq!(coin.code, Coin::code_of(height, true), "the later coin replaces the earlier one");
         }
-        // On another chain the block at that height is another one, and BIP-0030 is asked.
+        // On another chain the block at that height is another one, and BIP-0030 is enforced.
         let mut params = params();
         (params.bip34_height, params.bip34_hash) = (Height(50), Some(known));
         let (chain, mut coins) = (chain(BlockHash([51; 32])), OrderedCoins::default());

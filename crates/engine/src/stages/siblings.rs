@@ -1,9 +1,9 @@
-//! Stage plan, with a scan: which blocks an undo record can be of, where several have its shape.
+//! Stage plan, with a scan: decides to which of several blocks of the same shape an undo record belongs.
 //!
-//! A record says of each coin in which block it was made, with amount and script. So a block that spends
-//! something is held against the blocks that made its coins: a record fits it if each claim is the output
-//! that the input names. Siblings that spend the same coins in the same order, or none, fit the same record;
-//! which of them was connected, nothing on disk tells (ADR 8).
+//! A record contains, for each coin, its amount and script, and the height of the block that created it. So a
+//! block that spends coins is compared with the blocks that created them: a record matches the block if each
+//! claim is the output that the input names. Siblings that spend the same coins in the same order, or none,
+//! match the same record; nothing on disk records which of them was connected (ADR 8).
 
 use crate::{
     chain::{FileKind, Files},
@@ -24,22 +24,22 @@ use wire::{
     script::is_unspendable,
 };
 
-/// Bytes that are read for this at most: as many as the scanned files have, and so many more. Files made to
-/// waste time must not succeed; a real node has a handful of such blocks.
-const READ_MORE: u64 = 1 << 30;
-/// What a step from a block to the one before costs, in bytes.
+/// Maximum number of bytes read for this, in addition to the size of the scanned files. This bounds the time
+/// that crafted files can waste; a real node has a handful of such blocks.
+const EXTRA_READ_BYTES: u64 = 1 << 30;
+/// Cost of a step from a block to its parent, in bytes.
 const STEP_BYTES: u64 = 64;
 
 /// A scan, and the tree of its blocks.
 pub struct Siblings<'a> {
     files: &'a Files<'a>,
     scan: &'a Scan,
-    /// Positions in the scan of the tree's blocks, by number.
+    /// Indices into the scan of the tree's blocks, by number.
     order: &'a [u32],
     budget: u64,
 }
 
-/// A coin that a record says was spent.
+/// A coin that undo data says was spent.
 struct Claim {
     height: Height,
     is_coinbase: bool,
@@ -48,24 +48,24 @@ struct Claim {
 }
 
 impl<'a> Siblings<'a> {
-    /// Of a scan; `order` has the position in it of each block of the tree.
+    /// Takes a scan; `order` has the index into the scan of each block of the tree.
     #[must_use]
     pub fn new(files: &'a Files<'a>, scan: &'a Scan, order: &'a [u32]) -> Self {
         let bytes: u64 = scan.files.iter().map(|file| file.size + file.undo_size).sum();
-        Self { files, scan, order, budget: bytes.saturating_add(READ_MORE) }
+        Self { files, scan, order, budget: bytes.saturating_add(EXTRA_READ_BYTES) }
     }
 
-    /// Gives each block of the tree whose undo data is in doubt the record that fits it, or none. Returns the
-    /// numbers, ascending, of blocks whose record fits a sibling as well, or was not compared.
+    /// Assigns to each block of the tree whose undo data is ambiguous the record that matches it, or none.
+    /// Returns the numbers, ascending, of blocks whose record also matches a sibling, or was not compared.
     ///
     /// # Errors
-    /// What the file system says; [`crate::ErrorKind::Interrupted`].
-    pub fn settle(mut self, tree: &mut Tree<'_>, interrupt: &AtomicBool) -> Result<Vec<u32>, Error> {
-        let in_doubt: Vec<(u32, Height)> =
-            tree.linked().filter(|&(number, _)| self.is_in_doubt(self.position(number))).collect();
+    /// Any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn assign(mut self, tree: &mut Tree<'_>, interrupt: &AtomicBool) -> Result<Vec<u32>, Error> {
+        let ambiguous: Vec<(u32, Height)> =
+            tree.linked().filter(|&(number, _)| self.is_ambiguous(self.position(number))).collect();
         let mut contested = Vec::new();
         let mut owners: HashMap<(FileNo, ByteOffset), Vec<u32>> = HashMap::new();
-        for (number, height) in in_doubt {
+        for (number, height) in ambiguous {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
@@ -95,20 +95,21 @@ impl<'a> Siblings<'a> {
         self.scan.blocks.get(self.position(number) as usize)
     }
 
-    fn is_in_doubt(&self, position: u32) -> bool {
+    fn is_ambiguous(&self, position: u32) -> bool {
         let shared = self.scan.blocks.get(position as usize).is_some_and(|block| block.shared);
-        shared || self.others(position).next().is_some()
+        shared || self.other_records(position).next().is_some()
     }
 
-    /// Further records of a scanned block.
-    fn others(&self, position: u32) -> impl Iterator<Item = ByteOffset> + use<'a> {
-        let others = &self.scan.other_undo;
-        let first = others.partition_point(|(block, _)| *block < position);
-        let from = others.get(first..).unwrap_or_default().iter();
+    /// Returns further undo records of a scanned block.
+    fn other_records(&self, position: u32) -> impl Iterator<Item = ByteOffset> + use<'a> {
+        let other_records = &self.scan.other_undo;
+        let first = other_records.partition_point(|(block, _)| *block < position);
+        let from = other_records.get(first..).unwrap_or_default().iter();
         from.take_while(move |(block, _)| *block == position).map(|(_, pos)| *pos)
     }
 
-    /// The record that fits a block, or that there is none; nothing if that could not be found out.
+    /// Returns the record that matches a block, or `Some(None)` if no record does; `None` if this could not
+    /// be determined.
     fn record_of(
         &mut self,
         tree: &Tree<'_>,
@@ -116,8 +117,8 @@ impl<'a> Siblings<'a> {
         height: Height,
     ) -> Result<Option<Option<ByteOffset>>, Error> {
         let Some(block) = self.block(number) else { return Ok(None) };
-        for pos in block.undo_pos.into_iter().chain(self.others(self.position(number))) {
-            match self.fits(tree, (number, height), block, pos)? {
+        for pos in block.undo_pos.into_iter().chain(self.other_records(self.position(number))) {
+            match self.matches(tree, (number, height), block, pos)? {
                 Some(true) => return Ok(Some(Some(pos))),
                 Some(false) => {}
                 None => return Ok(None),
@@ -126,8 +127,9 @@ impl<'a> Siblings<'a> {
         Ok(Some(None))
     }
 
-    /// Whether the record at `pos` has the coins that a block spends; nothing if that cannot be told.
-    fn fits(
+    /// Reports whether the record at `pos` has the coins that a block spends; `None` if this could not be
+    /// determined.
+    fn matches(
         &mut self,
         tree: &Tree<'_>,
         (number, height): (u32, Height),
@@ -141,24 +143,24 @@ impl<'a> Siblings<'a> {
         let Ok(undo) = UndoView::parse(&undo, &mut undo_arena) else { return Ok(Some(false)) };
         let Some(mut claims) = claims(&view, &undo) else { return Ok(Some(false)) };
         claims.sort_by_key(|claim| std::cmp::Reverse(claim.height));
-        let (mut at, mut line) = (height, tree.branch(number));
-        let mut maker = line.next();
+        let (mut at, mut ancestors) = (height, tree.branch(number));
+        let mut creator = ancestors.next();
         for claims in claims.chunk_by(|a, b| a.height == b.height) {
-            let Some(made_at) = claims.first().map(|claim| claim.height) else { continue };
-            if made_at > height {
+            let Some(created_at) = claims.first().map(|claim| claim.height) else { continue };
+            if created_at > height {
                 return Ok(Some(false));
             }
-            let steps = at.0 - made_at.0;
+            let steps = at.0 - created_at.0;
             if steps > 0 {
-                maker = line.nth(steps as usize - 1);
-                at = made_at;
+                creator = ancestors.nth(steps as usize - 1);
+                at = created_at;
             }
             if !self.spend(u64::from(steps) * STEP_BYTES) {
                 return Ok(None);
             }
-            let Some(maker) = maker.and_then(|maker| self.block(maker)) else { return Ok(None) };
-            let Some(bytes) = self.read_block(maker)? else { return Ok(None) };
-            match makes(&bytes, claims) {
+            let Some(creator) = creator.and_then(|creator| self.block(creator)) else { return Ok(None) };
+            let Some(bytes) = self.read_block(creator)? else { return Ok(None) };
+            match creates(&bytes, claims) {
                 Some(true) => {}
                 other => return Ok(other),
             }
@@ -166,7 +168,7 @@ impl<'a> Siblings<'a> {
         Ok(Some(true))
     }
 
-    /// Takes bytes from the budget; false if they are not there.
+    /// Takes bytes from the budget; returns false if it does not suffice.
     fn spend(&mut self, bytes: u64) -> bool {
         let left = self.budget.checked_sub(bytes);
         self.budget = left.unwrap_or(0);
@@ -177,14 +179,14 @@ impl<'a> Siblings<'a> {
         self.read(FileKind::Blk, block.file, block.data_pos.0, block.size as usize)
     }
 
-    /// The undo data of a record whose checksum the scan has found right.
+    /// Reads the undo data of a record whose checksum the scan has verified.
     fn read_undo(&mut self, file: FileNo, pos: ByteOffset) -> Result<Option<Vec<u8>>, Error> {
         let Some(len) = self.read(FileKind::Rev, file, pos.0.saturating_sub(4), 4)? else { return Ok(None) };
         let len = len.first_chunk().copied().map_or(0, u32::from_le_bytes);
         self.read(FileKind::Rev, file, pos.0, len as usize)
     }
 
-    /// Plain bytes of a file; nothing if the budget does not allow it.
+    /// Reads bytes of a file, without obfuscation; `None` if the budget does not suffice.
     fn read(&mut self, kind: FileKind, file: FileNo, pos: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
         if !self.spend(len as u64) {
             return Ok(None);
@@ -198,7 +200,7 @@ impl<'a> Siblings<'a> {
     }
 }
 
-/// What a record says of each input of a block; nothing if it has another shape.
+/// Returns the claim for each input of a block; `None` if the record has another shape.
 fn claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> Option<Vec<Claim>> {
     if block.tx_count() != undo.tx_count() + 1 {
         return None;
@@ -218,14 +220,14 @@ fn claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> Option<Vec<Claim>> {
     Some(claims)
 }
 
-/// Whether a block makes all these coins; nothing if it cannot be read.
-fn makes(block: &[u8], claims: &[Claim]) -> Option<bool> {
+/// Reports whether a block creates all these coins; `None` if it cannot be parsed.
+fn creates(block: &[u8], claims: &[Claim]) -> Option<bool> {
     let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
     let block = arena.parse(block).ok()?;
     hashes.of_block(&block, &[]);
     let by_txid: HashMap<_, _> = hashes.txids.iter().zip(0..).collect();
     let mut out = Vec::new();
-    let mut is_made = |claim: &Claim| {
+    let mut is_created = |claim: &Claim| {
         let index = *by_txid.get(&claim.prevout.txid)?;
         let output = block.tx(index)?.outputs().nth(claim.prevout.vout as usize)?;
         out.clear();
@@ -233,5 +235,5 @@ fn makes(block: &[u8], claims: &[Claim]) -> Option<bool> {
         let spendable = !is_unspendable(output.script_pubkey());
         Some(spendable && claim.is_coinbase == (index == 0) && out == claim.out)
     };
-    Some(claims.iter().all(|claim| is_made(claim) == Some(true)))
+    Some(claims.iter().all(|claim| is_created(claim) == Some(true)))
 }

@@ -1,12 +1,11 @@
-//! Stage settle, beyond the memory: what the join cannot hold goes to sorted runs, and comes back when runs
-//! are merged.
+//! Stage match, beyond the memory budget: spills the join to sorted runs, and merges them.
 //!
-//! The oldest coins go first, with the spends of coins of that age, since most spends are of young coins. A
-//! run has level 0; [`FAN_IN`] runs of one level are merged to one of the next, so there are never many. All
-//! files are written once and read once, from start to end.
+//! The oldest coins are spilled first, with the spends of coins of that age, since most spends are of young
+//! coins. A new sorted run has level 0; [`FAN_IN`] runs of one level are merged into one of the next, so
+//! there are never many. Each file is written once and read once, from start to end.
 
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     memory::{FAN_IN, RUN_BUFFER_BYTES},
     threads::spawn,
     work_dir::WorkDir,
@@ -30,32 +29,32 @@ use std::{
 };
 use wire::Network;
 
-/// How much of what is open goes at once. Less would keep more young coins, but go over the shards more
-/// often.
-const SHARE: f64 = 0.5;
+/// Fraction of the join that is spilled at once. A smaller one would keep more young coins, but walk the
+/// shards more often.
+const SPILL_FRACTION: f64 = 0.5;
 
-/// Runs of one level that may wait for the merger, before those who make them wait.
-const WAITING_MAX: usize = 2 * FAN_IN;
+/// Maximum number of level-0 runs before workers wait for the merge thread.
+const MAX_WAITING_RUNS: usize = 2 * FAN_IN;
 
-/// Runs that may be left for the last merge.
-const LEFT_MAX: usize = 2 * FAN_IN;
+/// Maximum number of runs that are left for the last merge.
+const MAX_REMAINING_RUNS: usize = 2 * FAN_IN;
 
-/// Entries between two looks whether to stop.
-const LOOK_EVERY: u64 = 1 << 14;
+/// Number of entries between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
-/// A finished run.
+/// A finished sorted run.
 #[derive(Clone, Debug)]
 pub struct SpillFile {
     /// Its number, which names its file.
     pub number: u64,
-    /// How many times its oldest entries have been merged.
+    /// Number of merges that its oldest entries have passed through.
     pub level: u8,
-    /// What is in it.
+    /// Properties of its contents.
     pub meta: SortedRunMeta,
 }
 
 impl SpillFile {
-    /// As a checkpoint names it.
+    /// Returns the reference that a checkpoint contains.
     #[must_use]
     pub fn to_ref(&self) -> SortedRunRef {
         let Self { number, level, meta: SortedRunMeta { entries, bytes, checksum, .. } } = *self;
@@ -63,16 +62,16 @@ impl SpillFile {
     }
 }
 
-/// How much was written to runs.
+/// How much was spilled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpillVolume {
-    /// Runs written, those of merges included.
+    /// Number of sorted runs written, by spills and merges.
     pub runs: u64,
-    /// Bytes written to them.
+    /// Total bytes written.
     pub bytes_written: u64,
     /// Bytes on disk now.
     pub bytes: u64,
-    /// The most bytes that were on disk at a time.
+    /// Peak bytes on disk.
     pub peak_bytes: u64,
 }
 
@@ -80,23 +79,23 @@ pub struct SpillVolume {
 struct Runs {
     list: Vec<SpillFile>,
     next: u64,
-    /// No more will be made.
+    /// No more runs will be added.
     closed: bool,
     volume: SpillVolume,
-    /// Of runs that the checkpoint on disk names, or the one that is being written: their files must stay
-    /// until the next one.
+    /// Numbers of the runs that the checkpoint on disk, or the one being written, names: their files must
+    /// stay until the next checkpoint.
     named: Vec<u64>,
 }
 
-/// The runs of a rebuild and those who make them.
+/// Spills the join of a job to sorted runs, and merges these.
 pub struct Spill<'a> {
     work: &'a WorkDir<'a>,
     network: Network,
-    /// Whether spends are compared with the coins they meet.
+    /// Whether spends are compared with the coins they match.
     exact: bool,
     join_bytes: usize,
-    /// Held by the one who empties the join.
-    emptying: Mutex<()>,
+    /// Held while a worker spills the join.
+    spilling: Mutex<()>,
     runs: Mutex<Runs>,
     changed: Condvar,
     mismatch: AtomicBool,
@@ -104,7 +103,7 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// For a join of `join_bytes`, with the runs that a checkpoint names; the next one gets the number
+    /// Spills a join of `join_bytes`. `runs` are those that a checkpoint names; the next one gets the number
     /// `next`. `exact` as in [`Merge::new`].
     #[must_use]
     pub fn new(
@@ -122,7 +121,7 @@ impl<'a> Spill<'a> {
             network,
             exact,
             join_bytes,
-            emptying: Mutex::default(),
+            spilling: Mutex::default(),
             runs: Mutex::new(runs),
             changed: Condvar::new(),
             mismatch: AtomicBool::new(false),
@@ -134,46 +133,46 @@ impl<'a> Spill<'a> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a merge has shown that the chain or the undo data is not what it should be.
+    /// Reports whether a merge has found a mismatch.
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.mismatch.load(Ordering::Relaxed)
     }
 
-    /// How much was written so far.
+    /// Returns how much has been spilled so far.
     #[must_use]
     pub fn volume(&self) -> SpillVolume {
         self.runs().volume
     }
 
-    /// Whether nothing was spilled so far.
+    /// Reports whether nothing has been spilled so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs().list.is_empty()
     }
 
-    /// For workers, after each block: if the join has grown beyond its part of the memory, takes the oldest
-    /// coins out of it.
+    /// If the join exceeds its part of the memory budget, spills its oldest coins. Workers call this after
+    /// each block.
     ///
     /// # Errors
-    /// What the file system says, to whomever.
+    /// Any I/O error, including one of the merge thread.
     pub fn spill_if_over_budget(&self, join: &Join) -> Result<(), Error> {
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
         }
-        let _emptying = match self.emptying.try_lock() {
-            Ok(emptying) => emptying,
-            // Someone is at it, and there is a little room left.
+        let _spilling = match self.spilling.try_lock() {
+            Ok(spilling) => spilling,
+            // Another worker is spilling, and the join may still grow a little.
             Err(TryLockError::WouldBlock) if join.memory_bytes() < self.join_bytes / 16 * 17 => return Ok(()),
-            Err(_) => self.emptying.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => self.spilling.lock().unwrap_or_else(PoisonError::into_inner),
         };
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
         }
-        self.wait_for_merger()?;
+        self.wait_for_merge_thread()?;
         let run = self.write_run(0, |writer| {
             for shard in 0..SHARDS {
-                let taken = join.take_oldest(shard, SHARE).sort();
+                let taken = join.take_oldest(shard, SPILL_FRACTION).sort();
                 taken.iter().try_for_each(|entry| writer.add(&entry))?;
             }
             Ok(())
@@ -184,7 +183,7 @@ impl<'a> Spill<'a> {
     }
 
     /// Waits while too many runs wait to be merged.
-    fn wait_for_merger(&self) -> Result<(), Error> {
+    fn wait_for_merge_thread(&self) -> Result<(), Error> {
         let mut runs = self.runs();
         loop {
             if let Some(error) = self.failure() {
@@ -192,7 +191,7 @@ impl<'a> Spill<'a> {
             }
             if runs.closed
                 || self.has_mismatch()
-                || runs.list.iter().filter(|run| run.level == 0).count() < WAITING_MAX
+                || runs.list.iter().filter(|run| run.level == 0).count() < MAX_WAITING_RUNS
             {
                 return Ok(());
             }
@@ -204,11 +203,11 @@ impl<'a> Spill<'a> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what is open in the join to runs that a checkpoint can name, by `threads` threads; the join
-    /// goes on with it. No worker may be at work.
+    /// Writes the open entries of the join to sorted runs for a checkpoint, with `threads` threads, and keeps
+    /// them in the join. No worker may be running.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any I/O error.
     pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
         std::thread::scope(|scope| {
@@ -228,8 +227,8 @@ impl<'a> Spill<'a> {
         })
     }
 
-    /// All runs, for a checkpoint, and the number of the next one. From now on their files stay until
-    /// [`Spill::checkpointed`], also if the merger, who goes on meanwhile, is done with them.
+    /// Returns all runs, for a checkpoint, and the number of the next one. Their files stay until
+    /// [`Spill::checkpointed`], even if the merge thread, which keeps running, replaces them.
     #[must_use]
     pub fn list(&self) -> (Vec<SpillFile>, u64) {
         let mut runs = self.runs();
@@ -238,23 +237,24 @@ impl<'a> Spill<'a> {
         (runs.list.clone(), runs.next)
     }
 
-    /// A checkpoint is on disk that names these runs: others that are not in use can go.
+    /// Removes files that are neither in use nor named by the new checkpoint, which is on disk and names the
+    /// runs in `named`.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any I/O error.
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
         let mut runs = self.runs();
         let before = std::mem::replace(&mut runs.named, named);
-        let mut gone: Vec<u64> = before
+        let mut unused: Vec<u64> = before
             .into_iter()
             .filter(|number| !runs.named.contains(number))
             .filter(|number| runs.list.iter().all(|run| run.number != *number))
             .collect();
         drop(runs);
-        // One can have been named by the checkpoint before and be named by this one's list.
-        gone.sort_unstable();
-        gone.dedup();
-        gone.into_iter().try_for_each(|number| self.remove(number))
+        // A number can be there twice: from the previous checkpoint and from the new one's list.
+        unused.sort_unstable();
+        unused.dedup();
+        unused.into_iter().try_for_each(|number| self.remove(number))
     }
 
     fn remove(&self, number: u64) -> Result<(), Error> {
@@ -266,7 +266,7 @@ impl<'a> Spill<'a> {
         Ok(())
     }
 
-    /// Makes a run.
+    /// Writes a sorted run.
     fn write_run(
         &self,
         level: u8,
@@ -290,10 +290,10 @@ impl<'a> Spill<'a> {
         Ok(run)
     }
 
-    /// Merges runs as levels fill up, until [`Spill::close`]: the work of a thread of its own.
+    /// Merges runs whenever a level is full, until [`Spill::close`]. Runs in its own thread.
     pub fn run_merge_thread(&self, interrupt: &AtomicBool) {
         self.merge_full_levels(interrupt);
-        // No one waits for a merger that has gone.
+        // Workers must not wait for a merge thread that has ended.
         self.close();
     }
 
@@ -319,17 +319,17 @@ impl<'a> Spill<'a> {
         }
     }
 
-    /// Puts one run in place of several; or finds a mismatch, or is told to stop, and leaves them.
+    /// Replaces several runs by one; on a mismatch or an interrupt, keeps them.
     fn merge(&self, inputs: &[SpillFile], interrupt: &AtomicBool) -> Result<(), Error> {
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
-        let mut whole = false;
+        let mut is_complete = false;
         let readers = self.open(inputs)?;
         let merged = self.write_run(level, |writer| {
             let sources =
                 readers.iter().map(|reader| MergeInput::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
             let mut merge = Merge::new(sources.collect(), self.exact)?;
             for count in 0u64.. {
-                if count % LOOK_EVERY == 0 && interrupt.load(Ordering::Relaxed) {
+                if count % INTERRUPT_CHECK_INTERVAL == 0 && interrupt.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 match merge.advance() {
@@ -342,21 +342,21 @@ impl<'a> Spill<'a> {
                     }
                 }
             }
-            whole = true;
+            is_complete = true;
             Ok(())
         })?;
         drop(readers);
-        if !whole {
+        if !is_complete {
             return self.remove(merged.number);
         }
         let mut runs = self.runs();
         let is_input = |number: u64| inputs.iter().any(|input| input.number == number);
         runs.list.retain(|run| !is_input(run.number));
         runs.list.push(merged);
-        let mut gone: Vec<u64> = inputs.iter().map(|run| run.number).collect();
-        gone.retain(|number| !runs.named.contains(number));
+        let mut unused: Vec<u64> = inputs.iter().map(|run| run.number).collect();
+        unused.retain(|number| !runs.named.contains(number));
         drop(runs);
-        gone.into_iter().try_for_each(|number| self.remove(number))
+        unused.into_iter().try_for_each(|number| self.remove(number))
     }
 
     fn open(&self, runs: &[SpillFile]) -> Result<Vec<SortedRunReader>, Error> {
@@ -367,37 +367,37 @@ impl<'a> Spill<'a> {
         runs.iter().map(open).collect()
     }
 
-    /// Sends the merger home.
+    /// Tells the merge thread to exit.
     pub fn close(&self) {
         self.runs().closed = true;
         self.changed.notify_all();
     }
 
-    /// The runs that are left, few enough to be read side by side; nothing if they do not fit each other.
+    /// Returns the remaining runs, few enough to be read together; `None` on a mismatch.
     ///
     /// # Errors
-    /// What the file system says, or has said to the merger; [`ErrorKind::Interrupted`].
+    /// Any I/O error, including one of the merge thread; [`crate::ErrorKind::Interrupted`].
     pub fn finish(&self, interrupt: &AtomicBool) -> Result<Option<Vec<SortedRunReader>>, Error> {
         if let Some(error) = self.failure() {
             return Err(error);
         }
         while !self.has_mismatch() {
             let mut list = self.runs().list.clone();
-            if list.len() <= LEFT_MAX {
+            if list.len() <= MAX_REMAINING_RUNS {
                 return self.open(&list).map(Some);
             }
             list.sort_by_key(|run| (run.level, run.number));
             list.truncate(FAN_IN);
             self.merge(&list, interrupt)?;
             if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Interrupted, "interrupted; the datadir is as it was"));
+                return Err(Error::interrupted());
             }
         }
         Ok(None)
     }
 }
 
-/// The oldest runs of the lowest level that has enough of them.
+/// Returns the oldest runs of the lowest level that has enough of them.
 fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
     let levels = runs.iter().map(|run| run.level).max()?;
     (0..=levels).find_map(|level| {
@@ -406,16 +406,16 @@ fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
     })
 }
 
-/// A source of a merge: what was left in memory, or a run.
+/// A source of a merge: shards in memory, or a sorted run.
 pub enum MergeInput<'r> {
     /// Shards of the join.
     Memory(ShardSource),
-    /// A range of a run.
+    /// A range of a sorted run.
     Run(SortedRunCursor<'r>),
 }
 
 impl<'r> MergeInput<'r> {
-    /// The shards in `range` of a run.
+    /// Reads the shards in `range` of a sorted run.
     #[must_use]
     pub fn of_run(reader: &'r SortedRunReader, range: Range<usize>) -> Self {
         Self::Run(reader.cursor(range, RUN_BUFFER_BYTES))
@@ -443,10 +443,10 @@ mod tests {
     use testkit::fault::FaultDisk;
     use wire::{Coin, OutPoint, Txid};
 
-    /// The merger does not wait for a checkpoint that is being written: it was once quicker, and removed runs
-    /// that the new checkpoint then named.
+    /// The merge thread does not wait for a checkpoint that is being written: it was once faster, and removed
+    /// runs that the new checkpoint then named.
     #[test]
-    fn runs_that_a_checkpoint_is_about_to_name_stay() {
+    fn runs_named_by_a_checkpoint_in_progress_are_kept() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
         let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
@@ -462,13 +462,13 @@ mod tests {
         let (named, next) = spill.list();
         assert_eq!((named.len(), next), (2, 2));
         spill.merge(&named, &AtomicBool::new(false)).unwrap();
-        assert!(exists(0) && exists(1) && exists(2), "the checkpoint may have been written meanwhile");
+        assert!(exists(0) && exists(1) && exists(2), "the checkpoint may already be written");
         spill.checkpointed(vec![0, 1]).unwrap();
-        assert!(exists(0) && exists(1), "it names them");
+        assert!(exists(0) && exists(1), "the checkpoint names them");
         let (named, _) = spill.list();
         spill.checkpointed(named.iter().map(|run| run.number).collect()).unwrap();
-        assert!(!exists(0) && !exists(1) && exists(2), "the next one does not");
-        // Runs that no checkpoint has seen go at once.
+        assert!(!exists(0) && !exists(1) && exists(2), "the next checkpoint does not");
+        // Runs that no checkpoint has listed are removed at once.
         run_of(3);
         let after: Vec<SpillFile> = spill.runs().list.clone();
         spill.merge(&after, &AtomicBool::new(false)).unwrap();

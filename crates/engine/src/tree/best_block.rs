@@ -1,4 +1,4 @@
-//! Where blocks are, seen from the chain that was chosen: what a run in place is compared with.
+//! Locates blocks relative to the chosen chain, for the comparison with an existing chainstate.
 
 use super::{ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
 use crate::stages::existing_state::{BestBlock, Gap, KnownBlock};
@@ -6,36 +6,36 @@ use rules::U256;
 use wire::{BlockHash, Height};
 
 impl Tree<'_> {
-    /// The first block that is at another height than `said`, which is in the order of the blocks, with both
-    /// heights.
+    /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
+    /// blocks, with the correct height and the one in `recorded`.
     #[must_use]
-    pub fn wrong_height(&self, said: &[Height]) -> Option<(BlockHash, Height, Height)> {
-        let blocks = (0..).zip(self.heights()).zip(said);
+    pub fn wrong_height(&self, recorded: &[Height]) -> Option<(BlockHash, Height, Height)> {
+        let blocks = (0..).zip(self.heights()).zip(recorded);
         let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
-        let ((number, height), said) = linked.find(|((_, height), said)| *height != said.0)?;
-        Some((*self.hashes.get(number), Height(height), *said))
+        let ((number, height), recorded) = linked.find(|((_, height), recorded)| *height != recorded.0)?;
+        Some((*self.hashes.get(number), Height(height), *recorded))
     }
 
     pub(super) fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
         branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
     }
 
-    /// Judges all headers, and finds the last block up to which all data and undo data are on disk.
+    /// Validates all headers, and returns the last block up to which all data and undo data are on disk.
     #[must_use]
     pub fn connected(&mut self) -> Option<KnownBlock> {
         let (order, ends) = self.by_height(self.heights());
-        let tops = self.evaluate_all(&order, &ends, &ChainRequest::default());
-        tops.connected.map(|top| KnownBlock {
-            hash: *self.hashes.get(top.node),
-            height: top.height,
-            work: top.work,
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        best_tips.connected.map(|tip| KnownBlock {
+            hash: *self.hashes.get(tip.node),
+            height: tip.height,
+            work: tip.work,
         })
     }
 
-    /// Where a block that descends from genesis is, seen from the chain of the blocks with the numbers
-    /// `branch`. Undo data is wanted of those from `undo_from` on. All headers must have been judged.
+    /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
+    /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
     #[must_use]
-    pub fn standing(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
+    pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
         let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
         let height = self.branch(number).count().checked_sub(1)? as u32;
         let known =
@@ -46,7 +46,7 @@ impl Tree<'_> {
         Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
     }
 
-    /// The lowest block, of `number` and its ancestors, that keeps it from being connected.
+    /// Returns the lowest reason why the block or an ancestor cannot be connected.
     pub(super) fn gap_above(&self, number: u32, undo_from: Height) -> Option<Gap> {
         let heights = (0..self.branch(number).count() as u32).rev().map(Height);
         let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
@@ -62,7 +62,7 @@ impl Tree<'_> {
         gaps.last()
     }
 
-    /// The blocks that are marked invalid, sorted by their hashes.
+    /// Returns the blocks marked as invalid, sorted by hash.
     #[must_use]
     pub fn failed(&self) -> Vec<BlockHash> {
         let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));

@@ -1,10 +1,10 @@
-//! The choice of a chain among branches that differ in what of them is on disk.
+//! Tests the choice of a chain among branches that differ in what is on disk.
 
 use super::*;
 use rules::pow::has_proof_of_work;
 use wire::Network;
 
-/// A child of a block on regtest; `salt` makes siblings differ.
+/// Returns a child of a block on regtest; `salt` makes siblings differ.
 fn child(parent: &Header, salt: u32) -> Header {
     let params = ChainParams::of(Network::Regtest);
     let time = BlockTime(parent.time.0 + 600 + salt);
@@ -15,13 +15,13 @@ fn child(parent: &Header, salt: u32) -> Header {
     header
 }
 
-/// Headers in the order in which their blocks are stored, each with whether its undo data is there, and
-/// whether Core found it invalid.
+/// Headers in the order in which their blocks are stored, each with two flags: undo data is on disk, Core
+/// marked it as invalid.
 #[derive(Default)]
 struct Stored(Vec<(Header, bool, bool)>);
 
 impl Stored {
-    /// The genesis block and `count` more, with undo data.
+    /// The genesis block and `count` more blocks, with undo data.
     fn chain(count: usize) -> Self {
         let genesis = ChainParams::of(Network::Regtest).genesis;
         let line = std::iter::successors(Some(genesis), |parent| Some(child(parent, 0)));
@@ -36,13 +36,13 @@ impl Stored {
         self.header(at).hash()
     }
 
-    /// Stores a child of the block that was stored `at` that place; gives its own place.
+    /// Stores a child of the block at index `at`; returns the index of the child.
     fn add(&mut self, at: usize, salt: u32, undo: bool) -> usize {
         self.0.push((child(&self.header(at), salt), undo, false));
         self.0.len() - 1
     }
 
-    fn choose(&self, wanted: &ChainRequest<'_>) -> Result<(Vec<BlockHash>, ChosenChain), Error> {
+    fn choose(&self, request: &ChainRequest<'_>) -> Result<(Vec<BlockHash>, ChosenChain), Error> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         order.sort_by_key(|&at| self.hash(at));
         let pos = |at: usize| ByteOffset(at as u64 * 1000 + 8);
@@ -58,14 +58,14 @@ impl Stored {
         let hashes: Vec<_> = order.iter().map(|&at| self.hash(at)).collect();
         let params = ChainParams::of(Network::Regtest);
         let mut tree = Tree::link(hashes.clone(), nodes.collect(), links, params, BlockTime(u32::MAX))?;
-        let choice = tree.choose(wanted)?;
+        let choice = tree.choose(request)?;
         let branch = choice.branch.iter().map(|&number| hashes[number as usize]).collect();
         Ok((branch, choice))
     }
 
-    /// The last block of the choice, by its place.
-    fn tip(&self, wanted: &ChainRequest<'_>) -> usize {
-        let (branch, _) = self.choose(wanted).unwrap();
+    /// Returns the index of the last block of the chosen chain.
+    fn tip(&self, request: &ChainRequest<'_>) -> usize {
+        let (branch, _) = self.choose(request).unwrap();
         (0..self.0.len()).find(|&at| self.hash(at) == *branch.last().unwrap()).unwrap()
     }
 }
@@ -79,7 +79,7 @@ fn without_undo(height: u32, hash: Option<BlockHash>) -> ChainRequest<'static> {
 }
 
 #[test]
-fn of_equal_work_the_preferred_branch_is_chosen_else_the_one_stored_first() {
+fn among_branches_of_equal_work_the_preferred_one_wins_then_the_one_stored_first() {
     let mut stored = Stored::chain(5);
     let first = stored.add(5, 1, true);
     let second = stored.add(5, 2, true);
@@ -87,8 +87,8 @@ fn of_equal_work_the_preferred_branch_is_chosen_else_the_one_stored_first() {
     assert_eq!(stored.tip(&preferring(stored.hash(second))), second);
     assert_eq!(stored.tip(&preferring(stored.hash(first))), first);
     assert_eq!(stored.tip(&preferring(stored.hash(4))), first, "both descend from it");
-    assert_eq!(stored.tip(&preferring(BlockHash([7; 32]))), first, "of an unknown block nothing follows");
-    // Below the tips: the branch that descends from it.
+    assert_eq!(stored.tip(&preferring(BlockHash([7; 32]))), first, "an unknown block has no effect");
+    // Below the tips, the branch that descends from the preferred block.
     let on_first = stored.add(first, 0, true);
     let on_second = stored.add(second, 0, true);
     assert_eq!(stored.tip(&preferring(stored.hash(second))), on_second);
@@ -109,20 +109,20 @@ fn a_preferred_block_that_cannot_be_connected_is_not_chosen() {
 }
 
 #[test]
-fn a_refuted_block_and_what_is_above_it_is_not_chosen() {
+fn an_invalid_block_and_its_descendants_are_not_chosen() {
     let mut stored = Stored::chain(3);
     let first = stored.add(3, 1, true);
     let second = stored.add(3, 2, true);
     let invalid = [stored.hash(first)];
-    let wanted = ChainRequest { invalid: &invalid, ..ChainRequest::default() };
-    assert_eq!(stored.tip(&wanted), second);
+    let request = ChainRequest { invalid: &invalid, ..ChainRequest::default() };
+    assert_eq!(stored.tip(&request), second);
     stored.add(first, 0, false);
-    let (_, choice) = stored.choose(&wanted).unwrap();
-    assert_eq!(choice.unconnected, 0, "nothing can be connected to it");
+    let (_, choice) = stored.choose(&request).unwrap();
+    assert_eq!(choice.unconnected, 0, "no block can be connected to it");
 }
 
 #[test]
-fn up_to_the_hints_end_stored_blocks_are_enough() {
+fn stored_blocks_without_undo_data_suffice_up_to_the_last_block_of_the_hints() {
     let mut stored = Stored::chain(8);
     for block in &mut stored.0[1..=6] {
         block.1 = false;
@@ -140,7 +140,7 @@ fn up_to_the_hints_end_stored_blocks_are_enough() {
 }
 
 #[test]
-fn above_the_hints_end_blocks_without_undo_data_count_as_never_connected() {
+fn blocks_without_undo_data_above_the_last_block_of_the_hints_count_as_never_connected() {
     let mut stored = Stored::chain(6);
     stored.0[1..].iter_mut().for_each(|block| block.1 = false);
     let (branch, choice) = stored.choose(&without_undo(4, Some(stored.hash(4)))).unwrap();
@@ -149,19 +149,19 @@ fn above_the_hints_end_blocks_without_undo_data_count_as_never_connected() {
 }
 
 #[test]
-fn a_block_that_is_missing_below_the_hints_end_is_named() {
+fn reports_a_missing_block_below_the_last_block_of_the_hints() {
     let mut stored = Stored::chain(6);
     stored.0[1..].iter_mut().for_each(|block| block.1 = false);
     let end = stored.hash(6);
     stored.0[5].2 = true;
     let branch = stored.choose(&without_undo(6, Some(end))).unwrap().0;
-    assert_eq!(branch.len(), 5, "on a failed block nothing is built");
-    // A header alone, as a pruned node has it.
+    assert_eq!(branch.len(), 5, "a failed block has no descendants in the chain");
+    // Only the header, as on a pruned node.
     let mut order: Vec<usize> = (0..=6).collect();
     order.sort_by_key(|&at| stored.hash(at));
     let nodes = order.iter().map(|&at| {
-        let place = (at != 3).then_some((FileNo(0), ByteOffset(at as u64 * 100 + 8)));
-        Node::new(&stored.header(at), place, None, false).unwrap()
+        let data = (at != 3).then_some((FileNo(0), ByteOffset(at as u64 * 100 + 8)));
+        Node::new(&stored.header(at), data, None, false).unwrap()
     });
     let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
         order.iter().for_each(|&at| link(stored.hash(at), stored.header(at).prev));
@@ -176,12 +176,12 @@ fn a_block_that_is_missing_below_the_hints_end_is_named() {
 }
 
 #[test]
-fn of_stored_branches_up_to_the_hints_end_theirs_is_preferred() {
+fn among_stored_branches_the_one_of_the_hints_is_preferred() {
     let mut stored = Stored::chain(4);
     stored.0[1..].iter_mut().for_each(|block| block.1 = false);
     let first = stored.add(4, 1, false);
     let second = stored.add(4, 2, false);
     assert_eq!(stored.tip(&without_undo(5, None)), first);
-    let wanted = ChainRequest { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
-    assert_eq!(stored.tip(&wanted), second);
+    let request = ChainRequest { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
+    assert_eq!(stored.tip(&request), second);
 }

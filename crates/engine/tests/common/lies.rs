@@ -1,21 +1,21 @@
-//! Undo data that lies.
+//! Falsified undo data.
 
 use disk::undo::{UndoArena, UndoView, write_undo};
 use testkit::GeneratedBlock;
 use wire::{Coin, Sats, coin::compress_output};
 
-/// A lie in undo data: what the first claim of a transaction becomes, if it can.
-pub type Lie = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
+/// Changes code, amount or script of a claim.
+pub type Falsify = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
 
 /// Code and output bytes of a coin.
 pub type Claim = (u32, Vec<u8>);
 
-/// Writes a block's undo data with a lie about one claim; the record is sealed anew when it is laid out.
-/// `pick` says which: of the transaction (without the coinbase), and of its input, given the claims of all.
-pub fn lie(
+/// Falsifies one claim in a block's undo data; the checksum is computed again when the datadir is written.
+/// `pick` chooses the transaction (not counting the coinbase) and its input, given all claims.
+pub fn falsify_claim(
     block: &mut GeneratedBlock,
     pick: impl FnOnce(&[Vec<Claim>]) -> (usize, usize),
-    lie: impl FnOnce(&mut u32, &mut i64, &mut Vec<u8>),
+    falsify: impl FnOnce(&mut u32, &mut i64, &mut Vec<u8>),
 ) {
     let undo = block.undo.take().unwrap();
     let mut arena = UndoArena::default();
@@ -27,17 +27,17 @@ pub fn lie(
     let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
     let (mut new_code, mut amount, mut script) = (*code, amount.0, Vec::new());
     compressed.decompress(&mut script).unwrap();
-    lie(&mut new_code, &mut amount, &mut script);
+    falsify(&mut new_code, &mut amount, &mut script);
     let mut new_out = Vec::new();
     compress_output(&mut new_out, Sats(amount), &script);
-    assert_ne!((*code, &*out), (new_code, &new_out), "a lie that is true");
+    assert_ne!((*code, &*out), (new_code, &new_out), "the claim is unchanged");
     (*code, *out) = (new_code, new_out);
     let coins: Vec<_> = txs.iter().map(|tx| tx.iter().map(|(code, out)| Coin { code: *code, out })).collect();
     block.undo = Some(write_undo(coins.into_iter()));
 }
 
-/// What can be lied about.
-pub const LIES: &[(&str, Lie)] = &[
+/// Ways to falsify a claim.
+pub const FALSIFICATIONS: &[(&str, Falsify)] = &[
     ("amount, more", |_, amount, _| *amount += 1),
     ("amount, less", |_, amount, _| *amount -= 1),
     ("amount, beyond all money", |_, amount, _| *amount = 21_000_001 * 100_000_000),

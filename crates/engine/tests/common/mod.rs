@@ -1,5 +1,5 @@
-//! What the engine's tests share: small chains as datadirs with an old chainstate, and runs that show what
-//! was touched.
+//! Shared by the engine's tests: small chains as datadirs with an old chainstate, and runs that are checked
+//! for changed files.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -25,10 +25,10 @@ use testkit::{
     model::{Model, ModelStats},
 };
 
-/// Numbers of threads whose results must be the same.
+/// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
 
-/// A new folder: in memory, where the machine has a file system there, as these tests make many small files.
+/// A new directory: in memory where possible, since these tests create many small files.
 pub fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
@@ -38,23 +38,23 @@ pub fn options(root: &Path) -> ReindexOptions {
     ReindexOptions::new(root, Network::Regtest)
 }
 
-/// With that many threads.
+/// The same options with this number of threads.
 pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
     ReindexOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() }
 }
 
-/// Runs, on a disk whose syncs cost nothing.
+/// Rebuilds on a disk whose syncs cost nothing.
 pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
 }
 
-/// The same, but what is open goes to runs after each block, and the state is saved after each few blocks.
+/// The same options, but the join is spilled after each block, and checkpoints are frequent.
 pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { join_bytes: Some(1), checkpoint_interval: Duration::ZERO, ..options.clone() }
 }
 
-/// Runs, and is told to stop at the operation of that number, of those that change something. Says how many
-/// there were.
+/// Rebuilds, and is interrupted at the operation with this number, counting those that change something.
+/// Returns the number of operations too.
 pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Error>, u64) {
     let interrupt = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at(at, &interrupt);
@@ -62,18 +62,18 @@ pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Er
     (done, disk.count())
 }
 
-/// Whatever of ours is below `dir` and no result.
+/// Files of Peregrine below `dir` other than results.
 pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(next) = open.pop() {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(next) = pending.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy();
             if name.contains("peregrine") || name.contains("exchange") || name.contains("manifest") {
                 found.push(path);
             } else if path.is_dir() {
-                open.push(path);
+                pending.push(path);
             }
         }
     }
@@ -86,34 +86,34 @@ pub fn files(chainstate: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     tree(chainstate).into_iter().map(|(path, bytes)| (name(path), bytes)).collect()
 }
 
-/// Everything of an error that a user sees, paths of this run left out.
-pub fn essence(error: &Error, root: &Path) -> String {
+/// The text of an error as the user sees it, without the paths of this run.
+pub fn error_text(error: &Error, root: &Path) -> String {
     format!("{:?} {}", error.kind, error.to_string().replace(&*root.to_string_lossy(), ""))
 }
 
-/// What is in the chainstate below `root`.
+/// Statistics of the chainstate below `root`.
 pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let threads = NonZeroUsize::new(2).unwrap();
     let options = StatsOptions { datadir: root.to_owned(), network, threads, muhash: true };
     engine::utxo_stats(&FaultDisk::healthy(), &options)
 }
 
-/// Every folder and file below `dir`, with bytes; lock files, which whoever looks in leaves, are left out.
+/// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
 pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
-    let mut open = vec![dir.to_owned()];
-    while let Some(next) = open.pop() {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(next) = pending.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
-            // What an interrupted run goes on from is beside the datadir's own.
+            // The work directory of an interrupted run is beside the datadir's own files.
             if path.ends_with("peregrine-work") {
                 continue;
             }
             if path.is_dir() {
-                open.push(path.clone());
+                pending.push(path.clone());
                 found.insert(path, None);
             } else if !path.ends_with(".lock") && !path.ends_with("LOCK") {
-                // A link that leads nowhere has no bytes.
+                // A dangling link has no bytes.
                 let bytes = if path.is_symlink() { Vec::new() } else { std::fs::read(&path).unwrap() };
                 found.insert(path, Some(bytes));
             }
@@ -122,7 +122,7 @@ pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Panics with the names that differ, not with all bytes.
+/// Asserts that no file has changed. The panic message contains the names that differ, not all bytes.
 pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path, what: &str) {
     let after = tree(dir);
     let names = before.keys().chain(after.keys());
@@ -130,7 +130,7 @@ pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path,
     assert!(differ.is_empty(), "{what}: touched {differ:?}");
 }
 
-/// Runs, must be refused with that kind of error, and must have touched nothing.
+/// Asserts that a rebuild fails with this kind of error and changes nothing.
 pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
     let before = tree(&options.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
@@ -139,26 +139,26 @@ pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
     error
 }
 
-/// Checks that a message has all these words.
-pub fn says(error: &Error, words: &[&str]) {
+/// Asserts that an error text contains all these words.
+pub fn assert_mentions(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "no {word:?} in: {text}");
     }
 }
 
-/// How the datadirs of tests are laid out: several files, out of order, obfuscated, no zeros at the end.
+/// The layout of the tests' datadirs: several files, out of order, obfuscated, not preallocated.
 pub fn layout() -> Layout {
     Layout { file_size: 32 << 10, preallocate: false, ..Layout::new(7) }
 }
 
-/// A chain of some hundred kilobytes.
+/// A chain of several hundred kilobytes.
 pub fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) }))
 }
 
-/// What the model has at each height, the genesis block's first.
+/// The model's statistics at each height, starting with the genesis block.
 pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
     let mut model = Model::default();
     let apply = |block: &testkit::GeneratedBlock| {
@@ -168,16 +168,16 @@ pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
     chain.main().map(apply).collect()
 }
 
-/// The files of a datadir, by name below its root: made once, laid out for each test.
+/// The files of a datadir, by name below its root: made once, copied for each test.
 pub struct Template(Vec<(PathBuf, Vec<u8>)>);
 
 impl Template {
-    /// Of a chain, with a chainstate that is three blocks behind.
+    /// A datadir of a chain, with a chainstate that is three blocks behind.
     pub fn of(chain: &Chain) -> Self {
         Self::laid_out(chain, &layout())
     }
 
-    /// The same, laid out in another way.
+    /// The same with another layout.
     pub fn laid_out(chain: &Chain, layout: &Layout) -> Self {
         let dir = scratch();
         chain.write_datadir(dir.path(), layout).unwrap();
@@ -188,7 +188,7 @@ impl Template {
         Self(snapshot(dir.path()).unwrap().into_iter().map(relative).collect())
     }
 
-    /// Lays the files out in a new folder.
+    /// Copies the files to a new directory.
     pub fn case(&self) -> Case {
         let dir = scratch();
         for (name, bytes) in &self.0 {
@@ -206,7 +206,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Of [`chain`].
+    /// A datadir of [`chain`].
     pub fn new() -> Self {
         static TEMPLATE: OnceLock<Template> = OnceLock::new();
         TEMPLATE.get_or_init(|| Template::of(chain())).case()
@@ -222,12 +222,12 @@ impl Case {
         self.root().join("regtest/blocks").join(name)
     }
 
-    /// Plain options for it.
+    /// Default options for it.
     pub fn options(&self) -> ReindexOptions {
         options(self.root())
     }
 
-    /// The same with a scan.
+    /// The same options with a scan.
     pub fn scan(&self) -> ReindexOptions {
         ReindexOptions { scan: true, ..self.options() }
     }
@@ -246,7 +246,7 @@ impl Case {
     }
 }
 
-/// The index entry of the main chain's block at `height`.
+/// The index entry of the block at `height` of the main chain.
 pub fn entry(case: &Case, height: u32) -> IndexEntry {
     let hash = chain().main().nth(height as usize).unwrap().hash;
     *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
@@ -267,8 +267,9 @@ pub fn assert_names(error: &Error, file: &Path, height: u32) {
     assert_eq!(error.file.as_deref(), Some(file), "{error}");
     assert_eq!(error.height, Some(Height(height)), "{error}");
     assert!(error.offset.is_some(), "{error}");
-    says(error, &["-reindex", &format!("height {height}")]);
+    assert_mentions(error, &["-reindex", &format!("height {height}")]);
 }
 
-/// A block with witnesses and spends, in the middle of the chain, and neither first nor last in its file.
+/// Height of a block with witnesses and spends, in the middle of the chain, and neither first nor last in its
+/// file.
 pub const BUSY: u32 = 125;

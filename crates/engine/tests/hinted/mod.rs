@@ -1,5 +1,5 @@
-//! What tests of hints share: the truth about a chain's outputs by a naive count, hint files made of it, runs
-//! by hints, and runs that are told to stop.
+//! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
+//! with hints, and interrupted rebuilds.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -26,55 +26,55 @@ use testkit::{
 };
 use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
 
-/// The sums there are.
+/// All kinds of aggregates.
 pub const AGGREGATES: [AggregateKind; 3] =
     [AggregateKind::Sha256, AggregateKind::SipHash128, AggregateKind::MuHash3072];
 
-/// Headers that make the blocks beneath them old enough to be assumed valid.
+/// Number of headers that bury the blocks below them deep enough to be assumed valid.
 pub const BURIAL: usize = 2017;
 
-/// Per block, by height: the indices of unspent outputs, all outputs counted.
+/// For each block, by height: the indices of its unspent outputs, all outputs counted.
 pub type Hints = Vec<Vec<u32>>;
 
 /// A block's hash, outputs and spends.
 pub struct Block {
     pub hash: BlockHash,
-    /// Each with whether it can be spent.
+    /// Outpoints, each with whether it is spendable.
     pub outputs: Vec<(OutPoint, bool)>,
     pub spends: Vec<OutPoint>,
 }
 
-/// A chain's blocks by height, as far as hints go.
+/// Outputs and spends of a chain's blocks by height, from which true hints are computed.
 pub struct Truth(pub Vec<Block>);
 
 impl Truth {
-    /// Of a generated chain.
+    /// The blocks of a generated chain.
     pub fn of(chain: &Chain) -> Self {
         let mut arena = BlockArena::default();
         let block = |block: &testkit::GeneratedBlock| {
-            let mut told = Block { hash: block.hash, outputs: Vec::new(), spends: Vec::new() };
+            let mut found = Block { hash: block.hash, outputs: Vec::new(), spends: Vec::new() };
             for (index, tx) in arena.parse(&block.bytes).unwrap().txs().enumerate() {
                 let digest::sha256::Message(parts) = tx.txid_message();
                 let txid = Txid(digest::sha256::sha256d(&parts.concat()));
                 if index > 0 {
-                    told.spends.extend(tx.inputs().map(|input| input.prevout()));
+                    found.spends.extend(tx.inputs().map(|input| input.prevout()));
                 }
                 let output = |(output, vout): (wire::OutputView<'_>, u32)| {
                     (OutPoint { txid, vout }, !is_unspendable(output.script_pubkey()))
                 };
-                told.outputs.extend(tx.outputs().zip(0..).map(output));
+                found.outputs.extend(tx.outputs().zip(0..).map(output));
             }
-            told
+            found
         };
         Self(chain.main().map(block).collect())
     }
 
-    /// The hash of the block at a height.
+    /// Returns the hash of the block at a height.
     pub fn hash(&self, height: u32) -> BlockHash {
         self.0[height as usize].hash
     }
 
-    /// What is unspent after the block of that height.
+    /// Returns the true hints for a height.
     pub fn hints(&self, height: u32) -> Hints {
         let blocks = &self.0[..=height as usize];
         let spent: HashSet<OutPoint> = blocks.iter().flat_map(|block| &block.spends).copied().collect();
@@ -87,13 +87,13 @@ impl Truth {
         blocks.iter().enumerate().map(of).collect()
     }
 
-    /// Writes hints; those of the highest block decide the height.
+    /// Writes hints for the height of their last block.
     pub fn write(&self, path: &Path, format: HintFormat, hints: &Hints) {
         let height = hints.len() as u32 - 1;
         self.write_as(path, format, hints, Some(Network::Regtest), Some(self.hash(height)));
     }
 
-    /// The same, under another name of network or block.
+    /// The same, with another network or block in the file.
     pub fn write_as(
         &self,
         path: &Path,
@@ -116,8 +116,8 @@ impl Truth {
     }
 }
 
-/// Goes by a hint file.
-pub fn by(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
+/// The same options with a hint file.
+pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
     let hints = HintOptions {
         file: file.to_owned(),
         format: None,
@@ -128,7 +128,7 @@ pub fn by(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> Re
     ReindexOptions { hints: Some(hints), ..options.clone() }
 }
 
-/// The same, without undo data, because a block is assumed valid.
+/// The same options without undo data, with this assumed-valid block.
 pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
     let mut options = options.clone();
     options.assume_valid = AssumeValid::Block(valid);
@@ -136,8 +136,8 @@ pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOption
     options
 }
 
-/// The same, and if the hints are wrong the join does it.
-pub fn or_join(options: &ReindexOptions) -> ReindexOptions {
+/// The same options with `--on-hint-failure join`.
+pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
     let mut options = options.clone();
     options.hints.as_mut().unwrap().on_failure_join = true;
     options
@@ -170,12 +170,12 @@ pub fn bury(index_dir: &Path) {
     write_block_index(&FaultDisk::healthy(), index_dir, &index).unwrap();
 }
 
-/// Saves the state as often as can be.
-pub fn often(options: &ReindexOptions) -> ReindexOptions {
+/// The same options with checkpoints as often as possible.
+pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { checkpoint_interval: Duration::ZERO, ..options.clone() }
 }
 
-/// Runs with all notes of the run.
+/// Rebuilds, and returns all notes and warnings too.
 pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
     let notes = std::sync::Mutex::new(Vec::new());
     let sink = |event| {
@@ -187,15 +187,15 @@ pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>
     (done, notes.into_inner().unwrap())
 }
 
-/// A disk that asks to stop when the n-th file is made on it.
-pub struct Stopping {
+/// A disk that interrupts the rebuild when the n-th file is created on it.
+pub struct InterruptingDisk {
     disk: FaultDisk,
     at: u64,
     made: AtomicU64,
     pub interrupt: AtomicBool,
 }
 
-impl Stopping {
+impl InterruptingDisk {
     pub fn at(at: u64) -> Self {
         Self { disk: FaultDisk::healthy(), at, made: AtomicU64::new(0), interrupt: AtomicBool::new(false) }
     }
@@ -207,13 +207,13 @@ impl Stopping {
     }
 }
 
-/// Runs until the n-th file is made.
+/// Rebuilds until the n-th file is created.
 pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
-    let disk = Stopping::at(at);
+    let disk = InterruptingDisk::at(at);
     engine::reindex(&disk, options, &|_| {}, &disk.interrupt)
 }
 
-impl Disk for Stopping {
+impl Disk for InterruptingDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         self.count();
         self.disk.create(path)
@@ -263,7 +263,7 @@ impl Disk for Stopping {
     }
 }
 
-/// A path in a folder that is no datadir.
+/// Returns a path in a directory that is not a datadir.
 pub fn file_in(dir: &tempfile::TempDir, name: &str) -> PathBuf {
     dir.path().join(name)
 }
