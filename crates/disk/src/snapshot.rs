@@ -191,7 +191,7 @@ impl<'d> SnapshotWriter<'d> {
         self.flush()?;
         self.file.sync().during("sync", &self.incomplete)?;
         self.disk.rename(&self.incomplete, &self.path).during("rename", &self.incomplete)?;
-        self.unfinished.settle();
+        self.unfinished.keep();
         let dir = match self.path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),

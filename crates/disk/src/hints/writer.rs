@@ -283,7 +283,7 @@ fn with_table<'d>(
         part.write(&mut bytes)?;
     }
     disk.remove_file(&from).during("remove", &from)?;
-    unfinished.settle();
+    unfinished.keep();
     Ok(part)
 }
 
@@ -313,7 +313,7 @@ impl<'d> TemporaryFile<'d> {
         self.file.sync().during("sync", &self.path)?;
         drop(self.file);
         disk.rename(&self.path, path).during("rename to the name asked for", &self.path)?;
-        self.unfinished.settle();
+        self.unfinished.keep();
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(dir).during("sync", dir)?;
         Ok(())
