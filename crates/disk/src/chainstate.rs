@@ -450,7 +450,10 @@ mod tests {
             (vec![(b"C", vec![0; 3])], "no best block"),
             (vec![(b"B", vec![0; 31])], "no best block"),
             (vec![(b"B", vec![0; 32]), (b"c", vec![0])], "before 0.15"),
-            (vec![(OBFUSCATION_ROW, vec![7; 8]), (b"B", vec![0; 32])], "obfuscation key has not 8 bytes"),
+            (
+                vec![(OBFUSCATION_ROW, vec![7; 8]), (b"B", vec![0; 32])],
+                "obfuscation key does not have 8 bytes",
+            ),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let mut tables = TableRun::new(&RealDisk, dir.path(), 1, 1);

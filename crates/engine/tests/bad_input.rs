@@ -28,7 +28,7 @@ use testkit::{
 fn an_empty_datadir() {
     let dir = common::scratch();
     let error = refused(&common::options(dir.path()), ErrorKind::Damaged);
-    says(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
+    says(&error, &["not a Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_missing_datadir() {
     let missing = dir.path().join("bitcoin");
     let error = run(&common::options(&missing)).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
-    says(&error, &["no such folder", "-datadir"]);
+    says(&error, &["no such directory", "-datadir"]);
     assert!(!missing.exists(), "it must not be made");
 }
 
