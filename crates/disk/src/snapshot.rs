@@ -155,8 +155,8 @@ impl<'d> SnapshotWriter<'d> {
     /// ([`chainstate_key_order`]).
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing is
-    /// appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
+    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing
+    /// is appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
         if let Some(last) = &self.last
             && chainstate_key_order(last, outpoint) != Ordering::Less
@@ -182,7 +182,8 @@ impl<'d> SnapshotWriter<'d> {
     /// medium.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path then.
+    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path
+    /// then.
     pub fn finish(mut self) -> Result<u64, DiskError> {
         if self.left > 0 {
             return Err(self.misuse(format!("{} of the announced coins are missing", self.left)));

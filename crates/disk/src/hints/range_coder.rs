@@ -1,8 +1,8 @@
 //! Adaptive binary arithmetic coding: bits, each with a probability that is learnt from those before it.
 //!
 //! The coder keeps an interval of the numbers below 2^32, cuts it in two in proportion to the probabilities,
-//! and takes the part of the bit. When the interval is shorter than 2^24, a byte is completed, but for a carry.
-//! Encoder and decoder are one trait, so that a model is written once and cannot differ between them.
+//! and takes the part of the bit. When the interval is shorter than 2^24, a byte is completed, but for a
+//! carry. Encoder and decoder are one trait, so that a model is written once and cannot differ between them.
 
 /// An interval below this is widened by a byte.
 const LEAST_RANGE: u32 = 1 << 24;

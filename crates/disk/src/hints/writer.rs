@@ -116,8 +116,8 @@ impl<'d> HintWriter<'d> {
     /// without the number of outputs.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the indices do
-    /// not ascend or are not below `outputs`, or the block is one too many.
+    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the
+    /// indices do not ascend or are not below `outputs`, or the block is one too many.
     pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), DiskError> {
         let height = self.next;
         let least = unspent.last().map_or(0, |last| last.saturating_add(1));
