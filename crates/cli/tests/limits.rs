@@ -158,8 +158,8 @@ fn limited(limit: &str, more: &[&str], words: &[&str]) {
 
 #[test]
 fn limits_are_told() {
-    limited("-f 8", &[], &["files may not be so large", "ulimit -f"]);
-    limited("-n 8", &[], &["so many files open", "ulimit -n"]);
+    limited("-f 8", &[], &["the limit of file size is reached", "ulimit -f"]);
+    limited("-n 8", &[], &["limit of open files", "ulimit -n"]);
     limited("-v 500000", &["--memory", "128M"], &["address space", "ulimit -v"]);
     limited("-v 500000", &[], &["ulimit -v"]);
 }

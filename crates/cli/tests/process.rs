@@ -185,7 +185,7 @@ fn damage_ends_with_4() {
     let missing = empty.path().join("none");
     let output = reindex(&missing, &[]);
     assert_eq!(output.status.code(), Some(4));
-    assert!(json(&output)["error"]["detail"].as_str().unwrap().contains("no such folder"));
+    assert!(json(&output)["error"]["detail"].as_str().unwrap().contains("no such directory"));
 }
 
 #[test]

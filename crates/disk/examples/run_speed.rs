@@ -1,8 +1,9 @@
-//! How fast runs are written and read, and how long an entry is.
+//! Measures how fast sorted runs are written and read, and how long an entry is.
 //!
 //! `cargo run --release -p disk --example run_speed -- DIRECTORY [ENTRIES] [SHARDS]`: the entries go to the
-//! first so many of 256 shards, so that a small run shows how dense a far larger one would be. Best of five,
-//! with the sync: a directory in memory tells what the format costs, any other one what the medium does.
+//! first SHARDS of the 256 shards, so that a small run has the density of a far larger one. Times are the
+//! best of five, including the sync: a directory in memory shows the cost of the format, any other one that
+//! of the medium.
 
 use disk::DiskError;
 use disk::fs::RealDisk;
@@ -15,7 +16,7 @@ use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 
 const BUFFER: usize = 1 << 20;
 
-/// Noise (SplitMix64).
+/// Returns a pseudorandom number (SplitMix64).
 fn mix(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +24,7 @@ fn mix(number: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Sorted outpoints, two in three of them alone of their transaction.
+/// Returns sorted outpoints; two in three transactions have one, the others two.
 fn outpoints(count: u64, shards: u64) -> Vec<OutPoint> {
     let mut heads: Vec<u64> = (0..count * 3 / 4).map(mix).collect();
     heads.iter_mut().for_each(|head| *head = *head >> 8 | ((*head & 0xff) % shards) << 56);
@@ -37,7 +38,7 @@ fn outpoints(count: u64, shards: u64) -> Vec<OutPoint> {
     found
 }
 
-/// Outputs of the kinds that most are of, with amounts that are not round.
+/// Returns outputs of the most frequent script types, with amounts that are not round.
 fn outs() -> Vec<Vec<u8>> {
     let output = |number: u64| {
         let [hash, key] = [vec![7; 20], vec![7; 32]];
@@ -90,7 +91,7 @@ fn main() -> Result<(), DiskError> {
         let start = Instant::now();
         assert_eq!(read(&path)?, outpoints.len() as u64);
         best[1] = best[1].min(start.elapsed());
-        std::fs::remove_file(&path).expect("what was made can be removed");
+        std::fs::remove_file(&path).expect("the file can be removed");
     }
     let entries = outpoints.len() as f64;
     println!("{entries} entries, {:.2} bytes each", bytes as f64 / entries);

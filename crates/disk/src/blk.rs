@@ -1,22 +1,23 @@
-//! `blkNNNNN.dat`: blocks as a node received them, so neither in height order nor only of the best chain.
+//! `blkNNNNN.dat`: blocks in the order in which a node received them, neither in height order nor only of the
+//! active chain.
 //!
 //! Written by Core `BlockManager::WriteBlock`; a file is closed at 128 MiB.
 //!
 //! ```text
 //! record   magic 4 | size 4 | block
 //! ```
-//! `size` is little-endian and of the block, 80 to 4,000,000 bytes; where it is more than that, what follows
-//! the block is not looked at. All bytes are obfuscated (`xor`).
-//! An index entry points at the block, [`RECORD_HEADER_LEN`] bytes into the record. Files grow by 16 MiB of
-//! zeros at a time. A crash can leave a torn record at the end or, behind old content, a record cut short by
-//! the next one; a block can be there twice.
+//! `size` is little-endian and the length of the block, 80 to 4,000,000 bytes; if it is longer than the
+//! block, the rest is ignored. All bytes are obfuscated (`xor`). An index entry points at the block,
+//! [`RECORD_HEADER_LEN`] bytes into the record. Files grow by 16 MiB of zeros at a time. A crash can leave a
+//! torn record at the end or, after older content, a record truncated by the next one; a block can occur
+//! twice.
 //!
-//! [`BlockScanner`] finds records without an index, as Core's `LoadExternalBlockFile` does with -reindex:
-//! whatever starts with the magic and a possible size, has a header and a transaction count and ends within
-//! the file is a record; after one the search goes on behind it, after anything else one byte further. One
-//! difference: where a record is longer than its block, and the block before it is known already, Core also
-//! looks for records in the rest. To see where a block ends, all of it must be read: a scan reads headers, a
-//! fiftieth of mainnet's bytes.
+//! [`BlockScanner`] finds records without an index, as Core's `LoadExternalBlockFile` does with -reindex: a
+//! record starts with the magic and a possible size, has a header and a transaction count, and ends within
+//! the file. After a record the search continues at its end, otherwise at the next byte. There is one
+//! difference: if a record is longer than its block, and the parent of the block is known already, Core also
+//! searches the rest of the record. Finding the end of a block requires reading all of it, and a scan only
+//! reads headers, a fiftieth of mainnet's bytes.
 
 use crate::error::DiskError;
 use crate::fs::{During as _, ReadAt};
@@ -24,29 +25,29 @@ use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
 use wire::{ByteOffset, Header, Reader, WireError};
 
-/// Bytes of a record before its data: magic and size; in `rev` files too.
+/// Length of the magic and the size before a record's data, in `rev` files too, in bytes.
 pub const RECORD_HEADER_LEN: usize = 8;
 
-/// No block is longer, in bytes (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
+/// Maximum length of a block in bytes (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
 pub const MAX_BLOCK_LEN: usize = 4_000_000;
 
-/// What is read of a file at once while it is searched: small, since between two headers lies a block that
-/// is skipped.
+/// Bytes that a search reads at once: few, because the blocks between two headers are skipped.
 const WINDOW_LEN: usize = 16 << 10;
 
-/// Header and the longest transaction count.
+/// Maximum length of header and transaction count, in bytes.
 const HEAD_LEN: usize = Header::LEN + 9;
 
-const _: () = assert!(WINDOW_LEN >= RECORD_HEADER_LEN + HEAD_LEN, "a window holds what is read of a record");
+const _: () = assert!(WINDOW_LEN >= RECORD_HEADER_LEN + HEAD_LEN, "a window contains the head of a record");
 
-/// Splits the first bytes of a record, obfuscation taken off: the size of its data, if the magic is right.
+/// Returns the size of a record's data from its first bytes without obfuscation; `None` if the magic is
+/// wrong.
 #[must_use]
 pub fn parse_record_header(bytes: [u8; RECORD_HEADER_LEN], magic: [u8; 4]) -> Option<u32> {
     let [m0, m1, m2, m3, size @ ..] = bytes;
     ([m0, m1, m2, m3] == magic).then_some(u32::from_le_bytes(size))
 }
 
-/// Appends a record, not obfuscated.
+/// Appends a record without obfuscation.
 ///
 /// # Panics
 /// If `data` has 4 GiB or more.
@@ -58,12 +59,12 @@ pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], data: &[u8]) {
     record.extend_from_slice(data);
 }
 
-/// A place in a file where bytes of a record can be: what [`RecordSearch`] stops at.
+/// A possible record in a file, found by [`RecordSearch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate {
-    /// First byte after the record header.
+    /// Offset of the first byte after the record header.
     pub data_pos: u64,
-    /// What the record header says; not checked at all.
+    /// Size in the record header, not validated.
     pub size: u32,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct RecordSearch<'a> {
     magic: [u8; 4],
     obfuscation: Obfuscation,
     file_len: u64,
-    /// Where the search goes on.
+    /// Offset from which the search continues.
     pub at: u64,
     window: Vec<u8>,
     window_start: u64,
@@ -96,14 +97,14 @@ impl<'a> RecordSearch<'a> {
         self.file_len
     }
 
-    /// Fills `buf` with plain bytes from `start` on.
+    /// Fills `buf` with the bytes from `start`, without obfuscation.
     pub(crate) fn read(&self, buf: &mut [u8], start: u64) -> Result<(), DiskError> {
         self.file.read_exact_at(buf, start).during("read", &self.path)?;
         self.obfuscation.apply(buf, start);
         Ok(())
     }
 
-    /// The plain bytes from `start` on: `len` of them, or more, or what the file has.
+    /// Returns at least `len` bytes from `start`, without obfuscation; fewer at the end of the file.
     pub(crate) fn bytes(&mut self, start: u64, len: usize) -> Result<&[u8], DiskError> {
         let want = (len as u64).min(self.file_len.saturating_sub(start));
         let window_end = self.window_start + self.window.len() as u64;
@@ -118,8 +119,8 @@ impl<'a> RecordSearch<'a> {
         Ok(self.window.get((start - self.window_start) as usize..).unwrap_or_default())
     }
 
-    /// Goes to the next magic and behind its first byte, so that a caller who rejects the record goes on
-    /// from there.
+    /// Finds the next magic, and continues the next search after its first byte, unless the caller accepts
+    /// the record and sets `at`.
     pub(crate) fn next(&mut self) -> Result<Option<Candidate>, DiskError> {
         let magic = self.magic;
         loop {
@@ -139,27 +140,27 @@ impl<'a> RecordSearch<'a> {
     }
 }
 
-/// A record of a block file; the block itself is not looked at beyond its header and transaction count.
+/// A record of a block file. Of the block, only header and transaction count have been read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRecord {
-    /// Where the block starts.
+    /// Offset of the block in the file.
     pub data_pos: ByteOffset,
-    /// Bytes of the block, at most [`MAX_BLOCK_LEN`].
+    /// Length of the block in bytes, at most [`MAX_BLOCK_LEN`].
     pub size: u32,
     /// Its header.
     pub header: Header,
-    /// How many transactions it says to have.
+    /// Number of transactions that the block states.
     pub tx_count: u32,
 }
 
-/// Walks over the records of one block file, in file order, in 16 KiB of memory.
+/// Iterates over the records of one block file, in file order, in 16 KiB of memory.
 pub struct BlockScanner<'a>(RecordSearch<'a>);
 
 impl<'a> BlockScanner<'a> {
-    /// Starts at the first byte of `file`; `path` is for messages.
+    /// Starts at the first byte of `file`; `path` is used in error messages.
     ///
     /// # Errors
-    /// [`DiskError::File`] if its length cannot be told.
+    /// [`DiskError::File`] if its length cannot be determined.
     pub fn new(
         file: &'a dyn ReadAt,
         path: &Path,
@@ -169,15 +170,15 @@ impl<'a> BlockScanner<'a> {
         RecordSearch::new(file, path, magic, obfuscation).map(Self)
     }
 
-    /// Goes on at byte `at` of the file.
+    /// Continues at byte `at` of the file.
     pub const fn skip_to(&mut self, at: ByteOffset) {
         self.0.at = at.0;
     }
 
-    /// The next record, or `None` at the end of the file. What is no record is passed over.
+    /// Returns the next record; `None` at the end of the file. Bytes outside records are skipped.
     ///
     /// # Errors
-    /// [`DiskError::File`] if the medium fails.
+    /// [`DiskError::File`] for I/O errors.
     pub fn next_record(&mut self) -> Result<Option<BlockRecord>, DiskError> {
         let search = &mut self.0;
         while let Some(Candidate { data_pos, size }) = search.next()? {
@@ -186,7 +187,7 @@ impl<'a> BlockScanner<'a> {
             }
             let end = data_pos + u64::from(size);
             if end > search.file_len() {
-                // Core skips to the end it was told, finds none, and has then nothing left to search.
+                // Core skips to the stated end, which is after the end of the file, and stops searching.
                 search.at = search.file_len();
                 continue;
             }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_between_zeros_garbage_and_a_torn_tail() {
+    fn finds_records_between_zeros_garbage_and_a_torn_tail() {
         let mut file = vec![0; 5];
         let mut want = Vec::new();
         for (nonce, len, gap) in [(1, 300, 0), (2, 81, 3), (3, 100_000, 40_000), (3, 100_000, 0), (4, 200, 2)]
@@ -268,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_searched_on_from_the_next_byte() {
+    fn the_search_continues_at_the_next_byte_after_an_impossible_size() {
         for size in [79u32, 4_000_001, u32::MAX] {
             let mut file = [&MAGIC[..], &size.to_le_bytes()].concat();
             write_record(&mut file, MAGIC, &block(7, 90));
             assert_eq!(scan(&file, [0; 8]), [(16, 90, 7)]);
         }
-        // 80 bytes are a header, but no block.
+        // 80 bytes are a header, but not a block.
         let mut file = Vec::new();
         write_record(&mut file, MAGIC, &[0; 80]);
         write_record(&mut file, MAGIC, &block(7, 90));

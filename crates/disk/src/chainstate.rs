@@ -1,23 +1,25 @@
-//! `chainstate`: the LevelDB that holds the UTXO set.
+//! `chainstate`: the LevelDB that contains the UTXO set.
 //!
-//! Written by Core `CCoinsViewDB::BatchWrite` (`txdb.cpp`), and here bottom-up, in one go.
+//! Core writes it incrementally with `CCoinsViewDB::BatchWrite` (`txdb.cpp`); this module writes it in one
+//! pass, in key order.
 //!
 //! ```text
-//! 0e 00 "obfuscate_key"          -> 08 | key 8      written when the database is made     (xor)
-//! 'B'                            -> block hash 32   the coins are those after this block
+//! 0e 00 "obfuscate_key"          -> 08 | key 8      written when the database is created     (xor)
+//! 'B'                            -> block hash 32   the best block: the coins are those after it
 //! 'C' | txid 32 | VARINT(vout)   -> coin            (wire::coin)
-//! 'H'                            -> two hashes      in place of 'B' while a flush is under way
+//! 'H'                            -> two hashes      in place of 'B' while a flush is in progress
 //! ```
 //! All values but the first are obfuscated. Keys sort by bytes: by txid, then by VARINT(vout), which from
 //! 16512 on is not numeric order (`wire::coin::chainstate_key_order`). A mainnet set has 180 million rows of
 //! about 65 bytes, 12 GB in tables of 32 MiB.
 //!
-//! Core flushes in several batches: a crash in between leaves 'H' instead of 'B', coins of two blocks mixed,
-//! and Core replays blocks from there. We do not: [`DiskError::InterruptedFlush`]. What is written here has
-//! no `CURRENT` before all of it is on the medium, so a crash leaves a directory that is no database yet.
+//! Core flushes in several batches: a crash between them leaves 'H' instead of 'B', and coins of two blocks
+//! mixed, from which Core replays blocks. Peregrine does not: [`DiskError::InterruptedFlush`]. This module
+//! writes `CURRENT` only when everything else is on the medium, so a crash leaves a directory that is not a
+//! database yet.
 //!
-//! Which tables there are, their numbers and bytes depend on the coins, their division into ranges and the
-//! key only.
+//! The tables, their numbers and their bytes depend only on the coins, their division into ranges and the
+//! obfuscation key.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
@@ -31,17 +33,18 @@ use wire::{BlockHash, Coin, CoinError, OutPoint, Reader, Txid};
 
 const BEST_BLOCK: &[u8] = b"B";
 const HEAD_BLOCKS: &[u8] = b"H";
-/// Prefix of the coins of Core before 0.15: one row for all outputs of a transaction.
+/// Prefix of coins in the format of Core before 0.15: one row for all outputs of a transaction.
 const OLD_COINS: u8 = b'c';
 
-/// Longest key of a coin: prefix, txid, VARINT of 32 bits.
-const COIN_KEY_LEN: usize = 1 + 32 + 5;
+/// Maximum length of a coin's key: prefix, txid, VARINT of 32 bits.
+const COIN_KEY_LEN_MAX: usize = 1 + 32 + 5;
 
-/// The best block of the chainstate in `dir`, without looking at its coins; `None` if there is no database.
-/// Where Core was stopped while it wrote, the block that it was going to: it ends the work at its next start.
+/// Returns the best block of the chainstate in `dir`, without reading coins; `None` if there is no database.
+/// After an interrupted flush, it is the block that Core was flushing to: Core completes the flush at its
+/// next start.
 ///
 /// # Errors
-/// As [`ChainstateReader::open`], but for [`DiskError::InterruptedFlush`].
+/// The same errors as [`ChainstateReader::open`], except [`DiskError::InterruptedFlush`].
 pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>, DiskError> {
     let current = dir.join("CURRENT");
     if !disk.exists(&current).during("look for", &current)? {
@@ -52,12 +55,12 @@ pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>,
     let heads = database.get(HEAD_BLOCKS)?;
     let Some(mut value) = heads.or(database.get(BEST_BLOCK)?) else { return Ok(None) };
     obfuscation.apply(&mut value, 0);
-    // Two hashes, with their number before them, or one.
+    // Two hashes after their number, or one hash.
     let hashes = if value.len() == 65 { value.get(1..) } else { value.get(..) };
     Ok(hashes.and_then(|hashes| hashes.first_chunk()).copied().map(BlockHash))
 }
 
-/// A chainstate, open for reading by any number of threads; it is left as it is.
+/// A chainstate, open for reading by any number of threads. It is not changed.
 pub struct ChainstateReader<'d> {
     database: Database<'d>,
     dir: PathBuf,
@@ -69,8 +72,8 @@ impl<'d> ChainstateReader<'d> {
     /// Opens the chainstate in `dir`.
     ///
     /// # Errors
-    /// [`DiskError::InterruptedFlush`] if Core was stopped while it wrote; [`DiskError::Row`] if it names no
-    /// block or is from before Core 0.15; [`DiskError::LevelDb`] if it is no database or damaged.
+    /// [`DiskError::InterruptedFlush`] if Core was stopped while it wrote; [`DiskError::Row`] if it has no
+    /// best block or is from before Core 0.15; [`DiskError::LevelDb`] if it is not a database or damaged.
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, DiskError> {
         let database = Database::open(disk, dir)?;
         let obfuscation = read_database_obfuscation(&database, dir)?;
@@ -78,7 +81,7 @@ impl<'d> ChainstateReader<'d> {
             return Err(DiskError::InterruptedFlush { dir: dir.to_owned() });
         }
         if database.range(&[OLD_COINS], Some(&[OLD_COINS + 1]))?.advance()? {
-            let flaw = "a coin in the form of Bitcoin Core before 0.15; rebuild the chainstate";
+            let flaw = "a coin in the format of Bitcoin Core before 0.15; rebuild the chainstate";
             return Err(DiskError::row(dir, &[OLD_COINS], flaw));
         }
         let mut hash = database.get(BEST_BLOCK)?.unwrap_or_default();
@@ -90,43 +93,43 @@ impl<'d> ChainstateReader<'d> {
         Ok(Self { database, dir: dir.to_owned(), best_block: BlockHash(hash), obfuscation })
     }
 
-    /// The database's folder.
+    /// The database's directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The block after which these coins exist.
+    /// The best block: the coins are those after it.
     #[must_use]
     pub const fn best_block(&self) -> BlockHash {
         self.best_block
     }
 
-    /// The key that the values are obfuscated with.
+    /// The obfuscation of the values.
     #[must_use]
     pub const fn obfuscation(&self) -> Obfuscation {
         self.obfuscation
     }
 
-    /// Bytes of the database's tables.
+    /// Total size of the database's tables, in bytes.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
         self.database.table_bytes()
     }
 
-    /// All coins in key order.
+    /// Returns a cursor over all coins.
     ///
     /// # Errors
-    /// As [`CoinCursor::advance`].
+    /// The same errors as [`CoinCursor::advance`].
     pub fn coins(&self) -> Result<CoinCursor<'_>, DiskError> {
         self.coins_between(&[], None)
     }
 
-    /// The coins whose txid (internal byte order) is at least `first` and below `end`, compared as bytes;
-    /// prefixes will do. Ranges that meet can be walked by threads side by side.
+    /// Returns a cursor over the coins whose txid (internal byte order) is at least `first` and below `end`,
+    /// compared as bytes; both may be prefixes. Threads can read adjacent ranges in parallel.
     ///
     /// # Errors
-    /// As [`CoinCursor::advance`].
+    /// The same errors as [`CoinCursor::advance`].
     pub fn coins_between(&self, first: &[u8], end: Option<&[u8]>) -> Result<CoinCursor<'_>, DiskError> {
         let start = [&[COIN_KEY_PREFIX], first].concat();
         let end = end.map_or_else(|| vec![COIN_KEY_PREFIX + 1], |end| [&[COIN_KEY_PREFIX], end].concat());
@@ -142,13 +145,13 @@ impl<'d> ChainstateReader<'d> {
         })
     }
 
-    /// The coin at `outpoint` as the value of its row without obfuscation ([`Coin::read_chainstate_value`]),
-    /// if unspent.
+    /// Returns the coin at `outpoint` as the value of its row without obfuscation
+    /// ([`Coin::read_chainstate_value`]); `None` if there is no such coin.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if the database is damaged.
     pub fn coin_value(&self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, DiskError> {
-        let mut key = Vec::with_capacity(COIN_KEY_LEN);
+        let mut key = Vec::with_capacity(COIN_KEY_LEN_MAX);
         write_chainstate_key(&mut key, outpoint);
         let mut value = self.database.get(&key)?;
         if let Some(value) = &mut value {
@@ -158,23 +161,23 @@ impl<'d> ChainstateReader<'d> {
     }
 }
 
-/// Walks over coins in key order.
+/// A cursor over coins in key order.
 pub struct CoinCursor<'a> {
     rows: Cursor<'a>,
     dir: &'a Path,
     obfuscation: Obfuscation,
     outpoint: OutPoint,
     code: u32,
-    /// The row's value without obfuscation; what follows the code begins at `out_start`.
+    /// The row's value without obfuscation; the output, which follows the code, begins at `out_start`.
     value: Vec<u8>,
     out_start: usize,
 }
 
 impl CoinCursor<'_> {
-    /// The next coin, or `None` behind the last; it borrows the cursor's buffer.
+    /// Returns the next coin, which borrows the cursor's buffer; `None` after the last.
     ///
     /// # Errors
-    /// [`DiskError::Row`] if a row is no coin, [`DiskError::LevelDb`] if the database is damaged.
+    /// [`DiskError::Row`] if a row is not a coin; [`DiskError::LevelDb`] if the database is damaged.
     pub fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
         if !self.step()? {
             return Ok(None);
@@ -183,7 +186,7 @@ impl CoinCursor<'_> {
         Ok(Some((self.outpoint, self.coin())))
     }
 
-    /// Goes to the next coin, whose output is not looked at; false behind the last.
+    /// Moves to the next coin without validating its output. Returns false after the last.
     #[inline]
     pub(crate) fn step(&mut self) -> Result<bool, DiskError> {
         if !self.rows.advance()? {
@@ -214,15 +217,14 @@ impl CoinCursor<'_> {
         Coin { code: self.code, out: self.value.get(self.out_start..).unwrap_or_default() }
     }
 
-    /// What to say of the current row.
+    /// Returns the error for the current row.
     #[cold]
     pub(crate) fn flaw(&self, flaw: CoinError) -> DiskError {
         DiskError::row(self.dir, self.rows.key(), format!("{flaw}; rebuild the chainstate"))
     }
 }
 
-/// Writes a new chainstate, by any number of threads: each takes a range of keys, none needs to wait for
-/// another.
+/// Writes a new chainstate on any number of threads: each takes a range of keys, and none waits for another.
 pub struct ChainstateWriter<'d> {
     disk: &'d dyn Disk,
     dir: PathBuf,
@@ -230,16 +232,16 @@ pub struct ChainstateWriter<'d> {
     ranges: u32,
 }
 
-/// Number of the table with the rows before the coins; those of the coins follow.
+/// Number of the table with all other rows; the tables of coins have higher numbers.
 const META_TABLE: u64 = 1;
 
 impl<'d> ChainstateWriter<'d> {
-    /// Begins a chainstate in `dir`, which is made if it is missing and must not hold a database. Its values
-    /// will be obfuscated with `obfuscation`, which the caller draws at random. `ranges` is how many ranges
-    /// of keys there are.
+    /// Begins a chainstate in `dir`, which is created if it is missing and must not contain a database. Its
+    /// values are obfuscated with `obfuscation`, which the caller chooses at random. `ranges` is the number
+    /// of key ranges.
     ///
     /// # Errors
-    /// [`DiskError::File`] if the directory cannot be made.
+    /// [`DiskError::File`] if the directory cannot be created.
     pub fn create(
         disk: &'d dyn Disk,
         dir: &Path,
@@ -250,7 +252,7 @@ impl<'d> ChainstateWriter<'d> {
         Ok(Self { disk, dir: dir.to_owned(), obfuscation, ranges })
     }
 
-    /// Begins the range with number `index`. The caller divides the keys; ranges must not overlap.
+    /// Begins the range number `index`. The caller divides the keys; ranges must not overlap.
     ///
     /// # Panics
     /// If `index` is not below the number of ranges: table numbers would collide.
@@ -259,15 +261,15 @@ impl<'d> ChainstateWriter<'d> {
         assert!(index < self.ranges, "range {index} of {}", self.ranges);
         let first = META_TABLE + 1 + u64::from(index);
         let tables = TableRun::new(self.disk, &self.dir, first, self.ranges.into());
-        let (key, value) = (Vec::with_capacity(COIN_KEY_LEN), Vec::new());
+        let (key, value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
         RangeWriter { tables, obfuscation: self.obfuscation, key, value }
     }
 
-    /// Completes the database: `ranges` are what the writers of all ranges returned, in any order. When it
+    /// Completes the database: `ranges` are the results of the writers of all ranges, in any order. When it
     /// returns, everything but the name of the directory itself is on the medium.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if a range is missing, [`DiskError::LevelDb`] if ranges overlap or the disk
+    /// [`DiskError::CallerError`] if a range is missing; [`DiskError::LevelDb`] if ranges overlap or the disk
     /// fails.
     pub fn finish(
         self,
@@ -300,14 +302,14 @@ impl<'d> ChainstateWriter<'d> {
 pub struct RangeTables(Vec<TableMeta>);
 
 impl RangeTables {
-    /// Bytes of the tables.
+    /// Total size of the tables, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|table| table.size).sum()
     }
 }
 
-/// The finished tables of a range, to be synced by whoever has time to wait for the medium.
+/// The finished tables of a range, not synced yet: another thread can wait for the medium.
 #[must_use = "tables must be synced before the chainstate is finished"]
 pub struct UnsyncedRange(Vec<UnsyncedTable>);
 
@@ -321,8 +323,8 @@ impl UnsyncedRange {
     }
 }
 
-/// Writes the coins of one range. Besides its output buffer of 1 MiB a range keeps filter and index of one
-/// table in memory, about 2 MiB.
+/// Writes the coins of one range. It needs an output buffer of 1 MiB, and about 2 MiB of memory for filter
+/// and index of the open table.
 pub struct RangeWriter<'d> {
     tables: TableRun<'d>,
     obfuscation: Obfuscation,
@@ -334,7 +336,7 @@ impl RangeWriter<'_> {
     /// Appends a coin; outpoints must ascend in key order.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if they do not or the disk fails.
+    /// [`DiskError::LevelDb`] if they do not, or the disk fails.
     #[inline]
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
         self.key.clear();
@@ -353,10 +355,10 @@ impl RangeWriter<'_> {
         self.complete()?.sync()
     }
 
-    /// Completes the range and leaves it to the caller to sync it.
+    /// Completes the range; the caller syncs its tables.
     ///
     /// # Errors
-    /// As [`RangeWriter::finish`].
+    /// The same errors as [`RangeWriter::finish`].
     pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
         Ok(UnsyncedRange(self.tables.complete()?))
     }
@@ -401,7 +403,7 @@ mod tests {
     }
 
     fn arb_coins() -> impl Strategy<Value = Coins> {
-        // Few transactions with many outputs, around the place where key order leaves numeric order.
+        // Few transactions with many outputs, around the vout from which key order is not numeric order.
         let vout = prop_oneof![0u32..4, 16_510u32..16_515, any::<u32>()];
         let coin = (any::<u32>(), 0i64..Sats::MAX_MONEY.0, vec(any::<u8>(), 0..40));
         (btree_set((0u8..=255, vout), 0..40), vec(coin, 40)).prop_map(|(outpoints, coins)| {
@@ -420,7 +422,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn coins_come_back_however_they_are_divided(
+        fn coins_round_trip_however_they_are_divided(
             coins in arb_coins(), mut splits in vec(any::<u8>(), 0..4)
         ) {
             splits.sort_unstable();
@@ -431,7 +433,7 @@ mod tests {
         }
 
         #[test]
-        fn a_row_that_is_no_coin_never_panics(
+        fn decoding_an_arbitrary_row_never_panics(
             value in vec(any::<u8>(), 0..50), key in vec(any::<u8>(), 0..40)
         ) {
             let row = read_chainstate_key(&key).and_then(|_| Coin::read_chainstate_value(&value));
@@ -444,13 +446,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_finished_chainstate_is_told_apart() {
+    fn each_unusable_chainstate_has_its_own_error() {
         for (rows, want) in [
             (vec![(&b"B"[..], vec![0; 32]), (b"H", vec![2])], "interrupted flush, run reindex"),
             (vec![(b"C", vec![0; 3])], "no best block"),
             (vec![(b"B", vec![0; 31])], "no best block"),
             (vec![(b"B", vec![0; 32]), (b"c", vec![0])], "before 0.15"),
-            (vec![(OBFUSCATION_ROW, vec![7; 8]), (b"B", vec![0; 32])], "obfuscation key has not 8 bytes"),
+            (
+                vec![(OBFUSCATION_ROW, vec![7; 8]), (b"B", vec![0; 32])],
+                "obfuscation key does not have 8 bytes",
+            ),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let mut tables = TableRun::new(&RealDisk, dir.path(), 1, 1);
@@ -462,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_row_is_named_and_a_missing_range_noticed() {
+    fn reports_a_damaged_row_by_its_key_and_a_missing_range() {
         let dir = tempfile::tempdir().unwrap();
         let coin = (OutPoint { txid: Txid([0xab; 32]), vout: 0 }, 4, vec![0, 9]);
         write(dir.path(), &vec![coin], &[]);

@@ -1,23 +1,25 @@
-//! `manifest`: what an interrupted rebuild goes on from, and the names of the files beside it.
+//! `manifest`: the checkpoint from which an interrupted rebuild resumes, and the names of its work files.
 //!
-//! Ours. Written by the engine when it checkpoints, read when the same command is given again.
+//! Peregrine's own format. The engine writes it at each checkpoint, and reads it when the same command is run
+//! again.
 //!
 //! ```text
 //! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
 //! | chain 32 | settings 32 | key of the coinbase hashes 8, 8 | next run 8
 //! | number of blocks 4 | of files 4 | of runs 4 | of coinbases 4 | of counts 4
-//! | completed: 8 for each 64 blocks or part of them
-//! | files: number 4, length and time of change of the blk file 8, 8, of the rev file 8, 8
+//! | completed: 8 for each 64 blocks, rounded up
+//! | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
 //! | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | coinbases: 8 each | counts: 8 each
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. Their key is a
-//! secret, as who knows it can make hashes collide: the file is for its owner only. Version 1 had no files.
+//! secret, because it allows making hashes collide: only the owner may read the file. Version 1 had no list
+//! of files.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
-//! synced. After a crash there is the old one or the new one, and maybe the start of a new one, which is
-//! removed at the next write. What it names must have been synced before it is written. Runs that it does not
-//! name are leftovers ([`is_work_file`]).
+//! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
+//! at the next write. The files that a manifest lists must be synced before it is written. Runs that it does
+//! not list are leftovers ([`is_work_file`]).
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
@@ -41,27 +43,27 @@ const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 5 * 4;
 const FILE_LEN: usize = 4 + 4 * 8;
 const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
 const CHECKSUM_LEN: usize = 4;
-/// A manifest is read at once. A longer one would be of a chain with 30 million blocks.
+/// Maximum length of a manifest, which is read whole, in bytes: enough for a chain with 30 million blocks.
 const MAX_LEN: u64 = 256 << 20;
-/// It is written in pieces, so that a checkpoint needs no memory.
+/// Bytes that are written at once: a checkpoint needs little memory.
 const PIECE_LEN: usize = 64 << 10;
 
-/// A run that an interrupted rebuild goes on with.
+/// A sorted run from which an interrupted rebuild resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SortedRunRef {
-    /// Its file is [`sorted_run_path`] of it.
+    /// Number of the run, from which [`sorted_run_path`] makes its path.
     pub number: u64,
-    /// How many merges it comes from.
+    /// Number of merges that led to it.
     pub level: u8,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// Creations and spends in it.
+    /// Number of entries: creations and spends.
     pub entries: u64,
     /// [`crate::sorted_run::SortedRunMeta::checksum`].
     pub checksum: u32,
 }
 
-/// What tells whether a file was changed: its length, and when that was done last. Zeros if it is not there.
+/// Length and modification time of a file, to detect changes. Zeros if the file does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// Length in bytes.
@@ -70,19 +72,19 @@ pub struct Stamp {
     pub modified: i64,
 }
 
-/// A pair of block files as it was when its blocks were read.
+/// The stamps of a `blk` file and its `rev` file from the time when their blocks were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileStamp {
-    /// The pair's number.
+    /// Number of the files.
     pub file: FileNo,
-    /// Of its `blk` file.
+    /// Stamp of the `blk` file.
     pub blk: Stamp,
-    /// Of its `rev` file.
+    /// Stamp of the `rev` file.
     pub rev: Stamp,
 }
 
 impl FileStamp {
-    /// Of the pair `file` in a datadir, now.
+    /// Returns the current stamps of the files with number `file` in a datadir.
     ///
     /// # Errors
     /// [`DiskError::File`].
@@ -95,26 +97,26 @@ impl FileStamp {
     }
 }
 
-/// What an interrupted rebuild goes on from.
+/// The state of an interrupted rebuild, from which it resumes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Whose blocks these are.
+    /// The network of the blocks.
     pub network: Network,
-    /// Stands for the completed blocks.
+    /// Digest of the completed blocks.
     pub chain: [u8; 32],
-    /// Stands for the options that must be the same when it goes on.
+    /// Digest of the options that must be the same when the rebuild resumes.
     pub settings: [u8; 32],
-    /// Number of blocks that `completed` has a bit for.
+    /// Number of blocks that have a bit in `completed`.
     pub blocks: u32,
     /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is completed.
     pub completed: Vec<u64>,
     /// The block files, as they were before the completed blocks were read.
     pub files: Vec<FileStamp>,
-    /// The runs that hold what is open.
+    /// The sorted runs with the unmatched entries.
     pub runs: Vec<SortedRunRef>,
-    /// The lowest number that no run has had.
+    /// The lowest number that no run has used.
     pub next_run: u64,
-    /// Key of `coinbases`, a secret.
+    /// Key of the hashes in `coinbases`, a secret.
     pub coinbase_key: (u64, u64),
     /// Keyed hashes of the completed blocks' coinbase txids, in any order.
     pub coinbases: Vec<u64>,
@@ -123,7 +125,7 @@ pub struct Checkpoint {
 }
 
 impl fmt::Debug for Checkpoint {
-    /// Leaves out what is secret or long.
+    /// Omits fields that are secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let completed: u32 = self.completed.iter().map(|bits| bits.count_ones()).sum();
         f.debug_struct("Checkpoint")
@@ -138,13 +140,12 @@ impl fmt::Debug for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Puts the manifest of `dir` in place of the one before, if there is one. All files it names must be
-    /// synced.
+    /// Writes the manifest of `dir`, replacing the one before. All files that it lists must be synced.
     ///
     /// # Errors
-    /// [`DiskError::File`]: there is the old manifest, or (if only the last sync failed) the new one.
-    /// [`DiskError::CallerError`] if it cannot be: a number of bits that is not that of blocks, a run's number
-    /// that is still to come.
+    /// [`DiskError::File`]: the old manifest is in place, or (if only the last sync failed) the new one.
+    /// [`DiskError::CallerError`] if the checkpoint is inconsistent: the number of bits is not the number of
+    /// blocks, or the number of a run is not below `next_run`.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
         self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
@@ -152,7 +153,7 @@ impl Checkpoint {
             disk.remove_file(&unfinished).during("remove", &unfinished)?;
         }
         let file = disk.create_private(&unfinished).during("create", &unfinished)?;
-        let mut file = Pieces { file, path: &unfinished, buffer: Vec::new(), checksum: 0 };
+        let mut file = PieceWriter { file, path: &unfinished, buffer: Vec::new(), checksum: 0 };
         self.encode(&mut file)?;
         file.finish()?;
         disk.rename(&unfinished, &path).during("rename", &unfinished)?;
@@ -160,11 +161,11 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads the manifest of `dir`; `None` if there is none.
+    /// Reads the manifest of `dir`. Returns `None` if there is none.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if another version made it; [`DiskError::Damaged`] if it is no manifest, cut,
-    /// or altered; [`DiskError::File`].
+    /// [`DiskError::Foreign`] if another version wrote it; [`DiskError::Damaged`] if it is not a manifest,
+    /// truncated, or altered; [`DiskError::File`].
     pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
         let path = dir.join(MANIFEST);
         if !disk.exists(&path).during("look at", &path)? {
@@ -172,17 +173,18 @@ impl Checkpoint {
         }
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
         let damaged = |flaw: &str| {
-            let flaw = format!("{flaw}; the file is damaged, start anew with --restart");
+            let flaw = format!("{flaw}; the file is damaged, pass --restart to start over");
             DiskError::Damaged { path: path.clone(), offset: 0, flaw }
         };
         let mut header = Reader::new(&bytes);
         if header.array() != Ok(MAGIC) {
-            return Err(damaged("not a checkpoint of peregrine"));
+            return Err(damaged("not a peregrine checkpoint"));
         }
         let version = header.u32().map_err(|_| damaged("truncated"))?;
         if version != VERSION {
-            let flaw =
-                format!("made by another version of peregrine (format {version}, this one reads {VERSION})");
+            let flaw = format!(
+                "written by another version of peregrine (format {version}, this one reads {VERSION})"
+            );
             return Err(DiskError::Foreign { path, flaw });
         }
         let (_network, len) = header
@@ -196,15 +198,15 @@ impl Checkpoint {
         }
         let (content, checksum) = bytes.split_last_chunk().ok_or_else(|| damaged("truncated"))?;
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("checksum differs"));
+            return Err(damaged("checksum mismatch"));
         }
         let checkpoint = Self::decode(content).map_err(|flaw| damaged(&flaw.to_string()))?;
-        let checkpoint = checkpoint.ok_or_else(|| damaged("made for no network that is known"))?;
+        let checkpoint = checkpoint.ok_or_else(|| damaged("written for an unknown network"))?;
         checkpoint.check().map_err(damaged)?;
         Ok(Some(checkpoint))
     }
 
-    /// Removes the manifest of `dir` if there is one, so that the next run starts anew.
+    /// Removes the manifest of `dir` if there is one, so that the next job starts over.
     ///
     /// # Errors
     /// [`DiskError::File`].
@@ -222,13 +224,13 @@ impl Checkpoint {
             self.completed.len() as u64 * 64 - u64::from(self.blocks).min(self.completed.len() as u64 * 64);
         let tail = self.completed.last().map_or(0, |bits| bits.leading_zeros());
         if self.completed.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
-            return Err("its bits of completed blocks are not as many as its blocks");
+            return Err("its bits of completed blocks do not match its number of blocks");
         }
         if self.runs.iter().any(|run| run.number >= self.next_run) {
-            return Err("it names a run whose number is still to come");
+            return Err("it lists a run whose number is not used yet");
         }
         if self.counts_of_lists().into_iter().any(|count| u32::try_from(count).is_err()) {
-            return Err("it has more than 32 bits can count");
+            return Err("a list in it has 2^32 or more items");
         }
         Ok(())
     }
@@ -237,7 +239,7 @@ impl Checkpoint {
         [self.files.len(), self.runs.len(), self.coinbases.len(), self.counts.len()]
     }
 
-    fn encode(&self, file: &mut Pieces<'_>) -> Result<(), DiskError> {
+    fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
         let numbers = self.completed.len() + self.coinbases.len() + self.counts.len();
         let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN + numbers * 8;
         let len = FIXED_LEN + lists + CHECKSUM_LEN;
@@ -270,7 +272,7 @@ impl Checkpoint {
         file.numbers(&self.counts)
     }
 
-    /// Reads all but the checksum; `None` if no network has this magic.
+    /// Decodes all but the checksum. Returns `None` if no network has this magic.
     fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
         let mut reader = Reader::new(content);
         reader.bytes(MAGIC.len() + 4)?;
@@ -331,15 +333,15 @@ fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<SortedRunRef>,
     (0..count).map(|_| run()).collect()
 }
 
-/// A file that is written in pieces and ends with the checksum of all.
-struct Pieces<'a> {
+/// Writes a file in pieces, and a checksum of all bytes at the end.
+struct PieceWriter<'a> {
     file: Box<dyn WriteFile>,
     path: &'a Path,
     buffer: Vec<u8>,
     checksum: u32,
 }
 
-impl Pieces<'_> {
+impl PieceWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PIECE_LEN { self.flush() } else { Ok(()) }
@@ -365,7 +367,7 @@ impl Pieces<'_> {
     }
 }
 
-/// The file of run `number` in `dir`: `run-00000001.run`.
+/// Returns the path of the sorted run `number` in `dir`: `run-00000001.run`.
 #[must_use]
 pub fn sorted_run_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(run_name(number))
@@ -375,8 +377,8 @@ fn run_name(number: u64) -> String {
     format!("run-{number:08}.run")
 }
 
-/// Whether a file in the work directory is one that a rebuild makes: a manifest, finished or not, or a run,
-/// by its name and by how it begins. Those that no manifest names can be removed.
+/// Whether a file in the work directory was written by a rebuild, by its name and first bytes: a manifest,
+/// finished or not, or a run. Those that no manifest lists can be removed.
 ///
 /// # Errors
 /// [`DiskError::File`].
@@ -435,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn checkpoints_round_trip(
             network in prop::sample::select(&Network::ALL[..]),
             hashes in any::<([u8; 32], [u8; 32])>(),
             bits in prop::collection::vec(any::<bool>(), 0..300),
@@ -446,7 +448,7 @@ mod tests {
             counts in prop::collection::vec(any::<u64>(), 0..20),
         ) {
             let mut completed = vec![0; bits.len().div_ceil(64)];
-            for (height, _) in bits.iter().enumerate().filter(|(_, is_settled)| **is_settled) {
+            for (height, _) in bits.iter().enumerate().filter(|(_, is_completed)| **is_completed) {
                 completed[height / 64] |= 1 << (height % 64);
             }
             let stamp = |(len, modified)| Stamp { len, modified };
@@ -480,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn no_altered_manifest_is_read() {
+    fn refuses_every_altered_or_truncated_manifest() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(MANIFEST);
         small().write(&RealDisk, dir.path()).unwrap();
@@ -500,8 +502,9 @@ mod tests {
         assert!(error(dir.path()).contains("bytes were added"));
     }
 
-    /// Sound by its checksum, so that only what it says can be refused.
-    fn resealed(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    /// Reads a changed manifest whose checksum is right again, and returns the error: only the content can be
+    /// refused.
+    fn error_with_valid_checksum(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> String {
         small().write(&RealDisk, dir).unwrap();
         let path = dir.join(MANIFEST);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -513,16 +516,16 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_has_its_name() {
+    fn each_defect_has_its_own_error() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = |at: usize, byte: u8| resealed(dir.path(), |bytes| bytes[at] = byte);
-        assert!(refused(0, b'Q').contains("manifest at byte 0: not a checkpoint of peregrine"));
+        let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
+        assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
         assert!(refused(8, 1).ends_with(
-            "manifest: made by another version of peregrine (format 1, this one reads 2); \
-            start anew with --restart"
+            "manifest: written by another version of peregrine (format 1, this one reads 2); \
+            pass --restart to start over"
         ));
-        assert!(refused(12, 0).contains("no network that is known"));
-        // Counts of blocks, files, runs, coinbases, counters: more than the file has room for.
+        assert!(refused(12, 0).contains("an unknown network"));
+        // Counts of blocks, files, runs, coinbases, counters that exceed the file.
         let counts = FIXED_LEN - 20;
         for field in 0..5 {
             let error = refused(counts + 4 * field + 3, 0xff);
@@ -530,14 +533,14 @@ mod tests {
         }
         assert!(refused(counts, 69).contains("bits of completed blocks"), "the 70th is completed");
         assert!(refused(counts + 16, 0).contains("8 bytes too many"));
-        assert!(refused(counts - 8, 7).contains("a run whose number is still to come"));
+        assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
 
         let beyond = Checkpoint { blocks: 129, ..small() };
         assert!(matches!(beyond.write(&RealDisk, dir.path()), Err(DiskError::CallerError { .. })));
     }
 
     #[test]
-    fn the_secret_is_its_owners() {
+    fn only_the_owner_can_read_the_secret_key() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(UNFINISHED), b"left by a crash").unwrap();
@@ -548,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_with_our_names_and_beginnings_are_ours() {
+    fn work_files_are_recognised_by_name_and_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let is_work_file = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);
@@ -557,7 +560,7 @@ mod tests {
         };
         assert_eq!(sorted_run_path(dir.path(), 1), dir.path().join("run-00000001.run"));
         for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
-            // What a power cut can leave of a run: all, its beginning, nothing, zeros.
+            // What a power cut can leave of a run: all, its beginning, an empty file, zeros.
             for bytes in [&b"PGRN-RUN and more"[..], b"PGRN", b"", &[0; 512]] {
                 assert!(is_work_file(&run_name(number), bytes), "{number}");
             }

@@ -1,17 +1,17 @@
-//! Where things lie in a Bitcoin Core datadir.
+//! The paths in a Bitcoin Core datadir.
 //!
 //! ```text
 //! <root>/                      main; the other networks: <root>/testnet3, testnet4, signet, regtest
 //!   .lock                      held by the process that uses the datadir        (lock)
-//!   blocks/blkNNNNN.dat        blocks as they came in                           (blk)
+//!   blocks/blkNNNNN.dat        blocks in the order in which they arrived        (blk)
 //!   blocks/revNNNNN.dat        the coins each of them spent                     (undo)
 //!   blocks/xor.dat             the key that obfuscates both                     (xor)
-//!   blocks/.lock               as above, since blocks/ can be shared
+//!   blocks/.lock               like .lock, because blocks/ can be shared        (lock)
 //!   blocks/index/              LevelDB: headers, positions, files               (index)
 //!   chainstate/                LevelDB: the UTXO set                            (chainstate)
 //! ```
-//! With `-blocksdir` the `*.dat` files are elsewhere, the index is not. That folder is not looked up: a
-//! datadir whose `blocks` has no block files needs symbolic links to them.
+//! With `-blocksdir`, the `*.dat` files are elsewhere, but the index is here. Peregrine does not look for
+//! that directory: a datadir whose `blocks` has no block files needs symbolic links to them.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
@@ -19,9 +19,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wire::{FileNo, Network};
 
-/// The block index, below the folder of the network.
+/// Path of the block index, relative to the directory of the network.
 pub const INDEX: &str = "blocks/index";
-/// The chainstate, below the folder of the network.
+/// Path of the chainstate, relative to the directory of the network.
 pub const CHAINSTATE: &str = "chainstate";
 
 /// The paths of one network in a datadir.
@@ -32,12 +32,12 @@ pub struct Datadir {
 }
 
 impl Datadir {
-    /// Finds `network` in the datadir at `root`, which may also be the network's own folder, if it has the
+    /// Finds `network` in the datadir at `root`, which may also be the network's own directory, if it has the
     /// name that Core gives it.
     ///
     /// # Errors
-    /// [`DiskError::NoDatadir`] if it has no blocks there: the message names the networks that have.
-    /// [`DiskError::File`] if the medium fails.
+    /// [`DiskError::NoDatadir`] if the network has no blocks there; the message names the networks that have.
+    /// [`DiskError::File`] for I/O errors.
     pub fn open(disk: &dyn Disk, root: &Path, network: Network) -> Result<Self, DiskError> {
         let found = Self::at(root, network);
         if is_dir(disk, &found.blocks_dir())? {
@@ -54,29 +54,27 @@ impl Datadir {
             let mut others = Vec::new();
             for other in Network::ALL {
                 if is_dir(disk, &Self::at(root, other).blocks_dir())? {
-                    // What lies in a network's own folder as main's would in a datadir is that network's.
+                    // `blocks` directly in a network's own directory belongs to that network, not to main.
                     let is_own = other == Network::Main;
                     others.push(own.filter(|_| is_own).unwrap_or(other).name());
                 }
             }
             match others.as_slice() {
-                [] => {
-                    "no Bitcoin Core datadir: it has no folder `blocks`, for any chain; give the folder that \
-                       bitcoind uses as -datadir"
-                        .to_owned()
-                }
+                [] => "not a Bitcoin Core datadir: it has no directory `blocks` for any chain; give the \
+                     directory that bitcoind uses as -datadir"
+                    .to_owned(),
                 others => format!(
                     "has no blocks of chain {network}, but of: {}; choose the chain",
                     others.join(", ")
                 ),
             }
         } else {
-            "no such folder; give the folder that bitcoind uses as -datadir".to_owned()
+            "no such directory; give the directory that bitcoind uses as -datadir".to_owned()
         };
         Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
     }
 
-    /// Itself, if block files are there.
+    /// Returns `self` if it has block files.
     fn with_blocks(self, disk: &dyn Disk) -> Result<Self, DiskError> {
         if !self.blk_files(disk)?.is_empty() {
             return Ok(self);
@@ -84,14 +82,14 @@ impl Datadir {
         let blocks = self.blocks_dir();
         let below = self.network.folder().map_or(String::new(), |folder| format!("/{folder}"));
         let flaw = format!(
-            "no block files (blkNNNNN.dat) are there; if bitcoind runs with -blocksdir=DIR, link them: \
+            "there are no block files (blkNNNNN.dat); if bitcoind runs with -blocksdir=DIR, link them: \
              ln -s DIR{below}/blocks/*.dat {}/",
             blocks.display()
         );
         Err(DiskError::NoDatadir { path: blocks, flaw })
     }
 
-    /// The paths that a datadir at `root` has, whether it exists or not.
+    /// Returns the paths of a datadir at `root`, whether it exists or not.
     #[must_use]
     pub fn at(root: &Path, network: Network) -> Self {
         let net_dir = network.folder().map_or_else(|| root.to_owned(), |folder| root.join(folder));
@@ -104,7 +102,7 @@ impl Datadir {
         self.network
     }
 
-    /// The folder of the network.
+    /// The directory of the network.
     #[must_use]
     pub fn net_dir(&self) -> &Path {
         &self.net_dir
@@ -140,10 +138,10 @@ impl Datadir {
         self.blocks_dir().join(format!("rev{:05}.dat", file.0))
     }
 
-    /// The numbers of the `blk` files that are there, ascending; pruned datadirs have gaps.
+    /// Returns the numbers of the existing `blk` files, ascending; pruned datadirs have gaps.
     ///
     /// # Errors
-    /// [`DiskError::File`] if the folder cannot be listed.
+    /// [`DiskError::File`] if the directory cannot be listed.
     pub fn blk_files(&self, disk: &dyn Disk) -> Result<Vec<FileNo>, DiskError> {
         let dir = self.blocks_dir();
         let names = disk.list(&dir).during("list", &dir)?;
@@ -153,7 +151,7 @@ impl Datadir {
     }
 }
 
-/// The number in the name of a `blk` file, if it is exactly as Core would write it.
+/// Returns the number in the name of a `blk` file, if it is spelt exactly as Core writes it.
 fn blk_file_no(name: &OsStr) -> Option<FileNo> {
     let digits = name.to_str()?.strip_prefix("blk")?.strip_suffix(".dat")?;
     let number = digits.parse().ok()?;
@@ -171,11 +169,11 @@ mod tests {
     use crate::fs::RealDisk;
 
     #[test]
-    fn a_wrong_chain_is_told_which_ones_are_there() {
+    fn the_error_for_a_missing_chain_names_the_chains_that_exist() {
         let root = tempfile::tempdir().unwrap();
         let open =
             |network| Datadir::open(&RealDisk, root.path(), network).map_err(|error| error.to_string());
-        assert!(open(Network::Main).unwrap_err().contains("no Bitcoin Core datadir"));
+        assert!(open(Network::Main).unwrap_err().contains("not a Bitcoin Core datadir"));
         for folder in ["signet/blocks", "regtest/blocks"] {
             let blocks = root.path().join(folder);
             RealDisk.create_dir_all(&blocks).unwrap();
@@ -187,12 +185,12 @@ mod tests {
         assert!(signet.rev_path(FileNo(123_456)).ends_with("signet/blocks/rev123456.dat"));
         let missing =
             Datadir::open(&RealDisk, &root.path().join("x"), Network::Main).unwrap_err().to_string();
-        assert!(missing.contains("no such folder"), "{missing}");
+        assert!(missing.contains("no such directory"), "{missing}");
     }
 
-    /// `--datadir ~/.bitcoin/regtest --chain regtest` was told to choose the chain main.
+    /// Once, `--datadir ~/.bitcoin/regtest --chain regtest` failed with the advice to choose the chain main.
     #[test]
-    fn the_networks_own_folder_is_understood_by_its_name() {
+    fn accepts_the_networks_own_directory_by_its_name() {
         let root = tempfile::tempdir().unwrap();
         let own = root.path().join("regtest");
         RealDisk.create_dir_all(&own.join("blocks")).unwrap();
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_block_files_blocksdir_is_named() {
+    fn the_error_for_missing_block_files_explains_blocksdir() {
         let root = tempfile::tempdir().unwrap();
         RealDisk.create_dir_all(&root.path().join("signet/blocks/index")).unwrap();
         let error = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap_err().to_string();
@@ -220,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_block_files_are_listed() {
+    fn lists_only_block_files_in_numeric_order() {
         let root = tempfile::tempdir().unwrap();
         let datadir = Datadir::at(root.path(), Network::Main);
         RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();

@@ -1,11 +1,11 @@
-//! Why a datadir, or a file in it, cannot be used. Messages name the place, what is wrong there, and what to
-//! do.
+//! Errors of this crate: why a datadir, or a file in it, cannot be used. Messages state where, what is wrong
+//! there, and what to do.
 
 use crate::fs::FileError;
 use crate::leveldb::LevelDbError;
 use std::path::{Path, PathBuf};
 
-/// The errors of all formats in this crate; those of bare LevelDB files are inside [`DiskError::LevelDb`].
+/// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
@@ -18,76 +18,76 @@ pub enum DiskError {
     /// The directory is not a datadir of the network.
     #[error("{}: {flaw}", path.display())]
     NoDatadir {
-        /// The directory that was looked at.
+        /// The directory that was examined.
         path: PathBuf,
-        /// What is missing and which networks are there.
+        /// What is missing, and which networks are present.
         flaw: String,
     },
     /// Another process uses the datadir.
-    #[error("{} is in use, stop bitcoind (or the program that uses it)", path.display())]
+    #[error("{} is in use; stop bitcoind (or the program that uses it)", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
     },
-    /// A file is not what Core writes, or what we write.
+    /// A file does not have the format in which Core or Peregrine writes it.
     #[error("{} at byte {offset}: {flaw}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// Byte offset in the file.
         offset: u64,
         /// What is wrong there and what to do.
         flaw: String,
     },
-    /// A file of our own is sound, but not for this run: of another network or version.
-    #[error("{}: {flaw}; start anew with --restart", path.display())]
+    /// A file of Peregrine's own is intact, but for another network, or of another version.
+    #[error("{}: {flaw}; pass --restart to start over", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is made for, and what is wanted.
+        /// What the file was made for, and what is needed.
         flaw: String,
     },
-    /// A row of a database is not what Core writes.
+    /// A row of a database does not have the format in which Core writes it.
     #[error("{}, row {key}: {flaw}", dir.display())]
     Row {
         /// The database.
         dir: PathBuf,
         /// The key in hexadecimal.
         key: String,
-        /// What is wrong with it and what to do.
+        /// What is wrong with the row and what to do.
         flaw: String,
     },
-    /// Core was stopped while it wrote the chainstate, which is now between two blocks.
+    /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
     #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
     InterruptedFlush {
         /// The database.
         dir: PathBuf,
     },
-    /// What a run would have to do cannot be done here, or must not be.
+    /// An operation that the job needs is impossible at this path, or must not be done there.
     #[error("{}: {flaw}", path.display())]
     Refused {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// What is at the path, and what to do.
         flaw: String,
     },
-    /// What is written would belong to another user than the database that it replaces.
+    /// The new database would belong to another user than the one that it replaces.
     #[error(
-        "{} belongs to user number {owner}, for whom this process cannot create files; run as that user",
+        "{} belongs to user id {owner}, and this process cannot create files for that user; run as that user",
         path.display()
     )]
     NotOwner {
-        /// The database, or the folder in which it would be.
+        /// The database, or the directory in which it would be.
         path: PathBuf,
-        /// The number of the user to whom it belongs.
+        /// User id of the owner.
         owner: u32,
     },
-    /// The caller gave rows that cannot be written: our own mistake.
+    /// The caller passed data that cannot be written: a bug in Peregrine.
     #[error("{}: {flaw}; this is a bug, please report it", dir.display())]
     CallerError {
-        /// The database being written.
+        /// The database or file being written.
         dir: PathBuf,
-        /// What was asked for.
+        /// What the caller asked for.
         flaw: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `blocks/index`: the LevelDB in which Core keeps what it knows of each block header and each block file.
+//! `blocks/index`: the LevelDB in which Core stores what it knows about each block header and block file.
 //!
 //! Written by Core `BlockTreeDB::WriteBatchSync` (`node/blockstorage.cpp`), `CDiskBlockIndex` (`chain.h`),
 //! `CBlockFileInfo`.
@@ -10,13 +10,13 @@
 //! 'f' | file number u32    -> file    VARINT: blocks, size of blk, size of rev, lowest and highest height,
 //!                                     earliest and latest time
 //! 'l'                      -> u32     number of the last block file
-//! 'R'                      -> '1'     a -reindex is under way (absent: it is not)
-//! 'F' | length 1 | name    -> '1'/'0' a flag; "prunedblockfiles" says that block files have been deleted
+//! 'R'                      -> '1'     a -reindex is in progress (absent: none is)
+//! 'F' | length 1 | name    -> '1'/'0' a flag; "prunedblockfiles": block files have been deleted
 //! ```
-//! Numbers that are no VARINT are little-endian, so 'f' rows are not in numeric order. Values are not
-//! obfuscated. A mainnet index has about a million rows of 130 bytes. Core writes it at flushes, in one
-//! batch together with 'f' and 'l', after syncing the block files: after a crash it is whole, but may lack
-//! the newest blocks.
+//! Numbers that are not VARINTs are little-endian, so 'f' rows are not in numeric order. Values are not
+//! obfuscated. A mainnet index has about a million rows of 130 bytes. Core writes 'b' rows at flushes, in one
+//! batch together with 'f' and 'l', after syncing the block files: after a crash the index is intact, but may
+//! lack the newest blocks.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
@@ -33,25 +33,24 @@ const LAST_FILE: &[u8] = b"l";
 const REINDEXING: &[u8] = b"R";
 const PRUNED: &[u8] = b"F\x10prunedblockfiles";
 
-/// What Core writes as version of an entry, and never reads (`CDiskBlockIndex::DUMMY_VERSION`).
+/// The version that Core writes into each entry and never reads (`CDiskBlockIndex::DUMMY_VERSION`).
 const ENTRY_VERSION: u64 = 259_900;
 
-/// More block files than this (128 TiB) are damage, not a chain.
+/// Maximum number of block files (128 TiB of blocks). A greater number is damage.
 const MAX_FILES: u32 = 1 << 20;
 
-/// What Core knows of a block: how far it was validated, what of it is on disk, whether it failed (Core
-/// `BlockStatus`).
+/// How far Core has validated a block, what of it is on disk, and whether it failed (Core `BlockStatus`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BlockStatus(pub u32);
 
 impl BlockStatus {
-    /// Validity level: the headers of it and all before are sound.
+    /// Validity level: its header and those of all its ancestors are valid.
     pub const VALID_TREE: u32 = 2;
-    /// Validity level: its transactions are sound by themselves.
+    /// Validity level: its transactions pass the checks that need no coins.
     pub const VALID_TRANSACTIONS: u32 = 3;
-    /// Validity level: it spends only what it may, scripts left out.
+    /// Validity level: its spends are valid, except for scripts.
     pub const VALID_CHAIN: u32 = 4;
-    /// Validity level: fully validated.
+    /// Validity level: fully validated, including scripts.
     pub const VALID_SCRIPTS: u32 = 5;
     const VALID_MASK: u32 = 7;
     /// The block is in a `blk` file.
@@ -60,12 +59,12 @@ impl BlockStatus {
     pub const HAVE_UNDO: u32 = 16;
     /// It was found invalid.
     pub const FAILED_VALID: u32 = 32;
-    /// It descends from one that was; no longer written.
+    /// An ancestor was found invalid; newer versions of Core do not write this.
     pub const FAILED_CHILD: u32 = 64;
-    /// It was received with its witnesses.
+    /// It was received with witness data.
     pub const OPT_WITNESS: u32 = 128;
 
-    /// The validity level, one of the `VALID_` constants or lower.
+    /// Returns the validity level: one of the `VALID_` constants or lower.
     #[must_use]
     pub const fn validity(self) -> u32 {
         self.0 & Self::VALID_MASK
@@ -83,14 +82,14 @@ impl BlockStatus {
         self.0 & Self::HAVE_UNDO != 0
     }
 
-    /// Whether it, or one before it, was found invalid.
+    /// Whether it or an ancestor was found invalid.
     #[must_use]
     pub const fn is_failed(self) -> bool {
         self.0 & (Self::FAILED_VALID | Self::FAILED_CHILD) != 0
     }
 }
 
-/// A block header and where its block lies.
+/// A block header, and where the block is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexEntry {
     /// SHA-256d of the header.
@@ -99,23 +98,23 @@ pub struct IndexEntry {
     pub header: Header,
     /// Height, as Core computed it when it accepted the header.
     pub height: Height,
-    /// What is known of the block. Whether there are positions below is said here too: keep them in step.
+    /// Status of the block. Its `HAVE_` flags must agree with the positions below.
     pub status: BlockStatus,
-    /// Transactions of the block; 0 as long as only the header is known.
+    /// Number of transactions; 0 as long as only the header is known.
     pub tx_count: u32,
-    /// Number of its `blk` and `rev` file.
+    /// Number of its `blk` and `rev` file; `None` if neither block nor undo data is on disk.
     pub file: Option<FileNo>,
-    /// Where the block starts in the `blk` file, after the record header: at least 8.
+    /// Offset of the block in the `blk` file, after the record header: at least 8.
     pub data_pos: Option<ByteOffset>,
-    /// Where the undo data starts in the `rev` file, after the record header: at least 8.
+    /// Offset of the undo data in the `rev` file, after the record header: at least 8.
     pub undo_pos: Option<ByteOffset>,
 }
 
 impl IndexEntry {
-    /// Decodes a row. The hash is computed from the header, not taken from a key.
+    /// Decodes the value of a row. The hash is computed from the header, not taken from a key.
     ///
     /// # Errors
-    /// What is wrong with the bytes, for a message.
+    /// A description of what is wrong with the bytes.
     pub fn decode(value: &[u8]) -> Result<Self, String> {
         let mut reader = Reader::new(value);
         let mut number = |what: &str| var_u32(&mut reader, what);
@@ -130,7 +129,7 @@ impl IndexEntry {
         let file = if on_disk { Some(FileNo(number("file number")?)) } else { None };
         let mut position = |present: bool, what| match present.then(|| number(what)).transpose()? {
             Some(pos) if (pos as usize) < RECORD_HEADER_LEN => {
-                Err(format!("{what} {pos} lies before the end of the first record header"))
+                Err(format!("{what} {pos} is before the end of the first record header"))
             }
             pos => Ok(pos.map(|pos| ByteOffset(pos.into()))),
         };
@@ -145,19 +144,20 @@ impl IndexEntry {
     /// Appends the row's value.
     ///
     /// # Panics
-    /// If the status promises a file or position that is not there, or a position is above 4 GiB.
+    /// If the status does not agree with the file or the positions, or a position is 4 GiB or more.
     pub fn encode(&self, value: &mut Vec<u8>) {
         for number in [ENTRY_VERSION, self.height.0.into(), self.status.0.into(), self.tx_count.into()] {
             write_var_int(value, number);
         }
         let on_disk = self.status.has_data() || self.status.has_undo();
-        assert_eq!(self.file.is_some(), on_disk, "block {}: the status tells of a file", self.hash);
+        assert_eq!(self.file.is_some(), on_disk, "block {}: file and status disagree", self.hash);
         if let Some(file) = self.file {
             write_var_int(value, file.0.into());
         }
-        for (pos, told) in [(self.data_pos, self.status.has_data()), (self.undo_pos, self.status.has_undo())]
+        for (pos, has_pos) in
+            [(self.data_pos, self.status.has_data()), (self.undo_pos, self.status.has_undo())]
         {
-            assert_eq!(pos.is_some(), told, "block {}: the status tells of a position", self.hash);
+            assert_eq!(pos.is_some(), has_pos, "block {}: position and status disagree", self.hash);
             if let Some(ByteOffset(pos)) = pos {
                 assert!(u32::try_from(pos).is_ok(), "block {}: files are smaller than 4 GiB", self.hash);
                 write_var_int(value, pos);
@@ -167,30 +167,30 @@ impl IndexEntry {
     }
 }
 
-/// What Core knows of a pair of block files.
+/// Core's row for a `blk` file and its `rev` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileInfo {
-    /// Blocks in the `blk` file.
+    /// Number of blocks in the `blk` file.
     pub blocks: u32,
-    /// Bytes in use of the `blk` file, where the next block goes.
+    /// Bytes used in the `blk` file: where the next block is appended.
     pub size: u32,
-    /// Bytes in use of the `rev` file.
+    /// Bytes used in the `rev` file.
     pub undo_size: u32,
-    /// Lowest height of a block in it.
+    /// Lowest height of a block in the file.
     pub height_first: u32,
-    /// Highest height.
+    /// Highest height of a block in the file.
     pub height_last: u32,
-    /// Earliest time of a block in it, in seconds since 1970.
+    /// Earliest time of a block in the file, in seconds since 1970.
     pub time_first: u64,
-    /// Latest time.
+    /// Latest time of a block in the file.
     pub time_last: u64,
 }
 
 impl FileInfo {
-    /// Decodes a row.
+    /// Decodes the value of a row.
     ///
     /// # Errors
-    /// What is wrong with the bytes, for a message.
+    /// A description of what is wrong with the bytes.
     pub fn decode(value: &[u8]) -> Result<Self, String> {
         let mut reader = Reader::new(value);
         let mut info = Self {
@@ -216,7 +216,7 @@ impl FileInfo {
         write_var_int(value, self.time_last);
     }
 
-    /// Counts a block in; sizes are the caller's matter (Core `CBlockFileInfo::AddBlock`).
+    /// Adds a block to the counts and ranges, but not to the sizes (Core `CBlockFileInfo::AddBlock`).
     pub fn add_block(&mut self, height: Height, time: u64) {
         if self.blocks == 0 {
             (self.height_first, self.time_first) = (height.0, time);
@@ -231,41 +231,40 @@ impl FileInfo {
 
 fn var_u32(reader: &mut Reader<'_>, what: &str) -> Result<u32, String> {
     let number = reader.var_int().map_err(|error| format!("{what}: {error}"))?;
-    u32::try_from(number).map_err(|_| format!("{what} {number} does not fit 32 bits"))
+    u32::try_from(number).map_err(|_| format!("{what} {number} does not fit into 32 bits"))
 }
 
-/// The whole block index.
+/// The content of the block index.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockIndex {
-    /// All headers Core has accepted, in the order of their hashes' bytes. Nothing says that they form a
-    /// tree.
+    /// All headers that Core has accepted, in the byte order of their hashes. They need not form a tree.
     pub entries: Vec<IndexEntry>,
-    /// The files, by number; where Core has no row, all zeros.
+    /// The files, by number; all zeros if Core has no row for a file.
     pub files: Vec<FileInfo>,
     /// Number of the last block file.
     pub last_file: FileNo,
-    /// Block files have been deleted to save space.
+    /// Whether block files have been deleted to save space.
     pub pruned: bool,
-    /// A -reindex was under way: entries are missing.
+    /// Whether a -reindex was in progress: entries are missing.
     pub reindexing: bool,
 }
 
-/// Reads the block index in `dir`; the database is left as it is.
+/// Reads the block index in `dir`. The database is not changed.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is not what Core writes,
-/// also if a header does not hash to its key.
+/// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::Row`] if a row is not what Core writes, or
+/// if the hash of a header is not its key.
 pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
     let mut entries = Vec::new();
     let index = stream_block_index(disk, dir, |entry| entries.push(entry))?;
     Ok(BlockIndex { entries, ..index })
 }
 
-/// As [`read_block_index`], for who cannot hold a million entries of 150 bytes: each goes to `entry`, in the
-/// order of their hashes' bytes, and no hash comes twice. The index that comes back has none.
+/// Like [`read_block_index`], but streams each entry to `entry` instead of collecting about 150 MB. Entries
+/// come in the byte order of their hashes, each hash once. The returned index has no entries.
 ///
 /// # Errors
-/// As [`read_block_index`].
+/// The same errors as [`read_block_index`].
 pub fn stream_block_index(
     disk: &dyn Disk,
     dir: &Path,
@@ -302,7 +301,7 @@ pub fn stream_block_index(
             }
             REINDEXING => index.reindexing = true,
             PRUNED => index.pruned = plain == b"1",
-            // Rows of other and older versions (a transaction index, flags) are none of ours.
+            // Rows of other and older versions (a transaction index, flags) are ignored.
             _ => {}
         }
     }
@@ -312,15 +311,15 @@ pub fn stream_block_index(
         index.last_file.0.saturating_add(1)
     });
     if count > MAX_FILES {
-        let flaw = format!("the index tells of {count} block files; it is damaged, run bitcoind -reindex");
+        let flaw = format!("the index lists {count} block files; it is damaged, run bitcoind -reindex");
         return Err(DiskError::row(dir, LAST_FILE, flaw));
     }
     index.files = (0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect();
     Ok(index)
 }
 
-/// Tells `link` each block's hash and that of the block before, in the order of [`stream_block_index`]: with
-/// all hashes known from there, parents can be told by number. Headers are taken at their keys' word.
+/// Calls `link` with each block's hash and its parent's, in the order of [`stream_block_index`]: a caller
+/// that has all hashes from there can store parents by index. Hashes are taken from the keys, not checked.
 ///
 /// # Errors
 /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is too short for a header.
@@ -356,16 +355,16 @@ fn damaged_row(dir: &Path, key: &[u8], flaw: &str) -> DiskError {
     )
 }
 
-/// Writes a new block index into `dir`, which is made if it is missing and must not hold a database.
+/// Writes a new block index into `dir`, which is created if it is missing and must not contain a database.
 ///
-/// Entries may be in any order and must differ in their hashes. When it returns, everything but the name of
-/// `dir` itself is on the medium; a crash before leaves no database there.
+/// Entries may be in any order and must differ in their hashes. When the function returns, everything but the
+/// name of `dir` itself is on the medium; a crash before that leaves no database there.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the disk fails, `dir` holds a database or an entry is there twice.
+/// [`DiskError::LevelDb`] if the disk fails, `dir` contains a database, or two entries have the same hash.
 ///
 /// # Panics
-/// As [`IndexEntry::encode`].
+/// In the same cases as [`IndexEntry::encode`].
 pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
     disk.create_dir_all(dir).during("create", dir)?;
     let mut rows = TableRun::new(disk, dir, 1, 1);
@@ -431,7 +430,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_back_and_damage_never_panics(
+        fn entries_round_trip_and_damaged_ones_never_panic(
             entry in arb_entry(), at in any::<prop::sample::Index>(), byte: u8
         ) {
             let mut value = Vec::new();
@@ -450,7 +449,7 @@ mod tests {
         }
 
         #[test]
-        fn file_infos_come_back(sizes: [u32; 5], time_first: u64, time_last: u64) {
+        fn file_infos_round_trip(sizes: [u32; 5], time_first: u64, time_last: u64) {
             let [blocks, size, undo_size, height_first, height_last] = sizes;
             let info = FileInfo { blocks, size, undo_size, height_first, height_last, time_first, time_last };
             let mut value = Vec::new();
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_bytes_core_gives_it() {
+    fn an_entry_encodes_to_the_same_bytes_as_in_core() {
         let mut value = Vec::new();
         genesis().encode(&mut value);
         // 259900 as VARINT, height 0, status 13, 1 transaction, file 0, position 8.
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_numeric_and_flags_are_read() {
+    fn files_are_read_in_numeric_order_and_flags_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
         let mut files: Vec<FileInfo> = vec![FileInfo::default(); 300];
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stream_in_the_order_of_hashes_and_links_follow_it() {
+    fn entries_and_links_stream_in_the_order_of_hashes() {
         let dir = tempfile::tempdir().unwrap();
         let next = |before: &IndexEntry| {
             let header = Header { prev: before.hash, ..before.header };
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_under_a_wrong_key_and_a_huge_file_number_are_errors() {
+    fn reports_a_header_under_a_wrong_key_and_a_huge_file_number() {
         let mut value = Vec::new();
         genesis().encode(&mut value);
         let info = {

@@ -1,9 +1,11 @@
-//! Keep it: the files of a Bitcoin datadir and our own, each format in one file. Knows bytes, not validity.
+//! Reads and writes the files of a Bitcoin Core datadir and Peregrine's own, one format per module. Validates
+//! encoding, not consensus.
 //!
-//! Below all lies [`fs`], the one door to files; [`leveldb`] knows databases as such. On them stand Core's
-//! formats: [`blk`] and [`undo`] records, their obfuscation ([`xor`]), the block [`index`], the
-//! [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`] and [`mod@lock`] know where things lie and who
-//! uses them; [`scan`] does without the index; [`replace`] puts new databases in the place of old ones.
+//! All file access goes through [`fs`]. [`leveldb`] reads and writes databases without knowing their content.
+//! Core's formats build on both: [`blk`] and [`undo`] records, their obfuscation ([`xor`]), the block
+//! [`index`], the [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`] has the paths in a datadir and
+//! [`mod@lock`] its locks; [`scan`] finds blocks without the index; [`replace`] puts new databases in place
+//! of old ones.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

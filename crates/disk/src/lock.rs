@@ -1,28 +1,28 @@
-//! The locks that keep bitcoind off a datadir while we use it, and us off while bitcoind runs.
+//! The locks by which Peregrine and bitcoind never use the same datadir at the same time.
 //!
 //! Core locks the file `.lock` in the network's folder and, because blocks can be shared, `blocks/.lock`
 //! (`init.cpp` `LockDirectories`); LevelDB locks `LOCK` in each open database. All are POSIX record locks
-//! (`fcntl` `F_SETLK`) over the whole of an empty file, which stays behind. They belong to the process and
-//! end with it, even after kill -9; they also end when the process closes *any* descriptor of the file, so
-//! nothing else may open these files meanwhile.
+//! (`fcntl` `F_SETLK`) over the whole of an empty file, which is never removed. They belong to the process
+//! and end with it, even after kill -9; they also end when the process closes *any* descriptor of the file,
+//! so no other code may open these files while a lock is held.
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, Lock};
 
-/// What the datadir is needed for.
+/// Whether the datadir is changed or only read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockMode {
-    /// It is changed: missing lock files are made, as Core makes them.
+    /// The datadir is changed. Missing lock files are created, as Core does.
     Change,
-    /// It is only read, and can be on a read-only file system: the lock files that are there are locked
-    /// shared. That keeps bitcoind off, not other readers. Where one is missing (a copy made without it), a
-    /// bitcoind started meanwhile is not kept off: the databases' checksums show the change then, block
-    /// files only grow.
+    /// The datadir is only read, and can be on a read-only file system. The lock files that exist are locked
+    /// shared, which excludes bitcoind but not other readers. Where one is missing (a copy made without it),
+    /// a bitcoind that starts later is not excluded: the databases' checksums then reveal the change, and
+    /// block files only grow.
     Read,
 }
 
-/// The held locks of a datadir; dropping it gives them back.
+/// The held locks of a datadir, released on drop.
 pub struct DatadirLock {
     _locks: Vec<Box<dyn Lock>>,
 }
@@ -31,8 +31,8 @@ impl DatadirLock {
     /// Takes all locks, or none.
     ///
     /// # Errors
-    /// [`DiskError::Locked`] if another process holds one; [`DiskError::File`] if a lock file cannot be made
-    /// or opened.
+    /// [`DiskError::Locked`] if another process holds one; [`DiskError::File`] if a lock file cannot be
+    /// created or opened.
     pub fn take(disk: &dyn Disk, datadir: &Datadir, mode: LockMode) -> Result<Self, DiskError> {
         let mut locks = Vec::new();
         for (dir, name) in [
@@ -72,7 +72,7 @@ mod tests {
     const ROOT: &str = "PEREGRINE_TEST_DATADIR";
     const MODE: &str = "PEREGRINE_TEST_LOCK_MODE";
 
-    /// Record locks bind processes, so the other one is this test run once more.
+    /// Record locks exclude processes, not threads, so the test starts itself again as the other process.
     fn another_process_gets(root: &Path, mode: &str) -> bool {
         let name = "lock::tests::a_datadir_is_locked_against_other_processes";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
@@ -100,7 +100,7 @@ mod tests {
         let datadir = Datadir::at(root.path(), Network::Signet);
         RealDisk.create_dir_all(&datadir.index_dir()).unwrap();
         drop(DatadirLock::take(&RealDisk, &datadir, LockMode::Read).unwrap());
-        assert_eq!(RealDisk.list(datadir.net_dir()).unwrap(), ["blocks"], "a reader makes no files");
+        assert_eq!(RealDisk.list(datadir.net_dir()).unwrap(), ["blocks"], "a reader creates no files");
 
         for (mode, reads, changes) in [(LockMode::Change, false, false), (LockMode::Read, true, false)] {
             let lock = DatadirLock::take(&RealDisk, &datadir, mode).unwrap();

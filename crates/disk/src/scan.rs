@@ -1,18 +1,18 @@
-//! Does without the block index: finds all blocks in the `blk` files, and in the `rev` files the undo data
+//! Finds blocks without the block index: all blocks in the `blk` files, and in the `rev` files the undo data
 //! of each.
 //!
-//! Undo data does not name its block. Its checksum does: it is over the hash of the block before and the
-//! data. Records of `revNNNNN.dat` belong to blocks of `blkNNNNN.dat`, mostly in chain order, so the child
-//! of the last match is tried first, then all blocks of the file with the right number of transactions.
-//! Blocks with nothing but a coinbase all have the undo data `00`, and the first file of mainnet is full of
-//! them: those are looked up by their checksums.
+//! Undo data does not name its block, but its checksum covers the hash of the block's parent. Records of
+//! `revNNNNN.dat` belong to blocks of `blkNNNNN.dat`, mostly in chain order, so the child of the last match
+//! is tried first, then all blocks of the file with the right number of transactions. Blocks that contain
+//! only a coinbase all have the undo data `00`, and the first file of mainnet is full of them: those are
+//! looked up by their checksums.
 //!
-//! Siblings have the same block before them. A record is given to each of them that has its shape: as many
-//! transactions, and as many inputs in each. Of a sibling that fits, nothing here tells whether it was ever
-//! connected: Core writes a record when it connects a block, not when it stores one. A block can fit several
-//! records too, one of its own and one of a sibling.
+//! Siblings have the same parent, so the checksum does not distinguish them. A record is assigned to each
+//! sibling of its shape: the same number of transactions, with the same numbers of inputs. Whether such a
+//! sibling was ever connected cannot be known here: Core writes a record when it connects a block, not when
+//! it stores one. A block can also match several records, its own and those of siblings.
 //!
-//! Nothing is judged here: headers may not connect, blocks may be broken, a block may be there several times.
+//! Nothing is validated here: headers may be unconnected, blocks invalid, and a block may occur repeatedly.
 
 use crate::blk::{BlockRecord, BlockScanner, Candidate, RecordSearch};
 use crate::datadir::Datadir;
@@ -23,11 +23,11 @@ use digest::obfuscation::Obfuscation;
 use std::collections::{HashMap, hash_map::Entry};
 use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Reader};
 
-/// The undo data of a block with nothing but a coinbase: no transactions.
+/// The undo data of a block that contains only a coinbase: no transactions.
 const NO_SPENDS: &[u8] = &[0];
 
-/// Undo data hashed in vain per byte of a `rev` file, before records that are not where they are expected
-/// are given up: files made to waste time must not succeed. A file of a real node stays far below 1.
+/// Bytes of undo data hashed without a match, per byte of a `rev` file, after which the search for records
+/// out of chain order ends: crafted files must not waste time. A file of a real node stays far below 1.
 const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 
 /// A block found in a `blk` file.
@@ -39,50 +39,50 @@ pub struct ScannedBlock {
     pub header: Header,
     /// Number of the file pair.
     pub file: FileNo,
-    /// Where the block starts in the `blk` file, after the record header.
+    /// Offset of the block in the `blk` file, after the record header.
     pub data_pos: ByteOffset,
-    /// Bytes of the record's data: the block, as far as Core wrote it.
+    /// Bytes of the record's data: the block, in files that Core wrote.
     pub size: u32,
-    /// How many transactions the block says to have.
+    /// Number of transactions that the block states.
     pub tx_count: u32,
-    /// Where its undo data starts in the `rev` file, after the record header; none if it was not found.
+    /// Offset of its undo data in the `rev` file, after the record header; `None` if it was not found.
     pub undo_pos: Option<ByteOffset>,
-    /// Whether a record that fits it fits a sibling as well: a block of another hash on the same block.
+    /// Whether a record that matches this block also matches a sibling.
     pub shared: bool,
 }
 
-/// A scanned pair of files.
+/// A scanned `blk` file and its `rev` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScannedFile {
     /// Its number.
     pub file: FileNo,
-    /// Bytes in use of the `blk` file: up to the end of the last block found.
+    /// Bytes used in the `blk` file: up to the end of the last block found.
     pub size: u64,
-    /// Bytes in use of the `rev` file: up to the end of the last record that belongs to a block.
+    /// Bytes used in the `rev` file: up to the end of the last record that matches a block.
     pub undo_size: u64,
 }
 
 /// All blocks of a datadir.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scan {
-    /// Blocks in file order. The same block can be there more than once: Core keeps the first that passes
-    /// its checks.
+    /// Blocks in file order. The same block can occur more than once: Core keeps the first that passes its
+    /// checks.
     pub blocks: Vec<ScannedBlock>,
     /// The files, ascending by number.
     pub files: Vec<ScannedFile>,
-    /// Further records that fit a block, with other undo data than the one at its `undo_pos`: the block's
-    /// position in `blocks`, ascending, and the record's in the `rev` file of the same number.
+    /// Further records that match a block, with other undo data than the one at its `undo_pos`: the block's
+    /// index in `blocks`, ascending, and the offset of the record's data in the `rev` file of the block.
     pub other_undo: Vec<(u32, ByteOffset)>,
 }
 
 /// Scans one pair of files after the other; reads headers and undo data, and skips over blocks.
 ///
-/// `progress` is told each file before it is scanned and may return false to stop, which returns what was
-/// found.
+/// `progress` is called with each file before it is scanned. If it returns false, the scan stops and returns
+/// what was found so far.
 ///
 /// # Errors
-/// [`DiskError::File`] if the folder or a file cannot be read. A missing `rev` file is none: its blocks have
-/// no undo data then.
+/// [`DiskError::File`] if the directory or a file cannot be read. A missing `rev` file is not an error: its
+/// blocks have no undo data then.
 pub fn scan_files(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -105,7 +105,7 @@ pub fn scan_files(
     Ok(scan)
 }
 
-/// Counts the blocks of one file from byte `from` on; 0 if the file ends before.
+/// Counts the blocks of one file from byte `from`; 0 if the file ends before.
 ///
 /// # Errors
 /// [`DiskError::File`] if the file cannot be read.
@@ -144,11 +144,11 @@ fn scan_blocks(
     Ok(blocks)
 }
 
-/// A further record of a block: the block's position in its file's list, and the record's in the `rev` file.
+/// A further record of a block: the block's index in its file, and the record's offset in the `rev` file.
 type OtherUndo = (usize, ByteOffset);
 
-/// Gives the blocks of one file their undo positions; returns the bytes in use of the `rev` file, and the
-/// records that fit a block besides the one it was given.
+/// Finds the undo data of the blocks of one file. Returns the bytes used in the `rev` file, and the further
+/// records that match a block.
 fn match_undo(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -184,28 +184,28 @@ fn match_undo(
         let found = matcher.find(undo, &sum, &read_block)?;
         if !found.is_empty() {
             (used, search.at) = (end, end);
-            matcher.give(&found, &sum, ByteOffset(data_pos));
+            matcher.assign(&found, &sum, ByteOffset(data_pos));
         }
     }
     Ok((used, matcher.others()))
 }
 
-/// Finds the blocks that undo data fits among the blocks of one file.
+/// Finds the blocks that undo data matches, among the blocks of one file.
 struct Matcher<'a> {
     blocks: &'a mut [ScannedBlock],
-    /// Blocks by the hash of the block before: several in a fork, or where a block is stored twice.
+    /// Blocks by the hash of the parent: several in a fork, or if a block is stored twice.
     children: HashMap<BlockHash, Vec<usize>>,
     /// Blocks by their number of transactions.
     by_tx_count: HashMap<u32, Vec<usize>>,
-    /// Blocks before the coinbase-only ones by the checksum of those; made when first needed.
+    /// Parents of the coinbase-only blocks, by the checksum of their undo data; built when first needed.
     no_spends: Option<HashMap<[u8; CHECKSUM_LEN], BlockHash>>,
     /// The block that was found last.
     last: Option<BlockHash>,
-    /// Bytes that may still be hashed in vain.
+    /// Bytes that may still be hashed without a match.
     budget: u64,
-    /// The shapes of siblings that had to be told apart.
+    /// The shapes of siblings that had to be distinguished.
     shapes: HashMap<usize, Option<Shape>>,
-    /// The checksums of the records that blocks were given.
+    /// The checksums of the records assigned to blocks.
     sums: HashMap<usize, [u8; CHECKSUM_LEN]>,
     /// Further records of blocks, and their checksums.
     others: Vec<(OtherUndo, [u8; CHECKSUM_LEN])>,
@@ -223,15 +223,15 @@ impl<'a> Matcher<'a> {
         Self { blocks, children, by_tx_count, no_spends: None, last: None, budget, shapes, sums, others }
     }
 
-    /// Gives a record to blocks that it fits. Of records with the same bytes, which a crash or a sibling
-    /// leaves, the first one counts.
-    fn give(&mut self, found: &[usize], sum: &[u8; CHECKSUM_LEN], pos: ByteOffset) {
+    /// Assigns a record to the blocks that it matches. Of records with the same bytes, which a crash or a
+    /// sibling leaves, the first one counts.
+    fn assign(&mut self, found: &[usize], sum: &[u8; CHECKSUM_LEN], pos: ByteOffset) {
         let shared = self.is_forked(found);
         for &index in found {
             let Some(block) = self.blocks.get_mut(index) else { continue };
             block.shared |= shared;
-            let given = *self.sums.entry(index).or_insert(*sum);
-            if given == *sum {
+            let assigned = *self.sums.entry(index).or_insert(*sum);
+            if assigned == *sum {
                 block.undo_pos = block.undo_pos.or(Some(pos));
             } else if !self.others.iter().any(|((other, _), known)| (*other, known) == (index, sum)) {
                 self.others.push(((index, pos), *sum));
@@ -239,21 +239,21 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The further records, ascending by block.
+    /// Returns the further records, ascending by block.
     fn others(mut self) -> Vec<OtherUndo> {
         self.others.sort_by_key(|((index, _), _)| *index);
         self.others.into_iter().map(|(other, _)| other).collect()
     }
 
-    /// Whether there are blocks of different hashes among those, which are on the same block.
+    /// Whether the blocks `found`, which have the same parent, have different hashes.
     fn is_forked(&self, found: &[usize]) -> bool {
         let mut hashes = found.iter().filter_map(|&index| Some(self.blocks.get(index)?.hash));
         let first = hashes.next();
         hashes.any(|hash| Some(hash) != first)
     }
 
-    /// The blocks that `undo` with checksum `sum` fits: none, one and its copies, or siblings. `read` gets a
-    /// block's bytes.
+    /// Returns the blocks that `undo` with checksum `sum` matches: none, one and its copies, or siblings.
+    /// `read` reads a block's bytes.
     fn find(
         &mut self,
         undo: &[u8],
@@ -266,13 +266,13 @@ impl<'a> Matcher<'a> {
         found.retain(|&index| self.blocks.get(index).is_some_and(|block| block.tx_count == tx_count));
         if tx_count > 1 && self.is_forked(&found) {
             let Some(shape) = shape_of_undo(undo) else { return Ok(Vec::new()) };
-            let mut fits = Vec::new();
+            let mut matching = Vec::new();
             for index in found {
                 if self.shape(index, read)?.as_ref() == Some(&shape) {
-                    fits.push(index);
+                    matching.push(index);
                 }
             }
-            found = fits;
+            found = matching;
         }
         if let Some(block) = found.first().and_then(|&index| self.blocks.get(index)) {
             self.last = Some(block.hash);
@@ -280,7 +280,7 @@ impl<'a> Matcher<'a> {
         Ok(found)
     }
 
-    /// The shape of a block, which is read once; none if it is malformed.
+    /// Returns the shape of a block, `None` if it is malformed. Each block is read once.
     fn shape(&mut self, index: usize, read: &ReadBlock<'_>) -> Result<&Option<Shape>, DiskError> {
         Ok(match self.shapes.entry(index) {
             Entry::Occupied(known) => known.into_mut(),
@@ -291,7 +291,7 @@ impl<'a> Matcher<'a> {
         })
     }
 
-    /// The block before the one that `undo` is of.
+    /// Returns the parent of the block that `undo` belongs to.
     fn find_prev(&mut self, undo: &[u8], sum: &[u8; CHECKSUM_LEN]) -> Option<BlockHash> {
         let next = self.last.filter(|last| self.children.contains_key(last));
         if let Some(prev) = next
@@ -303,7 +303,7 @@ impl<'a> Matcher<'a> {
             return self.no_spends().get(sum).copied();
         }
         let candidates = self.by_tx_count.get(&undo_tx_count(undo)?)?;
-        // Those without undo data first: a record is there twice only after a crash.
+        // Blocks without undo data first: a record occurs twice only after a crash.
         for has_undo in [false, true] {
             for block in candidates.iter().filter_map(|&index| self.blocks.get(index)) {
                 if block.undo_pos.is_some() != has_undo {
@@ -330,7 +330,7 @@ impl<'a> Matcher<'a> {
 /// Reads the bytes of a block.
 type ReadBlock<'a> = dyn Fn(&ScannedBlock) -> Result<Vec<u8>, DiskError> + 'a;
 
-/// How many inputs each transaction has, the coinbase left out.
+/// Number of inputs of each transaction but the coinbase.
 type Shape = Vec<u32>;
 
 fn shape_of_block(block: &[u8]) -> Option<Shape> {
@@ -345,7 +345,7 @@ fn shape_of_undo(undo: &[u8]) -> Option<Shape> {
     Some(undo.txs().map(|coins| coins.len() as u32).collect())
 }
 
-/// How many transactions the block of this undo data has, its coinbase included.
+/// Returns the number of transactions of the block that `undo` belongs to, including the coinbase.
 fn undo_tx_count(undo: &[u8]) -> Option<u32> {
     let others = Reader::new(undo).compact_size().ok()?;
     u32::try_from(others).ok()?.checked_add(1)
@@ -360,7 +360,8 @@ mod tests {
 
     const KEY: [u8; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
 
-    /// A block whose transactions have `inputs[i]` inputs each, the coinbase left out, and its undo data.
+    /// Returns the header, the bytes and the undo data of a block whose transactions after the coinbase have
+    /// `inputs[i]` inputs.
     fn block(prev: BlockHash, nonce: u32, inputs: &[u8]) -> (Header, Vec<u8>, Vec<u8>) {
         let header = Header { prev, nonce, ..Header::default() };
         let mut bytes = header.to_bytes().to_vec();
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_data_is_found_out_of_order_between_garbage_and_behind_a_gap() {
+    fn finds_undo_data_out_of_order_between_garbage_and_after_a_gap() {
         let mut files = Files::new();
         let mut chain = vec![block(BlockHash([0xee; 32]), 0, &[])];
         for nonce in 1..60 {
@@ -441,8 +442,8 @@ mod tests {
             };
             chain.push(block(chain.last().unwrap().0.hash(), nonce, inputs));
         }
-        // Blocks lie as a permutation of the chain, undo data in chain order; 20 and 21 have their blocks
-        // elsewhere.
+        // Blocks are stored as a permutation of the chain, undo data in chain order; the blocks 20 and 21 are
+        // missing.
         let order: Vec<usize> =
             (0..60).map(|i| i * 7 % 60).filter(|height| !(20..22).contains(height)).collect();
         for &height in &order {
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_in_a_fork_get_the_undo_data_of_their_shape() {
+    fn assigns_undo_data_to_siblings_of_the_same_shape() {
         let root = block(BlockHash([0xee; 32]), 0, &[]);
         let prev = root.0.hash();
         let [a, b, c] =
@@ -480,12 +481,12 @@ mod tests {
         let scan = files.scan();
         assert_eq!(positions(&scan), [None, Some(first), Some(second), Some(second), Some(second)]);
         let others: Vec<_> = [2, 3, 4].map(|index| (index, ByteOffset(third))).to_vec();
-        assert_eq!(scan.other_undo, others, "the third record fits them as well");
+        assert_eq!(scan.other_undo, others, "the third record matches them as well");
         assert_eq!(shared(&scan), [false, false, true, true, true]);
     }
 
     #[test]
-    fn siblings_that_one_record_fits_share_it() {
+    fn siblings_that_match_the_same_record_share_it() {
         let root = block(BlockHash([0xee; 32]), 0, &[]);
         let prev = root.0.hash();
         for inputs in [&[][..], &[3, 1]] {
@@ -502,14 +503,14 @@ mod tests {
                 let scan = files.scan();
                 assert_eq!(positions(&scan), [Some(at), Some(at), Some(at), None, None], "{inputs:?}");
                 assert_eq!(shared(&scan), [true, true, true, false, false]);
-                assert!(scan.other_undo.is_empty(), "the same bytes are no other undo data");
+                assert!(scan.other_undo.is_empty(), "the same bytes are not other undo data");
                 assert_eq!(scan.files[0].undo_size, files.rev.len() as u64, "both records are in use");
             }
         }
     }
 
     #[test]
-    fn copies_of_a_block_are_no_siblings() {
+    fn copies_of_a_block_are_not_siblings() {
         let a = block(BlockHash([0xee; 32]), 1, &[2]);
         let mut files = Files::new();
         files.add_block(&a.1);
@@ -520,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_missing_undo_data_is_none() {
+    fn damaged_or_missing_undo_data_is_not_assigned() {
         let a = block(BlockHash([0xee; 32]), 0, &[1]);
         let b = block(a.0.hash(), 1, &[]);
         let mut files = Files::new();
@@ -540,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_can_be_stopped() {
+    fn a_scan_stops_when_progress_returns_false() {
         let mut files = Files::new();
         files.add_block(&block(BlockHash([0; 32]), 0, &[]).1);
         assert_eq!(files.scan().blocks.len(), 1);
@@ -549,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_blocks_parse() {
+    fn generated_blocks_and_undo_data_parse() {
         let (_, bytes, undo) = block(BlockHash([1; 32]), 7, &[2, 3]);
         assert_eq!(shape_of_block(&bytes), shape_of_undo(&undo));
         let mut arena = BlockArena::default();

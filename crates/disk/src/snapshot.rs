@@ -1,21 +1,21 @@
-//! UTXO snapshots: all coins as of one block in one file, to be loaded into a new node.
+//! UTXO snapshots: all coins of one height in one file, to be loaded into a new node.
 //!
-//! Written by Core's `dumptxoutset` (`rpc/blockchain.cpp` `WriteUTXOSnapshot`, `node/utxo_snapshot.h`), read
-//! by its `loadtxoutset`; byte for byte the same from here. Version 2, since Core 28.
+//! Core writes them with `dumptxoutset` (`rpc/blockchain.cpp` `WriteUTXOSnapshot`, `node/utxo_snapshot.h`)
+//! and reads them with `loadtxoutset`; this module writes the same bytes. Version 2, since Core 28.
 //!
 //! ```text
 //! metadata     "utxo" ff | version 2 | network's message magic 4 | base block's hash 32 | coins 8
 //! transaction  txid 32 | CompactSize: coins | coin ..
 //! coin         CompactSize: vout | VARINT(code) | out                              ([`wire::coin`])
 //! ```
-//! Numbers are little-endian. Coins are in the order of the chainstate's keys, so that those of a transaction
-//! stand together and by the *bytes* of VARINT(vout). There is no checksum: Core hashes the coins it has
-//! loaded and compares with a hash in its source, so a changed file is found by its UTXO set hash, or not at
-//! all.
+//! Numbers are little-endian. Coins are in the order of the chainstate's keys, so those of a transaction are
+//! adjacent and sorted by the *bytes* of VARINT(vout). There is no checksum: Core hashes the coins that it
+//! has loaded and compares the result with the assumeutxo hash in its source, so a changed file is detected
+//! by its UTXO-set hash or not at all.
 //!
-//! While it is written the file has the suffix [`INCOMPLETE`], as with Core; an error removes that file, a
-//! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin has at most 10,080 bytes
-//! here, a mainnet file (2026) about 11 GB.
+//! While it is written, the file has the suffix [`INCOMPLETE`], as in Core. An error removes that file; a
+//! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin takes at most 10,080 bytes; a
+//! mainnet file (2026) has about 11 GB.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};
@@ -29,32 +29,32 @@ use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
 use wire::{BlockHash, Coin, Network, OutPoint, Reader, Sats, Txid, WireError};
 
-/// Added to the name of a file that is being written.
+/// Suffix of the name of a file that is being written.
 pub const INCOMPLETE: &str = ".incomplete";
 
 const MAGIC: [u8; 5] = *b"utxo\xff";
 const VERSION: u16 = 2;
-/// Bytes of the metadata.
+/// Length of the metadata in bytes.
 pub const METADATA_LEN: usize = 51;
 const _: () = assert!(METADATA_LEN == MAGIC.len() + 2 + 4 + 32 + 8, "Core SnapshotMetadata");
 
-/// The shortest coin: one byte each of index, code, amount and script. Its transaction's txid comes besides.
+/// Minimum length of a coin: one byte each of index, code, amount and script, without the txid.
 const MIN_COIN_LEN: u64 = 4;
-/// The longest coin, with its transaction's txid and count (no number takes more than 10 bytes), and one byte
-/// to see that a script is too long.
+/// Maximum length of a coin, with its transaction's txid and count (no number takes more than 10 bytes), and
+/// one byte to detect that a script is too long.
 const MAX_COIN_LEN: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE + 1;
 /// Bytes read or written at once.
 const BUFFER_LEN: usize = 256 << 10;
 const _: () = assert!(BUFFER_LEN >= 2 * MAX_COIN_LEN, "a coin is read whole");
 
-/// What a snapshot says of itself.
+/// The metadata at the beginning of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotMetadata {
-    /// Whose coins.
+    /// The network of the coins.
     pub network: Network,
-    /// The last block that counts.
+    /// The block that the coins belong to: the last one whose effects they contain.
     pub base_block: BlockHash,
-    /// How many coins follow.
+    /// Number of coins that follow.
     pub coins: u64,
 }
 
@@ -67,19 +67,20 @@ impl SnapshotMetadata {
         bytes.extend(self.coins.to_le_bytes());
     }
 
-    /// Takes the first bytes of a file apart. An error has the byte and what is wrong there.
+    /// Decodes the first bytes of a file. The error contains the byte offset and what is wrong there.
     fn decode(bytes: &[u8; METADATA_LEN]) -> Result<Self, (u64, String)> {
         let mut reader = Reader::new(bytes);
-        let short = |_: WireError| (0, "metadata end early".to_owned());
+        let short = |_: WireError| (0, "the metadata ends early".to_owned());
         if reader.array().map_err(short)? != MAGIC {
             return Err((
                 0,
-                "no UTXO snapshot, or one from before Bitcoin Core 28; make it again".to_owned(),
+                "not a UTXO snapshot, or one from before Bitcoin Core 28; create it again".to_owned(),
             ));
         }
         let version = u16::from_le_bytes(reader.array().map_err(short)?);
         if version != VERSION {
-            let text = format!("snapshot version {version} is unknown, only {VERSION} can be read");
+            let text =
+                format!("snapshot version {version} is not supported, only version {VERSION} can be read");
             return Err((5, text));
         }
         let magic: [u8; 4] = reader.array().map_err(short)?;
@@ -103,19 +104,19 @@ pub struct SnapshotWriter<'d> {
     /// Bytes of the file before the buffer.
     written: u64,
     last: Option<OutPoint>,
-    /// The coins of the last transaction, which wait for their count.
-    waiting: Vec<u8>,
-    waiting_coins: u64,
-    /// Coins that must still come.
+    /// The coins of the last transaction, whose number must be written before them.
+    pending: Vec<u8>,
+    pending_coins: u64,
+    /// Number of coins that must still be added.
     left: u64,
 }
 
 impl<'d> SnapshotWriter<'d> {
-    /// Begins a snapshot of exactly `coins` coins, as of `base_block`. The writer takes memory for 256 KiB
-    /// and the coins of one transaction.
+    /// Begins a snapshot of exactly `coins` coins at `base_block`. The writer needs memory for 256 KiB and
+    /// the coins of one transaction.
     ///
     /// # Errors
-    /// [`DiskError::File`]; if there is a file at `path`, it stays as it is.
+    /// [`DiskError::File`], also if `path` exists; the file there is not changed.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -145,53 +146,53 @@ impl<'d> SnapshotWriter<'d> {
             buffer,
             written: 0,
             last: None,
-            waiting: Vec::new(),
-            waiting_coins: 0,
+            pending: Vec::new(),
+            pending_coins: 0,
             left: coins,
         })
     }
 
-    /// Appends a coin. Coins come in the order of the chainstate's keys
-    /// ([`chainstate_key_order`]).
+    /// Appends a coin. Coins must be in the order of the chainstate's keys ([`chainstate_key_order`]).
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing is
-    /// appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
+    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing
+    /// is appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
         if let Some(last) = &self.last
             && chainstate_key_order(last, outpoint) != Ordering::Less
         {
-            return Err(self.misuse(format!("{outpoint} does not come behind {last}")));
+            return Err(self.caller_error(format!("{outpoint} does not sort after {last}")));
         }
         if self.left == 0 {
-            return Err(self.misuse(format!("{outpoint} is more than the announced coins")));
+            return Err(self.caller_error(format!("{outpoint} exceeds the announced number of coins")));
         }
         if self.last.is_some_and(|last| last.txid != outpoint.txid) {
             self.close_transaction()?;
         }
         self.last = Some(*outpoint);
         self.left -= 1;
-        self.waiting_coins += 1;
-        write_compact_size(&mut self.waiting, outpoint.vout.into());
-        write_var_int(&mut self.waiting, coin.code.into());
-        self.waiting.extend_from_slice(coin.out);
+        self.pending_coins += 1;
+        write_compact_size(&mut self.pending, outpoint.vout.into());
+        write_var_int(&mut self.pending, coin.code.into());
+        self.pending.extend_from_slice(coin.out);
         Ok(())
     }
 
-    /// Writes the rest and gives the file its name. Returns its length in bytes once all of it is on the
-    /// medium.
+    /// Writes the rest and gives the file its final name. Returns the file's length in bytes once all of it
+    /// is on the medium.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path then.
+    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path
+    /// then.
     pub fn finish(mut self) -> Result<u64, DiskError> {
         if self.left > 0 {
-            return Err(self.misuse(format!("{} of the announced coins are missing", self.left)));
+            return Err(self.caller_error(format!("{} of the announced coins are missing", self.left)));
         }
         self.close_transaction()?;
         self.flush()?;
         self.file.sync().during("sync", &self.incomplete)?;
         self.disk.rename(&self.incomplete, &self.path).during("rename", &self.incomplete)?;
-        self.unfinished.settle();
+        self.unfinished.keep();
         let dir = match self.path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -203,9 +204,9 @@ impl<'d> SnapshotWriter<'d> {
     fn close_transaction(&mut self) -> Result<(), DiskError> {
         let Some(last) = self.last else { return Ok(()) };
         self.buffer.extend_from_slice(&last.txid.0);
-        write_compact_size(&mut self.buffer, self.waiting_coins);
-        self.buffer.append(&mut self.waiting);
-        self.waiting_coins = 0;
+        write_compact_size(&mut self.buffer, self.pending_coins);
+        self.buffer.append(&mut self.pending);
+        self.pending_coins = 0;
         if self.buffer.len() >= BUFFER_LEN { self.flush() } else { Ok(()) }
     }
 
@@ -217,12 +218,12 @@ impl<'d> SnapshotWriter<'d> {
     }
 
     #[cold]
-    fn misuse(&self, flaw: String) -> DiskError {
+    fn caller_error(&self, flaw: String) -> DiskError {
         DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 }
 
-/// Reads a snapshot, coin by coin, in 256 KiB of memory. Nothing that it says is believed but the metadata,
+/// Reads a snapshot, coin by coin, in 256 KiB of memory. The content is validated except for the metadata,
 /// which the caller must compare with its chain.
 pub struct SnapshotReader {
     path: PathBuf,
@@ -230,19 +231,19 @@ pub struct SnapshotReader {
     len: u64,
     metadata: SnapshotMetadata,
     buffer: Vec<u8>,
-    /// Where in the file the buffer begins, and where in the buffer the next byte is.
+    /// Offset of the buffer in the file, and offset of the next byte in the buffer.
     base: u64,
     at: usize,
     last: Option<OutPoint>,
-    /// Coins that are left of the last one's transaction, and of all.
+    /// Number of coins left, of the last one's transaction and in all.
     left_of_tx: u64,
     left: u64,
 }
 
-/// A coin found in the buffer, not yet taken.
-struct Found {
+/// A coin decoded from the buffer, not consumed yet.
+struct ParsedCoin {
     outpoint: OutPoint,
-    /// Of its transaction, after it.
+    /// Coins of its transaction that follow.
     left_of_tx: u64,
     code: u32,
     out: Range<usize>,
@@ -252,8 +253,8 @@ impl SnapshotReader {
     /// Opens a snapshot and reads its metadata.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if it is none, of an unknown version or network, or says
-    /// to have more coins than fit.
+    /// [`DiskError::File`]; [`DiskError::Damaged`] if it is not a snapshot, of an unknown version or network,
+    /// or too short for the number of coins that it states.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
         let file = disk.open(path).during("open for reading", path)?;
         let len = file.len().during("find the length", path)?;
@@ -266,7 +267,8 @@ impl SnapshotReader {
         let metadata = SnapshotMetadata::decode(&bytes).map_err(|(offset, flaw)| damaged(offset, flaw))?;
         let rest = len - METADATA_LEN as u64;
         if metadata.coins > rest / MIN_COIN_LEN {
-            let text = format!("{} coins do not fit the {rest} bytes that follow; {REMEDY}", metadata.coins);
+            let text =
+                format!("{} coins do not fit into the {rest} bytes that follow; {REMEDY}", metadata.coins);
             return Err(damaged(METADATA_LEN as u64 - 8, text));
         }
         Ok(Self {
@@ -283,25 +285,25 @@ impl SnapshotReader {
         })
     }
 
-    /// What the snapshot says of itself.
+    /// The metadata of the snapshot.
     #[must_use]
     pub fn metadata(&self) -> &SnapshotMetadata {
         &self.metadata
     }
 
-    /// Bytes of the file before the next coin: how far the reading is.
+    /// Offset of the next coin in the file: the progress of reading.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.base + self.at as u64
     }
 
-    /// The next coin, or `None` behind the last. Coins come in strictly ascending key order, amounts are in
-    /// money range. Not checked are heights (the base block's is not in the file) and whether public keys are
-    /// on the curve.
+    /// Returns the next coin; `None` after the last. Coins are in strictly ascending key order, and amounts
+    /// in the money range. Heights are not checked (the base block's is not in the file), nor whether public
+    /// keys are on the curve.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if the file ends early, runs on behind the last coin, or
-    /// holds what `dumptxoutset` never writes.
+    /// [`DiskError::File`]; [`DiskError::Damaged`] if the file ends early, continues after the last coin, or
+    /// contains what `dumptxoutset` never writes.
     pub fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, DiskError> {
         if self.left == 0 {
             return if self.position() == self.len {
@@ -323,7 +325,7 @@ impl SnapshotReader {
         Ok(Some((found.outpoint, Coin { code: found.code, out })))
     }
 
-    /// Sees to it that the buffer has the next coin whole, or all that is left of the file.
+    /// Ensures that the buffer contains the whole of the next coin, or the rest of the file.
     fn fill(&mut self) -> Result<(), DiskError> {
         if self.buffer.len() - self.at >= MAX_COIN_LEN {
             return Ok(());
@@ -335,19 +337,19 @@ impl SnapshotReader {
         let rest = self.len - self.base - kept as u64;
         let more = usize::try_from(rest).unwrap_or(usize::MAX).min(BUFFER_LEN - kept);
         self.buffer.resize(kept + more, 0);
-        let room = self.buffer.get_mut(kept..).unwrap_or_default();
-        self.file.read_exact_at(room, self.base + kept as u64).during("read", &self.path)?;
+        let added = self.buffer.get_mut(kept..).unwrap_or_default();
+        self.file.read_exact_at(added, self.base + kept as u64).during("read", &self.path)?;
         Ok(())
     }
 
-    /// Finds the next coin in the buffer, or says what is wrong with it.
-    fn parse(&self) -> Result<Found, String> {
+    /// Decodes the next coin in the buffer, or describes what is wrong with it.
+    fn parse(&self) -> Result<ParsedCoin, String> {
         let mut reader = Reader::new(self.buffer.get(self.at..).unwrap_or_default());
         let (txid, of_tx) = match &self.last {
             Some(last) if self.left_of_tx > 0 => (last.txid, self.left_of_tx),
             _ => {
-                let txid = Txid(reader.array().map_err(what)?);
-                let coins = reader.compact_size().map_err(what)? as u64;
+                let txid = Txid(reader.array().map_err(describe)?);
+                let coins = reader.compact_size().map_err(describe)? as u64;
                 if coins == 0 || coins > self.left {
                     let left = self.left;
                     return Err(format!("transaction {txid} has {coins} coins while {left} are left"));
@@ -355,20 +357,20 @@ impl SnapshotReader {
                 (txid, coins)
             }
         };
-        let vout = reader.compact_size().map_err(what)? as u32; // at most MAX_SIZE
+        let vout = reader.compact_size().map_err(describe)? as u32; // at most MAX_SIZE
         let outpoint = OutPoint { txid, vout };
         if self.last.is_some_and(|last| chainstate_key_order(&last, &outpoint) != Ordering::Less) {
             return Err(format!("{outpoint} is out of order"));
         }
-        let code = reader.var_int().map_err(what)?;
-        let code = u32::try_from(code).map_err(|_| format!("code {code} does not fit 32 bits"))?;
+        let code = reader.var_int().map_err(describe)?;
+        let code = u32::try_from(code).map_err(|_| format!("code {code} does not fit into 32 bits"))?;
         let start = self.at + reader.position();
-        let out = read_out(&mut reader).map_err(what)?;
+        let out = read_out(&mut reader).map_err(describe)?;
         let (amount, _) = Coin { code, out }.output().map_err(|error| error.to_string())?;
         if amount > Sats::MAX_MONEY {
-            return Err(format!("{outpoint} has {} satoshis, more than there are", amount.0));
+            return Err(format!("{outpoint} has {} satoshis, more than can exist", amount.0));
         }
-        Ok(Found { outpoint, left_of_tx: of_tx - 1, code, out: start..start + out.len() })
+        Ok(ParsedCoin { outpoint, left_of_tx: of_tx - 1, code, out: start..start + out.len() })
     }
 
     #[cold]
@@ -378,9 +380,9 @@ impl SnapshotReader {
     }
 }
 
-const REMEDY: &str = "the snapshot is damaged, get or make it again";
+const REMEDY: &str = "the snapshot is damaged, download or create it again";
 
-/// Takes the bytes of one compressed output, whose amount and script are not looked at.
+/// Reads the bytes of one compressed output, without decoding amount and script.
 fn read_out<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
     let mut ahead = reader.clone();
     ahead.var_int()?;
@@ -390,19 +392,19 @@ fn read_out<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
         kind => kind - 6,
     };
     let length = ahead.position() - reader.position();
-    // Longer ones than any buffer are cut short here and refused there.
+    // A script that is too long is cut here, so that it fits into the buffer, and refused by the caller.
     reader.bytes(length + usize::try_from(script).unwrap_or(usize::MAX).min(MAX_SCRIPT_SIZE + 1))
 }
 
-/// Says what is wrong, without the offset: that is of the buffer.
-fn what(error: WireError) -> String {
+/// Describes an error without its offset, which is relative to the buffer.
+fn describe(error: WireError) -> String {
     match error {
         WireError::Truncated { .. } => "the file ends inside a coin".to_owned(),
         WireError::NonCanonicalCompactSize { .. } => {
             "a CompactSize is longer than its value needs".to_owned()
         }
         WireError::Oversized { size, .. } => format!("a count or index of {size} is too large"),
-        WireError::VarIntOverflow { .. } => "a VARINT does not fit 64 bits".to_owned(),
+        WireError::VarIntOverflow { .. } => "a VARINT does not fit into 64 bits".to_owned(),
         other => other.to_string(),
     }
 }

@@ -1,14 +1,14 @@
-//! Rows in key order, cut into tables of the size that Core's LevelDB would give them.
+//! Splits rows in key order into tables of the size that Core's LevelDB gives them.
 
 use crate::fs::Disk;
 use crate::leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable};
 use std::path::PathBuf;
 
-/// Bytes of rows after which a table is finished: filter and index, about 4 % more, must fit below the
-/// target too.
+/// Bytes of rows after which a table is finished: with filter and index, about 4 % more, the table must stay
+/// below the target.
 const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE - TARGET_TABLE_SIZE / 16;
 
-/// A writer of the tables `first`, `first + step`, `first + 2 * step`, ... of a database.
+/// Writes the tables `first`, `first + step`, `first + 2 * step`, ... of a database.
 pub(crate) struct TableRun<'a> {
     disk: &'a dyn Disk,
     dir: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct TableRun<'a> {
 }
 
 impl<'a> TableRun<'a> {
-    /// `dir` must exist before the first row.
+    /// Writes nothing yet; `dir` must exist before the first row.
     pub(crate) fn new(disk: &'a dyn Disk, dir: impl Into<PathBuf>, first: u64, step: u64) -> Self {
         Self { disk, dir: dir.into(), next: first, step, open: None, done: Vec::new() }
     }
@@ -41,12 +41,12 @@ impl<'a> TableRun<'a> {
         Ok(())
     }
 
-    /// Completes the last table and syncs all of them, none if there was no row.
+    /// Completes the last table and syncs all of them. Returns no tables if there was no row.
     pub(crate) fn finish(self) -> Result<Vec<TableMeta>, LevelDbError> {
         self.complete()?.into_iter().map(UnsyncedTable::sync).collect()
     }
 
-    /// Completes the last table, and returns all of them to be synced.
+    /// Completes the last table and returns all of them, for the caller to sync.
     pub(crate) fn complete(mut self) -> Result<Vec<UnsyncedTable>, LevelDbError> {
         self.close_table()?;
         Ok(self.done)

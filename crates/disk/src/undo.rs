@@ -1,8 +1,8 @@
-//! `revNNNNN.dat`: the coins each block spent, so that Core can take the block back.
+//! `revNNNNN.dat`: the coins that each block spent, so that Core can disconnect the block.
 //!
-//! Written by Core `BlockManager::WriteBlockUndo` when a block is connected for the first time, into the
-//! file with the number of the block's own `blk` file: so mostly in chain order, unlike blocks. Nothing for
-//! the genesis block.
+//! Core writes the undo data in `BlockManager::WriteBlockUndo` when a block is connected for the first time,
+//! into the file with the number of the block's own `blk` file: so mostly in chain order, unlike blocks. The
+//! genesis block has none.
 //!
 //! ```text
 //! record      magic 4 | size 4 | undo data | SHA-256d(previous block hash | undo data) 32
@@ -10,13 +10,13 @@
 //!             | per transaction: CompactSize: coins | undo entries
 //! undo entry  see wire::coin
 //! ```
-//! Numbers are little-endian; `size` is of the undo data only. All bytes are obfuscated (`xor`). An index
+//! Numbers are little-endian; `size` covers the undo data only. All bytes are obfuscated (`xor`). An index
 //! entry points at the undo data, [`RECORD_HEADER_LEN`] bytes into the record. Files grow by 1 MiB of zeros
 //! at a time. A crash can leave a torn record at the end, which no index entry points at, and a record can
-//! be there twice.
+//! occur twice.
 //!
-//! Undo data is a claim: the checksum guards against damage, not against lies, and covers no position in the
-//! chain.
+//! The coins in undo data are claims: the checksum guards against damage, not against forgery, and does not
+//! identify the block among its siblings.
 
 use crate::blk::RECORD_HEADER_LEN;
 use digest::sha256::Sha256;
@@ -24,12 +24,12 @@ use wire::coin::CoinError;
 use wire::read::write_compact_size;
 use wire::{BlockHash, Coin, Reader, WireError};
 
-/// Bytes of the checksum after the undo data.
+/// Length of the checksum after the undo data, in bytes.
 pub const CHECKSUM_LEN: usize = 32;
 
-/// No block's undo data is longer, in bytes: an input weighs at least 164 of a block's 4,000,000 (BIP-0141),
-/// and an undo entry has at most 10,000 bytes of script and 19 more (VARINTs of code, version, amount and
-/// length).
+/// Maximum length of a block's undo data, in bytes: an input weighs at least 164 of a block's 4,000,000
+/// (BIP-0141), and an undo entry has at most 10,000 bytes of script and 19 more (VARINTs of code, version,
+/// amount and length).
 pub const MAX_UNDO_LEN: usize = 256 << 20;
 
 const _: () = assert!(MAX_UNDO_LEN > 4_000_000 / 164 * (10_000 + 19), "all coins a block can spend");
@@ -38,38 +38,38 @@ const _: () = assert!(MAX_UNDO_LEN > 4_000_000 / 164 * (10_000 + 19), "all coins
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// The counts or the end are not right.
+    /// A count is malformed, or the length is wrong.
     #[error("undo data: {0}")]
     Wire(#[from] WireError),
-    /// An entry is no coin.
+    /// An entry is not a coin.
     #[error("undo entry of input {input} of transaction {tx}, at byte {at} of the undo data: {source}")]
     Entry {
-        /// Position of the transaction in its block; the coinbase has 0.
+        /// Index of the transaction in its block; the coinbase has 0.
         tx: u32,
-        /// Position of the input in its transaction.
+        /// Index of the input in its transaction.
         input: u32,
-        /// Where the entry starts.
+        /// Offset of the entry in the undo data.
         at: u32,
         /// What is wrong with it.
         source: CoinError,
     },
-    /// More bytes than a block's undo data can have.
+    /// The undo data is longer than a block's can be.
     #[error("undo data of {len} bytes is above the limit of {MAX_UNDO_LEN}")]
     Oversized {
-        /// How many.
+        /// Length in bytes.
         len: usize,
     },
 }
 
-/// Reusable room for the entries of one block.
+/// Reusable buffers for the entries of one block.
 #[derive(Clone, Debug, Default)]
 pub struct UndoArena {
     entries: Vec<EntrySpan>,
-    /// For each transaction, where its entries end in `entries`.
+    /// For each transaction, the end of its entries in `entries`.
     tx_ends: Vec<u32>,
 }
 
-/// A coin: `out` lies at `start..end` of the undo data.
+/// A coin whose `out` is at `start..end` of the undo data.
 #[derive(Clone, Copy, Debug)]
 struct EntrySpan {
     code: u32,
@@ -85,10 +85,10 @@ pub struct UndoView<'a> {
 }
 
 impl<'a> UndoView<'a> {
-    /// Walks the undo data of one block: record header and checksum must be cut off.
+    /// Parses the undo data of one block, without record header and checksum.
     ///
     /// # Errors
-    /// [`UndoError`] if it ends early, runs on, or holds something that is no coin.
+    /// [`UndoError`] if it ends early, has trailing bytes, or contains an entry that is not a coin.
     pub fn parse(undo: &'a [u8], arena: &'a mut UndoArena) -> Result<Self, UndoError> {
         arena.entries.clear();
         arena.tx_ends.clear();
@@ -97,7 +97,7 @@ impl<'a> UndoView<'a> {
             return Err(UndoError::Oversized { len: undo.len() });
         }
         let mut reader = Reader::new(undo);
-        // Counts come from the file: nothing is reserved for them, each entry must show its bytes.
+        // Counts come from the file: no memory is reserved by them, only for entries that were read.
         let txs = reader.compact_size()?;
         for tx in 0..txs {
             let coins = reader.compact_size()?;
@@ -118,24 +118,25 @@ impl<'a> UndoView<'a> {
         Ok(Self { undo, arena })
     }
 
-    /// How many transactions of the block have entries: all but the coinbase.
+    /// Number of transactions in the undo data: all of the block's but the coinbase.
     #[must_use]
     pub fn tx_count(&self) -> usize {
         self.arena.tx_ends.len()
     }
 
-    /// How many coins the block spent.
+    /// Number of coins that the block spent.
     #[must_use]
     pub fn coin_count(&self) -> usize {
         self.arena.entries.len()
     }
 
-    /// All coins, in the order of transactions and inputs.
+    /// Iterates over all coins, in the order of transactions and inputs.
     pub fn coins(&self) -> impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a> {
         coins(self.undo, &self.arena.entries)
     }
 
-    /// The coins of the transaction at `index` among those without the coinbase, in input order.
+    /// Iterates over the coins of one transaction in input order; `None` if there is no such transaction.
+    /// `index` does not count the coinbase.
     #[must_use]
     pub fn tx_coins(
         &self,
@@ -147,7 +148,7 @@ impl<'a> UndoView<'a> {
         Some(coins(self.undo, self.arena.entries.get(start as usize..end as usize)?))
     }
 
-    /// The coins of each transaction, the coinbase left out.
+    /// Iterates over the transactions but the coinbase, and yields the coins of each.
     pub fn txs(
         &self,
     ) -> impl Iterator<Item = impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a>> + Clone + use<'a>
@@ -161,14 +162,14 @@ fn coins<'a>(
     undo: &'a [u8],
     entries: &'a [EntrySpan],
 ) -> impl ExactSizeIterator<Item = Coin<'a>> + Clone + use<'a> {
-    // The walk has seen that the spans lie within the undo data, so the default is never taken.
+    // `parse` has checked that the spans are within the undo data, so the default is never used.
     entries.iter().map(move |entry| Coin {
         code: entry.code,
         out: undo.get(entry.start as usize..entry.end as usize).unwrap_or_default(),
     })
 }
 
-/// The checksum of undo data; `prev` is the hash of the block before the one it belongs to.
+/// Returns the checksum of undo data; `prev` is the hash of the parent of its block.
 #[must_use]
 pub fn checksum(prev: &BlockHash, undo: &[u8]) -> [u8; CHECKSUM_LEN] {
     let mut hasher = Sha256::new();
@@ -191,7 +192,7 @@ where
     undo
 }
 
-/// Appends a whole record, not obfuscated. The undo data starts [`RECORD_HEADER_LEN`] bytes into it.
+/// Appends a complete record without obfuscation. The undo data starts [`RECORD_HEADER_LEN`] bytes into it.
 ///
 /// # Panics
 /// If `undo` has 4 GiB or more.
@@ -225,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn coins_come_back(block in arb_block()) {
+        fn coins_round_trip(block in arb_block()) {
             let undo = encode(&block);
             let mut arena = UndoArena::default();
             let view = UndoView::parse(&undo, &mut arena).unwrap();
@@ -237,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_never_panics(
+        fn parsing_damaged_undo_data_never_panics(
             block in arb_block(), at in any::<prop::sample::Index>(), byte: u8, cut: bool
         ) {
             let mut undo = encode(&block);
@@ -249,7 +250,7 @@ mod tests {
             }
             let mut arena = UndoArena::default();
             if let Ok(view) = UndoView::parse(&undo, &mut arena) {
-                // Whatever parses says so of the very same bytes; a version's VARINT is all that may be lost.
+                // What parses encodes to the same bytes, except for the VARINT of a version.
                 let again = write_undo(view.txs().collect::<Vec<_>>().into_iter());
                 prop_assert!(!cut && again.len() <= undo.len());
             }
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn trailing_bytes_and_large_counts_are_errors() {
+    fn reports_trailing_bytes_large_counts_and_malformed_entries() {
         let mut arena = UndoArena::default();
         assert!(UndoView::parse(&[0], &mut arena).is_ok());
         let trailing = UndoView::parse(&[0, 0], &mut arena).unwrap_err();
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_its_parts_in_place() {
+    fn a_record_is_header_undo_data_and_checksum() {
         let mut out = Vec::new();
         compress_output(&mut out, Sats(1), &[0x51]);
         let coin = Coin { code: Coin::code_of(Height(9), true), out: &out };

@@ -1,13 +1,13 @@
-//! A file that is being written under a name which it will not keep.
+//! A file that is written under a temporary name.
 
 use crate::fs::Disk;
 use std::path::{Path, PathBuf};
 
-/// Removes a file when it is dropped, unless it was given its name before: a run that fails or is interrupted
-/// leaves nothing. What a crash leaves is removed by the next run that writes the same file.
+/// Removes the file when dropped, unless [`Unfinished::keep`] was called: a job that fails or is interrupted
+/// leaves no file. What a crash leaves is removed by the next job that writes the same file.
 pub(crate) struct Unfinished<'d> {
     disk: &'d dyn Disk,
-    /// `None` once the file is to stay.
+    /// `None` once the file is kept.
     path: Option<PathBuf>,
 }
 
@@ -16,8 +16,8 @@ impl<'d> Unfinished<'d> {
         Self { disk, path: Some(path.to_owned()) }
     }
 
-    /// The file has its name now, or is gone.
-    pub(crate) fn settle(mut self) {
+    /// Does not remove the file: it has its final name now, or was removed already.
+    pub(crate) fn keep(mut self) {
         self.path = None;
     }
 }
@@ -25,7 +25,7 @@ impl<'d> Unfinished<'d> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
-            // The error that ended the writing is the one to be told. The next run tries again.
+            // The error that ended the writing is the one to report. The next job tries again.
             let _ = self.disk.remove_file(&path);
         }
     }

@@ -1,15 +1,15 @@
-//! The keys with which Core obfuscates files: `blocks/xor.dat` for blk and rev files, a row in a database
-//! for its values.
+//! The keys with which Core obfuscates data: the file `blocks/xor.dat` for blk and rev files, a row in a
+//! database for its values.
 //!
-//! `xor.dat` is 8 bytes, written by Core `node/blockstorage.cpp` `InitBlocksdirXorKey` when the blocks
-//! folder is new; folders from before Core 28 have a key of zeros or no file, which both mean plain bytes.
-//! Byte `n` of a file is XORed with byte `n % 8` of the key.
+//! `xor.dat` has 8 bytes, written by Core `node/blockstorage.cpp` `InitBlocksdirXorKey` when the blocks
+//! directory is new; directories from before Core 28 have a key of zeros or no file, which both mean that the
+//! files are not obfuscated. Byte `n` of a file is XORed with byte `n % 8` of the key.
 //!
-//! A database has the row `0e 00 "obfuscate_key"` (a string with its length first) with the value `08` | key
-//! 8, itself not obfuscated; byte `n` of any other value is XORed with byte `n % 8` of the key, keys are
-//! plain (Core `dbwrapper.cpp`). Core makes the row when it creates a chainstate; the block index has none.
-//! Without the row values are plain. Losing either key makes everything it covers unreadable, so neither is
-//! ever written over.
+//! A database has the row `0e 00 "obfuscate_key"` (a string after its length) with the value `08` | key 8,
+//! itself not obfuscated; byte `n` of any other value is XORed with byte `n % 8` of the key, keys of rows are
+//! not obfuscated (Core `dbwrapper.cpp`). Core writes the row when it creates a chainstate; the block index
+//! has none. Without the row, values are not obfuscated. Losing a key makes everything it covers unreadable,
+//! so keys are never overwritten.
 
 use crate::blk::RECORD_HEADER_LEN;
 use crate::datadir::Datadir;
@@ -20,22 +20,22 @@ use digest::obfuscation::Obfuscation;
 use std::path::Path;
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
-/// Key of a database's row that holds its obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`).
+/// Key of the row that contains the obfuscation key of a database (Core `CDBWrapper::OBFUSCATION_KEY`).
 pub const OBFUSCATION_ROW: &[u8] = b"\x0e\x00obfuscate_key";
 
 /// Name of the file with the key of block files.
 const KEY_FILE: &str = "xor.dat";
 
-/// Where zeros are in the first block file, at a multiple of the key's length: in the hash of the block
-/// before the genesis block, behind the record's header and the block's version.
+/// A range of zeros in the first block file, at a multiple of the key's length: within the parent hash of the
+/// genesis block, which follows the record's header and the block's version.
 const ZEROS: std::ops::Range<usize> = 16..24;
 
 const _: () = assert!(ZEROS.start >= RECORD_HEADER_LEN + 4 && ZEROS.end <= RECORD_HEADER_LEN + 4 + 32);
 
-/// Reads `xor.dat` in the folder `blocks_dir`; plain if there is none.
+/// Reads `xor.dat` in the directory `blocks_dir`. Without the file, there is no obfuscation.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if it has fewer than 8 bytes (of a longer one, Core reads the first 8 too),
+/// [`DiskError::Damaged`] if it has fewer than 8 bytes (of a longer file, the first 8 count, as in Core);
 /// [`DiskError::File`] if it cannot be read.
 pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfuscation, DiskError> {
     let path = blocks_dir.join(KEY_FILE);
@@ -47,7 +47,7 @@ pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfu
     let mut key = [0; 8];
     if len < key.len() as u64 {
         let flaw = format!(
-            "the key has {len} bytes instead of 8; restore it, block files cannot be read without it"
+            "the key has {len} bytes instead of 8; restore it: block files cannot be read without it"
         );
         return Err(DiskError::Damaged { path, offset: 0, flaw });
     }
@@ -55,13 +55,13 @@ pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfu
     Ok(Obfuscation::from_key(key))
 }
 
-/// Sees that the first block file, with `obfuscation` taken off, begins as one of the network's does. If not,
-/// but the file tells its key, the error does too: block files begin with the genesis block, whose header
-/// names a block of zeros as the one before, and zeros show the key.
+/// Checks that the first block file, with `obfuscation` removed, begins like one of the network's. If not,
+/// the error contains the right key where the file reveals it: block files begin with the genesis block,
+/// whose parent hash is zeros, and obfuscated zeros are the key.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key, [`DiskError::NoDatadir`] if the blocks
-/// are another network's, [`DiskError::File`]. A file that tells nothing is none.
+/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key; [`DiskError::NoDatadir`] if the blocks
+/// are another network's; [`DiskError::File`]. A file from which neither follows is not an error.
 pub fn check_block_obfuscation(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -110,7 +110,7 @@ pub fn check_block_obfuscation(
     Err(DiskError::Damaged { path, offset: 0, flaw })
 }
 
-/// Reads the obfuscation key of a database; plain if it has none.
+/// Reads the obfuscation key of a database. Without one, there is no obfuscation.
 pub(crate) fn read_database_obfuscation(
     database: &Database<'_>,
     dir: &Path,
@@ -123,7 +123,7 @@ pub(crate) fn read_database_obfuscation(
         Some(_) => Err(DiskError::row(
             dir,
             OBFUSCATION_ROW,
-            "the obfuscation key has not 8 bytes; rebuild the database",
+            "the obfuscation key does not have 8 bytes; rebuild the database",
         )),
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use crate::fs::RealDisk;
 
     #[test]
-    fn block_files_tell_their_key() {
+    fn block_files_reveal_their_key() {
         let dir = tempfile::tempdir().unwrap();
         let datadir = Datadir::at(dir.path(), Network::Regtest);
         let genesis = Header { nonce: 7, time: wire::BlockTime(9), ..Header::default() };
@@ -162,13 +162,13 @@ mod tests {
         assert_eq!(check([0; 8]), Ok(()), "no file");
         RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
         std::fs::write(datadir.blk_path(FileNo(0)), [0; 87]).unwrap();
-        assert_eq!(check([0; 8]), Ok(()), "nothing to tell from");
+        assert_eq!(check([0; 8]), Ok(()), "the file is too short to check");
         lay_out(Network::Regtest.magic());
         assert_eq!(check(key), Ok(()));
-        let told = check([0; 8]).unwrap_err();
-        assert!(told.contains("the file is missing") && told.contains("00a1ff5c270a0180"), "{told}");
-        // What is told can be done.
-        let (_, command) = told.split_once("make it: ").unwrap();
+        let text = check([0; 8]).unwrap_err();
+        assert!(text.contains("the file is missing") && text.contains("00a1ff5c270a0180"), "{text}");
+        // The command in the message works.
+        let (_, command) = text.split_once("make it: ").unwrap();
         assert!(std::process::Command::new("bash").args(["-c", command]).status().unwrap().success());
         let made = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
         assert_eq!(made.key(), key);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_is_plain_and_too_short_is_an_error() {
+    fn no_key_file_means_no_obfuscation_and_a_short_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let read = || read_block_obfuscation(&RealDisk, dir.path());
         assert!(read().unwrap().is_zero());

@@ -1,4 +1,4 @@
-//! All formats against datadirs that Bitcoin Core wrote: what is read is what Core says, and what is written
+//! All formats with datadirs that Bitcoin Core wrote: what is read equals Core's results, and what is written
 //! reads the same.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use wire::{BlockArena, BlockHash, Network};
 
-/// An unpacked datadir and the first line of what Core's `gettxoutsetinfo` said of it.
+/// An unpacked datadir, and the first line of the results of Core's `gettxoutsetinfo` for it.
 struct Sample {
     _root: TempDir,
     datadir: Datadir,
@@ -71,7 +71,7 @@ fn check_stats(stats: &UtxoStats, known: &Value) {
     }
 }
 
-/// Names, and bytes of all files in a directory, read like any database's.
+/// Returns names and bytes of all files in a directory.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
@@ -109,7 +109,7 @@ fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
 }
 
 #[test]
-fn the_chainstate_hashes_as_core_says_and_so_does_its_copy() {
+fn a_chainstate_and_its_copy_have_the_hashes_that_core_reports() {
     for sample in samples() {
         let old = sample.datadir.chainstate_dir();
         let before = files(&old);
@@ -127,12 +127,12 @@ fn the_chainstate_hashes_as_core_says_and_so_does_its_copy() {
             assert_eq!(reader.best_block(), best);
             assert_eq!(reader.obfuscation().key(), [1, 2, 3, 4, 5, 6, 7, 8]);
         }
-        assert!(files(&old) == before, "reading leaves no trace");
+        assert!(files(&old) == before, "reading changes no file");
     }
 }
 
 #[test]
-fn the_index_is_read_as_it_is_and_written_row_by_row_the_same() {
+fn the_block_index_is_rewritten_with_the_same_rows() {
     for sample in samples() {
         let dir = sample.datadir.index_dir();
         let before = files(&dir);
@@ -152,7 +152,7 @@ fn the_index_is_read_as_it_is_and_written_row_by_row_the_same() {
         write_block_index(&RealDisk, &new, &index).unwrap();
         assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
         assert_eq!(rows(&new), rows(&dir));
-        assert!(files(&dir) == before, "reading leaves no trace");
+        assert!(files(&dir) == before, "reading changes no file");
     }
 }
 
@@ -162,13 +162,13 @@ fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     while cursor.advance().unwrap() {
         rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
     }
-    // Core's row of the obfuscation key does not exist here; flags of features that are off may.
+    // The index has no obfuscation key, but may have flags of features that are off.
     rows.retain(|(key, value)| !(key.first() == Some(&b'F') && value == b"0"));
     rows
 }
 
 #[test]
-fn blocks_and_undo_data_lie_where_the_index_says_and_a_scan_finds_them_there() {
+fn a_scan_finds_blocks_and_undo_data_at_the_positions_in_the_index() {
     for sample in samples() {
         let datadir = &sample.datadir;
         let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
@@ -194,8 +194,8 @@ fn blocks_and_undo_data_lie_where_the_index_says_and_a_scan_finds_them_there() {
                 entry.hash
             );
             assert_eq!((block.header, block.tx_count), (entry.header, entry.tx_count), "{}", entry.hash);
-            // A stale block that was never connected has no record; with a coinbase only, its sibling's is
-            // as good.
+            // A stale block that was never connected has no record, but if it has only a coinbase, its
+            // sibling's record matches too.
             if entry.undo_pos.is_some() || block.tx_count > 1 {
                 assert_eq!(block.undo_pos, entry.undo_pos, "{} at height {}", entry.hash, entry.height);
             }
@@ -240,7 +240,7 @@ fn check_records(datadir: &Datadir, index: &BlockIndex, obfuscation: Obfuscation
 }
 
 #[test]
-fn real_datadirs_can_be_locked_both_ways() {
+fn real_datadirs_can_be_locked_in_both_modes() {
     for sample in samples() {
         for mode in [LockMode::Read, LockMode::Change] {
             let before = RealDisk.list(sample.datadir.net_dir()).unwrap();
@@ -248,7 +248,7 @@ fn real_datadirs_can_be_locked_both_ways() {
             assert_eq!(
                 RealDisk.list(sample.datadir.net_dir()).unwrap(),
                 before,
-                "Core has made all lock files"
+                "Core has created all lock files"
             );
         }
     }

@@ -1,6 +1,6 @@
-//! Each writer against a disk that fails at its n-th operation, for every n, once or from then on: what is
-//! left is no database, or the whole one, and a second try in a clean directory succeeds. A run is refused or
-//! whole, a manifest the old one or the new one.
+//! Each writer on a disk that fails at the n-th operation, for every n, once or from then on: what is left is
+//! not a database, or the complete one, and a second attempt in a clean directory succeeds. A sorted run is
+//! refused or complete, a manifest the old one or the new one.
 
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
 
-/// Counts operations that change something; those from `first` to before `end` fail.
+/// A disk that counts operations that change something, and fails those in `first..end`.
 #[derive(Clone)]
 struct Faults {
     done: Arc<AtomicU64>,
@@ -112,8 +112,8 @@ impl Disk for Faults {
     }
 }
 
-/// Fails `write` at each operation in turn; `is_whole` opens what `CURRENT` makes a database.
-fn check(write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>, is_whole: impl Fn(&Path) -> bool) {
+/// Fails `write` at each operation in turn. If `CURRENT` exists after that, the database must be complete.
+fn check(write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>, is_complete: impl Fn(&Path) -> bool) {
     for sticky in [false, true] {
         for first in 0.. {
             let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
@@ -129,15 +129,15 @@ fn check(write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>, is_whole: im
                 error.as_ref().is_some_and(|text| text.contains("cannot")),
                 "operation {first}: {error:?}"
             );
-            assert!(!dir.join("CURRENT").exists() || is_whole(&dir), "operation {first} failed");
+            assert!(!dir.join("CURRENT").exists() || is_complete(&dir), "operation {first} failed");
             let _ = std::fs::remove_dir_all(&dir);
-            assert!(write(&RealDisk, &dir).is_ok() && is_whole(&dir));
+            assert!(write(&RealDisk, &dir).is_ok() && is_complete(&dir));
         }
     }
 }
 
 #[test]
-fn a_chainstate_is_whole_or_none() {
+fn a_failed_write_leaves_a_complete_chainstate_or_none() {
     let outpoint = |byte: u8| OutPoint { txid: Txid([byte; 32]), vout: 1 };
     let coin = Coin { code: 9, out: &[1, 7, 0x51] };
     check(
@@ -163,7 +163,7 @@ fn a_chainstate_is_whole_or_none() {
 }
 
 #[test]
-fn a_block_index_is_whole_or_none() {
+fn a_failed_write_leaves_a_complete_block_index_or_none() {
     let entry = |nonce: u32| {
         let header = Header { nonce, ..Header::default() };
         IndexEntry {
@@ -186,7 +186,7 @@ fn a_block_index_is_whole_or_none() {
     );
 }
 
-/// Entries that fill several blocks.
+/// Writes a sorted run with entries that fill several blocks.
 fn write_run(disk: &dyn Disk, path: &Path) -> Result<SortedRunMeta, DiskError> {
     let mut run = SortedRunWriter::create(disk, path, Network::Main, 0)?;
     let out = [&[0, 0x80, 0x6e][..], &[1; 232]].concat();
@@ -200,7 +200,7 @@ fn write_run(disk: &dyn Disk, path: &Path) -> Result<SortedRunMeta, DiskError> {
 }
 
 #[test]
-fn a_run_is_whole_or_refused() {
+fn a_sorted_run_after_a_failed_write_is_complete_or_refused() {
     let mut operations = 0;
     for first in 0.. {
         let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
@@ -214,14 +214,14 @@ fn a_run_is_whole_or_refused() {
             break;
         }
         assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
-        // Only a failed sync leaves all bytes where they belong.
+        // After a failed sync, the file can be complete; after any other failure, it is not.
         assert!(opened.is_err() || faults.done.load(Ordering::Relaxed) == first + 1, "operation {first}");
     }
     assert!(operations > 8, "blocks are written one by one: {operations} operations");
 }
 
 #[test]
-fn a_manifest_is_the_old_one_or_the_new_one() {
+fn a_failed_write_leaves_the_old_or_the_new_manifest() {
     let checkpoint = |count: u64| Checkpoint {
         network: Network::Regtest,
         chain: [1; 32],
@@ -252,7 +252,7 @@ fn a_manifest_is_the_old_one_or_the_new_one() {
             assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
             let found = read();
             assert!(found == old || found == Some(checkpoint(2)), "operation {first} failed");
-            // What is left of the attempt is in nobody's way.
+            // What is left of the attempt does not hinder the next one.
             assert!(checkpoint(3).write(&RealDisk, dir).is_ok());
             assert_eq!(read(), Some(checkpoint(3)));
             assert_eq!(RealDisk.list(dir).map(|names| names.len()).ok(), Some(1));

@@ -1,4 +1,5 @@
-//! Hint files: all formats say the same, are told apart, are read from any height, and cannot do harm.
+//! Hint files: all formats represent the same hints, are distinguished by content, can be read from any
+//! height, and are safe to read when damaged.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
 mod hints_common;
@@ -25,7 +26,7 @@ impl Dir {
         self.0.path().join("hints")
     }
 
-    fn holding(bytes: &[u8]) -> Self {
+    fn with_file(bytes: &[u8]) -> Self {
         let dir = Self::new();
         std::fs::write(dir.path(), bytes).unwrap();
         dir
@@ -37,10 +38,10 @@ impl Dir {
 }
 
 fn open(bytes: &[u8], format: Option<HintFormat>) -> Result<HintReader, DiskError> {
-    Dir::holding(bytes).open(format)
+    Dir::with_file(bytes).open(format)
 }
 
-/// All hints of a file.
+/// Reads all hints of a file.
 fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, DiskError> {
     let (mut all, mut unspent) = (Vec::new(), Vec::new());
     while reader.next_block(&mut unspent)?.is_some() {
@@ -49,14 +50,14 @@ fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, DiskError> {
     Ok(all)
 }
 
-/// The bytes of a chain's hints.
+/// Returns the bytes of a file with a chain's hints.
 fn bytes_of(format: HintFormat, chain: &Chain) -> Vec<u8> {
     let dir = Dir::new();
     write(&dir.path(), format, chain);
     std::fs::read(dir.path()).unwrap()
 }
 
-/// A chain of these hints, among ten outputs more than there are hints up to the last.
+/// Returns a chain with these hints; each block has ten more outputs after the last hint.
 fn chain_of(blocks: &[&[u32]]) -> Chain {
     let block = |hints: &&[u32]| Block {
         spendable: vec![true; hints.last().map_or(0, |last| *last as usize + 1) + 10],
@@ -67,17 +68,20 @@ fn chain_of(blocks: &[&[u32]]) -> Chain {
 }
 
 fn text(result: Result<HintReader, DiskError>) -> String {
-    result.err().map(|error| error.to_string()).unwrap_or_else(|| panic!("the file is taken"))
+    result.err().map(|error| error.to_string()).unwrap_or_else(|| panic!("the file was accepted"))
 }
 
 #[test]
-fn every_format_says_what_the_chain_says_and_is_recognized() {
+fn every_format_round_trips_and_is_recognised_by_content() {
     for chain in [simulated(700, 1)].into_iter().chain(real()) {
         for format in HintFormat::ALL {
             let dir = Dir::new();
             let written = write(&dir.path(), format, &chain);
             let reader = dir.open(None).or_else(|error| {
-                assert_eq!(chain.name, "signet", "a chain of coinbases alone may look like two: {error}");
+                assert_eq!(
+                    chain.name, "signet",
+                    "hints of a chain of coinbases only can match two formats: {error}"
+                );
                 dir.open(Some(format))
             });
             let mut reader = reader.unwrap();
@@ -95,13 +99,13 @@ fn every_format_says_what_the_chain_says_and_is_recognized() {
             check(&mut reader.fork(), &chain);
             reader.verify().unwrap();
             let names: Vec<_> = std::fs::read_dir(dir.0.path()).unwrap().collect();
-            assert_eq!(names.len(), 1, "nothing else is left");
+            assert_eq!(names.len(), 1, "no other file is left");
         }
     }
 }
 
 #[test]
-fn blocks_are_read_in_any_order() {
+fn blocks_can_be_read_in_any_order() {
     let chain = simulated(500, 2);
     for format in HintFormat::ALL {
         let dir = Dir::new();
@@ -124,7 +128,7 @@ fn blocks_are_read_in_any_order() {
 }
 
 #[test]
-fn bip456_records_are_those_of_the_bip_and_of_the_crate() {
+fn bip456_records_equal_those_of_the_bip_and_of_the_crate() {
     let cases: [(&[u32], &[u8], &[u8]); 4] = [
         (&[3, 7, 12], &[3, 12, 0xf0, 0xa4], &[3, 12, 0x0f, 0x25]),
         (&[0], &[1, 0, 0x80], &[1, 0, 1]),
@@ -143,9 +147,9 @@ fn bip456_records_are_those_of_the_bip_and_of_the_crate() {
     }
 }
 
-/// Files of today must be read for ever; what is written must not change without a new version.
+/// Existing files must stay readable, and the bytes must not change without a new version.
 #[test]
-fn each_format_has_its_bytes() {
+fn each_format_has_its_documented_bytes() {
     let chain = chain_of(&[&[3, 7, 12]]);
     let utxo = |version: u8| [b"UTXO", &[version, 1, 0, 0, 0][..]].concat();
     let bitmap = [0x17, 0, 0x88, 0x10, 0];
@@ -172,7 +176,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Our own format, version 1: block 1 of regtest has 23 outputs, of which 3, 7 and 12 are unspent.
+/// Peregrine's own format, version 1: block 1 of regtest has 23 outputs, of which 3, 7 and 12 are unspent.
 fn golden() -> Vec<u8> {
     let hex = "504748494e54530a01000100fabfb5da010000000707070707070707070707070707070707070707\
                 070707070707070707070707d3fe9e800a1c64b6040000000e3dcb8d01003c000000000000000100\
@@ -182,7 +186,7 @@ fn golden() -> Vec<u8> {
 }
 
 #[test]
-fn the_two_forms_of_bip456_are_told_apart() {
+fn the_variants_of_bip456_are_distinguished() {
     let chain = simulated(300, 4);
     for format in [HintFormat::Bip456, HintFormat::Bip456Lsb] {
         for genesis in [false, true] {
@@ -201,7 +205,7 @@ fn the_two_forms_of_bip456_are_told_apart() {
             check(&mut reader, &chain);
         }
     }
-    // A genesis block with a hint, no record, one too many.
+    // A genesis block with a hint, no record, one record too many.
     for records in [&[1, 0, 1, 0][..], &[], &[0, 0, 0]] {
         let bytes = [b"UTXO\0\x01\0\0\0", records].concat();
         assert!(open(&bytes, Some(HintFormat::Bip456Lsb)).is_err(), "{records:?}");
@@ -209,18 +213,18 @@ fn the_two_forms_of_bip456_are_told_apart() {
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_until_it_is_named() {
+fn an_ambiguous_file_is_refused_until_its_format_is_named() {
     let empty = chain_of(&[&[], &[], &[]]);
     for format in [HintFormat::Bip456, HintFormat::Bip456Lsb] {
         let reader = open(&bytes_of(format, &empty), None).unwrap();
-        assert_eq!(reader.info().format, HintFormat::Bip456, "either order says the same");
+        assert_eq!(reader.info().format, HintFormat::Bip456, "both bit orders give the same hints");
     }
-    // Nothing but a header: bip456 without blocks or a bitmap without blocks.
+    // Only a header: bip456 without blocks or a bitmap without blocks.
     let header = b"UTXO\0\0\0\0\0";
     let refused = text(open(header, None));
     assert!(refused.contains("bip456 and as bitmap") && refused.contains("name the format"), "{refused}");
     assert!(open(header, Some(HintFormat::Bitmap)).is_ok());
-    // Blocks of one output, each unspent or not: both formats without a header fit.
+    // Blocks of one output, each unspent or not, match both formats without a header.
     let bytes = [1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0];
     let refused = text(open(&bytes, None));
     assert!(refused.contains("thestack and as swiftsync2140 without a block hash"), "{refused}");
@@ -228,7 +232,7 @@ fn what_can_be_read_in_two_ways_is_refused_until_it_is_named() {
 }
 
 #[test]
-fn lists_with_and_without_a_block_hash_are_told_apart() {
+fn swiftsync2140_files_with_and_without_a_block_hash_are_distinguished() {
     for chain in [simulated(400, 5)].into_iter().chain(real()) {
         let with = bytes_of(HintFormat::SwiftSync2140, &chain);
         let reader = open(&with, Some(HintFormat::SwiftSync2140)).unwrap();
@@ -240,9 +244,9 @@ fn lists_with_and_without_a_block_hash_are_told_apart() {
     }
 }
 
-/// The files that made other readers panic or allocate without bound, and their like.
+/// The files that made other readers panic or allocate without bound, and similar ones.
 #[test]
-fn crash_inputs_are_refused() {
+fn inputs_that_crash_other_readers_are_refused() {
     let utxo = |version: u8, height: u32, rest: &[u8]| {
         [b"UTXO", &[version][..], &height.to_le_bytes(), rest].concat()
     };
@@ -252,32 +256,35 @@ fn crash_inputs_are_refused() {
         ("billions of hints", HintFormat::Bip456, utxo(0, 1, &[0xfe, 0, 0, 0, 0x80, 1])),
         ("a last index of billions", HintFormat::Bip456Lsb, utxo(0, 1, &[1, 0xfe, 0xff, 0xff, 0xff, 0xff])),
         ("trailing bytes", HintFormat::Bip456, utxo(0, 1, &[0, 1, 0, 0x80, 0x99, 0x77])),
-        ("a size that is not shortest", HintFormat::Bip456, utxo(0, 1, &[0xfd, 1, 0, 0, 0x80])),
+        ("a size not in its shortest encoding", HintFormat::Bip456, utxo(0, 1, &[0xfd, 1, 0, 0, 0x80])),
         ("no records", HintFormat::Bip456, utxo(0, u32::MAX, &[])),
         ("a table beyond the end", HintFormat::Bitmap, utxo(0, u32::MAX, &[0; 64])),
         (
-            "a table that leads astray",
+            "a table with a wrong offset",
             HintFormat::Bitmap,
             utxo(0, 1, &[[1, 0, 0, 0, 0xff, 0xff]; 4].concat()),
         ),
         ("billions of indices", HintFormat::SwiftSync2140, [&[9; 32][..], &[0xfe, 0, 0, 0, 0x80]].concat()),
-        ("indices that fall", HintFormat::SwiftSync2140, [&[9; 32][..], &[2, 5, 5]].concat()),
+        ("descending indices", HintFormat::SwiftSync2140, [&[9; 32][..], &[2, 5, 5]].concat()),
         ("no end mark", HintFormat::TheStack, vec![1, 0, 0, 1, 0, 1]),
-        ("bits behind the last output", HintFormat::TheStack, vec![1, 0, 0, 1, 0, 2, 0, 0]),
-        ("no version of ours", HintFormat::Peregrine, [b"PGHINTS\n", &[9; 200][..]].concat()),
+        ("bits after the last output", HintFormat::TheStack, vec![1, 0, 0, 1, 0, 2, 0, 0]),
+        ("an unknown version", HintFormat::Peregrine, [b"PGHINTS\n", &[9; 200][..]].concat()),
     ];
     for (what, format, bytes) in cases {
         let error = text(open(&bytes, Some(format)));
-        assert!(error.contains(" at byte ") && error.contains("fetch or make it again"), "{what}: {error}");
+        assert!(
+            error.contains(" at byte ") && error.contains("download or create it again"),
+            "{what}: {error}"
+        );
         assert!(open(&bytes, None).is_err(), "{what}");
     }
     assert!(text(open(&[], None)).contains("empty"));
     assert!(text(open(b"no hints", None)).contains("at byte"));
 }
 
-/// A zero byte is a record of some formats, and a hole in a file or gzip makes billions of them of nothing.
+/// A zero byte is a record of some formats, and a sparse file or gzip can contain billions of them.
 #[test]
-fn zeros_without_end_are_refused_soon() {
+fn billions_of_zeros_are_refused_quickly() {
     let dir = tempfile::tempdir().unwrap();
     let holes = dir.path().join("holes");
     fs::File::create(&holes).unwrap().set_len(100 << 30).unwrap();
@@ -292,7 +299,7 @@ fn zeros_without_end_are_refused_soon() {
 }
 
 #[test]
-fn what_fails_leaves_no_part() {
+fn a_failed_writer_leaves_no_file() {
     for format in HintFormat::ALL {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hints");
@@ -305,7 +312,7 @@ fn what_fails_leaves_no_part() {
 }
 
 #[test]
-fn gzip_must_be_whole_and_alone() {
+fn gzip_must_be_complete_and_without_trailing_bytes() {
     let chain = simulated(60, 6);
     let bytes = bytes_of(HintFormat::Btcd, &chain);
     check(&mut open(&bytes, None).unwrap(), &chain);
@@ -325,37 +332,37 @@ fn gzip_must_be_whole_and_alone() {
 }
 
 #[test]
-fn our_own_format_notices_all_damage() {
+fn peregrines_own_format_detects_all_damage() {
     let mut chain = simulated(70, 8);
     for block in &mut chain.blocks {
         block.spendable.truncate(30);
         block.unspent.retain(|hint| *hint < 30);
     }
     let bytes = bytes_of(HintFormat::Peregrine, &chain);
-    let whole = |bytes: &[u8]| {
+    let read_verified = |bytes: &[u8]| {
         let reader = open(bytes, Some(HintFormat::Peregrine))?;
         reader.verify()?;
         read(reader)
     };
-    assert!(whole(&bytes).is_ok());
+    assert!(read_verified(&bytes).is_ok());
     for len in 0..bytes.len() {
-        assert!(whole(&bytes[..len]).is_err(), "cut to {len} bytes");
+        assert!(read_verified(&bytes[..len]).is_err(), "cut to {len} bytes");
     }
-    assert!(whole(&[&bytes[..], &[0]].concat()).is_err());
-    assert!(whole(&[&bytes[..], &bytes].concat()).is_err());
+    assert!(read_verified(&[&bytes[..], &[0]].concat()).is_err());
+    assert!(read_verified(&[&bytes[..], &bytes].concat()).is_err());
     let mut flipped = bytes;
     for at in 0..flipped.len() {
         let bit = 1 << (at % 8);
         flipped[at] ^= bit;
-        let error = whole(&flipped).err().map(|error| error.to_string());
+        let error = read_verified(&flipped).err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains("at byte")), "byte {at} changed");
         flipped[at] ^= bit;
     }
 }
 
-/// Formats without checksums: what is damaged is refused, or reads as other hints, but never panics.
+/// In formats without checksums, damage is refused or gives other hints, but never panics.
 #[test]
-fn damage_to_any_format_is_no_danger() {
+fn damage_to_any_format_never_panics() {
     let chain = simulated(30, 9);
     for format in HintFormat::ALL {
         let bytes = bytes_of(format, &chain);
@@ -382,7 +389,7 @@ fn damage_to_any_format_is_no_danger() {
 }
 
 #[test]
-fn writers_refuse_what_their_format_cannot_say() {
+fn writers_refuse_what_their_format_cannot_represent() {
     let dir = Dir::new();
     let create = |format, hash| {
         HintWriter::create(&RealDisk, &dir.path(), format, None, Height(2), hash).map_err(|e| e.to_string())
@@ -393,7 +400,7 @@ fn writers_refuse_what_their_format_cannot_say() {
         let push = |outputs, unspent: &[u32]| {
             create(format, hash)?.push_block(outputs, unspent).map_err(|error| error.to_string())
         };
-        assert!(push(Some(3), &[1, 1]).unwrap_err().contains("no ascending list"), "{format}");
+        assert!(push(Some(3), &[1, 1]).unwrap_err().contains("not an ascending list"), "{format}");
         assert!(push(Some(3), &[3]).is_err() && push(Some(111_112), &[]).is_err());
         assert!(push(None, &[u32::MAX]).is_err());
         assert!(push(Some(3), &[0, 2]).is_ok());
@@ -404,13 +411,13 @@ fn writers_refuse_what_their_format_cannot_say() {
 
         let mut writer = create(format, hash).unwrap();
         writer.push_block(Some(1), &[0]).unwrap();
-        assert!(writer.finish().unwrap_err().to_string().contains("1 blocks of 2"));
-        assert!(!dir.path().exists(), "only a whole file gets the name");
+        assert!(writer.finish().unwrap_err().to_string().contains("1 of 2 blocks"));
+        assert!(!dir.path().exists(), "only a complete file gets the final name");
     }
 }
 
 #[test]
-fn a_file_written_without_outputs_says_so() {
+fn a_file_written_without_outputs_returns_none_for_them() {
     let (chain, dir) = (simulated(100, 11), Dir::new());
     let format = HintFormat::Peregrine;
     let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, Height(100), None).unwrap();
@@ -427,7 +434,7 @@ fn a_file_written_without_outputs_says_so() {
 }
 
 #[test]
-fn the_largest_blocks_fit() {
+fn the_largest_blocks_round_trip() {
     let all: Vec<u32> = (0..111_111).collect();
     let few = [0, 111_110];
     let chain = chain_of(&[]);
@@ -451,8 +458,8 @@ fn the_largest_blocks_fit() {
 }
 
 #[test]
-fn the_side_index_of_a_long_file_leads_to_its_blocks() {
-    // More records than positions are kept of at first.
+fn a_long_file_can_be_read_from_any_height() {
+    // So many records that the index drops positions.
     const EMPTY: u32 = 1_100_000;
     let mut bytes = vec![9; 32];
     bytes.extend(vec![0; EMPTY as usize]);
@@ -467,7 +474,7 @@ fn the_side_index_of_a_long_file_leads_to_its_blocks() {
 }
 
 #[test]
-fn readers_go_to_other_threads() {
+fn forked_readers_work_on_other_threads() {
     let chain = simulated(120, 13);
     let dir = Dir::new();
     write(&dir.path(), HintFormat::Peregrine, &chain);
@@ -505,7 +512,7 @@ fn numberings_convert_into_each_other() {
 }
 
 #[test]
-fn names_are_read_as_they_are_written() {
+fn format_names_round_trip() {
     for format in HintFormat::ALL {
         assert_eq!(format.name().parse(), Ok(format));
     }

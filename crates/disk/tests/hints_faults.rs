@@ -1,5 +1,5 @@
-//! The writer of hint files against a disk that fails at its n-th operation, for every n: the name stands for
-//! the old file or the whole new one, and a second try succeeds and leaves nothing else.
+//! The writer of hint files on a disk that fails at the n-th operation, for every n: the path contains the
+//! old file or the complete new one, and a second attempt succeeds and leaves no other file.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
 mod hints_common;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::Height;
 
-/// Fails the operation with the number `at`, of those that change something.
+/// A disk that fails the operation with the number `at`, of those that change something.
 #[derive(Clone)]
 struct Faults {
     done: Arc<AtomicU64>,
@@ -118,7 +118,7 @@ fn write(disk: &dyn Disk, path: &Path, format: HintFormat, chain: &Chain) -> Res
 }
 
 #[test]
-fn a_hint_file_is_the_old_one_or_the_new_one() {
+fn a_failed_write_leaves_the_old_or_the_new_hint_file() {
     let [old, new] = [20, 40].map(|count| simulated(count, count.into()));
     for format in HintFormat::ALL {
         for at in 0.. {

@@ -1,4 +1,4 @@
-//! How large hints are in each format, and how fast our own is read.
+//! The size of hints in each format, and the speed of reading Peregrine's own.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
 mod hints_common;
@@ -29,25 +29,25 @@ fn sizes(chain: &Chain) -> Vec<(HintFormat, u64)> {
     HintFormat::ALL.into_iter().map(size).collect()
 }
 
-/// Bytes of our header and footer with network, hashes and counts, which the other formats do not have, and
-/// of one entry of the index.
-const FRAME: u64 = 56 + 64 + 10;
+/// Bytes of Peregrine's header and footer with network, hashes and counts, which the other formats do not
+/// have, and of one entry of the index.
+const OVERHEAD: u64 = 56 + 64 + 10;
 
 #[test]
-fn our_own_format_is_the_smallest() {
+fn peregrines_own_format_is_the_smallest() {
     for chain in [simulated(2000, 1)].into_iter().chain(real()) {
         let sizes = sizes(&chain);
-        let (ours, bytes) = sizes[0];
-        assert_eq!(ours, HintFormat::Peregrine);
+        let (first, bytes) = sizes[0];
+        assert_eq!(first, HintFormat::Peregrine);
         for (format, other) in &sizes[1..] {
-            let framed = other + FRAME;
-            assert!(bytes < framed, "{}: {format} has {other} bytes, ours {bytes}", chain.name);
+            let with_overhead = other + OVERHEAD;
+            assert!(bytes < with_overhead, "{}: {format} has {other} bytes, {first} {bytes}", chain.name);
         }
     }
 }
 
 #[test]
-fn our_own_format_is_read_fast() {
+fn peregrines_own_format_is_read_fast() {
     let chain = simulated(2000, 1);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hints");
@@ -66,6 +66,6 @@ fn our_own_format_is_read_fast() {
     let outputs = info.outputs.unwrap();
     println!("{outputs} outputs, {} hints in {best:?}", info.hints);
     println!("{:.0} million outputs a second", outputs as f64 / best.as_secs_f64() / 1e6);
-    // A tenth of what is promised for a release build: the machine may be busy.
+    // A tenth of the speed promised for a release build: the machine may be busy.
     assert!(best < Duration::from_secs(outputs / 2_000_000 + 1), "{best:?}");
 }

@@ -1,5 +1,5 @@
-//! UTXO snapshots: the bytes that Bitcoin Core writes, what is read is what was written, and damage is told
-//! with its place.
+//! UTXO snapshots: files have the bytes that Bitcoin Core writes, coins round-trip, and damage is reported
+//! with its offset.
 
 use digest::sha256::Sha256;
 use disk::DiskError;
@@ -49,7 +49,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<(SnapshotMetadata, Vec<Owned>), 
     Ok((metadata, coins))
 }
 
-/// The format as its documentation says, in another way than the writer's.
+/// The model: encodes the documented format independently of the writer.
 fn model(network: Network, coins: &[Owned]) -> Vec<u8> {
     let head = [&b"utxo\xff\x02\x00"[..], &network.magic(), &BASE.0, &(coins.len() as u64).to_le_bytes()];
     let mut bytes = head.concat();
@@ -65,7 +65,7 @@ fn model(network: Network, coins: &[Owned]) -> Vec<u8> {
     bytes
 }
 
-/// One file in memory, which nobody writes.
+/// A read-only file in memory.
 struct File(Arc<Vec<u8>>);
 
 impl ReadAt for File {
@@ -80,8 +80,8 @@ impl ReadAt for File {
     }
 }
 
-/// The real disk, but that operation `at` and all after it fail, and that every file reads as `bytes`, if
-/// set.
+/// The real disk, on which operation `at` and all later ones fail, and where every file has the content
+/// `bytes`, if set.
 struct TestDisk {
     bytes: Option<Arc<Vec<u8>>>,
     at: u64,
@@ -183,7 +183,7 @@ fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
     read(&memory(bytes), Path::new("utxo.dat")).map(|(_, coins)| coins)
 }
 
-/// Distinct coins in key order: many of few transactions, indices at the edges of both encodings.
+/// Distinct coins in key order: many coins of few transactions, with indices at the limits of both encodings.
 fn arb_coins() -> impl Strategy<Value = Vec<Owned>> {
     let edges = [0, 1, 127, 128, 252, 253, 16_511, 16_512, 65_535, 65_536, 0x0200_0000];
     let vout = prop_oneof![0u32..6, prop::sample::select(edges.to_vec())];
@@ -203,7 +203,7 @@ fn arb_coins() -> impl Strategy<Value = Vec<Owned>> {
 
 proptest! {
     #[test]
-    fn what_is_read_is_what_was_written(coins in arb_coins()) {
+    fn coins_round_trip_in_the_documented_format(coins in arb_coins()) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("utxo.dat");
         let len = write(&RealDisk, &path, &coins).unwrap();
@@ -215,9 +215,9 @@ proptest! {
         prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
     }
 
-    /// Each cut is noticed; a change is, or gives another snapshot that is well-formed.
+    /// Every truncation is an error. A changed byte is an error, or yields another well-formed snapshot.
     #[test]
-    fn damage_is_noticed_or_harmless(
+    fn damage_is_reported_or_yields_a_well_formed_snapshot(
         coins in arb_coins(), at in any::<prop::sample::Index>(), byte: u8, more in vec(any::<u8>(), 1..5)
     ) {
         let bytes = model(Network::Test, &coins);
@@ -234,9 +234,9 @@ proptest! {
     }
 }
 
-/// Enough coins to fill the buffer several times, some longer than what is left of it.
+/// The coins fill the buffer several times, and some are longer than the free part of it.
 #[test]
-fn buffers_of_any_filling_give_the_same() {
+fn coins_across_buffer_boundaries_round_trip() {
     let coin = |number: u32| {
         let script = vec![0x51; (number * 37 % 10_001) as usize];
         let txid =
@@ -253,7 +253,7 @@ fn buffers_of_any_filling_give_the_same() {
 }
 
 #[test]
-fn errors_name_place_and_flaw() {
+fn errors_name_offset_and_defect() {
     let coins: Vec<Owned> = [(1, 0), (1, 2), (2, 0)]
         .map(|(txid, vout)| (OutPoint { txid: Txid([txid; 32]), vout }, 9, out(5, &[0x51])))
         .to_vec();
@@ -266,27 +266,27 @@ fn errors_name_place_and_flaw() {
         assert!(error.starts_with(&place) && error.contains(flaw), "{error}");
     };
     let first = METADATA_LEN;
-    check(0, b"utxp", 0, "no UTXO snapshot");
-    check(5, &[3], 5, "version 3 is unknown");
+    check(0, b"utxp", 0, "not a UTXO snapshot");
+    check(5, &[3], 5, "version 3 is not supported");
     check(7, &[1, 2, 3, 4], 7, "magic 01020304");
-    check(43, &[0xff; 8], 43, "18446744073709551615 coins do not fit the 81 bytes");
+    check(43, &[0xff; 8], 43, "18446744073709551615 coins do not fit into the 81 bytes");
     check(43, &[2], first + 43, "38 bytes follow the last coin");
     check(43, &[4], good.len(), "the file ends inside a coin");
     check(first + 32, &[0], first, "has 0 coins while 3 are left");
     check(first + 32, &[4], first, "has 4 coins while 3 are left");
     check(first + 33, &[0xfd, 1, 0], first, "a CompactSize is longer");
     check(first + 33, &[0xfe, 1, 0, 0, 2], first, "index of 33554433 is too large");
-    check(first + 34, &[0xff; 11], first, "does not fit 64 bits");
+    check(first + 34, &[0xff; 11], first, "does not fit into 64 bits");
     let mut code = Vec::new();
     write_var_int(&mut code, 1 << 32);
-    check(first + 34, &code, first, "code 4294967296 does not fit 32 bits");
+    check(first + 34, &code, first, "code 4294967296 does not fit into 32 bits");
     check(first + 38, &[0], first + 38, "is out of order");
     let last = good.len() - 38;
     check(last, &[1; 32], last, "is out of order");
     let mut many = coins.clone();
     many[0].2 = out(Sats::MAX_MONEY.0 + 1, &[]);
     let error = read_bytes(model(Network::Test, &many)).unwrap_err().to_string();
-    assert!(error.contains("has 2100000000000001 satoshis, more than there are"), "{error}");
+    assert!(error.contains("has 2100000000000001 satoshis, more than can exist"), "{error}");
     many[0].2 = [&[5][..], &[0xcd, 0x17], &[0x51; 10_001]].concat();
     let error = read_bytes(model(Network::Test, &many)).unwrap_err().to_string();
     assert!(error.contains("script of 10001 bytes is above the limit"), "{error}");
@@ -297,7 +297,7 @@ fn errors_name_place_and_flaw() {
 }
 
 #[test]
-fn a_wrong_order_or_count_is_misuse() {
+fn a_wrong_order_or_count_is_a_caller_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("utxo.dat");
     let coin = Coin { code: 9, out: &out(5, &[0x51]) };
@@ -306,7 +306,7 @@ fn a_wrong_order_or_count_is_misuse() {
     writer.add(&outpoint(16_512), &coin).unwrap();
     let wrong = [16_512, 0, 127].map(|vout| writer.add(&outpoint(vout), &coin));
     assert!(wrong.iter().all(|result| matches!(result, Err(DiskError::CallerError { .. }))), "{wrong:?}");
-    // As keys, 80 80 00 is before ff 7f.
+    // In key order, 80 80 00 is before ff 7f.
     writer.add(&outpoint(16_511), &coin).unwrap();
     let more = writer.add(&OutPoint { txid: Txid([2; 32]), vout: 0 }, &coin);
     assert!(matches!(more, Err(DiskError::CallerError { .. })));
@@ -331,13 +331,13 @@ fn incomplete(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Whichever operation fails, there is no snapshot or the whole one, and the next try succeeds.
+/// Whichever operation fails, the snapshot is complete or absent, and the next attempt succeeds.
 #[test]
-fn a_snapshot_is_whole_or_none() {
+fn a_snapshot_is_complete_or_absent_after_any_failure() {
     let coins: Vec<Owned> = (0..100)
         .map(|txid| (OutPoint { txid: Txid([txid; 32]), vout: 0 }, 9, out(5, &[0x51; 9_000])))
         .collect();
-    let most = Cell::new(0);
+    let last_failed = Cell::new(0);
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("utxo.dat");
@@ -347,9 +347,9 @@ fn a_snapshot_is_whole_or_none() {
             assert!(result.is_ok());
             break;
         }
-        most.set(at);
+        last_failed.set(at);
         assert!(result.unwrap_err().to_string().contains("cannot"), "operation {at}");
-        // The rename has happened when only the sync of the folder fails.
+        // If only the sync of the directory fails, the file has been renamed already.
         if path.exists() {
             assert_eq!(read(&RealDisk, &path).unwrap().1, coins);
         } else {
@@ -357,7 +357,7 @@ fn a_snapshot_is_whole_or_none() {
             assert!(!incomplete(&path).exists());
         }
     }
-    assert!(most.get() > 6, "all operations have failed once");
+    assert!(last_failed.get() > 6, "all operations have failed once");
 }
 
 /// SHA-256 of the files that Bitcoin Core v31.99 (b88bffe550a3) wrote by `dumptxoutset latest` on the
@@ -370,7 +370,7 @@ const CORE: [(&str, Network, &str); 4] = [
 ];
 
 #[test]
-fn snapshots_of_real_chainstates_are_byte_for_byte_cores() {
+fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into();
     let data = std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from).join("core-datadirs");
     if !data.is_dir() {

@@ -29,7 +29,7 @@ use testkit::{
 fn an_empty_datadir_is_damaged() {
     let dir = common::scratch();
     let error = refused(&common::options(dir.path()), ErrorKind::Damaged);
-    assert_mentions(&error, &["no Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
+    assert_mentions(&error, &["not a Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_missing_datadir_is_damaged_and_not_created() {
     let missing = dir.path().join("bitcoin");
     let error = run(&common::options(&missing)).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
-    assert_mentions(&error, &["no such folder", "-datadir"]);
+    assert_mentions(&error, &["no such directory", "-datadir"]);
     assert!(!missing.exists(), "it must not be created");
 }
 

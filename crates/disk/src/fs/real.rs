@@ -1,4 +1,4 @@
-//! The file system of this machine behind [`Disk`].
+//! [`Disk`] for the file system of this machine.
 
 use super::{CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteFile, exchange_in_steps};
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// Most symbolic links that are followed one after the other, as in Linux.
+/// Maximum number of symbolic links followed one after the other, as in Linux.
 const MAX_LINKS: usize = 40;
 
 /// The file system of this machine.
@@ -33,7 +33,7 @@ impl ReadAt for File {
 
     #[cfg(target_os = "linux")]
     fn read_ahead(&self, offset: u64, len: u64) {
-        // A hint: whether it is followed, or cannot be, makes no difference but in time.
+        // Advice only: if it fails or is ignored, reading takes longer.
         let _ = rustix::fs::fadvise(self, offset, NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
     }
 }
@@ -56,11 +56,11 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(create_in(path, 0o666)?))
+        Ok(Box::new(create_with_mode(path, 0o666)?))
     }
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(create_in(path, 0o600)?))
+        Ok(Box::new(create_with_mode(path, 0o600)?))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
@@ -92,7 +92,7 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
             done => done?,
         }
-        give_to_owner_of_folder(&File::open(dir)?, dir)
+        give_to_owner_of_dir(&File::open(dir)?, dir)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
@@ -102,7 +102,7 @@ impl Disk for RealDisk {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => return done,
             }
-            let above = folder_of(&path);
+            let above = dir_of(&path);
             match fs::read_link(&path) {
                 Ok(target) => path = above.join(target),
                 Err(_) => {
@@ -183,11 +183,11 @@ impl Disk for RealDisk {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).truncate(false);
-        let file = match open_at_once(path, &mut options) {
+        let file = match open_nonblocking(path, &mut options) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mode = fs::metadata(folder_of(path))?.mode() & 0o666;
-                let file = open_at_once(path, options.create(true).mode(mode))?;
-                give_to_owner_of_folder(&file, path)?;
+                let mode = fs::metadata(dir_of(path))?.mode() & 0o666;
+                let file = open_nonblocking(path, options.create(true).mode(mode))?;
+                give_to_owner_of_dir(&file, path)?;
                 file
             }
             opened => opened?,
@@ -200,23 +200,23 @@ impl Disk for RealDisk {
     }
 }
 
-/// Opens an existing regular file for reading, at once, as [`Disk::open`] does: for files that are no data of
-/// the project, such as logs.
+/// Opens an existing regular file for reading, without blocking, as [`Disk::open`] does: for files that are
+/// not data of the project, such as logs.
 ///
 /// # Errors
-/// As [`Disk::open`].
+/// The same errors as [`Disk::open`].
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    open_at_once(path, OpenOptions::new().read(true))
+    open_nonblocking(path, OpenOptions::new().read(true))
 }
 
-/// Opens a regular file without waiting: a named pipe would else wait for its other end, and a program that
-/// waits in `open` does not hear signals.
-fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Has no effect on regular files.
+/// Opens a regular file without blocking: opening a named pipe would wait for its other end, and a program
+/// that blocks in `open` does not react to signals.
+fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // The flag has no effect on regular files.
     let opened = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
     let file = match opened {
         Ok(file) => file,
-        // The system's own words for a socket, and for a pipe or device without another end, say nothing.
+        // The system's error for a socket, and for a pipe or device without another end, explains nothing.
         Err(error) => {
             let found = fs::metadata(path).map(|found| found.file_type());
             return Err(found.ok().and_then(not_regular).unwrap_or(error));
@@ -228,19 +228,21 @@ fn open_at_once(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
-/// What to do about a limit of this process or user that a file operation has hit; nothing if it was none.
+/// What to do about a limit of this process or user that a file operation has hit; `None` for other errors.
 #[must_use]
 pub fn limit_remedy(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {
-        Errno::FBIG => "; files may not be so large: raise the limit (ulimit -f unlimited) and run again",
-        Errno::MFILE => "; the process may not have so many files open: raise the limit (ulimit -n 1024)",
-        Errno::NFILE => "; the system may not have so many files open: end other programs and run again",
-        Errno::DQUOT => "; the quota of this user is used up: make room and run again",
+        Errno::FBIG => "; the limit of file size is reached: raise it (ulimit -f unlimited) and run again",
+        Errno::MFILE => {
+            "; the process has reached its limit of open files: raise it (ulimit -n 1024) and run again"
+        }
+        Errno::NFILE => "; the system has reached its limit of open files: end other programs and run again",
+        Errno::DQUOT => "; the disk quota of this user is used up: free space and run again",
         _ => return None,
     })
 }
 
-/// The refusal of what is no regular file.
+/// The error for anything but a regular file.
 fn not_regular(found: FileType) -> Option<io::Error> {
     let what = match found {
         found if found.is_file() => return None,
@@ -254,48 +256,48 @@ fn not_regular(found: FileType) -> Option<io::Error> {
     Some(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(what)))
 }
 
-/// What was to be read is no regular file: the error inside that of [`Disk::open`].
+/// The path is not a regular file: the error inside the one of [`Disk::open`].
 #[derive(Debug, thiserror::Error)]
 #[error("it is {0}, not a regular file; put the file there, or name another one")]
 pub struct NotRegular(&'static str);
 
 impl NotRegular {
-    /// Whether this is why an operation failed.
+    /// Whether an operation failed for this reason.
     #[must_use]
     pub fn is_cause_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
-/// The folder that `path` is in.
-fn folder_of(path: &Path) -> &Path {
+/// The directory that `path` is in.
+fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a file on which others have at most the permissions `most`, and those that they have on the
-/// folder.
-fn create_in(path: &Path, most: u32) -> io::Result<File> {
-    let mode = fs::metadata(folder_of(path))?.mode() & most;
+/// Creates a file with the permissions that are both in `mode_max` and in the mode of its directory.
+fn create_with_mode(path: &Path, mode_max: u32) -> io::Result<File> {
+    let mode = fs::metadata(dir_of(path))?.mode() & mode_max;
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    give_to_owner_of_folder(&file, path)?;
+    give_to_owner_of_dir(&file, path)?;
     Ok(file)
 }
 
-/// A root shell must not leave files that the node cannot open: gives what was just created at `path` to the
-/// owner and the group of its folder. Where that is not allowed the file stays as the system has made it.
-fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
-    let (folder, created) = (fs::metadata(folder_of(path))?, file.metadata()?);
-    if (folder.uid(), folder.gid()) == (created.uid(), created.gid()) {
+/// Gives what was just created at `path` to the owner and the group of its directory, so that a root shell
+/// leaves no files that the node cannot open. If that is not allowed, the file keeps the owner that the
+/// system gave it.
+fn give_to_owner_of_dir(file: &File, path: &Path) -> io::Result<()> {
+    let (dir, created) = (fs::metadata(dir_of(path))?, file.metadata()?);
+    if (dir.uid(), dir.gid()) == (created.uid(), created.gid()) {
         return Ok(());
     }
-    match std::os::unix::fs::fchown(file, Some(folder.uid()), Some(folder.gid())) {
+    match std::os::unix::fs::fchown(file, Some(dir.uid()), Some(dir.gid())) {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Whether `dir` is the root of a mount, a bind mount of the same file system included; false where the
-/// system cannot say so.
+/// Whether `dir` is the root of a mount, including a bind mount of the same file system; false where the
+/// system does not report it.
 #[cfg(target_os = "linux")]
 fn is_mount_root(dir: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -327,8 +329,8 @@ fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
     Err(Errno::NOSYS.into())
 }
 
-/// Whether the error says that this system or file system has no exchange (`EINVAL` from file systems on
-/// Linux).
+/// Whether the error means that this system or file system cannot exchange names (`EINVAL` from file systems
+/// on Linux).
 fn cannot_swap(error: &io::Error) -> bool {
     [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
         .into_iter()

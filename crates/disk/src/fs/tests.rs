@@ -1,12 +1,12 @@
-//! Tests of the disk of this machine, and of exchanges in steps.
+//! Tests of [`RealDisk`], and of exchanges in steps.
 
 use super::*;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A named pipe that nobody writes to would hold its reader in `open` for ever, deaf to signals.
+/// A named pipe without a writer would block its reader in `open` forever, without reacting to signals.
 #[test]
-fn what_is_no_regular_file_is_refused_at_once_and_by_name() {
+fn refuses_what_is_not_a_regular_file_without_blocking_and_names_its_kind() {
     let dir = tempfile::tempdir().unwrap();
     let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| dir.path().join(name));
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
@@ -44,7 +44,7 @@ fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn files_are_made_once_read_at_offsets_and_bounded() {
+fn files_are_created_once_read_at_offsets_and_up_to_a_limit() {
     let dir = tempfile::tempdir().unwrap();
     let (disk, path) = (RealDisk, dir.path().join("a"));
     assert_eq!(disk.metadata(&path).unwrap(), None);
@@ -101,9 +101,9 @@ fn exchange_swaps_directories_in_one_step_or_three() {
 }
 
 #[test]
-fn an_exchange_cut_short_is_undone_or_done() {
-    // (names left by the crash, names after the repair), each name holding the text of the file it was
-    // at first.
+fn an_interrupted_exchange_is_undone_or_completed() {
+    // (names left by the crash, names after the repair), each name with the text of the file, which is the
+    // name that the file had at first.
     for (left, want) in [
         ([("a.exchange", "a"), ("b", "b")], [("a", "a"), ("b", "b")]),
         ([("a.exchange", "a"), ("a", "b")], [("a", "b"), ("b", "a")]),
@@ -120,7 +120,7 @@ fn an_exchange_cut_short_is_undone_or_done() {
     }
 }
 
-/// A POSIX lock binds processes, not threads, so this test runs itself once more as the other process.
+/// A POSIX lock excludes processes, not threads, so this test starts itself again as the other process.
 #[test]
 fn a_lock_is_held_against_other_processes() {
     const OTHER: &str = "PEREGRINE_TEST_LOCK";

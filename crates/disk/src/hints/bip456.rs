@@ -1,30 +1,31 @@
-//! BIP-0456 (draft), the `hintsfile` crates and Core's branch hintsfile-v1: one Elias-Fano record a block.
+//! The format of BIP-0456 (draft), the `hintsfile` crates and Core's branch hintsfile-v1: one Elias-Fano
+//! record per block.
 //!
 //! ```text
 //! file     "UTXO" | version 0 | height u32 little-endian | records
-//! record   CompactSize N, the number of hints; nothing more if it is 0
+//! record   CompactSize N, the number of hints; the record ends here if it is 0
 //!          | CompactSize M, the last index | low ceil(N*l / 8) bytes | high ceil((N + (M>>l)) / 8) bytes
 //!          with l = floor(log2((M+1) / N)), the quotient rounded down
 //! low      the low l bits of each index, least significant first
 //! high     for the j-th index i, j from 0, a one at position (i>>l) + j
 //! ```
-//! Spendable outputs are counted. Two things no header tells: whether bytes are filled from their most or
-//! least significant bit, and whether the first record is the genesis block's (always 00) or block 1's. The
-//! record's own redundancy tells the first (`M` must come out, the last one must be the last bit, what fills
-//! a byte must be zero), the number of records to the end the second. No checksum.
+//! Spendable outputs are counted. The header does not contain whether bytes are filled from their most or
+//! least significant bit, nor whether the first record is the genesis block's (always 00) or block 1's. The
+//! bit order follows from the redundancy of records (the last index must be `M`, the last bit must be one,
+//! padding must be zero), the first record's block from the number of records. There is no checksum.
 
-use super::input::{Flaw, Input};
+use super::input::{Input, InputError};
 use super::{MAX_OUTPUTS, bits};
 use wire::read::write_compact_size;
 
-/// The first bytes of three formats.
+/// The first bytes of this format, `bitmap` and `btcd`.
 pub(super) const MAGIC: [u8; 4] = *b"UTXO";
-/// The version behind them, shared with `bitmap`.
+/// The version after the magic, the same as that of `bitmap`.
 pub(super) const VERSION: u8 = 0;
-/// Bytes of magic, version and height.
+/// Length of magic, version and height in bytes.
 pub(super) const HEADER_LEN: u64 = 9;
 
-/// From which end bytes are filled.
+/// Whether bytes are filled from the most or the least significant bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BitOrder {
     MostFirst,
@@ -32,14 +33,17 @@ pub(super) enum BitOrder {
 }
 
 /// Reads the header of this format, `bitmap` and `btcd`; returns the height.
-pub(super) fn read_header(input: &mut Input, version: u8) -> Result<u32, Flaw> {
+pub(super) fn read_header(input: &mut Input, version: u8) -> Result<u32, InputError> {
     let magic = input.array()?;
     if magic != MAGIC {
-        return Err(Flaw::Wrong(0, format!("the file starts with {magic:02x?}, not with \"UTXO\"")));
+        return Err(InputError::Malformed(
+            0,
+            format!("the file starts with {magic:02x?}, not with \"UTXO\""),
+        ));
     }
     let [found] = input.array()?;
     if found != version {
-        return Err(Flaw::Wrong(4, format!("version {found} is not known, only {version}")));
+        return Err(InputError::Malformed(4, format!("version {found} is not supported, only {version}")));
     }
     Ok(u32::from_le_bytes(input.array()?))
 }
@@ -51,27 +55,27 @@ pub(super) fn write_header(bytes: &mut Vec<u8>, version: u8, height: u32) {
     bytes.extend(height.to_le_bytes());
 }
 
-/// The number of low bits of an index.
-fn low_bits(count: u32, last: u32) -> u32 {
+/// Returns the number of low bits of an index.
+fn low_bit_count(count: u32, last: u32) -> u32 {
     ((last + 1) / count).max(1).ilog2()
 }
 
-/// Appends the hints of the next block. `low` is room to work in.
+/// Appends the hints of the next block. `low` is a scratch buffer.
 pub(super) fn read(
     input: &mut Input,
     order: BitOrder,
     low: &mut Vec<u8>,
     unspent: &mut Vec<u32>,
-) -> Result<(), Flaw> {
+) -> Result<(), InputError> {
     let count = input.compact_size(MAX_OUTPUTS, "number of hints")?;
     if count == 0 {
         return Ok(());
     }
     let last = input.compact_size(MAX_OUTPUTS - 1, "last index")?;
     if count > last + 1 {
-        return Err(input.wrong(format!("{count} hints cannot be among {} outputs", last + 1)));
+        return Err(input.malformed(format!("{count} hints are more than {} outputs", last + 1)));
     }
-    let width = low_bits(count, last);
+    let width = low_bit_count(count, last);
     let low_len = (count * width).div_ceil(8) as usize;
     let high_bits = count + (last >> width);
     low.clear();
@@ -84,35 +88,35 @@ pub(super) fn read(
     let added = unspent.get_mut(start..).unwrap_or_default();
     if added.len() != count as usize || added.last() != Some(&(high_bits - 1)) {
         let ones = added.len();
-        return Err(input.wrong(format!(
-            "the high part has {ones} ones and not {count} of which the last is bit {}",
+        return Err(input.malformed(format!(
+            "the high part has {ones} ones instead of {count} up to bit {}",
             high_bits - 1
         )));
     }
     low.truncate(low_len);
-    if !join(added, low, width) || added.last() != Some(&last) {
-        return Err(input.wrong("the indices do not ascend to the last one"));
+    if !assemble_indices(added, low, width) || added.last() != Some(&last) {
+        return Err(input.malformed("the indices do not ascend to the last index"));
     }
     Ok(())
 }
 
-/// Makes indices of positions in the high part and of the low part; false if they do not ascend or the bits
-/// that fill the last byte of the low part are not zero.
-fn join(positions: &mut [u32], low: &mut Vec<u8>, width: u32) -> bool {
+/// Replaces positions in the high part by indices, with the bits of the low part. Returns false if the
+/// indices do not ascend, or the padding bits of the low part are not zero.
+fn assemble_indices(positions: &mut [u32], low: &mut Vec<u8>, width: u32) -> bool {
     let used = positions.len() as u32 * width;
     if !used.is_multiple_of(8) && low.last().is_some_and(|byte| byte >> (used % 8) != 0) {
         return false;
     }
     low.extend([0; 4]);
     let mask = (1u32 << width) - 1;
-    let (mut at, mut least) = (0usize, 0);
+    let (mut at, mut min_index) = (0usize, 0);
     for (j, position) in positions.iter_mut().enumerate() {
         let window = low.get(at / 8..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let index = (*position - j as u32) << width | u32::from_le_bytes(window) >> (at % 8) & mask;
-        if index < least {
+        if index < min_index {
             return false;
         }
-        least = index + 1;
+        min_index = index + 1;
         *position = index;
         at += width as usize;
     }
@@ -125,7 +129,7 @@ pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
     write_compact_size(bytes, count.into());
     let Some(&last) = unspent.last() else { return };
     write_compact_size(bytes, last.into());
-    let width = low_bits(count, last);
+    let width = low_bit_count(count, last);
     let start = bytes.len();
     let low = unspent
         .iter()
@@ -162,12 +166,12 @@ mod tests {
         }
     }
 
-    fn decode(record: &[u8], order: BitOrder) -> Result<Vec<u32>, Flaw> {
+    fn decode(record: &[u8], order: BitOrder) -> Result<Vec<u32>, InputError> {
         let len = record.len() as u64;
         let mut input = Input::plain(Arc::new(Bytes(record.to_vec())), 0, len);
         let mut unspent = Vec::new();
         read(&mut input, order, &mut Vec::new(), &mut unspent)?;
-        assert!(input.is_end()?, "the record says how long it is");
+        assert!(input.is_end()?, "the record determines its own length");
         Ok(unspent)
     }
 
@@ -175,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back_and_only_in_their_bit_order(
+        fn records_round_trip_only_in_their_bit_order(
             hints in prop_oneof![btree_set(0..MAX_OUTPUTS, 0..400), btree_set(0..500u32, 0..400)]
         ) {
             let hints: Vec<u32> = hints.into_iter().collect();
@@ -183,7 +187,7 @@ mod tests {
                 let mut record = Vec::new();
                 write(&mut record, order, &hints);
                 prop_assert_eq!(&decode(&record, order).unwrap(), &hints);
-                // Over so many indices the wrong order never passes.
+                // With that many indices, the wrong order is always detected.
                 if hints.len() > 20 {
                     prop_assert!(decode(&record, other).is_err());
                 }
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_is_another_record_or_none() {
+    fn a_changed_bit_gives_other_hints_or_an_error() {
         let hints = [3, 7, 12, 13, 90, 91, 92, 400];
         for order in ORDERS {
             let mut record = Vec::new();
@@ -203,7 +207,7 @@ mod tests {
                 let mut input = Input::plain(Arc::new(Bytes(record.clone())), 0, len);
                 let mut unspent = Vec::new();
                 if read(&mut input, order, &mut Vec::new(), &mut unspent).is_ok() {
-                    assert_ne!(unspent, hints, "bit {bit} means something");
+                    assert_ne!(unspent, hints, "bit {bit} has no effect");
                     assert!(unspent.is_sorted_by(|a, b| a < b));
                 }
                 record[bit / 8] ^= 1 << (bit % 8);

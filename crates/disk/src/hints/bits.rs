@@ -1,4 +1,4 @@
-//! Sets of small numbers as bits, the least significant of each byte first.
+//! Encodes sets of small numbers as bits, the least significant of each byte first.
 
 /// Appends the positions of the ones, ascending.
 pub(super) fn push_ones(bytes: &[u8], ones: &mut Vec<u32>) {

@@ -1,4 +1,4 @@
-//! The bytes of a hint file in order, straight from the disk or out of gzip, a window at a time.
+//! Reads the bytes of a hint file in order, a window at a time, decompressing gzip if necessary.
 
 use crate::DiskError;
 use crate::fs::{FileError, ReadAt};
@@ -7,29 +7,29 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes read at once; the longest piece that [`Input::take`] gives.
-pub(super) const WINDOW: usize = 64 << 10;
+/// Bytes read at once, and the maximum length for [`Input::take`].
+pub(super) const WINDOW_LEN: usize = 64 << 10;
 
-/// What is wrong with bytes, and where; the caller knows file and height.
+/// Why input cannot be decoded; the caller adds file and block.
 #[derive(Debug)]
-pub(super) enum Flaw {
-    /// At this byte of the file, or of what gzip holds.
-    Wrong(u64, String),
+pub(super) enum InputError {
+    /// The bytes at this offset of the file, decompressed if it is gzip, do not have the format.
+    Malformed(u64, String),
     /// The file could not be read.
     Io(io::Error),
 }
 
-/// What to do about a file that is not as its format says.
-pub(super) const REMEDY: &str = "the hint file is damaged or of another format, fetch or make it again";
+/// What to do about a file that does not have its format.
+pub(super) const REMEDY: &str = "the hint file is damaged or of another format, download or create it again";
 
-impl Flaw {
-    /// The error of a caller who knows the place: `whose` is "block 7" or the like.
-    pub(super) fn at(self, path: &Path, whose: impl std::fmt::Display) -> DiskError {
+impl InputError {
+    /// Adds the path and `part`, such as "block 7".
+    pub(super) fn at(self, path: &Path, part: impl std::fmt::Display) -> DiskError {
         match self {
-            Self::Wrong(offset, text) => DiskError::Damaged {
+            Self::Malformed(offset, text) => DiskError::Damaged {
                 path: path.to_owned(),
                 offset,
-                flaw: format!("{whose}: {text}; {REMEDY}"),
+                flaw: format!("{part}: {text}; {REMEDY}"),
             },
             Self::Io(source) => FileError { path: path.to_owned(), action: "read the hints", source }.into(),
         }
@@ -62,9 +62,9 @@ enum ByteSource {
 pub(super) struct Input {
     source: ByteSource,
     window: Vec<u8>,
-    /// Bytes of the window that were taken.
+    /// Number of bytes of the window that were taken.
     taken: usize,
-    /// Position of the window's first byte.
+    /// Offset of the window's first byte.
     start: u64,
 }
 
@@ -75,9 +75,9 @@ impl Input {
         Self { source, window: Vec::new(), taken: 0, start: offset }
     }
 
-    /// Starts at the first byte of what is compressed in a file of `len` bytes.
+    /// Starts at the first decompressed byte of a gzip file of `len` bytes.
     pub(super) fn gzip(file: Arc<dyn ReadAt>, len: u64) -> Self {
-        let bytes = BufReader::with_capacity(WINDOW, FileBytes { file, next: 0, len });
+        let bytes = BufReader::with_capacity(WINDOW_LEN, FileBytes { file, next: 0, len });
         Self {
             source: ByteSource::Gzip(Box::new(GzDecoder::new(bytes))),
             window: Vec::new(),
@@ -86,17 +86,17 @@ impl Input {
         }
     }
 
-    /// Bytes before the cursor.
+    /// Offset of the cursor.
     pub(super) fn position(&self) -> u64 {
         self.start + self.taken as u64
     }
 
-    /// An error at the cursor.
-    pub(super) fn wrong(&self, text: impl Into<String>) -> Flaw {
-        Flaw::Wrong(self.position(), text.into())
+    /// Returns an error at the cursor.
+    pub(super) fn malformed(&self, text: impl Into<String>) -> InputError {
+        InputError::Malformed(self.position(), text.into())
     }
 
-    /// Moves the cursor of a plain file; gzip has no way there and ignores it.
+    /// Moves the cursor of a plain file. Does nothing for gzip, which cannot seek.
     pub(super) fn seek(&mut self, offset: u64) {
         if let ByteSource::Plain(bytes) = &mut self.source {
             bytes.next = offset.min(bytes.len);
@@ -105,17 +105,17 @@ impl Input {
         }
     }
 
-    /// Whether all bytes were taken. Behind the end of gzip there must be nothing.
-    pub(super) fn is_end(&mut self) -> Result<bool, Flaw> {
+    /// Whether all bytes were taken. Bytes after the end of a gzip stream are an error.
+    pub(super) fn is_end(&mut self) -> Result<bool, InputError> {
         Ok(!self.fill(1)?)
     }
 
-    /// The next `len` bytes, at most [`WINDOW`].
+    /// Takes the next `len` bytes, at most [`WINDOW_LEN`].
     #[inline]
-    pub(super) fn take(&mut self, len: usize) -> Result<&[u8], Flaw> {
+    pub(super) fn take(&mut self, len: usize) -> Result<&[u8], InputError> {
         if self.window.len() - self.taken < len && !self.fill(len)? {
             let rest = self.window.len() - self.taken;
-            return Err(self.wrong(format!("the file ends after {rest} of {len} bytes")));
+            return Err(self.malformed(format!("the file ends after {rest} of {len} needed bytes")));
         }
         let start = self.taken;
         self.taken += len;
@@ -123,33 +123,34 @@ impl Input {
     }
 
     #[inline]
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], InputError> {
         let bytes = self.take(N)?;
         Ok(bytes.first_chunk().copied().unwrap_or([0; N]))
     }
 
-    /// A CompactSize, in its shortest form; none here is above `most`. `what` names it in errors.
+    /// Takes a CompactSize, which must be in its shortest encoding and at most `max`. `what` names it in
+    /// errors.
     #[inline]
-    pub(super) fn compact_size(&mut self, most: u32, what: &str) -> Result<u32, Flaw> {
+    pub(super) fn compact_size(&mut self, max: u32, what: &str) -> Result<u32, InputError> {
         let [first] = self.array()?;
-        let (size, least) = match first {
+        let (size, min) = match first {
             0..=0xfc => (first.into(), 0),
             0xfd => (self.array().map(u16::from_le_bytes)?.into(), 0xfd),
             0xfe => (self.array().map(u32::from_le_bytes)?.into(), 0x1_0000),
             0xff => (self.array().map(u64::from_le_bytes)?, 0x1_0000_0000),
         };
-        if size < least {
-            return Err(self.wrong(format!("the {what}, {size}, is not in its shortest form")));
+        if size < min {
+            return Err(self.malformed(format!("the {what} {size} is not in its shortest encoding")));
         }
         match u32::try_from(size) {
-            Ok(size) if size <= most => Ok(size),
-            _ => Err(self.wrong(format!("the {what} is {size}, at most {most} is possible"))),
+            Ok(size) if size <= max => Ok(size),
+            _ => Err(self.malformed(format!("the {what} is {size}, above the maximum of {max}"))),
         }
     }
 
-    /// Gets `len` bytes into the window; false if the input ends before.
-    fn fill(&mut self, len: usize) -> Result<bool, Flaw> {
-        debug_assert!(len <= WINDOW, "formats bound their pieces");
+    /// Ensures that the window has `len` bytes. Returns false if the input ends before that.
+    fn fill(&mut self, len: usize) -> Result<bool, InputError> {
+        debug_assert!(len <= WINDOW_LEN, "callers bound their pieces");
         if self.window.len() - self.taken >= len {
             return Ok(true);
         }
@@ -157,11 +158,11 @@ impl Input {
         self.start += self.taken as u64;
         self.taken = 0;
         let mut filled = self.window.len();
-        self.window.resize(WINDOW, 0);
+        self.window.resize(WINDOW_LEN, 0);
         let mut outcome = Ok(false);
         while filled < len {
-            let room = self.window.get_mut(filled..).unwrap_or_default();
-            match self.source.read(room) {
+            let free = self.window.get_mut(filled..).unwrap_or_default();
+            match self.source.read(free) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -173,8 +174,8 @@ impl Input {
         }
         self.window.truncate(filled);
         match outcome {
-            Err(error) if self.source.is_at_fault(&error) => Err(self.wrong(format!("gzip: {error}"))),
-            Err(error) => Err(Flaw::Io(error)),
+            Err(error) if self.source.is_malformed(&error) => Err(self.malformed(format!("gzip: {error}"))),
+            Err(error) => Err(InputError::Io(error)),
             Ok(_) => Ok(filled >= len),
         }
     }
@@ -193,8 +194,8 @@ impl ByteSource {
         }
     }
 
-    /// Whether an error is about the bytes of gzip, not about reading them.
-    fn is_at_fault(&self, error: &io::Error) -> bool {
+    /// Whether an error means that the gzip data is malformed, not that reading failed.
+    fn is_malformed(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         matches!(self, Self::Gzip(_)) && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
     }

@@ -1,10 +1,10 @@
 //! Hint files: which outputs of each block are still unspent at some height (SwiftSync).
 //!
-//! A hint file is a claim. Whoever believes a wrong one ends with an aggregate that is not zero, never with a
-//! wrong UTXO set; so all that is checked here is that a file is of its format, whole, and safe to read.
-//! Formats differ in two ways: how a block's indices are packed (one file of code each) and which outputs the
+//! Hints are not trusted: with wrong hints, a rebuild ends with an aggregate that is not zero, never with a
+//! wrong UTXO set. So this module only checks that a file has its format, is complete, and is safe to read.
+//! Formats differ in two ways: how a block's indices are packed (one module each), and which outputs the
 //! indices count ([`Numbering`]). All are read and written one block at a time, in height order, by
-//! [`HintReader`] and [`HintWriter`]; [`renumber`] takes a block from one numbering to the other.
+//! [`HintReader`] and [`HintWriter`]; [`renumber`] converts a block from one numbering to the other.
 
 mod bip456;
 mod bitmap;
@@ -26,16 +26,16 @@ pub use writer::HintWriter;
 use std::{fmt, str::FromStr};
 use wire::{BlockHash, Height, Network};
 
-/// No block has more outputs: each weighs at least 36 (8 bytes of amount, 1 of script length, times 4) of a
-/// block's 4,000,000 (BIP-0141). It bounds what a record can make a reader allocate.
+/// Maximum number of outputs of a block: each weighs at least 36 (8 bytes of amount, 1 of script length,
+/// times 4) of a block's 4,000,000 (BIP-0141). It bounds what a reader allocates for a record.
 pub const MAX_OUTPUTS: u32 = 4_000_000 / 36;
 
 /// Which outputs of a block the indices of its hints count, in block order from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
-    /// All.
+    /// All outputs.
     AllOutputs,
-    /// Those that can be spent: [`wire::script::is_unspendable`] is false. The coinbases that are never in
+    /// Outputs that can be spent: [`wire::script::is_unspendable`] is false. The coinbases that are never in
     /// the UTXO set (genesis, mainnet 91722 and 91812) are counted.
     SpendableOutputs,
 }
@@ -43,11 +43,12 @@ pub enum Numbering {
 /// The formats of hint files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HintFormat {
-    /// Our own: indexed, with checksums, and the smallest.
+    /// Peregrine's own format: indexed, with checksums, and the smallest.
     Peregrine,
     /// BIP-0456 (draft): Elias-Fano records, bytes filled from the most significant bit.
     Bip456,
-    /// The same with bytes filled from the least significant bit, as a later crate writes it.
+    /// Like [`HintFormat::Bip456`], but with bytes filled from the least significant bit, as a later crate
+    /// writes it.
     Bip456Lsb,
     /// The bitmaps of theStack's prototypes.
     TheStack,
@@ -55,12 +56,12 @@ pub enum HintFormat {
     SwiftSync2140,
     /// btcd's gaps, in gzip.
     Btcd,
-    /// The first form of Core's pull request 34004: bitmaps behind a table of offsets.
+    /// The first version of Core's pull request 34004: bitmaps after a table of offsets.
     Bitmap,
 }
 
 impl HintFormat {
-    /// All formats, our own first.
+    /// All formats, Peregrine's own first.
     pub const ALL: [Self; 7] = [
         Self::Peregrine,
         Self::Bip456,
@@ -85,7 +86,7 @@ impl HintFormat {
         }
     }
 
-    /// What the format's indices count.
+    /// Which outputs the format's indices count.
     #[must_use]
     pub const fn numbering(self) -> Numbering {
         match self {
@@ -101,7 +102,7 @@ impl fmt::Display for HintFormat {
     }
 }
 
-/// A name that no format has.
+/// The name of an unknown format.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "unknown hint format `{0}`; use peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap"
@@ -117,58 +118,58 @@ impl FromStr for HintFormat {
     }
 }
 
-/// What is known of a hint file as a whole. What its format does not tell is `None`.
+/// What is known about a hint file as a whole. A field is `None` if the format does not contain it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HintInfo {
-    /// How it is written.
+    /// The format of the file.
     pub format: HintFormat,
-    /// What its indices count.
+    /// Which outputs its indices count.
     pub numbering: Numbering,
     /// The chain's network.
     pub network: Option<Network>,
-    /// The last block; hints say what is unspent after it.
+    /// Height of the last block: hints state which outputs are unspent after it.
     pub height: Height,
     /// The hash of that block.
     pub block_hash: Option<BlockHash>,
-    /// How many outputs are unspent.
+    /// Number of unspent outputs.
     pub hints: u64,
-    /// How many outputs were counted.
+    /// Number of outputs counted.
     pub outputs: Option<u64>,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// The SHA-256 that the file carries of itself. [`HintReader::verify`] checks it.
+    /// The SHA-256 of the file that it contains itself. [`HintReader::verify`] checks it.
     pub checksum: Option<[u8; 32]>,
-    /// Whether the first record is that of the genesis block, for the format in which it may be either.
+    /// Whether the first record is that of the genesis block, for the format in which both occur.
     pub first_record_is_genesis: Option<bool>,
-    /// Whether [`HintReader::seek`] is quick. If not, going back means to read from the start.
+    /// Whether [`HintReader::seek`] is fast. If not, seeking backwards reads from the start of the file.
     pub seekable: bool,
 }
 
-/// Why indices do not fit the outputs of their block.
+/// A mismatch between hints and the outputs of their block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NumberingError {
-    /// There is no output of that index.
+    /// The block has no output of that index.
     #[error("hint {index} is beyond the {outputs} outputs of the block")]
     Beyond {
         /// The hint.
         index: u32,
-        /// How many outputs its numbering has.
+        /// Number of outputs in the hint's numbering.
         outputs: u32,
     },
-    /// Hints of unspendable outputs exist in no other numbering.
-    #[error("hint {index} is of an output that can never be spent")]
+    /// The output is unspendable, so it has no index in the other numbering.
+    #[error("hint {index} refers to an output that can never be spent")]
     Unspendable {
-        /// The hint, among all outputs.
+        /// The hint, counted among all outputs.
         index: u32,
     },
 }
 
-/// Takes the ascending hints of one block from one numbering to another. `spendable` tells of each output of
-/// the block, in block order, whether it can be spent.
+/// Converts the ascending hints of one block from one numbering to another. `spendable` yields for each
+/// output of the block, in block order, whether it can be spent.
 ///
 /// # Errors
-/// [`NumberingError`] if a hint is not of this block, which is also found if `from` and `to` are the same;
-/// the hints are then of no use.
+/// [`NumberingError`] if a hint does not match the block, even if `from` and `to` are the same; the hints are
+/// unusable then.
 pub fn renumber(
     hints: &mut [u32],
     from: Numbering,

@@ -1,20 +1,21 @@
-//! Our own hint file: the smallest, with an index for reading from any height and checksums for all of it.
+//! Peregrine's own hint file: the smallest, with an index for reading from any height, and checksums of all
+//! content.
 //!
 //! ```text
 //! header   magic "PGHINTS\n" 8 | version 1 u16 | flags u16 | network magic 4 | height u32 | block hash 32
 //!          | CRC-32C of these 52 bytes u32
 //! groups   arithmetic code of 1 to 4096 blocks each (see gaps and range_coder), from block 1
 //! index    for each group: length in bytes u32 | CRC-32C u32 | blocks u16
-//! footer   position of the index u64 | groups u32 | hints u64 | outputs u64
+//! footer   offset of the index u64 | groups u32 | hints u64 | outputs u64
 //!          | CRC-32C of index and footer up to here u32 | SHA-256 of all bytes before it 32
 //! ```
-//! Numbers are little-endian. Spendable outputs are counted. Flag 1: the numbers of outputs are the blocks'
-//! own; without it they are the last hint + 1, because whoever wrote the file had no blocks. A network magic
-//! or block hash of zeros is unknown. A group ends after 4096 blocks, or with the block that brings its
-//! outputs to [`GROUP_OUTPUTS`]: that bounds what a reader must decode to get at one block.
+//! Numbers are little-endian. Spendable outputs are counted. Flag 1: the numbers of outputs are those of the
+//! blocks; without it they are the last hint + 1, because the file was written without the blocks. A network
+//! magic or block hash of zeros means unknown. A group ends after 4096 blocks, or with the block that brings
+//! its outputs to [`GROUP_OUTPUTS`]: that bounds what a reader must decode to read one block.
 
 use super::gaps::Model;
-use super::input::Flaw;
+use super::input::InputError;
 use super::range_coder::{Decoder, Encoder};
 use super::stream::HintFile;
 use super::{HintFormat, HintInfo, MAX_OUTPUTS};
@@ -24,38 +25,39 @@ use digest::sha256::Sha256;
 use std::path::Path;
 use wire::{BlockHash, Height, Network, Reader};
 
-/// The first bytes. The line feed shows files that were sent as text.
+/// The first bytes. The line feed reveals files that were transferred as text.
 pub(super) const MAGIC: [u8; 8] = *b"PGHINTS\n";
 const VERSION: u16 = 1;
-/// The numbers of outputs are known.
-const KNOWS_OUTPUTS: u16 = 1;
-/// Bytes of the header, CRC included.
+/// Flag: the numbers of outputs are known.
+const HAS_OUTPUTS: u16 = 1;
+/// Length of the header in bytes, including the CRC.
 const HEADER_LEN: usize = 56;
-/// Bytes of an index entry.
+/// Length of an index entry in bytes.
 const ENTRY_LEN: u64 = 10;
-/// Bytes of the footer before its CRC.
+/// Length of the footer before its CRC, in bytes.
 const COUNTS_LEN: usize = 28;
 const SHA256_LEN: usize = 32;
-/// Bytes of the footer.
+/// Length of the footer in bytes.
 const FOOTER_LEN: usize = COUNTS_LEN + 4 + SHA256_LEN;
 
-/// Most blocks of a group.
+/// Maximum number of blocks of a group.
 const GROUP_BLOCKS: u16 = 4096;
-/// A group with as many outputs is full: decoded in a few milliseconds, and long enough to learn from.
+/// Number of outputs at which a group is full: it decodes in a few milliseconds, and the probabilities have
+/// enough data to adapt.
 const GROUP_OUTPUTS: u32 = 1 << 18;
-/// Most bytes of a group: 32 bits for each output, of which the code needs a few at worst.
+/// Maximum length of a group in bytes: 32 bits for each output, of which the code needs a few at worst.
 const MAX_GROUP_LEN: u32 = 4 * (GROUP_OUTPUTS + MAX_OUTPUTS) + 4 * GROUP_BLOCKS as u32;
 
-/// The header of a file.
+/// Encodes the header of a file.
 pub(super) fn header(
     network: Option<Network>,
     height: Height,
     hash: Option<BlockHash>,
-    knows_outputs: bool,
+    has_outputs: bool,
 ) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
-    bytes.extend((if knows_outputs { KNOWS_OUTPUTS } else { 0 }).to_le_bytes());
+    bytes.extend((if has_outputs { HAS_OUTPUTS } else { 0 }).to_le_bytes());
     bytes.extend(network.map_or([0; 4], Network::magic));
     bytes.extend(height.0.to_le_bytes());
     bytes.extend(hash.unwrap_or(BlockHash([0; 32])).0);
@@ -63,7 +65,7 @@ pub(super) fn header(
     bytes
 }
 
-/// Where a group is.
+/// An entry of the index.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     /// Height of its first block.
@@ -75,23 +77,23 @@ struct Group {
 }
 
 /// The index of an open file.
-pub(super) struct Container {
+pub(super) struct GroupIndex {
     groups: Vec<Group>,
-    knows_outputs: bool,
+    has_outputs: bool,
 }
 
-/// The hints of a group.
+/// The decoded hints of a group.
 #[derive(Debug, Default)]
-pub(super) struct Decoded {
+pub(super) struct DecodedGroup {
     hints: Vec<u32>,
-    /// For each block its outputs, and where its hints end.
+    /// For each block its number of outputs, and the end of its hints.
     blocks: Vec<(u32, u32)>,
     /// Height of the first block.
     pub(super) first: u32,
 }
 
-impl Decoded {
-    /// The hints of a block and the number of its outputs; `None` if it is in another group.
+impl DecodedGroup {
+    /// Returns the hints of a block and its number of outputs; `None` if it is in another group.
     pub(super) fn block(&self, height: u32) -> Option<(&[u32], u32)> {
         let at = height.checked_sub(self.first)? as usize;
         let (outputs, end) = *self.blocks.get(at)?;
@@ -99,45 +101,45 @@ impl Decoded {
         Some((self.hints.get(start as usize..end as usize)?, outputs))
     }
 
-    /// Room it takes, in bytes.
-    pub(super) fn size(&self) -> usize {
+    /// Memory in use, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
         self.hints.capacity() * 4 + self.blocks.capacity() * 8
     }
 
-    /// Hints and outputs of all blocks.
+    /// Returns the numbers of hints and of outputs of all blocks.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.hints.len() as u64, self.blocks.iter().map(|(outputs, _)| u64::from(*outputs)).sum())
     }
 }
 
 /// Reads header, index and footer.
-pub(super) fn open(file: &HintFile) -> Result<(Container, HintInfo), DiskError> {
-    let (knows_outputs, mut info) = read_header(file)?;
+pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), DiskError> {
+    let (has_outputs, mut info) = read_header(file)?;
     let body_len = file.len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64);
-    let body_len = body_len.ok_or_else(|| file.wrong(file.len, "the file ends before its footer"))?;
+    let body_len = body_len.ok_or_else(|| file.damaged(file.len, "the file ends before its footer"))?;
     let footer_at = HEADER_LEN as u64 + body_len;
     let footer: [u8; FOOTER_LEN] = read_array(file, footer_at)?;
     let (counts, sums) = footer.split_at(COUNTS_LEN);
     let mut reader = Reader::new(counts);
-    let short = |_| file.wrong(footer_at, "the footer is too short");
+    let short = |_| file.damaged(footer_at, "the footer is too short");
     let index_at = reader.u64().map_err(short)?;
     let groups = reader.u32().map_err(short)?;
     let (hints, outputs) = (reader.u64().map_err(short)?, reader.u64().map_err(short)?);
     let (crc, sha256) = sums.split_at(4);
     if index_at.checked_add(u64::from(groups) * ENTRY_LEN) != Some(footer_at) {
-        let text = "there is no footer where the file ends: it was cut short, or bytes follow it";
-        return Err(file.wrong(footer_at, text));
+        let text = "the file does not end with a footer: it is truncated, or bytes were added";
+        return Err(file.damaged(footer_at, text));
     }
-    let container = Container { groups: read_index(file, index_at, groups, counts, crc)?, knows_outputs };
+    let container = GroupIndex { groups: read_index(file, index_at, groups, counts, crc)?, has_outputs };
     let (blocks, end) =
         container.groups.last().map_or((0, HEADER_LEN as u64), |last| (last.last(), last.end()));
     if blocks != u64::from(info.height.0) || end != index_at {
         let text =
-            format!("the index has {blocks} blocks to byte {end}, not {} to byte {index_at}", info.height);
-        return Err(file.wrong(index_at, &text));
+            format!("the index ends at block {blocks} and byte {end}, not {} and {index_at}", info.height);
+        return Err(file.damaged(index_at, &text));
     }
     info.hints = hints;
-    info.outputs = knows_outputs.then_some(outputs);
+    info.outputs = has_outputs.then_some(outputs);
     info.checksum = sha256.first_chunk().copied();
     Ok((container, info))
 }
@@ -150,32 +152,34 @@ fn read_array<const N: usize>(file: &HintFile, offset: u64) -> Result<[u8; N], D
 
 fn read_header(file: &HintFile) -> Result<(bool, HintInfo), DiskError> {
     if file.len < HEADER_LEN as u64 {
-        return Err(file.wrong(file.len, "the file ends in its header"));
+        return Err(file.damaged(file.len, "the file ends in its header"));
     }
     let header: [u8; HEADER_LEN] = read_array(file, 0)?;
     let (fields, crc) = header.split_at(HEADER_LEN - 4);
     let mut reader = Reader::new(fields);
-    let short = |_| file.wrong(0, "the header is too short");
+    let short = |_| file.damaged(0, "the header is too short");
     let magic: [u8; 8] = reader.array().map_err(short)?;
     let version = u16::from_le_bytes(reader.array().map_err(short)?);
     if magic != MAGIC {
-        return Err(file.wrong(0, "the file does not start with \"PGHINTS\""));
+        return Err(file.damaged(0, "the file does not start with \"PGHINTS\""));
     }
     if version != VERSION {
-        let text = format!("version {version} is not known, only {VERSION}; a newer program may read it");
-        return Err(file.wrong(8, &text));
+        let text = format!(
+            "version {version} is not supported, only {VERSION}; a newer version of peregrine may read it"
+        );
+        return Err(file.damaged(8, &text));
     }
     if crc32c::crc32c(fields).to_le_bytes() != crc {
-        return Err(file.wrong(0, "the checksum of the header differs"));
+        return Err(file.damaged(0, "checksum mismatch in the header"));
     }
     let flags = u16::from_le_bytes(reader.array().map_err(short)?);
-    if flags & !KNOWS_OUTPUTS != 0 {
-        return Err(file.wrong(10, &format!("flags {flags:#06x} are not known")));
+    if flags & !HAS_OUTPUTS != 0 {
+        return Err(file.damaged(10, &format!("unknown flags {flags:#06x}")));
     }
     let magic: [u8; 4] = reader.array().map_err(short)?;
     let network = Network::ALL.into_iter().find(|network| network.magic() == magic);
     if network.is_none() && magic != [0; 4] {
-        return Err(file.wrong(12, &format!("no network has the magic {magic:02x?}")));
+        return Err(file.damaged(12, &format!("no network has the magic {magic:02x?}")));
     }
     let height = Height(reader.u32().map_err(short)?);
     let hash: [u8; 32] = reader.array().map_err(short)?;
@@ -192,10 +196,10 @@ fn read_header(file: &HintFile) -> Result<(bool, HintInfo), DiskError> {
         first_record_is_genesis: None,
         seekable: true,
     };
-    Ok((flags & KNOWS_OUTPUTS != 0, info))
+    Ok((flags & HAS_OUTPUTS != 0, info))
 }
 
-/// Reads the index; its entries justify by their bytes in the file what they take in memory.
+/// Reads the index. Memory grows only with entries that were read from the file.
 fn read_index(
     file: &HintFile,
     index_at: u64,
@@ -203,7 +207,7 @@ fn read_index(
     counts: &[u8],
     crc: &[u8],
 ) -> Result<Vec<Group>, DiskError> {
-    let at_index = |flaw: Flaw| flaw.at(&file.path, "index of the hints");
+    let at_index = |flaw: InputError| flaw.at(&file.path, "index of the hints");
     let mut groups = Vec::new();
     let (mut input, mut sum) = (file.input(index_at), 0);
     let (mut first, mut offset) = (1u32, HEADER_LEN as u64);
@@ -215,14 +219,15 @@ fn read_index(
         let blocks = u16::from_le_bytes([b0, b1]);
         groups.push(Group { first, offset, len, crc, blocks });
         let next = first.checked_add(blocks.into());
-        let fine = (1..=GROUP_BLOCKS).contains(&blocks) && len <= MAX_GROUP_LEN;
-        let (true, Some(next)) = (fine, next) else {
-            return Err(at_index(input.wrong(format!("no group has {blocks} blocks in {len} bytes"))));
+        let is_possible = (1..=GROUP_BLOCKS).contains(&blocks) && len <= MAX_GROUP_LEN;
+        let (true, Some(next)) = (is_possible, next) else {
+            let text = format!("a group of {blocks} blocks in {len} bytes is impossible");
+            return Err(at_index(input.malformed(text)));
         };
         (first, offset) = (next, offset + u64::from(len));
     }
     if crc32c::crc32c_append(sum, counts).to_le_bytes() != crc {
-        return Err(file.wrong(index_at, "the checksum of index and footer differs"));
+        return Err(file.damaged(index_at, "checksum mismatch in index and footer"));
     }
     Ok(groups)
 }
@@ -238,38 +243,40 @@ impl Group {
     }
 }
 
-impl Container {
-    /// Whether the numbers of outputs are the blocks' own.
-    pub(super) fn knows_outputs(&self) -> bool {
-        self.knows_outputs
+impl GroupIndex {
+    /// Whether the numbers of outputs are those of the blocks.
+    pub(super) fn has_outputs(&self) -> bool {
+        self.has_outputs
     }
 
-    /// Decodes the group of a block into `decoded`. `room` is for its bytes.
+    /// Decodes the group that contains the block at `height`. `buffer` is a scratch buffer.
     pub(super) fn read(
         &self,
         file: &HintFile,
         height: u32,
-        room: &mut Vec<u8>,
-        decoded: &mut Decoded,
+        buffer: &mut Vec<u8>,
+        decoded: &mut DecodedGroup,
     ) -> Result<(), DiskError> {
         let after = self.groups.partition_point(|group| group.first <= height);
         let group = after.checked_sub(1).and_then(|at| self.groups.get(at));
-        let group = group.ok_or_else(|| file.wrong(0, &format!("block {height} is not in the file")))?;
-        room.resize(group.len as usize, 0);
-        file.bytes.read_exact_at(room, group.offset).during("read the hints", &file.path)?;
-        let whose = || format!("blocks {} to {}", group.first, group.last());
-        if crc32c::crc32c(room) != group.crc {
-            let flaw = Flaw::Wrong(group.offset, "the checksum differs".to_owned());
-            return Err(flaw.at(&file.path, whose()));
+        let group = group.ok_or_else(|| file.damaged(0, &format!("block {height} is not in the file")))?;
+        buffer.resize(group.len as usize, 0);
+        file.bytes.read_exact_at(buffer, group.offset).during("read the hints", &file.path)?;
+        let part = || format!("blocks {} to {}", group.first, group.last());
+        if crc32c::crc32c(buffer) != group.crc {
+            let flaw = InputError::Malformed(group.offset, "checksum mismatch".to_owned());
+            return Err(flaw.at(&file.path, part()));
         }
-        decode(group, room, decoded)
-            .ok_or_else(|| Flaw::Wrong(group.offset, "not what our own encoder makes".to_owned()))
-            .map_err(|flaw| flaw.at(&file.path, whose()))
+        decode(group, buffer, decoded)
+            .ok_or_else(|| {
+                InputError::Malformed(group.offset, "not the output of peregrine's encoder".to_owned())
+            })
+            .map_err(|flaw| flaw.at(&file.path, part()))
     }
 }
 
-/// Decodes the bytes of a group; `None` if no encoder writes them.
-fn decode(group: &Group, bytes: &[u8], decoded: &mut Decoded) -> Option<()> {
+/// Decodes the bytes of a group. Returns `None` if the encoder never writes them.
+fn decode(group: &Group, bytes: &[u8], decoded: &mut DecodedGroup) -> Option<()> {
     decoded.hints.clear();
     decoded.blocks.clear();
     decoded.first = group.first;
@@ -286,7 +293,7 @@ fn decode(group: &Group, bytes: &[u8], decoded: &mut Decoded) -> Option<()> {
     decoder.is_at_end().then_some(())
 }
 
-/// Makes groups of blocks, then index and footer.
+/// Encodes blocks in groups, then index and footer.
 pub(super) struct GroupWriter {
     model: Box<Model>,
     encoder: Encoder,
@@ -303,7 +310,7 @@ impl GroupWriter {
         Self { model, encoder, blocks: 0, outputs: 0, index: Vec::new(), groups: 0 }
     }
 
-    /// Adds a block; appends the group before it to `bytes` if that is full.
+    /// Adds a block. If the group before it is full, appends it to `bytes`.
     pub(super) fn push(
         &mut self,
         path: &Path,
@@ -326,7 +333,7 @@ impl GroupWriter {
         }
         let coded = std::mem::replace(&mut self.encoder, Encoder::new()).finish();
         let len = u32::try_from(coded.len()).ok().filter(|len| *len <= MAX_GROUP_LEN);
-        let len = len.ok_or_else(|| std::io::Error::other("a group of blocks is larger than can be"));
+        let len = len.ok_or_else(|| std::io::Error::other("a group of blocks exceeds the maximum length"));
         self.index.extend(len.during("write the hints", path)?.to_le_bytes());
         self.index.extend(crc32c::crc32c(&coded).to_le_bytes());
         self.index.extend(self.blocks.to_le_bytes());
@@ -337,8 +344,8 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Appends the last group, index and footer; `written` bytes were given away before those in `bytes`.
-    /// Returns the SHA-256 at the end; `sha256` has been told of the bytes given away.
+    /// Appends the last group, index and footer, and returns the SHA-256 at the end. `written` bytes were
+    /// written before those in `bytes`, and `sha256` covers them.
     pub(super) fn finish(
         mut self,
         path: &Path,
@@ -362,15 +369,15 @@ impl GroupWriter {
     }
 }
 
-/// Whether the SHA-256 at the end is that of the rest.
-pub(super) fn has_true_sha256(file: &HintFile, stated: [u8; 32]) -> Result<bool, DiskError> {
+/// Whether the SHA-256 at the end of the file matches the content.
+pub(super) fn verify_sha256(file: &HintFile, stated: [u8; 32]) -> Result<bool, DiskError> {
     let mut sha256 = Sha256::new();
-    let mut room = vec![0; 1 << 20];
+    let mut buffer = vec![0; 1 << 20];
     let end = file.len.saturating_sub(SHA256_LEN as u64);
     let mut at = 0;
     while at < end {
-        let len = (end - at).min(room.len() as u64) as usize;
-        let piece = room.get_mut(..len).unwrap_or_default();
+        let len = (end - at).min(buffer.len() as u64) as usize;
+        let piece = buffer.get_mut(..len).unwrap_or_default();
         file.bytes.read_exact_at(piece, at).during("read the hints", &file.path)?;
         sha256.update(piece);
         at += len as u64;

@@ -1,11 +1,11 @@
-//! The formats that are one record after another: what a scan of the whole file tells of them, and reading
-//! from any height.
+//! The formats that are a sequence of records: scanning a whole file, and reading from any height.
 //!
-//! None of these formats has an index or tells its length, and some are told apart only by what would be
-//! impossible. So a file is scanned once, when it is opened; on the way an index is made, of bounded size.
+//! None of these formats has an index or states its length, and some can only be distinguished because a file
+//! would be invalid in all others. So a file is scanned once when it is opened; the scan builds an index of
+//! bounded size.
 
 use super::bip456::{self, BitOrder};
-use super::input::{Flaw, Input};
+use super::input::{Input, InputError};
 use super::{HintFormat, bitmap, btcd, swiftsync2140, thestack};
 use crate::DiskError;
 use crate::fs::{Disk, During as _, ReadAt};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::BlockHash;
 
-/// Positions kept of a file, 8 bytes each; when there are more, every second one goes.
+/// Maximum number of positions in the index, 8 bytes each; when it is reached, every second one is dropped.
 const MAX_POSITIONS: usize = 1 << 16;
-/// Records from one kept position to the next, at first.
+/// Initial number of records from one position in the index to the next.
 const FIRST_STRIDE: u32 = 16;
-/// The most records a file can have; at ten minutes each they are the blocks of 300 years. In some formats a
-/// zero byte is a record, and zeros are cheap: a file with holes or gzip can have any number of them.
+/// Maximum number of records of a file: the blocks of 300 years. In some formats a zero byte is a record, and
+/// a sparse file or gzip can contain any number of zeros.
 const MAX_RECORDS: u32 = 1 << 24;
 
 /// An open file.
@@ -40,14 +40,14 @@ impl HintFile {
         Input::plain(Arc::clone(&self.bytes), offset, self.len)
     }
 
-    pub(super) fn wrong(&self, offset: u64, text: &str) -> DiskError {
-        Flaw::Wrong(offset, text.to_owned()).at(&self.path, "hints")
+    pub(super) fn damaged(&self, offset: u64, text: &str) -> DiskError {
+        InputError::Malformed(offset, text.to_owned()).at(&self.path, "hints")
     }
 }
 
-/// A format with what its files do not say and must be found out.
+/// A format, and the properties that its files do not state and that a scan must determine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum Variant {
     TheStack,
     SwiftSync2140 { has_hash: bool },
     Bip456(BitOrder),
@@ -55,7 +55,7 @@ pub(super) enum Form {
     Bitmap,
 }
 
-impl Form {
+impl Variant {
     pub(super) fn format(self) -> HintFormat {
         match self {
             Self::TheStack => HintFormat::TheStack,
@@ -67,7 +67,7 @@ impl Form {
         }
     }
 
-    /// How users are told of the form.
+    /// The name of the variant in messages.
     pub(super) fn name(self) -> String {
         let hash = match self {
             Self::SwiftSync2140 { has_hash: true } => " with a block hash",
@@ -78,50 +78,50 @@ impl Form {
     }
 }
 
-/// A cursor over records.
+/// A cursor over the records of a file.
 pub(super) struct Records {
-    form: Form,
+    variant: Variant,
     input: Input,
     low: Vec<u8>,
-    /// How many outputs the block of the last record has, if the format tells.
+    /// Number of outputs of the block of the last record, if the format contains it.
     pub(super) outputs: Option<u32>,
 }
 
 impl Records {
-    pub(super) fn new(file: &HintFile, form: Form) -> Self {
-        let input = match form {
-            Form::Btcd => Input::gzip(Arc::clone(&file.bytes), file.len),
+    pub(super) fn new(file: &HintFile, variant: Variant) -> Self {
+        let input = match variant {
+            Variant::Btcd => Input::gzip(Arc::clone(&file.bytes), file.len),
             _ => file.input(0),
         };
-        Self { form, input, low: Vec::new(), outputs: None }
+        Self { variant, input, low: Vec::new(), outputs: None }
     }
 
-    /// Reads what comes before the records: the height and the block hash, if they are told.
-    fn header(&mut self) -> Result<(Option<u32>, Option<BlockHash>), Flaw> {
-        match self.form {
-            Form::TheStack | Form::SwiftSync2140 { has_hash: false } => Ok((None, None)),
-            Form::SwiftSync2140 { has_hash: true } => Ok((None, Some(BlockHash(self.input.array()?)))),
-            Form::Bip456(_) | Form::Bitmap => {
+    /// Reads the header: the height and the block hash, if the format has them.
+    fn header(&mut self) -> Result<(Option<u32>, Option<BlockHash>), InputError> {
+        match self.variant {
+            Variant::TheStack | Variant::SwiftSync2140 { has_hash: false } => Ok((None, None)),
+            Variant::SwiftSync2140 { has_hash: true } => Ok((None, Some(BlockHash(self.input.array()?)))),
+            Variant::Bip456(_) | Variant::Bitmap => {
                 bip456::read_header(&mut self.input, bip456::VERSION).map(|height| (Some(height), None))
             }
-            Form::Btcd => {
+            Variant::Btcd => {
                 bip456::read_header(&mut self.input, btcd::VERSION).map(|height| (Some(height), None))
             }
         }
     }
 
-    /// Puts the hints of the next record in place of those in `unspent`. False at an end mark.
-    pub(super) fn read(&mut self, unspent: &mut Vec<u32>) -> Result<bool, Flaw> {
+    /// Replaces the content of `unspent` by the hints of the next record. Returns false at an end mark.
+    pub(super) fn read(&mut self, unspent: &mut Vec<u32>) -> Result<bool, InputError> {
         unspent.clear();
-        self.outputs = match self.form {
-            Form::TheStack => match thestack::read(&mut self.input, unspent)? {
+        self.outputs = match self.variant {
+            Variant::TheStack => match thestack::read(&mut self.input, unspent)? {
                 Some(outputs) => Some(outputs),
                 None => return Ok(false),
             },
-            Form::Bitmap => Some(bitmap::read(&mut self.input, unspent)?),
-            Form::SwiftSync2140 { .. } => swiftsync2140::read(&mut self.input, unspent).map(|()| None)?,
-            Form::Btcd => btcd::read(&mut self.input, unspent).map(|()| None)?,
-            Form::Bip456(order) => {
+            Variant::Bitmap => Some(bitmap::read(&mut self.input, unspent)?),
+            Variant::SwiftSync2140 { .. } => swiftsync2140::read(&mut self.input, unspent).map(|()| None)?,
+            Variant::Btcd => btcd::read(&mut self.input, unspent).map(|()| None)?,
+            Variant::Bip456(order) => {
                 bip456::read(&mut self.input, order, &mut self.low, unspent).map(|()| None)?
             }
         };
@@ -129,34 +129,34 @@ impl Records {
     }
 }
 
-/// What a scan found.
+/// The result of a scan.
 pub(super) struct Layout {
-    pub(super) form: Form,
+    pub(super) variant: Variant,
     /// Height of the first record.
     pub(super) first: u32,
-    /// Height of the last one.
+    /// Height of the last record.
     pub(super) height: u32,
     pub(super) block_hash: Option<BlockHash>,
     pub(super) hints: u64,
     pub(super) outputs: Option<u64>,
-    /// Where each `stride`-th record starts.
+    /// Offset of every `stride`-th record.
     positions: Vec<u64>,
     stride: u32,
 }
 
-/// How far a scan came before something was wrong.
-pub(super) struct Failure {
-    pub(super) form: Form,
+/// The error of a scan, and the record at which it occurred.
+pub(super) struct ScanFailure {
+    pub(super) variant: Variant,
     pub(super) record: u32,
-    pub(super) flaw: Flaw,
+    pub(super) error: InputError,
 }
 
 impl Layout {
-    /// Reads the whole file as `form`.
-    pub(super) fn scan(file: &HintFile, form: Form) -> Result<Self, Failure> {
+    /// Reads the whole file as `variant`.
+    pub(super) fn scan(file: &HintFile, variant: Variant) -> Result<Self, ScanFailure> {
         let (height, first) = (0, 1);
         let mut layout = Self {
-            form,
+            variant,
             first,
             height,
             block_hash: None,
@@ -168,12 +168,12 @@ impl Layout {
         let mut record = 0;
         match layout.walk(file, &mut record) {
             Ok(()) => Ok(layout),
-            Err(flaw) => Err(Failure { form, record, flaw }),
+            Err(error) => Err(ScanFailure { variant, record, error }),
         }
     }
 
-    fn walk(&mut self, file: &HintFile, record: &mut u32) -> Result<(), Flaw> {
-        let mut records = Records::new(file, self.form);
+    fn walk(&mut self, file: &HintFile, record: &mut u32) -> Result<(), InputError> {
+        let mut records = Records::new(file, self.variant);
         let (stated, block_hash) = records.header()?;
         self.block_hash = block_hash;
         let mut table = self.table(file, &mut records, stated)?;
@@ -183,11 +183,11 @@ impl Layout {
             if let Some(table) = &mut table {
                 bitmap::check_row(table, *record + 1, position)?;
             }
-            self.keep(*record, position);
+            self.index_position(*record, position);
             if !records.read(&mut unspent)? {
                 // The end mark of a format that has one.
                 if !records.input.is_end()? {
-                    return Err(records.input.wrong("bytes follow the end mark"));
+                    return Err(records.input.malformed("bytes follow the end mark"));
                 }
                 break;
             }
@@ -195,67 +195,74 @@ impl Layout {
                 hints_in_first = unspent.len();
             }
             self.hints += unspent.len() as u64;
-            // Counts are of block 1 and those after it; theStack's first record is the genesis block's.
-            let is_genesis = self.form == Form::TheStack && *record == 0;
+            // Counts begin with block 1, but theStack's first record is the genesis block's.
+            let is_genesis = self.variant == Variant::TheStack && *record == 0;
             let counted = records.outputs.map(|outputs| if is_genesis { 0 } else { u64::from(outputs) });
             self.outputs = counted.map(|outputs| self.outputs.unwrap_or(0) + outputs).or(self.outputs);
             if *record == MAX_RECORDS {
-                return Err(records.input.wrong(format!("there are more than {MAX_RECORDS} records")));
+                return Err(records.input.malformed(format!("there are more than {MAX_RECORDS} records")));
             }
             *record += 1;
         }
         let count = *record;
-        self.first = match (self.form, stated) {
-            (Form::TheStack, _) if count == 0 => return Err(records.input.wrong("there is no block")),
-            (Form::TheStack, _) => 0,
-            (Form::Bip456(_), Some(height)) if u64::from(count) == u64::from(height) + 1 => 0,
+        self.first = match (self.variant, stated) {
+            (Variant::TheStack, _) if count == 0 => {
+                return Err(records.input.malformed("the file has no block"));
+            }
+            (Variant::TheStack, _) => 0,
+            (Variant::Bip456(_), Some(height)) if u64::from(count) == u64::from(height) + 1 => 0,
             _ => 1,
         };
         self.height = stated.unwrap_or(count + self.first - 1);
         if u64::from(count) + u64::from(self.first) != u64::from(self.height) + 1 {
-            return Err(records.input.wrong(format!(
-                "the file ends after {count} records, it says to go to height {}",
+            return Err(records.input.malformed(format!(
+                "the file ends after {count} records, but its header has height {}",
                 self.height
             )));
         }
         if self.first == 0 && hints_in_first != 0 {
-            return Err(records.input.wrong("the genesis block has a hint, its coinbase is never unspent"));
+            return Err(records
+                .input
+                .malformed("the genesis block has a hint, but its coinbase is never a coin"));
         }
         Ok(())
     }
 
-    /// Passes over the table of a format that has one.
+    /// Skips the table of a format that has one, and returns a cursor over it.
     fn table(
         &self,
         file: &HintFile,
         records: &mut Records,
         stated: Option<u32>,
-    ) -> Result<Option<Input>, Flaw> {
-        let (Form::Bitmap, Some(height)) = (self.form, stated) else { return Ok(None) };
+    ) -> Result<Option<Input>, InputError> {
+        let (Variant::Bitmap, Some(height)) = (self.variant, stated) else { return Ok(None) };
         let start = bip456::HEADER_LEN + u64::from(height) * bitmap::ROW_LEN;
         if start > file.len {
-            return Err(records.input.wrong(format!("there is no room for a table of {height} blocks")));
+            return Err(records
+                .input
+                .malformed(format!("the file is too short for a table of {height} blocks")));
         }
         records.input.seek(start);
         Ok(Some(file.input(bip456::HEADER_LEN)))
     }
 
-    /// Whether all records were read; there must be nothing behind them.
-    fn at_end(&self, records: &mut Records, record: u32, stated: Option<u32>) -> Result<bool, Flaw> {
-        let most = match (self.form, stated) {
-            (Form::TheStack, _) => return Ok(false),
-            (Form::Bip456(_), Some(height)) => height.saturating_add(1),
+    /// Whether all records were read. Bytes after them are an error.
+    fn at_end(&self, records: &mut Records, record: u32, stated: Option<u32>) -> Result<bool, InputError> {
+        let records_max = match (self.variant, stated) {
+            (Variant::TheStack, _) => return Ok(false),
+            (Variant::Bip456(_), Some(height)) => height.saturating_add(1),
             (_, Some(height)) if record < height => return Ok(false),
             (_, stated) => stated.unwrap_or(u32::MAX),
         };
         let is_end = records.input.is_end()?;
-        if !is_end && record >= most {
-            return Err(records.input.wrong(format!("bytes follow the {record} records there should be")));
+        if !is_end && record >= records_max {
+            return Err(records.input.malformed(format!("bytes follow the {record} expected records")));
         }
         Ok(is_end)
     }
 
-    fn keep(&mut self, record: u32, position: u64) {
+    /// Adds the position of every `stride`-th record to the index.
+    fn index_position(&mut self, record: u32, position: u64) {
         if !record.is_multiple_of(self.stride) {
             return;
         }
@@ -270,7 +277,7 @@ impl Layout {
         }
     }
 
-    /// Brings a cursor from the record of height `from` to that of `to`; `None` for a new cursor.
+    /// Moves a cursor from the record of height `from` to that of `to`; `from` is `None` for a new cursor.
     pub(super) fn move_to(
         &self,
         file: &HintFile,
@@ -278,11 +285,11 @@ impl Layout {
         from: Option<u32>,
         to: u32,
         scratch: &mut Vec<u32>,
-    ) -> Result<(), Flaw> {
+    ) -> Result<(), InputError> {
         let (mut at, target) = (from.map(|height| height - self.first), to - self.first);
-        if self.form == Form::Btcd {
+        if self.variant == Variant::Btcd {
             if at.is_none_or(|at| at > target) {
-                *records = Records::new(file, self.form);
+                *records = Records::new(file, self.variant);
                 records.header()?;
                 at = Some(0);
             }

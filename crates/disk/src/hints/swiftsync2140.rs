@@ -1,25 +1,25 @@
-//! 2140-dev/swiftsync of August 2025: plain lists of indices.
+//! The format of 2140-dev/swiftsync of August 2025: lists of indices.
 //!
 //! ```text
-//! file     hash of the last block 32 (internal order; an older form has none) | record of height 1, 2, ..
+//! file     hash of the last block 32 (internal order; an older version has none) | record of height 1, 2, ..
 //! record   CompactSize count | count x CompactSize index, ascending
 //! ```
-//! All outputs are counted. No magic, no length, no checksum.
+//! All outputs are counted. There is no magic, no length and no checksum.
 
 use super::MAX_OUTPUTS;
-use super::input::{Flaw, Input};
+use super::input::{Input, InputError};
 use wire::read::write_compact_size;
 
 /// Appends the hints of the next block.
-pub(super) fn read(input: &mut Input, unspent: &mut Vec<u32>) -> Result<(), Flaw> {
+pub(super) fn read(input: &mut Input, unspent: &mut Vec<u32>) -> Result<(), InputError> {
     let count = input.compact_size(MAX_OUTPUTS, "number of hints")?;
-    let mut least = 0;
+    let mut min_index = 0;
     for _ in 0..count {
         let index = input.compact_size(MAX_OUTPUTS - 1, "index of an output")?;
-        if index < least {
-            return Err(input.wrong(format!("index {index} does not ascend")));
+        if index < min_index {
+            return Err(input.malformed(format!("index {index} is not in ascending order")));
         }
-        least = index + 1;
+        min_index = index + 1;
         unspent.push(index);
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! Writing a hint file of any format, a block at a time.
+//! Writes a hint file of any format, a block at a time.
 //!
-//! The file is written under its name with `.part` behind, synced, and only then given its name: a crash
-//! leaves the old file or none. What was left by one is overwritten; an error leaves nothing.
+//! The file is written under its name with the suffix `.part`, synced, and then renamed: a crash leaves the
+//! old file or none, and a `.part` file that is overwritten the next time. An error leaves no file.
 
 use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
@@ -15,8 +15,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use wire::{BlockHash, Height, Network};
 
-/// Bytes that are gathered before they are written.
-const BUFFER: usize = 1 << 20;
+/// Bytes that are collected before they are written.
+const BUFFER_LEN: usize = 1 << 20;
 
 /// A hint file that is being written.
 pub struct HintWriter<'d> {
@@ -24,16 +24,17 @@ pub struct HintWriter<'d> {
     path: PathBuf,
     info: HintInfo,
     part: TemporaryFile<'d>,
-    /// What is not in the file yet.
+    /// Bytes that are not in the file yet.
     bytes: Vec<u8>,
+    /// Height of the next block.
     next: u32,
-    /// Whether each block's outputs were told.
-    knows_outputs: Option<bool>,
+    /// Whether the number of outputs is given for each block; `None` before the first block.
+    has_outputs: Option<bool>,
     outputs: u64,
     body: Body,
 }
 
-/// A file under a name that it will not keep.
+/// A file under a temporary name.
 struct TemporaryFile<'d> {
     path: PathBuf,
     unfinished: Unfinished<'d>,
@@ -45,18 +46,18 @@ struct TemporaryFile<'d> {
 enum Body {
     Plain,
     Gzip(GzEncoder<Vec<u8>>),
-    /// The table comes first and is known last: the number of outputs of each block.
+    /// The number of outputs of each block, from which the table is written at the end.
     Bitmap(Vec<u32>),
     Groups(GroupWriter),
 }
 
 impl<'d> HintWriter<'d> {
-    /// Begins a file that says what is unspent after the block of `height`. BIP-0456's first record is
-    /// written as its text says (of the genesis block) with `bip456`, as the crates do (of block 1) with
-    /// `bip456-lsb`; [`HintWriter::with_genesis_record`] chooses.
+    /// Begins a file with the outputs that are unspent after the block at `height`. The first record is the
+    /// genesis block's in `bip456`, as in the text of BIP-0456, and block 1's in `bip456-lsb`, as in the
+    /// crates; [`HintWriter::with_genesis_record`] changes that.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format needs the block hash and there is none.
+    /// [`DiskError::File`], also if the format needs the block hash and it is `None`.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -72,16 +73,16 @@ impl<'d> HintWriter<'d> {
             _ => Body::Plain,
         };
         if format == HintFormat::SwiftSync2140 && block_hash.is_none() {
-            return Err(unfit(path, "swiftsync2140 needs the hash of the last block".to_owned()));
+            return Err(unsupported(path, "swiftsync2140 needs the hash of the last block".to_owned()));
         }
-        let is_work_file = format == HintFormat::Peregrine;
+        let is_peregrine = format == HintFormat::Peregrine;
         let is_bip456 = matches!(format, HintFormat::Bip456 | HintFormat::Bip456Lsb);
         let info = HintInfo {
             format,
             numbering: format.numbering(),
-            network: network.filter(|_| is_work_file),
+            network: network.filter(|_| is_peregrine),
             height,
-            block_hash: block_hash.filter(|_| is_work_file || format == HintFormat::SwiftSync2140),
+            block_hash: block_hash.filter(|_| is_peregrine || format == HintFormat::SwiftSync2140),
             hints: 0,
             outputs: None,
             bytes: 0,
@@ -97,13 +98,14 @@ impl<'d> HintWriter<'d> {
             part: TemporaryFile::create(disk, path, suffix)?,
             bytes: Vec::new(),
             next: 1,
-            knows_outputs: None,
+            has_outputs: None,
             outputs: 0,
             body,
         })
     }
 
-    /// Chooses whether the first record of a BIP-0456 file is the genesis block's. Before the first block.
+    /// Chooses whether the first record of a BIP-0456 file is the genesis block's. To be called before the
+    /// first block is added.
     #[must_use]
     pub fn with_genesis_record(mut self, first_record_is_genesis: bool) -> Self {
         self.info.first_record_is_genesis =
@@ -111,25 +113,28 @@ impl<'d> HintWriter<'d> {
         self
     }
 
-    /// Adds the next block, from block 1 on: how many outputs it has in the format's numbering, and the
-    /// ascending indices of the unspent ones. Only formats whose indices count spendable outputs can do
-    /// without the number of outputs.
+    /// Adds the next block, beginning with block 1: the number of its outputs in the format's numbering, and
+    /// the ascending indices of the unspent ones. The formats `thestack` and `bitmap` need the number of
+    /// outputs.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the indices do
-    /// not ascend or are not below `outputs`, or the block is one too many.
+    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the
+    /// indices do not ascend or are not below `outputs`, or the block is one too many.
     pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), DiskError> {
         let height = self.next;
-        let least = unspent.last().map_or(0, |last| last.saturating_add(1));
-        let count = outputs.unwrap_or(least);
-        if !unspent.is_sorted_by(|a, b| a < b) || least > count || count > MAX_OUTPUTS {
-            return Err(self.misuse(format!("the hints of block {height} are no ascending list of outputs")));
+        let min_count = unspent.last().map_or(0, |last| last.saturating_add(1));
+        let count = outputs.unwrap_or(min_count);
+        if !unspent.is_sorted_by(|a, b| a < b) || min_count > count || count > MAX_OUTPUTS {
+            let flaw = format!("the hints of block {height} are not an ascending list of its outputs");
+            return Err(self.caller_error(flaw));
         }
         if height > self.info.height.0 {
-            return Err(self.misuse(format!("block {height} is beyond the end {}", self.info.height)));
+            return Err(self.caller_error(format!("block {height} is beyond the end {}", self.info.height)));
         }
-        if *self.knows_outputs.get_or_insert(outputs.is_some()) != outputs.is_some() {
-            return Err(self.misuse(format!("block {height}: outputs are told of some blocks only")));
+        if *self.has_outputs.get_or_insert(outputs.is_some()) != outputs.is_some() {
+            return Err(
+                self.caller_error(format!("block {height}: only some blocks have a number of outputs"))
+            );
         }
         if height == 1 {
             self.begin()?;
@@ -138,7 +143,7 @@ impl<'d> HintWriter<'d> {
         self.next += 1;
         self.info.hints += unspent.len() as u64;
         self.outputs += u64::from(count);
-        if self.bytes.len() >= BUFFER { self.part.write(&mut self.bytes) } else { Ok(()) }
+        if self.bytes.len() >= BUFFER_LEN { self.part.write(&mut self.bytes) } else { Ok(()) }
     }
 
     fn write_record(
@@ -149,9 +154,9 @@ impl<'d> HintWriter<'d> {
         unspent: &[u32],
     ) -> Result<(), DiskError> {
         let Self { path, bytes, .. } = self;
-        let told = || {
-            let text = format!("{} needs to know how many outputs block {height} has", self.info.format);
-            outputs.ok_or_else(|| unfit(path, text))
+        let stated_outputs = || {
+            let text = format!("{} needs the number of outputs of block {height}", self.info.format);
+            outputs.ok_or_else(|| unsupported(path, text))
         };
         match (&mut self.body, self.info.format) {
             (Body::Groups(groups), _) => groups.push(path, bytes, count, unspent)?,
@@ -162,14 +167,14 @@ impl<'d> HintWriter<'d> {
                 bytes.append(gzip.get_mut());
             }
             (Body::Bitmap(sizes), _) => {
-                sizes.push(told()?);
+                sizes.push(stated_outputs()?);
                 bitmap::write(bytes, count, unspent);
             }
-            (Body::Plain, HintFormat::TheStack) => match u16::try_from(told()?) {
+            (Body::Plain, HintFormat::TheStack) => match u16::try_from(stated_outputs()?) {
                 Ok(count @ 1..) => thestack::write(bytes, count, unspent),
                 _ => {
-                    let text = format!("block {height} has {count} outputs, thestack can hold 1 to 65535");
-                    return Err(unfit(path, text));
+                    let text = format!("block {height} has {count} outputs, thestack supports 1 to 65535");
+                    return Err(unsupported(path, text));
                 }
             },
             (Body::Plain, HintFormat::SwiftSync2140) => swiftsync2140::write(bytes, unspent),
@@ -181,13 +186,13 @@ impl<'d> HintWriter<'d> {
         Ok(())
     }
 
-    /// Writes what comes before block 1.
+    /// Writes the header, and the genesis block's record if the format has one.
     fn begin(&mut self) -> Result<(), DiskError> {
         let HintInfo { format, network, height, block_hash, first_record_is_genesis, .. } = self.info;
         match (&mut self.body, format) {
             (Body::Groups(_), _) => {
-                let knows_outputs = self.knows_outputs.unwrap_or(false);
-                self.bytes = peregrine::header(network, height, block_hash, knows_outputs);
+                let has_outputs = self.has_outputs.unwrap_or(false);
+                self.bytes = peregrine::header(network, height, block_hash, has_outputs);
             }
             (Body::Gzip(gzip), _) => {
                 let mut header = Vec::new();
@@ -209,19 +214,23 @@ impl<'d> HintWriter<'d> {
         Ok(())
     }
 
-    /// Writes what comes behind the last block, and gives the file its name.
+    /// Writes what follows the last block, and renames the file to its final name.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::CallerError`] if there were not as many blocks as there should be.
+    /// [`DiskError::File`]; [`DiskError::CallerError`] if blocks are missing.
     pub fn finish(mut self) -> Result<HintInfo, DiskError> {
         if self.next - 1 != self.info.height.0 {
-            return Err(self.misuse(format!("{} blocks of {}", self.next - 1, self.info.height)));
+            return Err(self.caller_error(format!(
+                "{} of {} blocks were added",
+                self.next - 1,
+                self.info.height
+            )));
         }
         if self.next == 1 {
             self.begin()?;
         }
-        let Self { disk, path, mut info, mut part, mut bytes, knows_outputs, outputs, body, .. } = self;
-        info.outputs = knows_outputs.filter(|knows| *knows).map(|_| outputs);
+        let Self { disk, path, mut info, mut part, mut bytes, has_outputs, outputs, body, .. } = self;
+        info.outputs = has_outputs.filter(|knows| *knows).map(|_| outputs);
         match body {
             Body::Plain if info.format == HintFormat::TheStack => bytes.extend([0, 0]),
             Body::Plain => {}
@@ -238,22 +247,22 @@ impl<'d> HintWriter<'d> {
         }
         part.write(&mut bytes)?;
         info.bytes = part.written;
-        part.take_name(disk, &path)?;
+        part.rename_to(disk, &path)?;
         Ok(info)
     }
 
-    fn misuse(&self, flaw: String) -> DiskError {
+    fn caller_error(&self, flaw: String) -> DiskError {
         DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 }
 
-/// The error of hints that the format has no way to say.
-fn unfit(path: &Path, text: String) -> DiskError {
+/// Returns the error for hints that the format cannot represent.
+fn unsupported(path: &Path, text: String) -> DiskError {
     let source = io::Error::new(io::ErrorKind::InvalidInput, text);
     FileError { path: path.to_owned(), action: "write the hints in this format", source }.into()
 }
 
-/// Copies the records of a bitmap file behind the table that leads to them.
+/// Writes the table of a bitmap file, and copies the records after it.
 fn with_table<'d>(
     disk: &'d dyn Disk,
     path: &Path,
@@ -267,7 +276,7 @@ fn with_table<'d>(
     for (&size, height) in sizes.iter().zip(1..) {
         bitmap::write_row(&mut bytes, height, offset);
         offset += bitmap::record_len(size);
-        if bytes.len() >= BUFFER {
+        if bytes.len() >= BUFFER_LEN {
             part.write(&mut bytes)?;
         }
     }
@@ -277,13 +286,13 @@ fn with_table<'d>(
     let source = disk.open(&from).during("open for reading", &from)?;
     let mut at = 0;
     while at < len {
-        bytes.resize((len - at).min(BUFFER as u64) as usize, 0);
+        bytes.resize((len - at).min(BUFFER_LEN as u64) as usize, 0);
         source.read_exact_at(&mut bytes, at).during("read", &from)?;
         at += bytes.len() as u64;
         part.write(&mut bytes)?;
     }
     disk.remove_file(&from).during("remove", &from)?;
-    unfinished.settle();
+    unfinished.keep();
     Ok(part)
 }
 
@@ -293,7 +302,7 @@ impl<'d> TemporaryFile<'d> {
         name.push(suffix);
         let path = PathBuf::from(name);
         if disk.exists(&path).during("look for", &path)? {
-            disk.remove_file(&path).during("remove what a crash left", &path)?;
+            disk.remove_file(&path).during("remove the file left by a crash", &path)?;
         }
         let file = disk.create(&path).during("create", &path)?;
         let unfinished = Unfinished::new(disk, &path);
@@ -309,11 +318,11 @@ impl<'d> TemporaryFile<'d> {
         Ok(())
     }
 
-    fn take_name(mut self, disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
+    fn rename_to(mut self, disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
         self.file.sync().during("sync", &self.path)?;
         drop(self.file);
-        disk.rename(&self.path, path).during("rename to the name asked for", &self.path)?;
-        self.unfinished.settle();
+        disk.rename(&self.path, path).during("rename to its final name", &self.path)?;
+        self.unfinished.keep();
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(dir).during("sync", dir)?;
         Ok(())

@@ -1,13 +1,13 @@
-//! `peregrine-commit`: the journal of a replacement of databases, in the folder of the network.
+//! `peregrine-commit`: the journal of a replacement of databases, in the directory of the network.
 //!
 //! ```text
-//! magic 8 "PGRN-JNL" | version 4 | number of the replacement 16 | stage 1 | keep the old ones 1
-//! | number of databases 1 | for each database: length of its name 2 | name, relative to the folder
+//! magic 8 "PGRN-JNL" | version 4 | id of the replacement 16 | phase 1 | keep the old ones 1
+//! | number of databases 1 | for each database: length of its name 2 | name, relative to the directory
 //!   | there was an old one 1 | digest of the old one 32 (zeros if there was none) | digest of the new one 32
 //! | checksum 4: CRC-32C of all before
 //! ```
-//! Integers are little-endian. The journal is written under another name, synced, renamed, and its folder is
-//! synced: after a crash it is whole or absent.
+//! Integers are little-endian. The journal is written under another name, synced, renamed, and its directory
+//! is synced: after a crash it is complete or absent.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _};
@@ -20,11 +20,11 @@ const NAME: &str = "peregrine-commit";
 const UNFINISHED: &str = "peregrine-commit.new";
 const MAGIC: [u8; 8] = *b"PGRN-JNL";
 const VERSION: u32 = 1;
-/// No journal is longer: it names a few databases.
+/// Maximum length in bytes. A journal lists a few databases, so it is always shorter.
 const MAX_LEN: u64 = 64 << 10;
 const CHECKSUM_LEN: usize = 4;
 
-/// How far a replacement has come.
+/// The phase of a replacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalPhase {
     /// Names are being exchanged.
@@ -35,40 +35,40 @@ pub enum JournalPhase {
 
 /// A database that is replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Its path, relative to the folder of the journal.
+pub struct JournalEntry {
+    /// Its path, relative to the directory of the journal.
     pub name: PathBuf,
-    /// Digest of the old one, if there was one.
+    /// Digest of the old database; `None` if there was none.
     pub before: Option<[u8; 32]>,
-    /// Digest of the new one.
+    /// Digest of the new database.
     pub after: [u8; 32],
 }
 
-/// A replacement under way.
+/// The journal of a replacement in progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Journal {
-    /// Number of the replacement, which the marks carry.
+    /// Id of the replacement, which the marks contain.
     pub id: [u8; 16],
-    /// How far it has come.
-    pub stage: JournalPhase,
+    /// Its phase.
+    pub phase: JournalPhase,
     /// Whether the old databases are kept.
     pub keep_old: bool,
     /// The databases, in the order in which they are put in place.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalEntry>,
 }
 
 impl Journal {
-    /// Whether there is one in `home`.
+    /// Whether `home` contains a journal.
     pub fn exists(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
         let path = home.join(NAME);
         Ok(disk.exists(&path).during("look for", &path)?)
     }
 
-    /// Puts the journal in place of the one before. When it returns, it is on the medium.
+    /// Replaces the journal in `home` by this one. When it returns, the journal is on the medium.
     pub fn write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
         Self::remove_unfinished(disk, home)?;
         self.try_write(disk, home).inspect_err(|_| {
-            // The failure is what the user must hear of; the next run removes what stays.
+            // The first error is the one to report; the next job removes what stays.
             let _ = Self::remove_unfinished(disk, home);
         })
     }
@@ -93,23 +93,23 @@ impl Journal {
             path: path.clone(),
             offset: 0,
             flaw: format!(
-                "{flaw}; this file says how an interrupted exchange of databases goes on: find out which \
-                 databases are whole, move this file away, and run again"
+                "{flaw}; this file records how to finish an interrupted exchange of databases: find out \
+                 which databases are intact, move this file away, and run again"
             ),
         };
         if !bytes.starts_with(&MAGIC) {
-            return Err(damaged("not a journal of peregrine"));
+            return Err(damaged("not a peregrine journal"));
         }
         let (content, checksum) =
             bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or_else(|| damaged("truncated"))?;
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("the checksum differs"));
+            return Err(damaged("checksum mismatch"));
         }
         let journal = Self::decode(content).map_err(|error| damaged(&error.to_string()))?;
-        journal.map(Some).ok_or_else(|| damaged("made by another version of peregrine"))
+        journal.map(Some).ok_or_else(|| damaged("written by another version of peregrine"))
     }
 
-    /// Removes the journal in `home`, and returns when that is on the medium.
+    /// Removes the journal in `home`. When it returns, the removal is on the medium.
     pub fn remove(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
         let path = home.join(NAME);
         if Self::exists(disk, home)? {
@@ -119,7 +119,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a journal that a crash has left before it had its name.
+    /// Removes a journal that a crash has left under its temporary name.
     pub fn remove_unfinished(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
         let path = home.join(UNFINISHED);
         let found = disk.metadata(&path).during("look for", &path)?;
@@ -136,7 +136,7 @@ impl Journal {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &self.id].concat();
-        bytes.extend([self.stage as u8, self.keep_old.into(), self.entries.len() as u8]);
+        bytes.extend([self.phase as u8, self.keep_old.into(), self.entries.len() as u8]);
         for entry in &self.entries {
             let name = entry.name.as_os_str().as_bytes();
             bytes.extend((name.len() as u16).to_le_bytes());
@@ -149,13 +149,13 @@ impl Journal {
         bytes
     }
 
-    /// Decodes all but the checksum; `None` for what this version does not know.
+    /// Decodes all but the checksum. Returns `None` for what this version does not know.
     fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
         let mut reader = Reader::new(content);
         reader.array::<8>()?;
         let version = reader.u32()?;
         let id = reader.array()?;
-        let stage = match reader.u8()? {
+        let phase = match reader.u8()? {
             1 => JournalPhase::Exchanging,
             2 => JournalPhase::Exchanged,
             _ => return Ok(None),
@@ -167,13 +167,13 @@ impl Journal {
             let name = PathBuf::from(OsStr::from_bytes(reader.bytes(len.into())?));
             let had = reader.u8()? != 0;
             let before = Some(reader.array()?).filter(|_| had);
-            entries.push(Entry { name, before, after: reader.array()? });
+            entries.push(JournalEntry { name, before, after: reader.array()? });
         }
         reader.finish()?;
-        // It must not lead out of the folder.
+        // A name must not lead out of the directory.
         let is_below =
-            |entry: &Entry| entry.name.components().all(|part| matches!(part, Component::Normal(_)));
+            |entry: &JournalEntry| entry.name.components().all(|part| matches!(part, Component::Normal(_)));
         let known = version == VERSION && entries.iter().all(is_below);
-        Ok(known.then_some(Self { id, stage, keep_old, entries }))
+        Ok(known.then_some(Self { id, phase, keep_old, entries }))
     }
 }

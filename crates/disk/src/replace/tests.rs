@@ -1,4 +1,4 @@
-//! A replacement killed anywhere, used in between, and met by what is not ours.
+//! Replacements that are killed at any step, databases used before the recovery, and foreign files.
 
 use super::*;
 use crate::fs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
@@ -10,13 +10,13 @@ const ID: [u8; 16] = [7; 16];
 const INDEX: &str = "blocks/index";
 const CHAINSTATE: &str = "chainstate";
 
-/// The real disk, on which changes from number `left` on fail, as for a process that is killed there.
-struct Dying {
+/// The real disk, on which all changes after the first `left` fail, as for a process that is killed there.
+struct KilledDisk {
     left: AtomicU64,
     in_steps: bool,
 }
 
-impl Dying {
+impl KilledDisk {
     fn after(changes: u64, in_steps: bool) -> Self {
         Self { left: AtomicU64::new(changes), in_steps }
     }
@@ -32,7 +32,7 @@ impl Dying {
     }
 }
 
-impl Disk for Dying {
+impl Disk for KilledDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         RealDisk.open(path)
     }
@@ -95,23 +95,23 @@ impl Disk for Dying {
     }
 }
 
-/// A home with the old databases.
+/// A network directory with the old databases.
 fn home() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     for name in [INDEX, CHAINSTATE] {
-        database(&home.path().join(name), "old");
+        create_database(&home.path().join(name), "old");
     }
     home
 }
 
-/// A folder with the files of a database, whose `CURRENT` holds `text`.
-fn database(dir: &Path, text: &str) {
+/// Creates a directory with the files of a database, whose `CURRENT` contains `text`.
+fn create_database(dir: &Path, text: &str) {
     fs::create_dir_all(dir).unwrap();
     fs::write(dir.join("CURRENT"), text).unwrap();
     fs::write(dir.join("000001.ldb"), text.repeat(100)).unwrap();
 }
 
-/// What `CURRENT` of both databases holds, the index first.
+/// Returns the content of `CURRENT` of both databases, the index first.
 fn texts(home: &Path) -> [String; 2] {
     [INDEX, CHAINSTATE].map(|name| fs::read_to_string(home.join(name).join("CURRENT")).unwrap_or_default())
 }
@@ -120,7 +120,7 @@ fn names() -> [&'static Path; 2] {
     [Path::new(INDEX), Path::new(CHAINSTATE)]
 }
 
-/// Everything below `home` but the two databases.
+/// Returns everything below `home` but the two databases.
 fn leftovers(home: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for dir in [home.to_owned(), home.join("blocks")] {
@@ -137,23 +137,23 @@ fn leftovers(home: &Path) -> Vec<PathBuf> {
 fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d> {
     let replacement = Replacement::begin(disk, home, &names(), ID, keep_old).unwrap();
     for number in 0..2 {
-        database(replacement.building(number), "new");
+        create_database(replacement.building(number), "new");
     }
     replacement
 }
 
-/// What was recovered, and the databases in place after that.
-type Seen = (Option<Recovery>, [String; 2]);
+/// The result of [`recover`], and the databases in place after it.
+type Outcome = (Option<Recovery>, [String; 2]);
 
 /// Kills a commit before each of its changes in turn, lets `meanwhile` use the datadir, and recovers: once
-/// undisturbed, and once so that the recovery is killed as well, each time one change later, until it gets
-/// through. Returns what was seen.
-fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<Seen> {
-    let mut seen = Vec::new();
+/// undisturbed, and once with the recovery killed as well, each time one change later, until it succeeds.
+/// Returns all outcomes.
+fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
     for trial in 0u64.. {
         let (changes, first) = (trial / 2, if trial % 2 == 0 { u64::MAX } else { 0 });
         let home = home();
-        let disk = Dying::after(u64::MAX, in_steps);
+        let disk = KilledDisk::after(u64::MAX, in_steps);
         let replacement = begin(&disk, home.path(), keep_old);
         disk.left.store(changes, Ordering::Relaxed);
         let done = replacement.commit();
@@ -166,10 +166,10 @@ fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<S
         let mut recovery = Err(DiskError::refused(home.path(), "not tried"));
         let mut left = first;
         while recovery.is_err() {
-            recovery = recover(&Dying::after(left, in_steps), home.path(), &names());
+            recovery = recover(&KilledDisk::after(left, in_steps), home.path(), &names());
             left = left.saturating_add(1);
         }
-        seen.push((recovery.unwrap(), texts(home.path())));
+        outcomes.push((recovery.unwrap(), texts(home.path())));
         let kept =
             leftovers(home.path()).into_iter().all(|path| path.extension().is_some_and(|end| end == "old"));
         assert!(kept, "{changes}: {:?}", leftovers(home.path()));
@@ -177,57 +177,57 @@ fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<S
             assert!(!home.path().join(name).join(MARK).exists(), "{changes}: a mark is left in {name}");
         }
     }
-    assert!(seen.len() > 10, "{seen:?}");
-    seen
+    assert!(outcomes.len() > 10, "{outcomes:?}");
+    outcomes
 }
 
 #[test]
-fn a_commit_that_is_killed_anywhere_puts_both_in_place_or_neither() {
+fn a_commit_killed_at_any_step_replaces_both_databases_or_neither() {
     for (in_steps, keep_old) in [(false, false), (true, false), (false, true)] {
-        let seen = kill_each(in_steps, keep_old, |_| {});
+        let outcomes = kill_each(in_steps, keep_old, |_| {});
         let ends =
-            |text: &str| seen.iter().filter(|(_, texts)| texts == &[text; 2].map(str::to_owned)).count();
-        assert_eq!(ends("old") + ends("new"), seen.len(), "{seen:?}");
-        assert!(ends("old") > 0 && ends("new") > 0, "{seen:?}");
+            |text: &str| outcomes.iter().filter(|(_, texts)| texts == &[text; 2].map(str::to_owned)).count();
+        assert_eq!(ends("old") + ends("new"), outcomes.len(), "{outcomes:?}");
+        assert!(ends("old") > 0 && ends("new") > 0, "{outcomes:?}");
     }
 }
 
 #[test]
-fn databases_that_were_used_after_a_crash_are_not_taken_away() {
-    // As a bitcoind does that starts in between: each database gets a new manifest.
-    let seen = kill_each(false, false, |home| {
+fn databases_used_after_a_crash_stay_in_place() {
+    // Each database gets a new manifest, as by a bitcoind that is started before the recovery.
+    let outcomes = kill_each(false, false, |home| {
         for (name, text) in [INDEX, CHAINSTATE].iter().zip(texts(home)) {
             fs::write(home.join(name).join("CURRENT"), format!("{text}, used")).unwrap();
         }
     });
-    for (recovery, texts) in &seen {
+    for (recovery, texts) in &outcomes {
         assert!(texts.iter().all(|text| text.ends_with(", used")), "{recovery:?}: {texts:?}");
     }
-    assert!(seen.iter().any(|(recovery, _)| *recovery == Some(Recovery::Abandoned)), "{seen:?}");
+    assert!(outcomes.iter().any(|(recovery, _)| *recovery == Some(Recovery::Abandoned)), "{outcomes:?}");
 }
 
 #[test]
-fn where_only_a_database_was_used_that_is_not_exchanged_yet_the_other_goes_back() {
-    let seen = kill_each(false, false, |home| {
+fn exchanges_are_undone_if_an_old_database_was_used_after_the_crash() {
+    let outcomes = kill_each(false, false, |home| {
         let path = home.join(CHAINSTATE).join("CURRENT");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(path, format!("{text}, used")).unwrap();
     });
-    for (recovery, texts) in &seen {
+    for (recovery, texts) in &outcomes {
         assert!(
             [["old", "old, used"], ["new", "new, used"]].contains(&[&*texts[0], &*texts[1]]),
             "{texts:?}"
         );
         assert!(*recovery != Some(Recovery::Abandoned), "{texts:?}");
     }
-    assert!(seen.iter().any(|(recovery, _)| *recovery == Some(Recovery::Undone)), "{seen:?}");
+    assert!(outcomes.iter().any(|(recovery, _)| *recovery == Some(Recovery::Undone)), "{outcomes:?}");
 }
 
 #[test]
-fn old_databases_are_kept_where_that_is_asked_for() {
+fn keeps_old_databases_on_request() {
     let home = home();
     let kept = begin(&RealDisk, home.path(), true).commit().unwrap();
-    let expected = [INDEX, CHAINSTATE].map(|name| with_suffix(&home.path().join(name), KEPT));
+    let expected = [INDEX, CHAINSTATE].map(|name| with_suffix(&home.path().join(name), KEPT_SUFFIX));
     assert_eq!(kept.len(), 2);
     for (path, expected) in kept.iter().zip(expected) {
         assert!(path.ends_with(expected.file_name().unwrap()));
@@ -239,15 +239,15 @@ fn old_databases_are_kept_where_that_is_asked_for() {
 }
 
 #[test]
-fn files_of_others_in_an_old_database_move_to_the_new_one() {
+fn foreign_files_in_an_old_database_are_moved_to_the_new_one() {
     let home = home();
     fs::write(home.path().join("chainstate/notes.txt"), "mine").unwrap();
     fs::create_dir(home.path().join("chainstate/lost")).unwrap();
-    // A folder with the name of a table, which the new database has too, and one that it has not.
+    // Two directories with names of tables; only the first name exists in the new database too.
     fs::remove_file(home.path().join("chainstate/000001.ldb")).unwrap();
-    for folder in ["000001.ldb", "000009.ldb"] {
-        fs::create_dir(home.path().join("chainstate").join(folder)).unwrap();
-        fs::write(home.path().join("chainstate").join(folder).join("odd.txt"), "mine").unwrap();
+    for dir in ["000001.ldb", "000009.ldb"] {
+        fs::create_dir(home.path().join("chainstate").join(dir)).unwrap();
+        fs::write(home.path().join("chainstate").join(dir).join("odd.txt"), "mine").unwrap();
     }
     begin(&RealDisk, home.path(), false).commit().unwrap();
     let kept = home.path().join("chainstate.old/000001.ldb/odd.txt");
@@ -260,33 +260,33 @@ fn files_of_others_in_an_old_database_move_to_the_new_one() {
 }
 
 #[test]
-fn a_folder_of_our_name_that_is_not_ours_is_neither_used_nor_removed() {
+fn a_foreign_directory_under_the_temporary_name_is_neither_used_nor_removed() {
     for (name, text) in [("notes", "mine"), ("CURRENT", "a copy of a database, by hand")] {
         let home = home();
-        let theirs = home.path().join("chainstate.peregrine");
-        fs::create_dir(&theirs).unwrap();
-        fs::write(theirs.join(name), text).unwrap();
+        let foreign = home.path().join("chainstate.peregrine");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join(name), text).unwrap();
         assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
         assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
         let error =
             Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap().to_string();
         assert!(error.contains("move it away"), "{error}");
-        assert_eq!(fs::read_to_string(theirs.join(name)).unwrap(), text);
-        assert!(!home.path().join("blocks/index.peregrine").exists(), "what was begun is left");
+        assert_eq!(fs::read_to_string(foreign.join(name)).unwrap(), text);
+        assert!(!home.path().join("blocks/index.peregrine").exists(), "the new index was not removed");
     }
-    // A file and a link are in the way as well.
+    // A file and a link under that name are refused as well.
     let home = home();
-    let theirs = home.path().join("chainstate.peregrine");
-    std::os::unix::fs::symlink("nowhere", &theirs).unwrap();
+    let foreign = home.path().join("chainstate.peregrine");
+    std::os::unix::fs::symlink("nowhere", &foreign).unwrap();
     assert!(Replacement::begin(&RealDisk, home.path(), &names(), ID, false).is_err());
-    fs::remove_file(&theirs).unwrap();
-    fs::write(&theirs, "mine").unwrap();
+    fs::remove_file(&foreign).unwrap();
+    fs::write(&foreign, "mine").unwrap();
     assert!(Replacement::begin(&RealDisk, home.path(), &names(), ID, false).is_err());
-    assert_eq!(fs::read_to_string(&theirs).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "mine");
 }
 
 #[test]
-fn what_an_earlier_run_has_built_is_cleared_whatever_it_was_building() {
+fn recovery_removes_what_an_earlier_job_has_built() {
     let home = home();
     begin(&RealDisk, home.path(), false);
     assert!(needs_recovery(&RealDisk, home.path(), &names()).unwrap());
@@ -296,7 +296,7 @@ fn what_an_earlier_run_has_built_is_cleared_whatever_it_was_building() {
 }
 
 #[test]
-fn links_stay_and_their_targets_are_exchanged() {
+fn symbolic_links_stay_and_their_targets_are_exchanged() {
     let (home, elsewhere) = (home(), tempfile::tempdir().unwrap());
     fs::remove_dir_all(home.path().join(CHAINSTATE)).unwrap();
     fs::create_dir(elsewhere.path().join("ssd")).unwrap();
@@ -349,7 +349,7 @@ fn new_databases_have_the_mode_and_owner_of_the_old_ones() {
 }
 
 #[test]
-fn a_journal_that_is_damaged_or_not_ours_is_refused_and_stays() {
+fn a_damaged_or_foreign_journal_is_refused_and_stays() {
     let home = home();
     let journal = begin(&RealDisk, home.path(), false).journal().unwrap();
     journal.write(&RealDisk, home.path()).unwrap();
@@ -366,8 +366,8 @@ fn a_journal_that_is_damaged_or_not_ours_is_refused_and_stays() {
         assert!(recover(&RealDisk, home.path(), &names()).is_err(), "{at}");
         assert_eq!(fs::read(&path).unwrap(), bytes[..at]);
     }
-    // A name that leads elsewhere.
-    let entries = vec![Entry { name: "../chainstate".into(), ..journal.entries[0].clone() }];
+    // A name that leads out of the directory.
+    let entries = vec![JournalEntry { name: "../chainstate".into(), ..journal.entries[0].clone() }];
     Journal { entries, ..journal }.write(&RealDisk, home.path()).unwrap();
     assert!(recover(&RealDisk, home.path(), &names()).is_err());
     assert_eq!(texts(home.path()), ["old", "old"]);

@@ -1,6 +1,6 @@
-//! Reads runs.
+//! Reads sorted runs.
 
-use super::entry::{Last, MALFORMED};
+use super::entry::{MALFORMED, Previous};
 use super::{
     BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
     damaged,
@@ -16,7 +16,7 @@ pub struct SortedRunReader {
     file: Box<dyn ReadAt>,
     path: PathBuf,
     meta: SortedRunMeta,
-    /// 256 shards, and the footer as if it were one more.
+    /// The 256 shards, and the footer as if it were another one.
     index: Vec<Shard>,
 }
 
@@ -24,18 +24,18 @@ impl SortedRunReader {
     /// Opens a run, and reads its header and footer.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::Damaged`] if it is no run,
-    /// cut, or altered in these parts; [`DiskError::File`].
+    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::Damaged`] if it is not a
+    /// run, truncated, or altered in header or footer; [`DiskError::File`].
     pub fn open(disk: &dyn Disk, path: &Path, network: Network) -> Result<Self, DiskError> {
-        Self::over(disk.open(path).during("open", path)?, path, network)
+        Self::from_file(disk.open(path).during("open", path)?, path, network)
     }
 
-    /// As [`SortedRunReader::open`], of a file that is open.
-    pub(super) fn over(file: Box<dyn ReadAt>, path: &Path, network: Network) -> Result<Self, DiskError> {
+    /// Like [`SortedRunReader::open`], for a file that is open already.
+    pub(super) fn from_file(file: Box<dyn ReadAt>, path: &Path, network: Network) -> Result<Self, DiskError> {
         let len = file.len().during("read", path)?;
         let mut header = [0; HEADER_LEN];
         let Some(footer_at) = len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64) else {
-            return Err(damaged(path, len, "truncated: it has no room for a header and a footer"));
+            return Err(damaged(path, len, "truncated: it is shorter than a header and a footer"));
         };
         let footer_at = footer_at + HEADER_LEN as u64;
         file.read_exact_at(&mut header, 0).during("read", path)?;
@@ -47,40 +47,40 @@ impl SortedRunReader {
         Ok(Self { file, path: path.to_owned(), meta, index })
     }
 
-    /// What header and footer tell.
+    /// The totals in the footer.
     #[must_use]
     pub const fn meta(&self) -> &SortedRunMeta {
         &self.meta
     }
 
-    /// Walks over the entries of some of the 256 shards, in order. The cursor takes `buffer_bytes` of memory
-    /// and reads pieces of that size; more if they are less than a block (76 KB), less if all entries are.
+    /// Returns a cursor over the entries of a range of the 256 shards. It allocates `buffer_bytes` and reads
+    /// pieces of that size, but at least one block (76 KB), and no more than all the entries.
     #[must_use]
     pub fn cursor(&self, shards: Range<usize>, buffer_bytes: usize) -> SortedRunCursor<'_> {
         let end = shards.end.min(SHARDS);
         let start = shards.start.min(end);
         let first = self.shard(start);
         let len = self.shard(end).offset - first.offset;
-        let most = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN);
+        let buffer_len_max = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN);
         SortedRunCursor {
             run: self,
             shard: start,
             end,
             left: if start < end { first.entries } else { 0 },
             checksum: first.checksum,
-            buffer: vec![0; usize::try_from(len).map_or(most, |len| most.min(len))],
+            buffer: vec![0; usize::try_from(len).map_or(buffer_len_max, |len| buffer_len_max.min(len))],
             filled: 0,
             base: first.offset,
             at: 0,
             block_end: 0,
             block_entries: 0,
-            last: Last::before(start as u8),
+            previous: Previous::before(start as u8),
             spend: false,
             out: 0..0,
         }
     }
 
-    /// The shard, or the footer's start.
+    /// The shard with this number; for 256, the footer.
     pub(super) fn shard(&self, number: usize) -> Shard {
         self.index.get(number).copied().unwrap_or(Shard { offset: 0, entries: 0, checksum: 0 })
     }
@@ -89,7 +89,7 @@ impl SortedRunReader {
 fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Result<(), DiskError> {
     let mut reader = Reader::new(header);
     if reader.array() != Ok(MAGIC) {
-        return Err(damaged(path, 0, "not a run of peregrine"));
+        return Err(damaged(path, 0, "not a peregrine run"));
     }
     let foreign = |flaw| Err(DiskError::Foreign { path: path.to_owned(), flaw });
     match reader.u32() {
@@ -97,47 +97,47 @@ fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Res
         version => {
             let version = version.unwrap_or_default();
             return foreign(format!(
-                "made by another version of peregrine (format {version}, this one reads {VERSION})"
+                "written by another version of peregrine (format {version}, this one reads {VERSION})"
             ));
         }
     }
     if reader.array() != Ok(network.magic()) {
-        return foreign(format!("made for another network than {network}"));
+        return foreign(format!("written for another network than {network}"));
     }
     Ok(())
 }
 
-/// Walks over the entries of a run, in order.
+/// A cursor over the entries of a run, in order.
 pub struct SortedRunCursor<'r> {
     run: &'r SortedRunReader,
     /// The shard being read, and the one to stop at.
     shard: usize,
     end: usize,
-    /// Entries of the shard that are in no block read so far.
+    /// Entries of the shard after the blocks read so far.
     left: u64,
-    /// Over the blocks read so far.
+    /// The chained checksum of the blocks read so far.
     checksum: u32,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are the file's.
+    /// Bytes of the buffer that were read from the file.
     filled: usize,
-    /// Where in the file the buffer begins.
+    /// Offset of the buffer in the file.
     base: u64,
-    /// Where in the buffer the next entry is, where its block ends, and how many entries are in between.
+    /// Offset of the next entry in the buffer, end of its block, and the number of entries up to there.
     at: usize,
     block_end: usize,
     block_entries: u32,
     /// The entry returned last.
-    last: Last,
+    previous: Previous,
     spend: bool,
-    /// Of its coin, in the buffer.
+    /// Range of its coin's `out` in the buffer.
     out: Range<usize>,
 }
 
 impl SortedRunCursor<'_> {
-    /// The next entry, or `None` behind the last; it borrows the cursor's buffer.
+    /// Returns the next entry, which borrows the cursor's buffer; `None` after the last.
     ///
     /// # Errors
-    /// [`DiskError::Damaged`] if the run is not as it was written, and again if asked again;
+    /// [`DiskError::Damaged`] if the run is not as it was written, at this and all later calls;
     /// [`DiskError::File`].
     #[inline]
     pub fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
@@ -145,7 +145,7 @@ impl SortedRunCursor<'_> {
             return Ok(None);
         }
         let bytes = self.buffer.get(self.at..self.block_end).unwrap_or_default();
-        let decoded = self.last.decode(bytes).map_err(|flaw| self.damaged(flaw))?;
+        let decoded = self.previous.decode(bytes).map_err(|flaw| self.damaged(flaw))?;
         self.spend = decoded.spend;
         self.out = self.at + decoded.out.start..self.at + decoded.out.end;
         self.at = self.out.end;
@@ -153,20 +153,20 @@ impl SortedRunCursor<'_> {
         Ok(self.current())
     }
 
-    /// The entry that was returned last, `None` if there is none. A merge can look at all its cursors so.
+    /// Returns the entry that was returned last, `None` if there is none. A merge compares its cursors by it.
     #[inline]
     #[must_use]
     pub fn current(&self) -> Option<Entry<'_>> {
         let out = self.buffer.get(self.out.clone()).filter(|out| !out.is_empty())?;
-        let Last { outpoint, code } = self.last;
+        let Previous { outpoint, code } = self.previous;
         Some(Entry { spend: self.spend, outpoint, coin: Coin { code, out } })
     }
 
-    /// Goes to the next block that has entries; false behind the last.
+    /// Moves to the next block that has entries. Returns false after the last.
     fn next_block(&mut self) -> Result<bool, DiskError> {
         self.out = 0..0;
         if self.at != self.block_end {
-            return Err(self.damaged("bytes are left over behind the last entry of a block"));
+            return Err(self.damaged("bytes follow the last entry of a block"));
         }
         while self.left == 0 {
             if self.shard == self.end {
@@ -174,16 +174,16 @@ impl SortedRunCursor<'_> {
             }
             let next = self.run.shard(self.shard + 1);
             if self.position() != next.offset || self.checksum != next.checksum {
-                return Err(self.damaged("a shard does not end as the footer says"));
+                return Err(self.damaged("the end of a shard does not match the footer"));
             }
             self.shard += 1;
             if self.shard < self.end {
                 self.left = next.entries;
-                self.last = Last::before(self.shard as u8);
+                self.previous = Previous::before(self.shard as u8);
             }
         }
-        let room = self.run.shard(self.shard + 1).offset - self.position();
-        if room < BLOCK_HEADER_LEN as u64 {
+        let shard_bytes_left = self.run.shard(self.shard + 1).offset - self.position();
+        if shard_bytes_left < BLOCK_HEADER_LEN as u64 {
             return Err(self.damaged("entries are missing"));
         }
         self.fill(BLOCK_HEADER_LEN)?;
@@ -192,15 +192,15 @@ impl SortedRunCursor<'_> {
             return Err(self.damaged(MALFORMED));
         };
         let len = len as usize;
-        let fits = len <= MAX_PAYLOAD_LEN && len as u64 <= room - BLOCK_HEADER_LEN as u64;
+        let fits = len <= MAX_PAYLOAD_LEN && len as u64 <= shard_bytes_left - BLOCK_HEADER_LEN as u64;
         if !fits || entries == 0 || u64::from(entries) > self.left {
-            return Err(self.damaged(format!("a block of {len} bytes with {entries} entries cannot be")));
+            return Err(self.damaged(format!("a block of {len} bytes with {entries} entries is impossible")));
         }
         self.fill(BLOCK_HEADER_LEN + len)?;
         let end = self.at + BLOCK_HEADER_LEN + len;
         let summed = self.buffer.get(self.at + 4..end).unwrap_or_default();
         if crc32c::crc32c_append(self.checksum, summed) != checksum {
-            return Err(self.damaged("checksum of a block differs"));
+            return Err(self.damaged("checksum mismatch in a block"));
         }
         self.checksum = checksum;
         self.left -= u64::from(entries);
@@ -210,7 +210,7 @@ impl SortedRunCursor<'_> {
         Ok(true)
     }
 
-    /// Sees to it that the buffer has `needed` bytes from `at` on; the file has them before the range ends.
+    /// Ensures that the buffer has `needed` bytes from `at`; the range must have that many left.
     fn fill(&mut self, needed: usize) -> Result<(), DiskError> {
         if self.filled - self.at >= needed {
             return Ok(());
@@ -221,15 +221,15 @@ impl SortedRunCursor<'_> {
         (self.at, self.block_end) = (0, 0);
         let from = self.base + self.filled as u64;
         let rest = usize::try_from(self.run.shard(self.end).offset - from).unwrap_or(usize::MAX);
-        let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
-        let len = room.len().min(rest);
-        let room = room.get_mut(..len).unwrap_or_default();
-        self.run.file.read_exact_at(room, from).during("read", &self.run.path)?;
+        let free = self.buffer.get_mut(self.filled..).unwrap_or_default();
+        let len = free.len().min(rest);
+        let free = free.get_mut(..len).unwrap_or_default();
+        self.run.file.read_exact_at(free, from).during("read", &self.run.path)?;
         self.filled += len;
         Ok(())
     }
 
-    /// Where in the file the next block or entry is.
+    /// Offset of the next block or entry in the file.
     fn position(&self) -> u64 {
         self.base + self.at as u64
     }

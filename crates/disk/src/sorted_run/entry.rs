@@ -1,14 +1,14 @@
-//! One entry of a run: most of its bytes are those that no entry before it can tell.
+//! One entry of a run, encoded as the difference to the entry before it.
 //!
 //! ```text
 //! flags   bit 0      a spend
-//!         bits 1-3   bytes of the txid, behind its first, that are as in the entry before; 7: all 31
-//!         bit 4      the code is as in the entry before, and left out
+//!         bits 1-3   bytes of the txid, after its first, that equal those of the entry before; 7: all 31
+//!         bit 4      the code equals that of the entry before, and is omitted
 //!         bits 5-7   vout; 7: VARINT(vout) follows
 //! ```
-//! then what the flags leave open: the rest of the txid, vout, VARINT(code), and `out` ([`wire::coin`]),
-//! whose own bytes say where it ends. Before the first entry of a shard stands, for all of this, code 0 and
-//! the outpoint (first byte of the shard's txids, then 31 zeros; 0).
+//! Then follows what the flags leave open: the rest of the txid, vout, VARINT(code), and `out`
+//! ([`wire::coin`]), which contains its own length. The first entry of a shard is encoded as if after one
+//! with code 0 and the outpoint (first byte of the shard's txids, then 31 zeros; 0).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -26,30 +26,30 @@ const SPEND: u8 = 1;
 const SHARED_SHIFT: u32 = 1;
 const SAME_CODE: u8 = 1 << 4;
 const VOUT_SHIFT: u32 = 5;
-/// The greatest number of three bits: in place of a count of shared bytes, the whole txid; of a vout, that it
-/// follows.
+/// The greatest number of three bits: as the count of shared bytes, the whole txid; as vout, that
+/// VARINT(vout) follows.
 const ALL: u8 = 7;
 
-/// Why an entry cannot be read.
+/// An entry cannot be decoded.
 pub(super) const MALFORMED: &str = "an entry is malformed";
-const DESCENDS: &str = "entries are not in order";
+const OUT_OF_ORDER: &str = "entries are not in order";
 
-/// The entry before, as far as the next one leans on it.
+/// The parts of an entry on which the encoding of the next one depends.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Last {
+pub(super) struct Previous {
     pub(super) outpoint: OutPoint,
     pub(super) code: u32,
 }
 
-/// Where things are in the bytes of an entry.
+/// A decoded entry.
 pub(super) struct Decoded {
     pub(super) spend: bool,
-    /// Of the coin's `out`; it ends with the entry.
+    /// Range of the coin's `out` in the bytes of the entry; it ends with the entry.
     pub(super) out: Range<usize>,
 }
 
-impl Last {
-    /// What stands before a shard's first entry.
+impl Previous {
+    /// The state before a shard's first entry.
     pub(super) fn before(shard: u8) -> Self {
         let mut last = Self::default();
         if let Some(first) = last.outpoint.txid.0.first_mut() {
@@ -83,12 +83,12 @@ impl Last {
         *self = Self { outpoint, code: coin.code };
     }
 
-    /// Reads the entry that `bytes` begin with. What was last stays last if there is none.
+    /// Decodes the entry at the beginning of `bytes`. On error, `self` is not changed.
     #[inline]
     pub(super) fn decode(&mut self, bytes: &[u8]) -> Result<Decoded, &'static str> {
         let (decoded, last) = self.parse(bytes).ok_or(MALFORMED)?;
         if chainstate_key_order(&self.outpoint, &last.outpoint) == Ordering::Greater {
-            return Err(DESCENDS);
+            return Err(OUT_OF_ORDER);
         }
         *self = last;
         Ok(decoded)
@@ -118,7 +118,7 @@ impl Last {
     }
 }
 
-/// Whether `out` is one compressed output, as far as its lengths go: only then its end can be found again.
+/// Whether `out` is one compressed output according to its lengths: otherwise, its end could not be found.
 #[inline]
 pub(super) fn is_out(out: &[u8]) -> bool {
     let mut reader = Reader::new(out);
@@ -136,7 +136,7 @@ fn skip_out(reader: &mut Reader<'_>) -> Option<()> {
     reader.bytes(script_len).ok().map(drop)
 }
 
-/// How many bytes two txids of a shard share, their first not counted: up to 6, or [`ALL`].
+/// Returns how many bytes after the first two txids of a shard share: up to 6, or [`ALL`] if they are equal.
 #[inline]
 fn shared_bytes(a: &[u8; 32], b: &[u8; 32]) -> u8 {
     if a == b {

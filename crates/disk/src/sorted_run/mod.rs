@@ -1,8 +1,9 @@
-//! `run-NNNNNNNN.run`: creations and spends of coins that did not fit into memory, sorted.
+//! `run-NNNNNNNN.run`: a sorted run, with creations and spends of coins that did not fit into memory.
 //!
-//! Ours. Written once, from first byte to last, when the join is over its budget; read from first to last by
-//! as many threads as like, each over a range of shards (a coin's shard is the first byte of its txid), when
-//! runs are merged. Entries are in the chainstate's key order, so a merge is too.
+//! Peregrine's own format. A run is written once, from first byte to last, when the join is over its budget.
+//! A merge reads it from first to last on any number of threads, each over a range of shards (a coin's shard
+//! is the first byte of its txid). Entries are in the chainstate's key order, and so is the result of a
+//! merge.
 //!
 //! ```text
 //! header  magic 8 "PGRN-RUN" | version 4 | network's message magic 4
@@ -12,16 +13,17 @@
 //!         | checksum of the blocks 4 | checksum of the footer 4 | magic 8
 //! entry   flags 1 | txid from the first byte that differs | VARINT(vout) | VARINT(code) | out    ([`entry`])
 //! ```
-//! Integers are little-endian, net sizes signed: creations minus spends. Checksums are CRC-32C. That of a
-//! block runs on from that of the block before it, and at last from the header's, over all but checksums. The
-//! footer has it as it stands where each shard begins, so that the footer's checksum stands for every byte of
-//! the file, and a block that strayed from another run is found even where its own bytes are sound.
+//! Integers are little-endian, net sizes signed: creations minus spends. Checksums are CRC-32C. They form a
+//! chain, which begins with the header's: the checksum of a block continues that of the block before it, over
+//! all bytes but checksums. The footer contains the value of the chain at the beginning of each shard, so
+//! that the footer's checksum covers every byte of the file, and a block of another run is detected even if
+//! its own bytes are intact.
 //!
 //! Sizes: a block ends with the entry that takes it over 64 KiB, or with its shard; no entry is longer than
 //! 10,054 bytes; the footer has 11.3 KB. A run of 1 GB has 18 million entries.
 //!
-//! After a crash a run without its footer may be left; nothing refers to it, since a run is synced before a
-//! checkpoint ([`crate::checkpoint`]) names it.
+//! A crash can leave a run without its footer. No checkpoint ([`crate::checkpoint`]) lists it, because a run
+//! is synced before that.
 
 mod cursor;
 mod entry;
@@ -43,44 +45,45 @@ pub(crate) const MAGIC: [u8; 8] = *b"PGRN-RUN";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 16;
 const BLOCK_HEADER_LEN: usize = 12;
-/// Payload after which a block is closed.
+/// Bytes of payload after which a block is closed.
 const BLOCK_LEN: usize = 64 << 10;
 const MAX_PAYLOAD_LEN: usize = BLOCK_LEN + entry::MAX_LEN;
 const INDEX_ENTRY_LEN: usize = 8 + 8 + 4 + 3 * 8;
 const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len();
 
-/// What is known of a run without reading its entries.
+/// The totals of a run, known without reading its entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SortedRunMeta {
-    /// Creations and spends.
+    /// Number of entries: creations and spends.
     pub entries: u64,
-    /// Spends.
+    /// Number of spends.
     pub spends: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// Of the footer, which stands for every byte of the file.
+    /// Checksum of the footer, which covers every byte of the file.
     pub checksum: u32,
-    /// Of each of the 256 shards.
+    /// Net size of each of the 256 shards.
     pub net: Vec<NetSize>,
 }
 
-/// Where a shard begins.
+/// The beginning of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shard {
-    /// Of its first block, in the file; where that would be if it has none.
+    /// Offset of its first block in the file; where that block would be if it has none.
     offset: u64,
     entries: u64,
-    /// As it runs when the shard begins.
+    /// The chained checksum before its first block.
     checksum: u32,
 }
 
 fn damaged(path: &Path, offset: u64, flaw: impl AsRef<str>) -> DiskError {
-    let flaw = format!("{}; the file is damaged, start anew with --restart", flaw.as_ref());
+    let flaw = format!("{}; the file is damaged, pass --restart to start over", flaw.as_ref());
     DiskError::Damaged { path: path.to_owned(), offset, flaw }
 }
 
 impl SortedRunMeta {
-    /// The footer of a run with these shards (and the footer's own place as the last), and what it tells.
+    /// Returns the footer of a run with these shards (the last one is the footer's own position), and the
+    /// same data decoded.
     fn footer(index: &[Shard], net: Vec<NetSize>, spends: u64) -> (Vec<u8>, Self) {
         let mut footer = Vec::with_capacity(FOOTER_LEN);
         for (shard, net) in index.iter().zip(&net) {
@@ -104,19 +107,19 @@ impl SortedRunMeta {
         (footer, Self { entries, spends, bytes, checksum, net })
     }
 
-    /// Reads a footer, given the header of the same file and the file's length.
+    /// Decodes a footer, given the header of the same file and the file's length.
     fn read_footer(footer: &[u8], header: &[u8], len: u64) -> Result<(Self, Vec<Shard>), &'static str> {
         const SHORT: &str = "its footer is too short";
         let (rest, magic) = footer.split_last_chunk().ok_or(SHORT)?;
         if *magic != MAGIC {
-            return Err("it does not end as a run: it is truncated, or bytes were added");
+            return Err("it does not end like a run: it is truncated, or bytes were added");
         }
-        let (sealed, checksum) = rest.split_last_chunk().ok_or(SHORT)?;
+        let (content, checksum) = rest.split_last_chunk().ok_or(SHORT)?;
         let checksum = u32::from_le_bytes(*checksum);
-        if crc32c::crc32c(sealed) != checksum {
-            return Err("checksum of the footer differs");
+        if crc32c::crc32c(content) != checksum {
+            return Err("checksum mismatch in the footer");
         }
-        let mut reader = Reader::new(sealed);
+        let mut reader = Reader::new(content);
         let (mut index, mut net) = (Vec::with_capacity(SHARDS + 1), Vec::with_capacity(SHARDS));
         for _ in 0..SHARDS {
             let (shard, size) = read_shard(&mut reader).map_err(|_| SHORT)?;
@@ -127,26 +130,26 @@ impl SortedRunMeta {
         let (entries, spends, bytes) = (number()?, number()?, number()?);
         let end = reader.u32().map_err(|_| SHORT)?;
         if bytes != len {
-            return Err("it has another length than when it was written");
+            return Err("its length differs from the one in its footer");
         }
         index.push(Shard { offset: len - FOOTER_LEN as u64, entries: 0, checksum: end });
         let meta = Self { entries, spends, bytes, checksum, net };
-        if meta.fits(&index, crc32c::crc32c(header)) {
+        if meta.is_consistent(&index, crc32c::crc32c(header)) {
             Ok((meta, index))
         } else {
-            Err("its footer cannot be")
+            Err("its footer is inconsistent")
         }
     }
 
-    /// Whether shards follow each other, each entry has room and the totals are those of the shards.
-    fn fits(&self, index: &[Shard], header_checksum: u32) -> bool {
+    /// Whether shards are contiguous, large enough for their entries, and add up to the totals.
+    fn is_consistent(&self, index: &[Shard], header_checksum: u32) -> bool {
         let first = Shard { offset: HEADER_LEN as u64, checksum: header_checksum, entries: 0 };
         let (mut entries, mut coins) = (0, 0);
         for ((shard, next), net) in index.iter().zip(index.iter().skip(1)).zip(&self.net) {
             let Some(len) = next.offset.checked_sub(shard.offset) else { return false };
-            let none = len == 0 && shard.entries == 0 && next.checksum == shard.checksum;
-            let some = shard.entries > 0 && shard.entries <= len / entry::MIN_LEN;
-            if !(none || some) || net.coins.unsigned_abs() > shard.entries {
+            let is_empty = len == 0 && shard.entries == 0 && next.checksum == shard.checksum;
+            let is_possible = shard.entries > 0 && shard.entries <= len / entry::MIN_LEN;
+            if !(is_empty || is_possible) || net.coins.unsigned_abs() > shard.entries {
                 return false;
             }
             entries += shard.entries;

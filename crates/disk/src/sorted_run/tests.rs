@@ -1,4 +1,4 @@
-//! Runs come back as they were written, or not at all.
+//! A run is read exactly as it was written, or refused.
 
 use super::*;
 use crate::fs::{ReadAt, RealDisk};
@@ -39,9 +39,10 @@ fn entry(first: u8, rest: u8, vout: u32, spend: bool) -> Owned {
     Owned { spend, outpoint: OutPoint { txid: Txid(txid), vout }, code: 2 * u32::from(rest), out }
 }
 
-struct Place(tempfile::TempDir);
+/// A temporary directory for one run.
+struct RunDir(tempfile::TempDir);
 
-impl Place {
+impl RunDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -83,7 +84,7 @@ impl ReadAt for Vec<u8> {
 }
 
 fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
-    read(&SortedRunReader::over(Box::new(bytes), Path::new("a.run"), Network::Main)?, 0..SHARDS, 0)
+    read(&SortedRunReader::from_file(Box::new(bytes), Path::new("a.run"), Network::Main)?, 0..SHARDS, 0)
 }
 
 fn read(run: &SortedRunReader, shards: Range<usize>, buffer: usize) -> Result<Vec<Owned>, DiskError> {
@@ -94,11 +95,11 @@ fn read(run: &SortedRunReader, shards: Range<usize>, buffer: usize) -> Result<Ve
         found.push(entry);
     }
     assert_eq!(cursor.current(), None);
-    assert!(cursor.advance()?.is_none(), "the end stays the end");
+    assert!(cursor.advance()?.is_none(), "a cursor stays at the end");
     Ok(found)
 }
 
-/// A few bytes to draw from make txids that are equal, or begin alike.
+/// Draws from few byte values, so that some txids are equal or have a common prefix.
 fn any_txid() -> impl Strategy<Value = Txid> {
     let byte = prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => any::<u8>()];
     let head = prop::array::uniform8(byte);
@@ -149,7 +150,7 @@ fn any_entries() -> impl Strategy<Value = Vec<Owned>> {
     })
 }
 
-/// The net sizes of a shard, from the keys and values themselves.
+/// Computes the net size of a shard from the encoded keys and values.
 fn net(entries: &[Owned], shard: usize) -> NetSize {
     let mut net = NetSize::default();
     for entry in entries.iter().filter(|entry| usize::from(entry.outpoint.txid.0[0]) == shard) {
@@ -166,20 +167,20 @@ fn net(entries: &[Owned], shard: usize) -> NetSize {
 
 proptest! {
     #[test]
-    fn any_entries_come_back_by_any_ranges(
+    fn entries_round_trip_however_the_shards_are_divided(
         entries in any_entries(),
         block_len in 0usize..2000,
         buffers in (0usize..4000, 0usize..200_000),
         mut cuts in prop::collection::vec(0usize..=SHARDS, 0..5),
     ) {
-        let place = Place::new();
-        let meta = place.write(&entries, buffers.0, block_len);
+        let dir = RunDir::new();
+        let meta = dir.write(&entries, buffers.0, block_len);
         let spends = entries.iter().filter(|entry| entry.spend).count();
         prop_assert_eq!((meta.entries, meta.spends), (entries.len() as u64, spends as u64));
         let nets: Vec<_> = (0..SHARDS).map(|shard| net(&entries, shard)).collect();
         prop_assert_eq!(&meta.net, &nets);
 
-        let run = place.open().unwrap();
+        let run = dir.open().unwrap();
         prop_assert_eq!(run.meta(), &meta);
         cuts.extend([0, SHARDS]);
         cuts.sort_unstable();
@@ -192,12 +193,12 @@ proptest! {
 }
 
 #[test]
-fn threads_can_share_a_run() {
-    let place = Place::new();
+fn several_threads_can_read_one_run() {
+    let dir = RunDir::new();
     let entries: Vec<_> =
         (0..=255).flat_map(|first| [entry(first, 1, 0, true), entry(first, 2, 9, false)]).collect();
-    place.write(&entries, 1000, 20);
-    let run = place.open().unwrap();
+    dir.write(&entries, 1000, 20);
+    let run = dir.open().unwrap();
     let found: Vec<_> = std::thread::scope(|scope| {
         let run = &run;
         let read = |shards| scope.spawn(move || read(run, shards, 0).unwrap());
@@ -208,23 +209,23 @@ fn threads_can_share_a_run() {
 }
 
 #[test]
-fn equal_keys_come_back_in_the_order_they_went() {
+fn entries_of_equal_keys_keep_their_order() {
     let (made, spent) = (entry(9, 1, 0, false), entry(9, 1, 0, true));
     let entries = [spent.clone(), made.clone(), made, spent.clone(), spent];
-    let place = Place::new();
-    let meta = place.write(&entries, 0, BLOCK_LEN);
+    let dir = RunDir::new();
+    let meta = dir.write(&entries, 0, BLOCK_LEN);
     assert_eq!((meta.entries, meta.spends, meta.net[9].coins), (5, 3, -1));
-    assert_eq!(read_bytes(place.bytes()).unwrap(), entries);
+    assert_eq!(read_bytes(dir.bytes()).unwrap(), entries);
 }
 
 #[test]
-fn runs_may_be_empty_or_of_one_entry_of_any_size() {
-    let place = Place::new();
-    let meta = place.write(&[], 0, BLOCK_LEN);
+fn empty_runs_and_runs_of_one_entry_round_trip() {
+    let dir = RunDir::new();
+    let meta = dir.write(&[], 0, BLOCK_LEN);
     assert_eq!((meta.bytes, meta.entries), ((HEADER_LEN + FOOTER_LEN) as u64, 0));
-    assert_eq!(read_bytes(place.bytes()).unwrap(), []);
-    assert_eq!(read(&place.open().unwrap(), 300..400, 0).unwrap(), []);
-    assert_eq!(read(&place.open().unwrap(), SHARDS - 1..usize::MAX, 0).unwrap(), []);
+    assert_eq!(read_bytes(dir.bytes()).unwrap(), []);
+    assert_eq!(read(&dir.open().unwrap(), 300..400, 0).unwrap(), []);
+    assert_eq!(read(&dir.open().unwrap(), SHARDS - 1..usize::MAX, 0).unwrap(), []);
 
     let mut longest = entry(255, 255, u32::MAX, true);
     longest.code = u32::MAX;
@@ -232,12 +233,12 @@ fn runs_may_be_empty_or_of_one_entry_of_any_size() {
     compress_output(&mut longest.out, Sats(2_099_999_999_999_999), &[0x51; 10_000]);
     assert_eq!(longest.out.len(), 10_010);
     for one in [entry(0, 0, 0, false), entry(77, 0, 3, true), longest] {
-        place.write(std::slice::from_ref(&one), 1 << 20, BLOCK_LEN);
-        assert_eq!(read_bytes(place.bytes()).unwrap(), [one]);
+        dir.write(std::slice::from_ref(&one), 1 << 20, BLOCK_LEN);
+        assert_eq!(read_bytes(dir.bytes()).unwrap(), [one]);
     }
 }
 
-/// An entry of `len` bytes of script, every part of it as long as can be.
+/// Returns an entry with `len` bytes of script, whose other fields have their maximum length.
 fn long(rest: u8, len: u64) -> Owned {
     let mut long =
         Owned { code: u32::MAX - u32::from(rest), out: Vec::new(), ..entry(1, rest, u32::MAX, true) };
@@ -249,13 +250,13 @@ fn long(rest: u8, len: u64) -> Owned {
 
 #[test]
 fn the_longest_entry_may_begin_at_the_last_byte_of_a_block() {
-    let place = Place::new();
+    let dir = RunDir::new();
     let mut longest_block = 0;
     for len in 5150..5250 {
         let mut entries: Vec<_> = (0..6).map(|rest| long(rest, 10_000)).collect();
         entries.extend([long(6, len), long(7, 10_000)]);
-        place.write(&entries, 0, BLOCK_LEN);
-        let bytes = place.bytes();
+        dir.write(&entries, 0, BLOCK_LEN);
+        let bytes = dir.bytes();
         let block = u32::from_le_bytes(*bytes[HEADER_LEN + 4..].first_chunk().unwrap());
         longest_block = longest_block.max(block as usize);
         assert_eq!(read_bytes(bytes).unwrap(), entries);
@@ -264,9 +265,9 @@ fn the_longest_entry_may_begin_at_the_last_byte_of_a_block() {
 }
 
 #[test]
-fn what_cannot_be_read_again_is_not_written() {
-    let place = Place::new();
-    let mut run = SortedRunWriter::create(&RealDisk, &place.path(), Network::Main, 0).unwrap();
+fn the_writer_refuses_malformed_coins_and_entries_out_of_order() {
+    let dir = RunDir::new();
+    let mut run = SortedRunWriter::create(&RealDisk, &dir.path(), Network::Main, 0).unwrap();
     let mut refuse = |entry: &Owned, flaw: &str| {
         let error = run.add(&entry.entry()).unwrap_err();
         assert!(
@@ -279,19 +280,18 @@ fn what_cannot_be_read_again_is_not_written() {
     }
     let kept = entry(5, 5, 16512, false);
     run.add(&kept.entry()).unwrap();
-    // As VARINTs sort: 16512 before 16511.
+    // VARINTs sort 16512 before 16511.
     for before in
         [entry(4, 9, 0, false), entry(5, 4, 0, true), entry(5, 5, 0, true), entry(5, 5, 16511, true)]
     {
         let ordered = chainstate_key_order(&kept.outpoint, &before.outpoint).is_le();
-        let mut run_on = |entry: &Owned| run.add(&entry.entry());
-        match run_on(&before) {
+        match run.add(&before.entry()) {
             Ok(()) => assert!(ordered, "{before:?}"),
             Err(error) => assert!(!ordered && error.to_string().contains("not in order"), "{error}"),
         }
     }
     run.finish().unwrap();
-    let read = read_bytes(place.bytes()).unwrap();
+    let read = read_bytes(dir.bytes()).unwrap();
     assert_eq!(read, [kept, entry(5, 5, 16511, true)]);
 }
 
@@ -303,14 +303,14 @@ fn small_run() -> (Vec<Owned>, Vec<u8>) {
         entry(3, 2, 1, true),
         entry(255, 9, 7, false),
     ];
-    let place = Place::new();
-    // Two entries make a block.
-    place.write(&entries, 50, 40);
-    (entries, place.bytes())
+    let dir = RunDir::new();
+    // A block has two entries.
+    dir.write(&entries, 50, 40);
+    (entries, dir.bytes())
 }
 
 #[test]
-fn no_altered_run_is_read() {
+fn refuses_every_altered_or_truncated_run() {
     let (entries, bytes) = small_run();
     assert_eq!(read_bytes(bytes.clone()).unwrap(), entries);
     for bit in 0..bytes.len() * 8 {
@@ -327,25 +327,25 @@ fn no_altered_run_is_read() {
 }
 
 #[test]
-fn a_sound_block_of_another_run_is_refused() {
-    let place = Place::new();
-    let [ours, theirs] = [1, 2].map(|rest| {
-        place.write(&[entry(3, rest, 0, false), entry(4, 7, 0, false)], 0, BLOCK_LEN);
-        place.bytes()
+fn refuses_an_intact_block_of_another_run() {
+    let dir = RunDir::new();
+    let [first, second] = [1, 2].map(|rest| {
+        dir.write(&[entry(3, rest, 0, false), entry(4, 7, 0, false)], 0, BLOCK_LEN);
+        dir.bytes()
     });
-    let run = SortedRunReader::over(Box::new(ours.clone()), Path::new("a.run"), Network::Main).unwrap();
+    let run = SortedRunReader::from_file(Box::new(first.clone()), Path::new("a.run"), Network::Main).unwrap();
     let (start, end) = (run.shard(4).offset as usize, run.shard(5).offset as usize);
-    assert_eq!(ours[start + 4..end], theirs[start + 4..end], "only the checksum knows what was before");
-    let mixed = [&ours[..start], &theirs[start..end], &ours[end..]].concat();
+    assert_eq!(first[start + 4..end], second[start + 4..end], "only the chained checksum differs");
+    let mixed = [&first[..start], &second[start..end], &first[end..]].concat();
     let error = read_bytes(mixed).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("a.run at byte {start}: checksum of a block differs")), "{error}");
+    assert!(error.starts_with(&format!("a.run at byte {start}: checksum mismatch in a block")), "{error}");
 }
 
 #[test]
-fn each_refusal_has_its_name() {
+fn each_defect_has_its_own_error() {
     let (_, bytes) = small_run();
     let error = |bytes: Vec<u8>, network| {
-        let run = SortedRunReader::over(Box::new(bytes), Path::new("a.run"), network);
+        let run = SortedRunReader::from_file(Box::new(bytes), Path::new("a.run"), network);
         run.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let with = |at: usize, byte: u8| {
@@ -355,19 +355,20 @@ fn each_refusal_has_its_name() {
     };
     assert_eq!(
         with(0, b'x'),
-        "a.run at byte 0: not a run of peregrine; the file is damaged, start anew with --restart"
+        "a.run at byte 0: not a peregrine run; the file is damaged, pass --restart to start over"
     );
     assert_eq!(
         with(8, 9),
-        "a.run: made by another version of peregrine (format 9, this one reads 1); start anew with --restart"
+        "a.run: written by another version of peregrine (format 9, this one reads 1); \
+         pass --restart to start over"
     );
     assert_eq!(
         error(bytes.clone(), Network::Test),
-        "a.run: made for another network than test; start anew with --restart"
+        "a.run: written for another network than test; pass --restart to start over"
     );
     assert!(error(bytes[..100].to_vec(), Network::Main).contains("at byte 100: truncated"));
-    assert!(error(bytes[..bytes.len() - 1].to_vec(), Network::Main).contains("does not end as a run"));
-    assert!(with(bytes.len() - FOOTER_LEN, 0).contains("checksum of the footer differs"));
+    assert!(error(bytes[..bytes.len() - 1].to_vec(), Network::Main).contains("does not end like a run"));
+    assert!(with(bytes.len() - FOOTER_LEN, 0).contains("checksum mismatch in the footer"));
     let body = [&bytes[..HEADER_LEN], &bytes[bytes.len() - FOOTER_LEN..]].concat();
-    assert!(error(body, Network::Main).contains("another length"));
+    assert!(error(body, Network::Main).contains("its length differs"));
 }

@@ -1,6 +1,6 @@
-//! Writes a run.
+//! Writes sorted runs.
 
-use super::entry::{Last, is_out};
+use super::entry::{Previous, is_out};
 use super::{
     BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
 };
@@ -15,28 +15,28 @@ use wire::{Entry, NetSize, Network};
 pub struct SortedRunWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
-    /// What is not written yet: closed blocks, then the open one, its header left blank.
+    /// Bytes not written yet: closed blocks, then the open one, whose header is blank.
     buffer: Vec<u8>,
-    /// Closed blocks of that many bytes are written.
+    /// Buffer size in bytes at which closed blocks are written.
     limit: usize,
     block_len: usize,
     /// Bytes of the file before the buffer.
     written: u64,
-    /// Where in the buffer the open block's header is.
+    /// Offset of the open block's header in the buffer.
     block: usize,
     block_entries: u32,
-    /// Over all closed blocks.
+    /// The chained checksum of all closed blocks.
     checksum: u32,
-    last: Last,
-    /// The shards that have begun.
+    previous: Previous,
+    /// The shards begun so far.
     index: Vec<Shard>,
     net: Vec<NetSize>,
     spends: u64,
 }
 
 impl SortedRunWriter {
-    /// Makes the file, which must not exist yet. The writer takes `buffer_bytes` of memory and 100 KB, and
-    /// writes pieces of about `buffer_bytes`, of one block (64 KiB) at least.
+    /// Creates the file, which must not exist yet. The writer needs `buffer_bytes` and 100 KB of memory. It
+    /// writes pieces of about `buffer_bytes`, and at least one block (64 KiB).
     ///
     /// # Errors
     /// [`DiskError::File`].
@@ -49,7 +49,7 @@ impl SortedRunWriter {
         Self::with_block_len(disk, path, network, buffer_bytes, BLOCK_LEN)
     }
 
-    /// As [`SortedRunWriter::create`], with blocks that end at `block_len`, which is at most [`BLOCK_LEN`].
+    /// Like [`SortedRunWriter::create`], with blocks that end at `block_len` bytes, at most [`BLOCK_LEN`].
     pub(super) fn with_block_len(
         disk: &dyn Disk,
         path: &Path,
@@ -72,7 +72,7 @@ impl SortedRunWriter {
             block_entries: 0,
             checksum: crc32c::crc32c(&buffer),
             buffer,
-            last: Last::default(),
+            previous: Previous::default(),
             index: Vec::with_capacity(SHARDS + 1),
             net: Vec::with_capacity(SHARDS),
             spends: 0,
@@ -81,18 +81,18 @@ impl SortedRunWriter {
         Ok(writer)
     }
 
-    /// Appends an entry. Its key may be that of the entry before it, which may be of either kind.
+    /// Appends an entry. Its key may equal that of the entry before it, whether creation or spend.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if it comes before the entry before it, or its coin is no compressed output;
-    /// nothing is appended then. [`DiskError::File`] if the disk fails, which ends the run.
+    /// [`DiskError::CallerError`] if it is out of order, or its coin is not a compressed output; nothing is
+    /// appended then. [`DiskError::File`] if the disk fails; the run is unusable then.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<(), DiskError> {
-        if chainstate_key_order(&self.last.outpoint, &entry.outpoint) == Ordering::Greater {
-            return Err(self.misuse(format!("{} is not in order", entry.outpoint)));
+        if chainstate_key_order(&self.previous.outpoint, &entry.outpoint) == Ordering::Greater {
+            return Err(self.caller_error(format!("{} is not in order", entry.outpoint)));
         }
         if !is_out(entry.coin.out) {
-            return Err(self.misuse(format!("the coin {} is malformed", entry.outpoint)));
+            return Err(self.caller_error(format!("the coin {} is malformed", entry.outpoint)));
         }
         let shard = usize::from(entry.outpoint.txid.0[0]);
         while self.index.len() <= shard {
@@ -103,7 +103,7 @@ impl SortedRunWriter {
             self.block = self.buffer.len();
             self.buffer.extend([0; BLOCK_HEADER_LEN]);
         }
-        self.last.encode(entry, &mut self.buffer);
+        self.previous.encode(entry, &mut self.buffer);
         self.block_entries += 1;
         self.count(entry);
         if self.buffer.len() - self.block >= BLOCK_HEADER_LEN + self.block_len {
@@ -112,8 +112,8 @@ impl SortedRunWriter {
         Ok(())
     }
 
-    /// Writes the rest, and returns when all of it is on the medium; the file's name needs [`Disk::sync_dir`]
-    /// besides.
+    /// Writes the rest. When it returns, the content is on the medium; the file's name also needs
+    /// [`Disk::sync_dir`].
     ///
     /// # Errors
     /// [`DiskError::File`].
@@ -129,17 +129,17 @@ impl SortedRunWriter {
         Ok(meta)
     }
 
-    fn misuse(&self, flaw: String) -> DiskError {
+    fn caller_error(&self, flaw: String) -> DiskError {
         DiskError::CallerError { dir: self.path.clone(), flaw }
     }
 
-    /// Begins the next shard, or the footer behind the last one; all blocks are closed.
+    /// Begins the next shard, or the footer after the last one. All blocks must be closed.
     fn begin_shard(&mut self) {
         let offset = self.written + self.buffer.len() as u64;
         let shard = self.index.len();
         self.index.push(Shard { offset, entries: 0, checksum: self.checksum });
         if shard < SHARDS {
-            self.last = Last::before(shard as u8);
+            self.previous = Previous::before(shard as u8);
             self.net.push(NetSize::default());
         }
     }
@@ -153,7 +153,7 @@ impl SortedRunWriter {
         }
     }
 
-    /// Fills in the open block's header, if there is one, and writes if there is enough.
+    /// Fills in the header of the open block, if there is one, and writes the buffer if it is large enough.
     fn close_block(&mut self) -> Result<(), DiskError> {
         if self.block_entries == 0 {
             return Ok(());

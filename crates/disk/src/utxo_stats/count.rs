@@ -1,4 +1,4 @@
-//! Counts coins, and sums up a hash of each.
+//! Counts coins, and adds up a hash of each.
 
 use super::UtxoCounts;
 use wire::coin::CoinError;
@@ -7,11 +7,11 @@ use wire::{Coin, OutPoint, Sats, Txid};
 /// Core's bogosize of a coin without its script: txid 32, vout 4, code 4, amount 8, script length 2.
 const BOGOSIZE: u64 = 50;
 
-/// Counts coins as they come in the order of chainstate keys.
+/// Counts coins in the order of chainstate keys.
 #[derive(Clone, Debug)]
 pub struct CoinCounter {
     counts: UtxoCounts,
-    /// Of the last coin, if there is one.
+    /// Txid of the last coin, if there is one.
     txid: Txid,
 }
 
@@ -22,7 +22,8 @@ impl Default for CoinCounter {
 }
 
 impl CoinCounter {
-    /// Counts a coin. Coins must come in the order of chainstate keys, those of one transaction in a row.
+    /// Counts a coin. Coins must be in the order of chainstate keys, so those of one transaction are
+    /// adjacent.
     ///
     /// # Errors
     /// [`CoinError`] if `out` is not one compressed output.
@@ -33,7 +34,7 @@ impl CoinCounter {
         Ok(())
     }
 
-    /// Tells whether the coin is the first of its transaction.
+    /// Like [`CoinCounter::add`], for a parsed coin. Returns whether it is the first of its transaction.
     #[inline]
     pub(super) fn add_parsed(
         &mut self,
@@ -53,14 +54,15 @@ impl CoinCounter {
         is_first
     }
 
-    /// What was counted.
+    /// The counts so far.
     #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         self.counts
     }
 }
 
-/// A hash against accidents: each pair of words is multiplied, after a number for its place was added.
+/// Returns a hash that detects accidental changes: a number for its position is XORed into each word, and the
+/// words are multiplied in pairs.
 #[inline]
 fn coin_hash(outpoint: &OutPoint, coin: &Coin<'_>) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

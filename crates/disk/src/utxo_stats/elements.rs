@@ -1,4 +1,4 @@
-//! Coins as the bytes that the hashes take, and their hashing.
+//! Encodes coins as the elements that the hashes cover, and hashes them.
 
 use super::{CoinCounter, UtxoCounts, UtxoHash, UtxoStats};
 use digest::{muhash::MuHash3072, sha256::Sha256};
@@ -6,48 +6,48 @@ use wire::coin::{CoinError, write_utxo_element};
 use wire::read::Reader;
 use wire::{Coin, OutPoint};
 
-/// The coins of a range of txids on their way into the hash.
+/// The statistics of a range of txids, and its elements that are not hashed yet.
 #[derive(Clone, Debug)]
 pub struct StatsPart {
     counter: CoinCounter,
     muhash: Option<MuHash3072>,
-    /// Elements in hash order; from `group_start` on those of the current transaction in key order.
+    /// Elements in hash order; those from `group_start` are of the current transaction and in key order.
     elements: Vec<u8>,
     group_start: usize,
     last_vout: u32,
     /// Whether key order and numeric order are the same in the current transaction.
-    sorted: bool,
+    is_sorted: bool,
 }
 
 impl StatsPart {
-    /// An empty part; `muhash` tells whether that hash is wanted too (about 3 us per coin).
+    /// Creates an empty part. `muhash`: whether to compute that hash too (about 3 us per coin).
     #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self::with_buffer(Vec::new(), muhash)
     }
 
-    /// An empty part that uses `room`, an empty buffer, for its elements.
-    pub(super) fn with_buffer(room: Vec<u8>, muhash: bool) -> Self {
+    /// Creates an empty part that uses `buffer`, which must be empty, for its elements.
+    pub(super) fn with_buffer(buffer: Vec<u8>, muhash: bool) -> Self {
         Self {
             counter: CoinCounter::default(),
             muhash: muhash.then(MuHash3072::new),
-            elements: room,
+            elements: buffer,
             group_start: 0,
             last_vout: 0,
-            sorted: true,
+            is_sorted: true,
         }
     }
 
-    /// Adds a coin. Coins must come in the order of chainstate keys, those of one transaction in one part.
+    /// Adds a coin. Coins must be in the order of chainstate keys, those of one transaction in one part.
     ///
     /// # Errors
-    /// [`CoinError`] if `out` is not one compressed output; the part is of no use then.
+    /// [`CoinError`] if `out` is not one compressed output; the part is unusable then.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), CoinError> {
         let (amount, script) = coin.output()?;
         if self.counter.add_parsed(outpoint, coin, amount, script.script_len()) {
             self.end_group();
         } else {
-            self.sorted &= self.last_vout < outpoint.vout;
+            self.is_sorted &= self.last_vout < outpoint.vout;
         }
         self.last_vout = outpoint.vout;
         let start = self.elements.len();
@@ -58,29 +58,30 @@ impl StatsPart {
         Ok(())
     }
 
-    /// Bytes of complete transactions that [`StatsPart::take_elements`] would return.
+    /// Number of bytes that [`StatsPart::take_elements`] would return.
     #[must_use]
     pub const fn ready_len(&self) -> usize {
         self.group_start
     }
 
-    /// Takes the elements of complete transactions, for [`UtxoHasher::hash`]; `room` becomes the next buffer.
+    /// Takes the elements of complete transactions, for [`UtxoHasher::hash`]; `buffer` becomes the part's
+    /// next buffer.
     #[must_use]
-    pub fn take_elements(&mut self, mut room: Vec<u8>) -> Vec<u8> {
-        room.clear();
-        room.extend_from_slice(self.elements.get(self.group_start..).unwrap_or_default());
+    pub fn take_elements(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
+        buffer.clear();
+        buffer.extend_from_slice(self.elements.get(self.group_start..).unwrap_or_default());
         self.elements.truncate(self.group_start);
         self.group_start = 0;
-        std::mem::replace(&mut self.elements, room)
+        std::mem::replace(&mut self.elements, buffer)
     }
 
-    /// Takes what is left, the last transaction too.
+    /// Takes the remaining elements, including those of the last transaction.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         self.end_group();
         self.take_elements(Vec::new())
     }
 
-    /// What was counted.
+    /// The counts so far.
     #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         self.counter.counts()
@@ -88,14 +89,14 @@ impl StatsPart {
 
     /// Completes the current transaction.
     fn end_group(&mut self) {
-        if !self.sorted {
+        if !self.is_sorted {
             self.sort_group();
         }
-        self.sorted = true;
+        self.is_sorted = true;
         self.group_start = self.elements.len();
     }
 
-    /// Puts the current transaction's elements into numeric order of `vout`: key order differs from 16512 on.
+    /// Sorts the current transaction's elements by `vout`: key order is not numeric from 16512.
     #[cold]
     fn sort_group(&mut self) {
         let group = self.elements.split_off(self.group_start);
@@ -111,7 +112,7 @@ impl StatsPart {
     }
 }
 
-/// `vout` and bytes of the first element, and the other elements.
+/// Returns `vout` and bytes of the first element, and the other elements.
 fn split_element(elements: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let mut reader = Reader::new(elements);
     reader.bytes(32).ok()?;
@@ -122,7 +123,7 @@ fn split_element(elements: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((vout, element, others))
 }
 
-/// Hashes elements and sums up what the parts counted.
+/// Hashes elements and adds up the counts of the parts.
 #[derive(Clone, Debug)]
 pub struct UtxoHasher {
     sha: Sha256,
@@ -131,18 +132,18 @@ pub struct UtxoHasher {
 }
 
 impl UtxoHasher {
-    /// Of the empty set; `muhash` as in the parts.
+    /// Creates the hasher of an empty set; `muhash` as in the parts.
     #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self { sha: Sha256::new(), counts: UtxoCounts::ZERO, muhash: muhash.then(MuHash3072::new) }
     }
 
-    /// Hashes elements that a part gave away. Parts must come in the order of their txids.
+    /// Hashes elements taken from a part. Parts must come in the order of their txids.
     pub fn hash(&mut self, elements: &[u8]) {
         self.sha.update(elements);
     }
 
-    /// Adds a part: hashes what is left in it, and adds its counts and MuHash.
+    /// Adds a part: hashes its remaining elements, and adds its counts and MuHash.
     pub fn merge(&mut self, mut part: StatsPart) {
         self.hash(&part.take_rest());
         self.counts.merge(part.counts());
@@ -152,7 +153,7 @@ impl UtxoHasher {
         }
     }
 
-    /// The results.
+    /// Returns the results.
     #[must_use]
     pub fn finish(self) -> UtxoStats {
         let UtxoCounts { txouts, transactions, bogosize, total_amount, checksum } = self.counts;
@@ -188,8 +189,8 @@ mod tests {
         coins
     }
 
-    /// All elements in numeric order, hashed as one.
-    fn simple(mut coins: Vec<(OutPoint, Vec<u8>)>) -> UtxoHash {
+    /// The model: all elements in numeric order, hashed at once.
+    fn model_hash(mut coins: Vec<(OutPoint, Vec<u8>)>) -> UtxoHash {
         coins.sort_by_key(|(outpoint, _)| *outpoint);
         let mut all = Vec::new();
         coins.iter().for_each(|(outpoint, out)| {
@@ -200,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn vouts_are_hashed_in_numeric_order_however_the_parts_are_drained(
+        fn vouts_are_hashed_in_numeric_order_however_elements_are_taken(
             outpoints in btree_set((0u8..5, prop_oneof![0u32..3, 16_500u32..16_520, any::<u32>()]), 0..40),
             drain in 1usize..5,
             split in 0u8..5,
@@ -211,7 +212,7 @@ mod tests {
             for (count, (outpoint, out)) in coins.iter().enumerate() {
                 let part = &mut parts[usize::from(outpoint.txid.0[0] >= split)];
                 part.add(outpoint, &Coin { code: 7, out }).unwrap();
-                // Only the first part may hand elements on while the second waits for it.
+                // Elements of the second part must not be hashed before the first part is complete.
                 if outpoint.txid.0[0] < split && count % drain == 0 {
                     let ready = part.ready_len();
                     let elements = part.take_elements(Vec::new());
@@ -221,7 +222,7 @@ mod tests {
             }
             parts.into_iter().for_each(|part| hasher.merge(part));
             let stats = hasher.finish();
-            prop_assert_eq!(stats.hash_serialized_3, simple(coins.clone()));
+            prop_assert_eq!(stats.hash_serialized_3, model_hash(coins.clone()));
             prop_assert_eq!(stats.txouts, coins.len() as u64);
             let script_bytes: u64 = coins.iter().map(|(outpoint, _)| u64::from(outpoint.txid.0[0])).sum();
             prop_assert_eq!(stats.bogosize, 50 * stats.txouts + script_bytes);
@@ -231,19 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_vouts_matters() {
+    fn the_hash_depends_on_the_order_of_vouts() {
         let coins = coins(&[(1, 16_511), (1, 16_512)]);
-        // As keys: 80 80 00 before ff 7f.
+        // The keys end in 80 80 00 and in ff 7f.
         assert_eq!(coins[0].0.vout, 16_512);
         let mut as_keys = Vec::new();
         coins.iter().for_each(|(outpoint, out)| {
             Coin { code: 7, out }.write_utxo_element(outpoint, &mut as_keys).unwrap()
         });
-        assert_ne!(UtxoHash(digest::sha256::sha256d(&as_keys)), simple(coins));
+        assert_ne!(UtxoHash(digest::sha256::sha256d(&as_keys)), model_hash(coins));
     }
 
     #[test]
-    fn counting_alone_counts_the_same() {
+    fn coin_counter_and_stats_part_count_the_same() {
         let coins = coins(&[(1, 0), (1, 16_511), (1, 16_512), (2, 3), (4, 0)]);
         let (mut counter, mut part) = (CoinCounter::default(), StatsPart::new(false));
         for (outpoint, out) in &coins {

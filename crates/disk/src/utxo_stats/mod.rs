@@ -1,12 +1,12 @@
-//! What Core's `gettxoutsetinfo` says of a UTXO set: its two hashes, counts and sums.
+//! The statistics of Core's `gettxoutsetinfo`: the two hashes, counts and sums of a UTXO set.
 //!
 //! Source: Core `kernel/coinstats.cpp`. `hash_serialized_3` is the SHA-256d of one long string: for each
 //! transaction in the order of txid bytes, for each of its coins in numeric order of `vout`, the coin's
-//! element (`wire::Coin::write_utxo_element`). MuHash is over the same elements, in no order.
+//! element (`wire::Coin::write_utxo_element`). MuHash covers the same elements in any order.
 //!
-//! One string means one thread for the hashing, so everything else is kept off it: any number of
-//! [`StatsPart`]s turn coins into elements, count, and feed MuHash; the [`UtxoHasher`] only hashes bytes,
-//! part after part. A [`CoinCounter`] counts without hashing, what has no order of ranges.
+//! Only one thread can hash one string, so all other work is done elsewhere: any number of [`StatsPart`]s
+//! turn coins into elements, count them, and update MuHash; the [`UtxoHasher`] only hashes bytes, part after
+//! part. A [`CoinCounter`] computes, without hashing, what does not depend on the order of ranges.
 
 mod count;
 mod elements;
@@ -21,8 +21,8 @@ use std::str::FromStr;
 use wire::hash::ParseHashError;
 use wire::{BlockHash, Sats};
 
-/// The hash of a set of coins. Bytes are in the order of the hash function; text is reversed, as Core prints
-/// it.
+/// The hash of a set of coins. The bytes are in the order of the hash function; as text they are reversed, as
+/// Core prints them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UtxoHash(pub [u8; 32]);
 
@@ -46,27 +46,27 @@ impl FromStr for UtxoHash {
     }
 }
 
-/// The answers of `gettxoutsetinfo`.
+/// The results of `gettxoutsetinfo`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoStats {
-    /// Coins.
+    /// Number of coins.
     pub txouts: u64,
-    /// Transactions with coins.
+    /// Number of transactions that have coins.
     pub transactions: u64,
-    /// Core's measure of size that no database depends on: 50 bytes and the script for each coin.
+    /// Core's measure of size, independent of the database: 50 bytes and the script for each coin.
     pub bogosize: u64,
-    /// Sum of all amounts; nothing if it does not fit.
+    /// Sum of all amounts; `None` if it overflows.
     pub total_amount: Option<Sats>,
-    /// Sum of a hash of each coin: whether two copies are the same, against accidents.
+    /// Sum of a hash of each coin, to compare two copies; it detects accidents, not forgery.
     pub checksum: u64,
     /// `hash_serialized_3`.
     pub hash_serialized_3: UtxoHash,
-    /// `muhash`, if it was asked for.
+    /// `muhash`, if it was requested.
     pub muhash: Option<UtxoHash>,
 }
 
 impl UtxoStats {
-    /// Without the hashes.
+    /// Returns the statistics without the hashes.
     #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         let Self { txouts, transactions, bogosize, total_amount, checksum, .. } = *self;
@@ -74,27 +74,27 @@ impl UtxoStats {
     }
 }
 
-/// What can be told of coins in any order of ranges.
+/// The statistics that do not depend on the order of ranges. The fields are those of [`UtxoStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoCounts {
-    /// As in [`UtxoStats`].
+    /// Number of coins.
     pub txouts: u64,
-    /// As in [`UtxoStats`].
+    /// Number of transactions that have coins.
     pub transactions: u64,
-    /// As in [`UtxoStats`].
+    /// Core's measure of size.
     pub bogosize: u64,
-    /// As in [`UtxoStats`].
+    /// Sum of all amounts; `None` if it overflows.
     pub total_amount: Option<Sats>,
-    /// As in [`UtxoStats`].
+    /// Sum of a hash of each coin.
     pub checksum: u64,
 }
 
 impl UtxoCounts {
-    /// Of no coins.
+    /// The counts of an empty set.
     pub const ZERO: Self =
         Self { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)), checksum: 0 };
 
-    /// Adds those of another range.
+    /// Adds the counts of another range.
     pub fn merge(&mut self, other: Self) {
         self.txouts += other.txouts;
         self.transactions += other.transactions;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_that_do_not_fit_have_no_sum() {
+    fn the_total_amount_is_none_after_an_overflow() {
         let mut counts = UtxoCounts::ZERO;
         counts.add_amount(Some(Sats(i64::MAX)));
         assert_eq!(counts.total_amount, Some(Sats(i64::MAX)));

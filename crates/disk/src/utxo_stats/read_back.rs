@@ -1,4 +1,5 @@
-//! Reads a chainstate back: threads read ranges of txids and make elements, one hashes these in order.
+//! Reads a chainstate back: several threads read ranges of txids and encode elements, one hashes these in
+//! order.
 
 use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
@@ -10,12 +11,13 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Elements that go to the hashing thread at once, in bytes.
+/// Bytes of elements that are sent to the hashing thread at once.
 const CHUNK_LEN: usize = 1 << 20;
-/// Chunks that wait for the hashing thread per range; a reader that is ahead waits.
-const CHUNKS_WAITING: usize = 4;
-/// Ranges, besides one for each reader, that are begun before those in front of them are hashed: if hashing
-/// falls behind, it gets the processor.
+/// Maximum number of chunks per range that wait for the hashing thread; a reader that is further ahead
+/// blocks.
+const CHUNKS_QUEUED_MAX: usize = 4;
+/// Number of ranges that may be begun but not hashed, in addition to one per reader: if hashing falls behind,
+/// readers block and leave it the processor.
 const RANGES_AHEAD: usize = 2;
 
 enum Message {
@@ -24,27 +26,27 @@ enum Message {
     Failed(DiskError),
 }
 
-/// Buffers that were hashed, for those who read.
+/// Buffers returned by the hashing thread for reuse by the readers.
 #[derive(Default)]
 struct BufferPool(Mutex<Vec<Vec<u8>>>);
 
 impl BufferPool {
     fn take(&self) -> Vec<u8> {
-        let room = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        room.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8))
+        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        buffer.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8))
     }
 
-    fn give(&self, mut room: Vec<u8>) {
-        room.clear();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+    fn put_back(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 }
 
-/// Computes the statistics of the chainstate in `dir` with `threads` (1 or more) threads that read, and this
-/// one that hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread.
+/// Computes the statistics of the chainstate in `dir` with `threads` reading threads (at least 1); the
+/// calling thread hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread.
 ///
 /// # Errors
-/// As [`ChainstateReader`] and its cursor.
+/// The errors of [`ChainstateReader`] and its cursor.
 pub fn stats_of_chainstate(
     disk: &dyn Disk,
     dir: &Path,
@@ -54,39 +56,40 @@ pub fn stats_of_chainstate(
     stats_of_coins(&ChainstateReader::open(disk, dir)?, muhash, threads)
 }
 
-/// [`stats_of_chainstate`] of an open one.
+/// Like [`stats_of_chainstate`], for an open chainstate.
 ///
 /// # Errors
-/// As [`ChainstateReader`] and its cursor.
+/// The errors of [`ChainstateReader`] and its cursor.
 pub fn stats_of_coins(
     reader: &ChainstateReader<'_>,
     muhash: bool,
     threads: usize,
 ) -> Result<UtxoStats, DiskError> {
     let stats = stats_unless_stopped(reader, muhash, threads, &AtomicBool::new(false))?;
-    Ok(stats.expect("nobody sets the flag"))
+    Ok(stats.expect("the flag is never set"))
 }
 
-/// [`stats_of_coins`]; nothing if `stop` is set before the end.
+/// Like [`stats_of_coins`], but returns `None` if `stop` is set before the end.
 ///
 /// # Errors
-/// As [`stats_of_coins`].
+/// The same errors as [`stats_of_coins`].
 pub fn stats_unless_stopped(
     reader: &ChainstateReader<'_>,
     muhash: bool,
     threads: usize,
     stop: &AtomicBool,
 ) -> Result<Option<UtxoStats>, DiskError> {
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..=u8::MAX).map(|_| sync_channel(CHUNKS_WAITING)).unzip();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..=u8::MAX).map(|_| sync_channel(CHUNKS_QUEUED_MAX)).unzip();
     let (hashed, begin) = channel();
     (0..threads + RANGES_AHEAD).for_each(|_| hashed.send(()).unwrap_or_default());
-    // Ranges are taken in order, so the one that is hashed next is always read by someone.
+    // Ranges are taken in order, so a reader always works on the one that is hashed next.
     let ranges = Mutex::new((begin, (0..=u8::MAX).zip(senders)));
     let next = || {
         let (begin, ranges) = &mut *ranges.lock().unwrap_or_else(PoisonError::into_inner);
         begin.recv().ok().and_then(|()| ranges.next())
     };
-    let back = ReadBack { reader, muhash, rooms: BufferPool::default() };
+    let back = ReadBack { reader, muhash, buffers: BufferPool::default() };
     thread::scope(|scope| {
         let read = || {
             while let Some((range, sender)) = next()
@@ -96,7 +99,7 @@ pub fn stats_unless_stopped(
         for number in 0..threads.max(1) {
             match thread::Builder::new().name("read back".to_owned()).spawn_scoped(scope, read) {
                 Ok(_) => {}
-                // Any number gives the same answer.
+                // Fewer threads compute the same result.
                 Err(_) if number > 0 => break,
                 Err(source) => return Err(source).during("start a thread to read", reader.dir())?,
             }
@@ -108,11 +111,12 @@ pub fn stats_unless_stopped(
 struct ReadBack<'a> {
     reader: &'a ChainstateReader<'a>,
     muhash: bool,
-    rooms: BufferPool,
+    buffers: BufferPool,
 }
 
 impl ReadBack<'_> {
-    /// Hashes what the readers send; dropping the channels, as an error does, stops them.
+    /// Hashes what the readers send. Returning early, as on an error, drops the channels and stops the
+    /// readers.
     fn hash_ranges(
         &self,
         receivers: Vec<Receiver<Message>>,
@@ -121,7 +125,7 @@ impl ReadBack<'_> {
     ) -> Result<Option<UtxoStats>, DiskError> {
         let mut hasher = UtxoHasher::new(self.muhash);
         for receiver in receivers {
-            // A range without its last message is one whose reader panicked, which the scope passes on.
+            // If the last message of a range is missing, its reader panicked, and the scope propagates that.
             while let Ok(message) = receiver.recv() {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(None);
@@ -129,11 +133,11 @@ impl ReadBack<'_> {
                 match message {
                     Message::Elements(elements) => {
                         hasher.hash(&elements);
-                        self.rooms.give(elements);
+                        self.buffers.put_back(elements);
                     }
                     Message::End(part) => {
                         hasher.merge(*part);
-                        hashed.send(()).unwrap_or_default(); // unless there is nobody left to read more
+                        hashed.send(()).unwrap_or_default(); // fails if no reader is left
                         break;
                     }
                     Message::Failed(error) => return Err(error),
@@ -143,12 +147,12 @@ impl ReadBack<'_> {
         Ok(Some(hasher.finish()))
     }
 
-    /// Reads one range; false if nobody listens any more or it failed.
+    /// Reads one range. Returns false on an error, or if the receiver is gone.
     fn send_range(&self, range: u8, sender: &SyncSender<Message>) -> bool {
         match self.read_range(range, sender) {
-            Ok(listened) => listened,
+            Ok(is_received) => is_received,
             Err(error) => {
-                // If nobody listens any more, another error has been reported already.
+                // If the receiver is gone, another error has been reported already.
                 let _ = sender.send(Message::Failed(error));
                 false
             }
@@ -158,11 +162,11 @@ impl ReadBack<'_> {
     fn read_range(&self, range: u8, sender: &SyncSender<Message>) -> Result<bool, DiskError> {
         let end = range.checked_add(1).map(|end| [end]);
         let mut coins = self.reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
-        let mut part = StatsPart::with_buffer(self.rooms.take(), self.muhash);
+        let mut part = StatsPart::with_buffer(self.buffers.take(), self.muhash);
         while coins.step()? {
             part.add(coins.outpoint(), &coins.coin()).map_err(|flaw| coins.flaw(flaw))?;
             if part.ready_len() >= CHUNK_LEN
-                && sender.send(Message::Elements(part.take_elements(self.rooms.take()))).is_err()
+                && sender.send(Message::Elements(part.take_elements(self.buffers.take()))).is_err()
             {
                 return Ok(false);
             }

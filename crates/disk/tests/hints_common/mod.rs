@@ -1,4 +1,4 @@
-//! Chains for the tests of hint files: simulated ones, and the real ones of datadirs that Core wrote.
+//! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use digest::sha256::sha256d_many;
@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 use wire::script::is_unspendable;
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
 
-/// A block, as far as hints go.
+/// The properties of a block on which its hints depend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Block {
-    /// Of each output, whether it can be spent.
+    /// For each output, whether it can be spent.
     pub spendable: Vec<bool>,
-    /// The unspent outputs, counted among all.
+    /// The indices of the unspent outputs among all.
     pub unspent: Vec<u32>,
 }
 
 impl Block {
-    /// Outputs and hints in a format's numbering.
+    /// Returns the number of outputs and the hints in a numbering.
     pub fn hints(&self, numbering: Numbering) -> (u32, Vec<u32>) {
         let mut hints = self.unspent.clone();
         renumber(&mut hints, Numbering::AllOutputs, numbering, self.spendable.iter().copied()).unwrap();
@@ -36,7 +36,7 @@ impl Block {
     }
 }
 
-/// The blocks of a chain, from block 1 on.
+/// The blocks of a chain, beginning with block 1.
 pub struct Chain {
     pub name: &'static str,
     pub network: Network,
@@ -44,7 +44,7 @@ pub struct Chain {
     pub blocks: Vec<Block>,
 }
 
-/// The numbers of a seed (SplitMix64).
+/// A random number generator (SplitMix64).
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -64,9 +64,9 @@ impl Rng {
     }
 }
 
-/// A chain that has outputs and hints as unevenly as mainnet: blocks grow, transactions have two outputs or
-/// many, 2 to 10 % of old outputs are unspent and up to 60 % of young ones, and what one transaction makes
-/// stays or goes together.
+/// Returns a chain whose outputs and hints are distributed like mainnet's: blocks grow, transactions have two
+/// outputs or many, 2 to 10 % of old outputs are unspent and up to 60 % of recent ones, and the outputs of
+/// one transaction tend to be spent or unspent together.
 pub fn simulated(count: u32, seed: u64) -> Chain {
     let mut rng = Rng(seed);
     let mut drift = 0.05;
@@ -83,7 +83,7 @@ pub fn simulated(count: u32, seed: u64) -> Chain {
                 1..=5 => 1,
                 _ => 2,
             };
-            // A payout's outputs rest together more often than by chance.
+            // The outputs of a payout are unspent together more often than by chance.
             let local = if outputs > 2 { if rng.chance(share) { 0.7 } else { share / 2.0 } } else { share };
             for output in 0..outputs {
                 let is_spendable = (tx, output) != (0, 1) && !rng.chance(0.03);
@@ -106,7 +106,7 @@ fn data_dir() -> PathBuf {
     std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from)
 }
 
-/// The chains of Core's datadirs; none, and a word about it, where the data is absent.
+/// Returns the chains of Core's datadirs. If the data is absent, prints that and returns none.
 pub fn real() -> Vec<Chain> {
     let dir = data_dir().join("core-datadirs");
     if !dir.is_dir() {
@@ -129,7 +129,7 @@ pub fn real() -> Vec<Chain> {
     archives.into_iter().map(unpack).collect()
 }
 
-/// The chain below the chainstate's best block, with what is unspent there.
+/// Returns the best block of the chainstate, and the blocks up to it with their unspent outputs.
 fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
     let coins = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir()).unwrap();
     let mut unspent = HashSet::new();
@@ -168,7 +168,7 @@ fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
         blocks.push(block);
         entry = by_hash[&entry.header.prev];
     }
-    assert!(unspent.is_empty(), "each coin is an output of the chain");
+    assert!(unspent.is_empty(), "each coin must be an output of the chain");
     blocks.reverse();
     (coins.best_block(), blocks)
 }
@@ -185,7 +185,7 @@ pub fn write(path: &Path, format: HintFormat, chain: &Chain) -> HintInfo {
     writer.finish().unwrap()
 }
 
-/// Reads a file to its end and asserts that it says what the chain says.
+/// Reads a file to its end and asserts that its hints are those of the chain.
 pub fn check(reader: &mut HintReader, chain: &Chain) {
     let numbering = reader.info().numbering;
     let mut unspent = Vec::new();
@@ -193,7 +193,7 @@ pub fn check(reader: &mut HintReader, chain: &Chain) {
         assert_eq!(reader.next_block(&mut unspent).unwrap(), Some(Height(height)));
         let (outputs, hints) = block.hints(numbering);
         assert_eq!(unspent, hints, "block {height}");
-        assert!(reader.outputs().is_none_or(|told| told == outputs));
+        assert!(reader.outputs().is_none_or(|found| found == outputs));
     }
     assert_eq!(reader.next_block(&mut unspent).unwrap(), None);
 }
