@@ -1,4 +1,5 @@
-//! `peregrine`: says what the engine does. The only room that prints.
+//! The program `peregrine`: parses the command line, runs the engine and prints its report. The only crate
+//! that prints.
 //!
 //! Reports go to stdout, everything else to stderr. [`exit::Exit`] lists the exit codes.
 #![forbid(unsafe_code)]
@@ -28,7 +29,7 @@ use std::{
 };
 use stop::interrupt;
 
-/// What a command has to say, and how the process ends if that can be said.
+/// A command's report, and the exit code if the report can be written.
 type Done = Result<(String, Exit), Error>;
 
 fn main() -> ExitCode {
@@ -49,9 +50,9 @@ fn main() -> ExitCode {
             if json {
                 print(&report::failure_json(&error), Exit::Done);
             }
-            say(&format!("error: {error}"));
+            print_error(&format!("error: {error}"));
             if let Some(user) = error.run_as {
-                say(&format!("help: {}", as_user(user, std::env::args())));
+                print_error(&format!("help: {}", as_user(user, std::env::args())));
             }
             Exit::of(&error)
         }
@@ -105,8 +106,8 @@ fn stats(args: &StatsArgs) -> Done {
     Ok((if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) }, Exit::Done))
 }
 
-/// The command line that runs `words` as the user with that number.
-fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
+/// Returns the command line that runs `args` as the user with that number.
+fn as_user(user: u32, args: impl Iterator<Item = String>) -> String {
     let name = uzers::get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
@@ -114,22 +115,22 @@ fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
         false => format!("'{}'", word.replace('\'', r"'\''")),
     };
     let name = name.unwrap_or_else(|| format!("#{user}"));
-    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(words).map(quote).collect::<Vec<_>>().join(" ")
+    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(args).map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// Writes a report; a reader that has gone away (a closed pipe) is not an error.
+/// Writes a report. A closed pipe is not an error.
 fn print(text: &str, exit: Exit) -> Exit {
     match stop::writing(|| writeln!(io::stdout(), "{text}")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("error: cannot write the report to standard output: {error}"));
+            print_error(&format!("error: cannot write the report to standard output: {error}"));
             Exit::Environment
         }
         _ => exit,
     }
 }
 
-/// Writes a line for the user.
-fn say(text: &str) {
+/// Writes a line to stderr.
+fn print_error(text: &str) {
     let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
 }
 
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_for_another_user_can_be_pasted_into_a_shell() {
+    fn command_for_another_user_is_quoted_for_the_shell() {
         let words = ["peregrine", "reindex", "--datadir", "my node"].map(str::to_owned);
         let line = as_user(4_000_000_000, words.into_iter());
         assert_eq!(line, "sudo -u '#4000000000' peregrine reindex --datadir 'my node'");

@@ -1,5 +1,5 @@
-//! A run's log: one JSON object a line, so that a rebuild can be drawn afterwards (`peregrine plot`) by this
-//! program or any other. One type is both written and read.
+//! The log of a run: one JSON object per line, so that the rebuild can be plotted afterwards by `peregrine
+//! plot` or any other program. One type is both written and read.
 
 use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use std::{
     time::Instant,
 };
 
-/// One line. `seconds` count from the start of the run. Fields and names are promised; readers skip events
-/// and fields they do not know.
+/// One line of the log. `seconds` count from the start of the run. Fields and names are stable; readers must
+/// skip events and fields that they do not know.
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Line {
@@ -20,37 +20,37 @@ pub enum Line {
     Start { version: String },
     /// A stage begins.
     Stage { seconds: f64, stage: String },
-    /// The plan is made: the chain that will be rebuilt.
+    /// The plan is complete: the chain that will be rebuilt.
     Plan { seconds: f64, height: u32, hash: String, block_bytes: u64 },
-    /// Work goes on: blocks and their bytes done, and what is to be done.
+    /// Blocks and bytes of blocks that are done, and their totals.
     Progress {
         seconds: f64,
         blocks: u32,
         blocks_total: u32,
         bytes: u64,
         bytes_total: u64,
-        /// Resident memory of the process; nothing where the system does not say.
+        /// Resident memory of the process; `None` if the system does not report it.
         memory_bytes: Option<u64>,
     },
-    /// Something the user should know.
+    /// Something the operator must know.
     Note { seconds: f64, text: String },
-    /// The last line, of a run that came to its end, well or not.
+    /// The last line, whether the run succeeded or failed.
     End { seconds: f64 },
 }
 
-/// Writes a run's events to a file. A log that cannot be written any more does not end the run.
+/// Writes the events of a run to a file. If the log can no longer be written, the run continues.
 pub struct RunLog {
     file: Mutex<BufWriter<File>>,
     started: Instant,
-    /// When all blocks were checked.
+    /// When all blocks were checked, in seconds from the start.
     checked: OnceLock<f64>,
 }
 
 impl RunLog {
-    /// Begins a new log.
+    /// Creates a log and writes its first line.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if the file exists already or cannot be made.
+    /// [`ErrorKind::Environment`] if the file already exists or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let file = create_new(path)?;
         let file = Mutex::new(BufWriter::new(file));
@@ -59,7 +59,7 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Writes an event that concerns the log.
+    /// Writes an event, unless it is of a kind that the log does not contain.
     pub fn event(&self, event: &Event) {
         let seconds = self.seconds();
         if matches!(event, Event::Started(Stage::Finish)) {
@@ -84,8 +84,8 @@ impl RunLog {
         self.write(&line);
     }
 
-    /// Writes the last lines. Of a run that went well, one says when all blocks were checked: the
-    /// engine tells of progress a few times a second, which may be too seldom.
+    /// Writes the last lines. If the run succeeded, one of them records when all blocks were checked: the
+    /// engine reports progress only a few times a second.
     pub fn close(&self, report: Option<&ReindexReport>) {
         if let Some((report, &seconds)) = report.zip(self.checked.get()) {
             let (blocks, bytes) = (report.height.0.saturating_add(1), report.counts.block_bytes);
@@ -111,18 +111,18 @@ impl RunLog {
     }
 }
 
-/// A file that did not exist before: measurements are not overwritten.
+/// Creates a file that must not exist yet, so that measurements are never overwritten.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if it exists already or cannot be made.
+/// [`ErrorKind::Environment`] if it already exists or cannot be created.
 pub fn create_new(path: &Path) -> Result<File, Error> {
     File::create_new(path).map_err(|error| {
-        let what = format!("cannot be made: {error}; remove it or name another file");
+        let what = format!("cannot be created: {error}; remove it or choose another file");
         Error::new(ErrorKind::Environment, what).in_file(path, None)
     })
 }
 
-/// The process's resident memory (Linux `VmRSS`).
+/// Returns the resident memory of the process in bytes (Linux `VmRSS`).
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
