@@ -1,10 +1,10 @@
-# The verbs of the project. Each does its own set-up (system packages by apt-get, with sudo where needed).
+# The commands of the project. Each installs what it needs (system packages with apt-get, and sudo where needed).
 
 CARGO ?= cargo
-# Where `make demo` puts its chain; about three times DEMO_SIZE is needed.
+# Where `make demo` writes its chain; it needs about three times DEMO_SIZE of free space.
 DEMO_DIR ?= target/demo
 DEMO_SIZE ?= 200MB
-# What `make hostile` takes: so many cases, Bitcoin Core's node, and further words for the loop (--seed, --only, --dir, ..).
+# For `make hostile`: number of cases, path of bitcoind, and further arguments (--seed, --only, --dir, ..).
 RUNS ?= 2000
 BITCOIND ?= bitcoind
 HOSTILE ?=
@@ -20,32 +20,32 @@ demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	target/release/peregrine reindex --datadir $(DEMO_DIR)/datadir --chain regtest
 	target/release/peregrine utxo stats --datadir $(DEMO_DIR)/datadir --chain regtest
 
-test: setup ## Run all tests, those against Bitcoin Core's own code included (compiles its kernel: minutes the first time)
+test: setup ## Run all tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
 	$(CARGO) test --workspace
 
-check: setup ## Formatting, lints and docs
+check: setup ## Check formatting, lints and documentation
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 
-oracle: setup ## Only the tests against Bitcoin Core's own code
+oracle: setup ## Run only the tests against Bitcoin Core's own code
 	$(CARGO) test -p oracle
 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 	./fuzz/run
 
-hostile: setup ## Damage datadirs at random, rebuild them in place, start a real bitcoind on them: RUNS (2000), BITCOIND (a path)
-	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's node: BITCOIND=PATH, or bitcoind on the PATH"; exit 1; }
+hostile: setup ## Damage datadirs at random, rebuild them in place, and start a real bitcoind on them: RUNS (2000), BITCOIND (path)
+	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: set BITCOIND=PATH, or add it to the PATH"; exit 1; }
 	$(CARGO) build --release -p cli -p hostile
 	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
 
-bench: setup ## Micro benchmarks
+bench: setup ## Run the micro benchmarks
 	$(CARGO) bench -p bench
 
-guard: setup ## Compare instruction counts of each step with the recorded ones (UPDATE=1 records); needs valgrind
+guard: setup ## Compare the instruction counts of each step with the recorded ones (UPDATE=1 records them); needs valgrind
 	./bench/guard/run
 
-arm: setup ## Tests of all rooms that need no C++, on AArch64 in QEMU (ROOMS=digest: of one); installs what that takes
+arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (ROOMS=digest tests one crate); installs what it needs
 	./.ci/arm
 
 msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in Cargo.toml); installs it

@@ -1,7 +1,6 @@
-//! All targets in one binary, which the environment variable `FUZZ_TARGET` chooses from: `testkit::fuzz` has
-//! the list.
+//! All fuzz targets in one binary. The environment variable `FUZZ_TARGET` selects one; see `testkit::fuzz`.
 //!
-//! Before it begins, it puts the target's seeds into the folder that it is given as its corpus.
+//! At start it writes the target's seeds into its corpus folder.
 #![no_main]
 
 use std::{path::Path, sync::LazyLock};
@@ -10,7 +9,7 @@ use testkit::fuzz::{self, FuzzTarget, TARGETS};
 static TARGET: LazyLock<&FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
     fuzz::target(&name).unwrap_or_else(|| {
-        // Also how `fuzz/run` learns the names.
+        // `fuzz/run` also gets the names in this way.
         TARGETS.iter().for_each(|target| println!("{}", target.name));
         std::process::exit(0)
     })
@@ -19,7 +18,7 @@ static TARGET: LazyLock<&FuzzTarget> = LazyLock::new(|| {
 libfuzzer_sys::fuzz_target!(
     init: {
         let corpus = Path::new("corpus").join(TARGET.name);
-        std::fs::create_dir_all(&corpus).expect("the corpus folder can be made");
+        std::fs::create_dir_all(&corpus).expect("the corpus folder can be created");
         for (number, seed) in (TARGET.seeds)().iter().enumerate() {
             std::fs::write(corpus.join(format!("seed-{number}")), seed).expect("a seed can be written");
         }

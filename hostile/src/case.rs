@@ -1,10 +1,11 @@
-//! One case: a datadir is damaged, runs go over it, a real node says what it is worth before and after.
+//! One case: damages a datadir, runs `peregrine` on it, and compares what a real node makes of it before and
+//! after.
 
 use crate::{
     Context, Res,
     base::{Base, copy_all},
     damage::KINDS,
-    finding::{Finding, Look},
+    finding::{Comparison, Finding},
     node::{Node, Start, Started},
     program::{Disturbance, Program, Ran},
     scene::Scene,
@@ -25,53 +26,53 @@ use std::{
 };
 use testkit::rng::Rng;
 
-/// What a case has come to.
+/// The result of a case.
 pub struct Outcome {
-    /// What must not have happened.
+    /// Everything that must not happen but did.
     pub findings: Vec<Finding>,
-    /// All that was done and said.
+    /// The log of all steps and their output.
     pub log: String,
-    /// How the last run ended.
+    /// Exit code of the last `reindex`.
     pub last: Option<i32>,
-    /// Whether the node started before.
+    /// Whether the node started on the damaged datadir before any run.
     pub started: bool,
-    /// The folder, for who wants to look at it.
+    /// The case's folder, for inspection.
     pub dir: PathBuf,
 }
 
-/// A chainstate's best block, and its height where the base knows it.
+/// A chainstate's best block, and its height if it is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Best {
     hash: String,
     height: Option<u32>,
 }
 
-/// What a datadir is worth, without a node.
+/// The state of a datadir as read without a node.
 #[derive(Default, Debug)]
-struct Worth {
-    /// The chainstate's best block, if it opens.
+struct DatadirState {
+    /// The chainstate's best block; `None` if the chainstate cannot be opened.
     best: Option<Best>,
-    /// The highest block that the index calls connected, if it opens.
+    /// Height of the highest connected block in the index; `None` if the index cannot be opened.
     connected: Option<u32>,
-    /// All blocks that the index knows, with their heights.
+    /// All blocks in the index, with their heights.
     known: HashMap<String, u32>,
 }
 
-impl Worth {
+impl DatadirState {
     fn of(scene: &Scene<'_>) -> Self {
-        let mut worth = Self::default();
+        let mut state = Self::default();
         if scene.fifo {
-            return worth;
+            return state;
         }
         if let Ok(chainstate) = ChainstateReader::open(&RealDisk, &scene.paths.chainstate_dir()) {
             let hash = chainstate.best_block().to_string();
-            worth.best = Some(Best { height: scene.base.heights.get(&hash).copied(), hash });
+            state.best = Some(Best { height: scene.base.heights.get(&hash).copied(), hash });
         }
-        worth.read_index(scene);
-        worth
+        state.read_index(scene);
+        state
     }
 
-    /// What the index says, if it opens.
+    /// Reads the block index, if it can be opened.
     fn read_index(&mut self, scene: &Scene<'_>) {
         let Ok(index) = read_block_index(&RealDisk, &scene.paths.index_dir()) else { return };
         let heights = &scene.base.heights;
@@ -79,19 +80,19 @@ impl Worth {
             entry.status.validity() >= BlockStatus::VALID_SCRIPTS
                 && entry.status.has_data()
                 && !entry.status.is_failed()
-                // Rows that a damage has made say what they like.
+                // Rows that were damaged have wrong heights.
                 && heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
         });
         self.connected = connected.map(|entry| entry.height.0).max();
         self.known = index.entries.iter().map(|entry| (entry.hash.to_string(), entry.height.0)).collect();
         if let Some(best) = &mut self.best {
-            // A sibling that a damage has made is in no base.
+            // A sibling that a damage added is not in the base.
             best.height = best.height.or_else(|| self.known.get(&best.hash).copied());
         }
     }
 }
 
-/// A case at work.
+/// A running case.
 struct Case<'a> {
     context: &'a Context,
     scene: Scene<'a>,
@@ -99,14 +100,15 @@ struct Case<'a> {
     log: String,
     findings: Vec<Finding>,
     tree: Tree,
-    worth: Worth,
+    state: DatadirState,
     before: Started,
-    /// A run was killed: a commit may be half done, which the next run ends.
+    /// Whether a run was killed, so that the next run may have to finish or undo a commit.
     dirty: bool,
-    /// The last run is done and said so, in a way that nothing came after.
+    /// Whether the last step was a `reindex` that succeeded.
     done: bool,
     keep_old: bool,
-    /// The height that the old index had connected, and the lower one that the last run gave.
+    /// Height of the highest block that was connected in the old index, and the lower height after the last
+    /// run, if it is lower.
     lower_than: Option<(u32, u32)>,
     last: Option<i32>,
 }
@@ -143,12 +145,12 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         fifo: false,
     };
     let mut log = format!("case {number} of seed {}, datadir {}\n", context.seed, base.name);
-    sprinkle(&mut scene)?;
+    add_user_files(&mut scene)?;
     damage(context, &mut scene, &mut log)?;
     let before = baseline(context, &scene, &dir)?;
     log += &format!("  bitcoind before: {before:?}\n");
-    let (tree, worth) = (look(&scene.live)?, Worth::of(&scene));
-    log += &format!("  chainstate {:?}, index connected to {:?}\n", worth.best, worth.connected);
+    let (tree, state) = (look(&scene.live)?, DatadirState::of(&scene));
+    log += &format!("  chainstate {:?}, index connected to {:?}\n", state.best, state.connected);
     let mut case = Case {
         context,
         scene,
@@ -156,7 +158,7 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         log,
         findings: Vec::new(),
         tree,
-        worth,
+        state,
         before,
         dirty: false,
         done: false,
@@ -170,11 +172,11 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
     Ok(Outcome { findings, log, last, started: before.is_yes(), dir })
 }
 
-/// Removes a case's folder.
+/// Removes the folder of a case.
 pub fn clear(dir: &Path) -> Res<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            // Read-only folders, where this process is not root.
+            // Read-only folders cannot be removed if this process is not root.
             let _ = std::process::Command::new("chmod").args(["-R", "u+rwX"]).arg(dir).output();
             Ok(fs::remove_dir_all(dir)?)
         }
@@ -182,8 +184,8 @@ pub fn clear(dir: &Path) -> Res<()> {
     }
 }
 
-/// Puts files of the user here and there.
-fn sprinkle(scene: &mut Scene<'_>) -> Res<()> {
+/// Adds files of the user at random places.
+fn add_user_files(scene: &mut Scene<'_>) -> Res<()> {
     let (net, blocks) = (scene.net(), scene.blocks());
     let places = [
         net.join("wallets/mine/wallet.dat"),
@@ -197,7 +199,7 @@ fn sprinkle(scene: &mut Scene<'_>) -> Res<()> {
         scene.datadir().join("bitcoin.conf.bak"),
     ];
     for path in places {
-        // Half a snapshot's chainstate would keep the node from starting.
+        // An incomplete chainstate of a snapshot would keep the node from starting.
         if scene.rng.chance(1, 6) && !path.ends_with("base_blockhash") {
             scene.put_foreign(&path)?;
         }
@@ -211,17 +213,17 @@ fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()>
         let at = scene.below(KINDS.len());
         let only = context.only.as_deref().filter(|_| number == 0);
         let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).unwrap_or(&KINDS[at]);
-        // What a damage before has made impossible is not done.
+        // A damage may be impossible after an earlier one.
         match (kind.act)(scene) {
-            Ok(Some(told)) => *log += &format!("  damage {}: {told}\n", kind.name),
-            Ok(None) => *log += &format!("  damage {}: nothing to do it to\n", kind.name),
+            Ok(Some(detail)) => *log += &format!("  damage {}: {detail}\n", kind.name),
+            Ok(None) => *log += &format!("  damage {}: nothing to damage\n", kind.name),
             Err(error) => *log += &format!("  damage {}: not possible: {error}\n", kind.name),
         }
     }
     Ok(())
 }
 
-/// What a node makes of a copy of the damaged datadir.
+/// Starts a node on a copy of the damaged datadir.
 fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<Started> {
     let copy = dir.join("copy");
     copy_all(&scene.live, &copy)?;
@@ -249,7 +251,7 @@ impl Case<'_> {
     }
 
     fn find_all(&mut self, found: Vec<Finding>) {
-        // One of a class is enough for one step.
+        // One finding of each class is enough for one step.
         let mut seen = HashSet::new();
         for finding in found {
             if seen.insert(finding.class) {
@@ -260,16 +262,16 @@ impl Case<'_> {
 
     fn run(&mut self) -> Res<()> {
         let steps = plan(self.context, &mut self.scene, &self.dir);
-        // Planning has put a hint file there.
+        // Planning may have added a hint file.
         self.tree = look(&self.scene.live)?;
         for step in steps {
             match step {
-                Step::Run { words, disturbance, reindex, hints, keep_old } => {
+                Step::Run { args, disturbance, reindex, hints, keep_old } => {
                     self.keep_old |= keep_old;
-                    self.step(&words, &disturbance, reindex, hints)?;
+                    self.step(&args, &disturbance, reindex, hints)?;
                 }
                 Step::Node { stopped } => self.node_between(stopped)?,
-                Step::Held { words } => self.held(&words)?,
+                Step::BesideNode { args } => self.beside_node(&args)?,
             }
         }
         self.after()
@@ -283,13 +285,17 @@ impl Case<'_> {
         }
     }
 
-    fn step(&mut self, words: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
-        let ran = self.program().run(words, disturbance)?;
-        self.log += &ran.told();
+    fn step(&mut self, args: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
+        let ran = self.program().run(args, disturbance)?;
+        self.log += &ran.description();
         self.check_end(&ran, disturbance, reindex, hints);
         let after = look(&self.scene.live)?;
-        let compared =
-            Look { live: &self.scene.live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
+        let compared = Comparison {
+            live: &self.scene.live,
+            before: &self.tree,
+            after: &after,
+            foreign: &self.scene.foreign,
+        };
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
@@ -298,8 +304,8 @@ impl Case<'_> {
         }
         if done && !self.keep_old {
             let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
-            let told = [&ran.stdout[..], &ran.stderr].concat();
-            found.extend(compared.done(&datadir, &told));
+            let output = [&ran.stdout[..], &ran.stderr].concat();
+            found.extend(compared.done(&datadir, &output));
         }
         self.find_all(found);
         self.tree = after;
@@ -308,26 +314,26 @@ impl Case<'_> {
             self.last = ran.code;
             self.done = done;
             self.dirty &= !done;
-            self.check_height(words, done);
+            self.check_height(args, done);
         }
         Ok(())
     }
 
-    /// The exit code and the words.
+    /// Checks the exit code and the error message.
     fn check_end(&mut self, ran: &Ran, disturbance: &Disturbance, reindex: bool, hints: bool) {
-        let is_ours = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
-        // A process that has not come to its own code yet cannot be asked for more.
+        let was_signalled = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
+        // A process that was still loading cannot print a message.
         let is_loading = ran.stderr.is_empty() && ran.signalled
             || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
         match (ran.code, ran.signal) {
-            _ if ran.hung => self.find("hang", "the run was not done, nor ended, in time"),
-            (None, Some(9)) if is_ours => {}
+            _ if ran.hung => self.find("hang", "the run did not end in time"),
+            (None, Some(9)) if was_signalled => {}
             _ if is_loading => {}
             (None, signal) => self.find("signal-death", format!("signal {signal:?}")),
             (Some(101 | 134), _) => self.find("panic", first_line(&ran.stderr)),
             (Some(1), _) => self.find("exit-1", first_line(&ran.stderr)),
             (Some(130), _) if ran.signalled => {}
-            (Some(137), _) if is_ours => {}
+            (Some(137), _) if was_signalled => {}
             (Some(3), _) if reindex => self.find("exit-3", first_line(&ran.stderr)),
             (Some(6), _) if !hints => self.find("exit-6", first_line(&ran.stderr)),
             (Some(0 | 2..=6), _) => {}
@@ -336,16 +342,16 @@ impl Case<'_> {
         if !is_loading && ran.code.is_some_and(|code| code != 0 && code != 137) {
             let error = ran.stderr.lines().find(|line| line.starts_with("error: "));
             if error.is_none_or(|line| line.len() < 25) {
-                self.find("no-words", format!("exit {:?} says {:?}", ran.code, ran.stderr.trim()));
+                self.find("no-words", format!("exit {:?}, stderr {:?}", ran.code, ran.stderr.trim()));
             }
         }
     }
 
-    /// Nothing lower than what was there.
-    fn check_height(&mut self, words: &[String], done: bool) {
-        let now = Worth::of(&self.scene);
+    /// Checks that no height is lower than before.
+    fn check_height(&mut self, args: &[String], done: bool) {
+        let now = DatadirState::of(&self.scene);
         let is = now.best.as_ref().and_then(|best| best.height);
-        let was = self.worth.best.as_ref().and_then(|best| best.height);
+        let was = self.state.best.as_ref().and_then(|best| best.height);
         if let Some(was) = was {
             match is {
                 Some(is) if is >= was => {}
@@ -355,22 +361,23 @@ impl Case<'_> {
         if !done {
             return;
         }
-        if let (Some(connected), Some(is)) = (self.worth.connected, is) {
+        if let (Some(connected), Some(is)) = (self.state.connected, is) {
             self.lower_than = (is < connected && was.is_none_or(|was| is < was)).then_some((connected, is));
         }
-        let scans = words.iter().any(|word| word == "--scan");
-        if let Some(best) = self.worth.best.clone()
+        let scans = args.iter().any(|arg| arg == "--scan");
+        if let Some(best) = self.state.best.clone()
             && !scans
-            && !self.worth.known.is_empty()
-            && !self.worth.known.contains_key(&best.hash)
+            && !self.state.known.is_empty()
+            && !self.state.known.contains_key(&best.hash)
             && now.best != Some(best.clone())
         {
-            let told = format!("the index does not know the old best block {}, which is replaced", best.hash);
-            self.find("unknown-best-replaced", told);
+            let detail =
+                format!("the index does not know the old best block {}, which is replaced", best.hash);
+            self.find("unknown-best-replaced", detail);
         }
     }
 
-    /// A user starts the node between two runs.
+    /// Starts the node between two runs, as a user may.
     fn node_between(&mut self, stopped: bool) -> Res<()> {
         let datadir = self.scene.datadir();
         let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
@@ -386,27 +393,28 @@ impl Case<'_> {
             self.before = started;
         }
         self.tree = look(&self.scene.live)?;
-        self.worth = Worth::of(&self.scene);
+        self.state = DatadirState::of(&self.scene);
         self.done = false;
         Ok(())
     }
 
-    /// While a node runs on the datadir.
-    fn held(&mut self, words: &[String]) -> Res<()> {
+    /// Runs `reindex` while a node runs on the datadir.
+    fn beside_node(&mut self, args: &[String]) -> Res<()> {
         let datadir = self.scene.datadir();
         let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
         let started = node.wait();
         self.log += &format!("  bitcoind beside: {started:?}\n");
         self.tree = look(&self.scene.live)?;
         if started.is_yes() {
-            let ran = self.program().run(words, &Disturbance::None)?;
-            self.log += &ran.told();
+            let ran = self.program().run(args, &Disturbance::None)?;
+            self.log += &ran.description();
             if ran.code == Some(0) || ran.code == Some(1) || ran.code.is_none() {
                 self.find("ran-beside-node", format!("exit {:?}", ran.code));
             }
             let after = look(&self.scene.live)?;
             let live = &self.scene.live;
-            let compared = Look { live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
+            let compared =
+                Comparison { live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
             let found = [compared.never(), compared.refused()].concat();
             self.find_all(found);
             node.stop()?;
@@ -414,15 +422,15 @@ impl Case<'_> {
             drop(node);
         }
         self.tree = look(&self.scene.live)?;
-        self.worth = Worth::of(&self.scene);
+        self.state = DatadirState::of(&self.scene);
         Ok(())
     }
 
-    /// The node must start if it did before, and be no lower.
+    /// Checks that the node starts if it did before, with no lower height.
     fn compare(&mut self, now: &Started) {
         match (self.before.clone(), now) {
-            (Started::Yes { .. }, Started::No(words)) => {
-                self.find("no-start-anymore", format!("bitcoind does not start any more: {words}"));
+            (Started::Yes { .. }, Started::No(error)) => {
+                self.find("no-start-anymore", format!("bitcoind does not start any more: {error}"));
             }
             (Started::Yes { loaded, tip }, Started::Yes { loaded: loaded_now, tip: tip_now }) => {
                 if *tip_now < tip {
@@ -432,14 +440,14 @@ impl Case<'_> {
                     self.find("lower-loaded", format!("bitcoind loaded {loaded}, now {loaded_now}"));
                 }
             }
-            (Started::No(_), Started::No(words)) if self.done => {
-                self.find("done-but-no-start", format!("bitcoind does not start: {words}"));
+            (Started::No(_), Started::No(error)) if self.done => {
+                self.find("done-but-no-start", format!("bitcoind does not start: {error}"));
             }
             _ => {}
         }
     }
 
-    /// What the node makes of it in the end.
+    /// Starts the node after all steps, and compares.
     fn after(&mut self) -> Res<()> {
         let stats = if self.done { self.stats()? } else { None };
         let datadir = self.scene.datadir();
@@ -447,11 +455,11 @@ impl Case<'_> {
         let started = node.wait();
         self.log += &format!("  bitcoind after: {started:?}\n");
         self.compare(&started);
-        // Where only undo data was lost, the node connects the blocks itself.
+        // If only undo data was lost, the node connects the blocks itself.
         let reached = if let Started::Yes { tip, .. } = started { tip } else { 0 };
         if let Some((connected, is)) = self.lower_than.filter(|(connected, _)| reached < *connected) {
-            let told = format!("the old index had connected {connected}, the new chainstate is at {is}");
-            self.find("lower-index", told);
+            let detail = format!("the old index had connected {connected}, the new chainstate is at {is}");
+            self.find("lower-index", detail);
         }
         if let (Some(stats), Started::Yes { tip, .. }) = (stats, &started) {
             self.compare_coins(&node, &stats, *tip)?;
@@ -460,24 +468,24 @@ impl Case<'_> {
     }
 
     fn stats(&mut self) -> Res<Option<Value>> {
-        let mut words = ["utxo", "stats", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
+        let mut args = ["utxo", "stats", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
             .map(str::to_owned)
             .to_vec();
-        words.push(self.scene.datadir().display().to_string());
-        let ran = self.program().run(&words, &Disturbance::None)?;
+        args.push(self.scene.datadir().display().to_string());
+        let ran = self.program().run(&args, &Disturbance::None)?;
         if ran.code == Some(0) {
             return Ok(Some(serde_json::from_str(&ran.stdout)?));
         }
-        self.log += &ran.told();
+        self.log += &ran.description();
         self.find("done-but-no-stats", first_line(&ran.stderr));
         Ok(None)
     }
 
-    /// The coins are those that the node counts at the same block.
+    /// Checks that the coins are those of the node at the same block.
     fn compare_coins(&mut self, node: &Node, stats: &Value, tip: u32) -> Res<()> {
         let height = stats["height"].as_u64().unwrap_or(0) as u32;
         if height < tip {
-            // It has gone on: it goes back, if it can.
+            // The node has connected more blocks: let it go back, if it can.
             let back = node.call("getblockhash", json!([height + 1]));
             let Ok(hash) = back else { return Ok(()) };
             if node.call("invalidateblock", json!([hash])).is_err() {
@@ -491,8 +499,8 @@ impl Case<'_> {
         }
         for field in ["hash_serialized_3", "txouts"] {
             if core[field] != stats[field] {
-                let told = format!("{field}: {} by bitcoind, {} by peregrine", core[field], stats[field]);
-                self.find("coins-differ", told);
+                let detail = format!("{field}: {} by bitcoind, {} by peregrine", core[field], stats[field]);
+                self.find("coins-differ", detail);
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What must not happen, and how two looks at a datadir are compared.
+//! Detects what must not happen, by comparing the contents of a datadir before and after a step.
 
 use crate::tree::{Class, Seen, Tree, What, class};
 use std::{
@@ -10,33 +10,34 @@ use std::{
 /// Something that must not happen.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Its class: findings of one class have mostly one cause.
+    /// Its class. Findings of one class usually have the same cause.
     pub class: &'static str,
-    /// What was seen.
+    /// What was observed.
     pub detail: String,
 }
 
 impl Finding {
-    /// A finding.
+    /// Creates a finding.
     pub fn new(class: &'static str, detail: impl Into<String>) -> Self {
         Self { class, detail: detail.into() }
     }
 }
 
-/// What a step may have done to the tree.
-pub struct Look<'a> {
-    /// The folder of the datadir and of what stands around it.
+/// The contents of a folder before and after a step.
+pub struct Comparison<'a> {
+    /// The folder with the datadir and everything around it.
     pub live: &'a Path,
-    /// Before.
+    /// The contents before the step.
     pub before: &'a Tree,
-    /// After.
+    /// The contents after the step.
     pub after: &'a Tree,
-    /// Files of others, with their content.
+    /// Files of the user, with their content.
     pub foreign: &'a BTreeMap<PathBuf, Vec<u8>>,
 }
 
-impl Look<'_> {
-    /// What no run may do, however it ends: change blocks, others' files, links, owners or modes.
+impl Comparison<'_> {
+    /// Returns changes that no run may make, however it ends: of block files, files of the user, links,
+    /// owners or modes.
     pub fn never(&self) -> Vec<Finding> {
         let mut found = self.foreign_gone();
         for (name, was) in self.before {
@@ -52,25 +53,25 @@ impl Look<'_> {
             };
             if bound && is.what != was.what {
                 let what = if is_link { "link" } else { kind_of(class) };
-                let told = format!("{} was {:?} and is {:?}", name.display(), was.what, is.what);
-                found.push(Finding::new(what, told));
+                let detail = format!("{} was {:?} and is {:?}", name.display(), was.what, is.what);
+                found.push(Finding::new(what, detail));
             }
             found.extend(owner_and_mode(name, was, is));
         }
         found
     }
 
-    /// Whether the words name this path, or one above it that is not the datadir's own.
-    fn is_told(&self, name: &Path, told: &str) -> bool {
-        let ours = name.ancestors().filter(|above| class(above) == Class::Ours);
-        ours.map(|above| self.live.join(above)).any(|path| told.contains(&path.display().to_string()))
+    /// Returns whether `output` mentions this path of Peregrine's, or one of Peregrine's above it.
+    fn is_mentioned(&self, name: &Path, output: &str) -> bool {
+        let paths = name.ancestors().filter(|above| class(above) == Class::Peregrine);
+        paths.map(|above| self.live.join(above)).any(|path| output.contains(&path.display().to_string()))
     }
 
     fn foreign_gone(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for (name, content) in self.foreign {
             let is_there = |path: &Path| fs::read(self.live.join(path)).is_ok_and(|bytes| bytes == *content);
-            // What lay in a database may be moved with it.
+            // A file inside a database may be moved with it.
             let moved = || {
                 let last = name.file_name();
                 class(name) == Class::Database
@@ -83,7 +84,7 @@ impl Look<'_> {
         found
     }
 
-    /// What a refusal may not do: change a database.
+    /// Returns changes that a refused run may not make: of databases.
     pub fn refused(&self) -> Vec<Finding> {
         let databases = |tree: &Tree| -> BTreeMap<PathBuf, What> {
             let rows = tree.iter().filter(|(name, _)| class(name) == Class::Database);
@@ -98,16 +99,16 @@ impl Look<'_> {
             .collect()
     }
 
-    /// What a run that is done may not leave: its own files, and files of another owner or a wider mode.
-    /// What it tells of by name may stay: it could not be removed.
-    pub fn done(&self, datadir: &Path, told: &str) -> Vec<Finding> {
+    /// Returns what a successful run may not leave: temporary files, and files with another owner or a wider
+    /// mode. Files that its output mentions may stay, because they could not be removed.
+    pub fn done(&self, datadir: &Path, output: &str) -> Vec<Finding> {
         let mut found = Vec::new();
         let Some(home) = self.after.get(datadir) else { return found };
         for (name, is) in self.after {
             let foreign = self.foreign.keys().any(|other| other.starts_with(name));
             let in_foreign = name.ancestors().any(|above| self.foreign.contains_key(above));
             match class(name) {
-                Class::Ours if !foreign && !in_foreign && !self.is_told(name, told) => {
+                Class::Peregrine if !foreign && !in_foreign && !self.is_mentioned(name, output) => {
                     found.push(Finding::new("leftover", format!("{} is left", name.display())));
                 }
                 Class::Other | Class::Block if !self.before.contains_key(name) => {
@@ -115,15 +116,15 @@ impl Look<'_> {
                 }
                 Class::Database | Class::Lock if !self.before.contains_key(name) => {
                     if (is.uid, is.gid) != (home.uid, home.gid) {
-                        let told = format!("{} belongs to {}, not {}", name.display(), is.uid, home.uid);
-                        found.push(Finding::new("owner", told));
+                        let detail = format!("{} belongs to {}, not {}", name.display(), is.uid, home.uid);
+                        found.push(Finding::new("owner", detail));
                     }
-                    // Core's umask lets nobody else in; a folder that is open to others stays so.
+                    // Core's umask excludes other users; a folder that was open to others may stay so.
                     let above = name.parent().and_then(|above| self.before.get(above));
                     let wide = above.map_or(0, |above| above.mode & 0o077);
                     if class(name) == Class::Database && is.mode & 0o077 & !wide != 0 {
-                        let told = format!("{} has mode {:o}", name.display(), is.mode);
-                        found.push(Finding::new("mode", told));
+                        let detail = format!("{} has mode {:o}", name.display(), is.mode);
+                        found.push(Finding::new("mode", detail));
                     }
                 }
                 _ => {}
@@ -143,15 +144,15 @@ const fn kind_of(class: Class) -> &'static str {
 fn owner_and_mode(name: &Path, was: &Seen, is: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
     if (was.uid, was.gid) != (is.uid, is.gid) {
-        let told = format!("{} belonged to {}, now to {}", name.display(), was.uid, is.uid);
-        found.push(Finding::new("owner", told));
+        let detail = format!("{} belonged to {}, now to {}", name.display(), was.uid, is.uid);
+        found.push(Finding::new("owner", detail));
     }
-    // A database that takes another's place may have Core's own modes.
+    // A database that replaces another one may have Core's own modes.
     let core = if is.what == What::Dir { 0o700 } else { 0o600 };
     let as_core = class(name) == Class::Database && is.mode == core;
     if was.mode != is.mode && !matches!(is.what, What::Link(_)) && !as_core {
-        let told = format!("{} had mode {:o}, now {:o}", name.display(), was.mode, is.mode);
-        found.push(Finding::new("mode", told));
+        let detail = format!("{} had mode {:o}, now {:o}", name.display(), was.mode, is.mode);
+        found.push(Finding::new("mode", detail));
     }
     found
 }

@@ -1,8 +1,9 @@
-//! The hostile loop: random damage to random datadirs, then `peregrine reindex` in place, interrupted or not.
-//! Afterwards a real `bitcoind` must start whenever it started before, at no lower height, and nothing of the
-//! user's may have changed.
+//! The hostile loop: damages random datadirs at random, then runs `peregrine reindex` on them in place,
+//! interrupted or not. Afterwards a real `bitcoind` must start if it started before, at the same height or a
+//! greater one, and no file of the user may have changed.
 //!
-//! All follows from one printed seed and the number of the case, but the moment at which a signal arrives.
+//! Everything follows from a printed seed and the number of the case, except the moment at which a signal
+//! arrives.
 #![forbid(unsafe_code)]
 
 mod base;
@@ -31,80 +32,80 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What can go wrong with the loop itself.
+/// The result of a step of the loop itself.
 pub type Res<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Damages datadirs, runs `peregrine reindex` on them and asks a real bitcoind what they are worth.
+/// Damages datadirs, runs `peregrine reindex` on them and checks the result with a real bitcoind.
 #[derive(Parser)]
 #[command(name = "hostile", version)]
 struct Args {
-    /// Everything follows from it [default: by the clock]
+    /// Seed of all random numbers [default: the current time]
     #[arg(long)]
     seed: Option<u64>,
-    /// How many cases
+    /// Number of cases
     #[arg(long, default_value_t = 2000)]
     runs: u64,
-    /// The number of the first case
+    /// Number of the first case
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Bitcoin Core's node
+    /// Bitcoin Core's bitcoind
     #[arg(long, default_value = "bitcoind")]
     bitcoind: PathBuf,
-    /// What is tried
+    /// The peregrine to test
     #[arg(long, default_value = "target/release/peregrine")]
     peregrine: PathBuf,
-    /// Where datadirs are made; a file system in memory is fastest
+    /// Directory for datadirs; a file system in memory is fastest
     #[arg(long, default_value = "target/hostile")]
     dir: PathBuf,
-    /// The first damage of each case is of this kind
+    /// Kind of the first damage in each case; see --list
     #[arg(long)]
     only: Option<String>,
-    /// Only start from datadirs whose name has this in it
+    /// Use only base datadirs whose name contains this
     #[arg(long)]
     base: Option<String>,
-    /// Keep the folders of all cases, not only of those with findings
+    /// Keep the folders of all cases, not only of cases with findings
     #[arg(long)]
     keep: bool,
-    /// Cases side by side
+    /// Number of cases that run concurrently
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// A run that takes so many seconds hangs; give more on a busy machine
+    /// Seconds after which a run counts as hung; use more on a busy machine
     #[arg(long, default_value_t = 60)]
     patience: u64,
-    /// Print the kinds of damage
+    /// Print the kinds of damage and exit
     #[arg(long)]
     list: bool,
-    /// Print what is done in each case
+    /// Print the log of each case
     #[arg(long)]
     verbose: bool,
 }
 
-/// What all cases share.
+/// The configuration that all cases share.
 pub struct Context {
-    /// Everything follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Bitcoin Core's node.
+    /// Bitcoin Core's `bitcoind`.
     pub bitcoind: PathBuf,
-    /// What is tried.
+    /// The `peregrine` to test.
     pub peregrine: PathBuf,
-    /// Where datadirs are made.
+    /// Directory for datadirs.
     pub dir: PathBuf,
-    /// The kind of the first damage.
+    /// Kind of the first damage in each case.
     pub only: Option<String>,
-    /// A process that is not done in this time hangs.
+    /// Time after which a process counts as hung.
     pub patience: Duration,
-    /// Part of the names of the datadirs to start from.
+    /// Part of the names of the base datadirs to use.
     pub base: Option<String>,
-    /// `strace` works here: runs can be killed at a system call.
+    /// Whether `strace` works, so that runs can be killed at a system call.
     pub has_strace: bool,
-    /// `reindex` has `--keep-old`.
+    /// Whether `reindex` has `--keep-old`.
     pub has_keep_old: bool,
 }
 
-/// Folders of so many findings of one class are kept.
-const KEPT_OF_A_CLASS: u64 = 5;
+/// Maximum number of findings of one class whose folders are kept.
+const KEPT_PER_CLASS: u64 = 5;
 
-/// What has been seen so far.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     cases: u64,
@@ -130,7 +131,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A program by its path, or by its name on the `PATH`.
+/// Finds a program by its path, or by its name on the `PATH`.
 fn find(program: &Path, advice: &str) -> Res<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let named = std::env::split_paths(&places).map(|dir| dir.join(program));
@@ -161,7 +162,7 @@ fn context(args: &Args) -> Res<Context> {
     if let Some(only) = &args.only
         && !damage::KINDS.iter().any(|kind| kind.name == only)
     {
-        return Err(format!("there is no kind {only}; --list prints all").into());
+        return Err(format!("there is no kind of damage {only}; --list prints all").into());
     }
     Ok(Context {
         seed,
@@ -176,7 +177,7 @@ fn context(args: &Args) -> Res<Context> {
     })
 }
 
-/// Runs all cases; false if there are findings.
+/// Runs all cases. Returns false if there are findings.
 fn run(args: &Args) -> Res<bool> {
     let context = context(args)?;
     println!("seed {}, cases {} to {}", context.seed, args.first, args.first + args.runs - 1);
@@ -227,7 +228,7 @@ fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
     for finding in &outcome.findings {
         let (count, cases) = tally.findings.entry(finding.class).or_default();
         *count += 1;
-        keep |= *count <= KEPT_OF_A_CLASS;
+        keep |= *count <= KEPT_PER_CLASS;
         if cases.last() != Some(&number) {
             cases.push(number);
         }
@@ -249,7 +250,10 @@ fn report(context: &Context, tally: &Tally, begun: Instant) -> bool {
         println!("FINDING {class}: {count} times, in {} cases: {}", cases.len(), shown.join(" "));
     }
     if !tally.findings.is_empty() {
-        println!("one case again: hostile --seed {} --first NUMBER --runs 1 --keep --verbose", context.seed);
+        println!(
+            "to repeat one case: hostile --seed {} --first NUMBER --runs 1 --keep --verbose",
+            context.seed
+        );
     }
     if tally.broken > 0 {
         println!("the loop itself failed in {} cases", tally.broken);

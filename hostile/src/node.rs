@@ -1,4 +1,4 @@
-//! A real `bitcoind`, started on a datadir without a network: whether it starts, and at which height.
+//! Runs a real `bitcoind` on a datadir, without network connections: whether it starts, and at which height.
 
 use crate::Res;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,10 +15,10 @@ use std::{
 };
 use wire::Network;
 
-/// `u:p` in Base64: user and password of the RPC server.
+/// User and password of the RPC server: `u:p` in Base64.
 const CREDENTIALS: &str = "dTpw";
 
-/// How a node is started.
+/// How to start a node.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
     /// `bitcoind`.
@@ -31,8 +31,8 @@ pub struct Start<'a> {
     pub flags: &'a [String],
     /// The user that it runs as.
     pub user: Option<u32>,
-    /// A node that has said nothing for half of this time has not started. One that has not stopped after it
-    /// does not stop.
+    /// A node that logs nothing for half of this time has failed to start. A node that does not end within
+    /// this time after it was stopped has failed to stop.
     pub patience: Duration,
 }
 
@@ -40,27 +40,27 @@ pub struct Start<'a> {
 pub struct Node {
     child: Child,
     lines: Receiver<String>,
-    said: Vec<String>,
+    log: Vec<String>,
     port: u16,
     patience: Duration,
 }
 
-/// What a start has come to.
+/// The result of starting a node.
 #[derive(Clone, Debug)]
 pub enum Started {
-    /// It runs.
+    /// The node runs.
     Yes {
         /// Height of the chainstate's best block before any block is connected.
         loaded: u32,
         /// Height after all blocks on disk are connected.
         tip: u32,
     },
-    /// It does not; with its words.
+    /// The node does not run; contains its error messages.
     No(String),
 }
 
 impl Started {
-    /// Whether it runs.
+    /// Returns whether the node runs.
     pub const fn is_yes(&self) -> bool {
         matches!(self, Self::Yes { .. })
     }
@@ -99,10 +99,10 @@ impl Node {
                 }
             });
         }
-        Ok(Self { child, lines, said: Vec::new(), port, patience: start.patience })
+        Ok(Self { child, lines, log: Vec::new(), port, patience: start.patience })
     }
 
-    /// Waits until it has connected all blocks that it has; tells heights, or why it has not started.
+    /// Waits until the node has connected all its blocks. Returns its heights, or why it did not start.
     pub fn wait(&mut self) -> Started {
         let begun = Instant::now();
         let (mut loaded, mut imported) = (false, false);
@@ -111,51 +111,51 @@ impl Node {
                 Ok(line) => {
                     loaded |= line.contains("Done loading");
                     imported |= line.contains("initload thread exit");
-                    self.said.push(line);
+                    self.log.push(line);
                 }
-                Err(RecvTimeoutError::Disconnected) => return Started::No(self.complaint()),
+                Err(RecvTimeoutError::Disconnected) => return Started::No(self.error_lines()),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Started::No("it waits without a word".to_owned());
+                    return Started::No("it logs nothing".to_owned());
                 }
             }
-            // It may have a chain to connect.
+            // The node may have a whole chain to connect.
             if begun.elapsed() > 10 * self.patience {
-                return Started::No("it is not done in time".to_owned());
+                return Started::No("it does not finish in time".to_owned());
             }
         }
         let tip = self.call("getblockcount", json!([]));
-        self.said.extend(self.lines.try_iter());
-        let failed = self.said.iter().any(|line| {
+        self.log.extend(self.lines.try_iter());
+        let failed = self.log.iter().any(|line| {
             line.contains("fatal internal error")
                 || line.contains("Shutdown in progress")
                 || line.contains("AbortNode")
         });
         match tip.ok().and_then(|tip| tip.as_u64()) {
             Some(tip) if !failed => Started::Yes { loaded: self.loaded(), tip: tip as u32 },
-            _ => Started::No(self.complaint()),
+            _ => Started::No(self.error_lines()),
         }
     }
 
-    /// Height of the best block that was loaded, by the log.
+    /// Returns the height of the best block that was loaded, from the log.
     fn loaded(&self) -> u32 {
-        let line = self.said.iter().find(|line| line.contains("Loaded best chain:"));
+        let line = self.log.iter().find(|line| line.contains("Loaded best chain:"));
         let height = line.and_then(|line| line.split("height=").nth(1)?.split(' ').next()?.parse().ok());
         height.unwrap_or(0)
     }
 
-    /// The lines that tell of an error, or the last ones.
-    fn complaint(&mut self) -> String {
-        self.said.extend(self.lines.try_iter());
-        let telling =
+    /// Returns the log lines that contain an error, or else the last lines.
+    fn error_lines(&mut self) -> String {
+        self.log.extend(self.lines.try_iter());
+        let is_error =
             |line: &&String| ["rror", "orrupt", "ailed", "annot"].iter().any(|word| line.contains(word));
-        let mut lines: Vec<&str> = self.said.iter().filter(telling).map(String::as_str).take(6).collect();
+        let mut lines: Vec<&str> = self.log.iter().filter(is_error).map(String::as_str).take(6).collect();
         if lines.is_empty() {
-            lines = self.said.iter().rev().take(3).map(String::as_str).collect();
+            lines = self.log.iter().rev().take(3).map(String::as_str).collect();
         }
         lines.join(" | ")
     }
 
-    /// Asks it something.
+    /// Calls a method of the node's RPC server.
     pub fn call(&self, method: &str, params: Value) -> Res<Value> {
         let body = json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": params}).to_string();
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
@@ -165,7 +165,7 @@ impl Node {
              Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        // In one piece: small ones would wait for each other.
+        // Written at once, because small writes would wait for each other.
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -177,7 +177,7 @@ impl Node {
         Ok(answer["result"].take())
     }
 
-    /// Stops it as a user does.
+    /// Stops the node with SIGTERM, as a user does.
     pub fn stop(mut self) -> Res<()> {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
@@ -190,7 +190,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits for an end that it comes to by itself.
+    /// Waits until the node ends by itself.
     pub fn wait_end(mut self) -> Res<()> {
         let begun = Instant::now();
         while self.child.try_wait()?.is_none() {
@@ -202,13 +202,13 @@ impl Node {
         Ok(())
     }
 
-    /// Its process number.
+    /// Returns the id of the process.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 }
 
-/// A node that is not stopped is killed.
+/// Kills a node that was not stopped.
 impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();

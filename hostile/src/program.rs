@@ -1,4 +1,4 @@
-//! A run of `peregrine`, whole or interrupted.
+//! Runs `peregrine`, undisturbed or interrupted.
 
 use crate::Res;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -13,10 +13,10 @@ use std::{
 };
 use testkit::rng::Rng;
 
-/// System calls that change names or make bytes last: where a kill hurts most.
+/// System calls that change names or make data durable, where a kill is most dangerous.
 const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,fsync,fdatasync,fchmod,fchown,\
                        linkat,symlink,ftruncate";
-/// System calls that may fail, and how.
+/// System calls that are made to fail, and the errors.
 const FAILURES: [(&str, &str); 6] = [
     ("fsync,fdatasync", "EIO"),
     ("rename,renameat,renameat2", "EIO"),
@@ -31,18 +31,18 @@ const FAILURES: [(&str, &str); 6] = [
 pub enum Disturbance {
     /// Not at all.
     None,
-    /// A signal after a time.
+    /// Sends a signal after a time.
     After(Signal, Duration),
-    /// A signal some time after a stage has begun.
+    /// Sends a signal some time after a stage has begun.
     Stage(Signal, &'static str, Duration),
-    /// `SIGKILL` at the n-th system call that changes names or makes bytes last.
+    /// Kills the process at the n-th system call of [`CHANGES`].
     Call(u64),
-    /// The n-th system call of a kind fails.
+    /// Makes the n-th system call of a kind fail.
     Failure(&'static str, &'static str, u64),
 }
 
 impl Disturbance {
-    /// A random one; `traced`: whether `strace` is there.
+    /// Returns a random disturbance. `traced` tells whether `strace` is available.
     pub fn random(rng: &mut Rng, traced: bool) -> Self {
         let signal = [Signal::INT, Signal::TERM, Signal::KILL, Signal::KILL][rng.below(4) as usize];
         match rng.below(if traced { 12 } else { 6 }) {
@@ -63,7 +63,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether the run may end in a way that leaves work half done.
+    /// Returns whether the run may be killed, or end with a commit half done.
     pub const fn may_kill(&self) -> bool {
         matches!(
             self,
@@ -72,12 +72,12 @@ impl Disturbance {
     }
 }
 
-/// How a run has ended.
+/// A finished run.
 #[derive(Debug)]
 pub struct Ran {
-    /// The command line, and how it was disturbed.
+    /// The command line, and the disturbance.
     pub line: String,
-    /// Exit code.
+    /// Exit code; `None` if it was ended by a signal.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -87,15 +87,15 @@ pub struct Ran {
     pub stderr: String,
     /// How long it took.
     pub took: Duration,
-    /// It was ended because it took too long.
+    /// Whether it was killed because it took too long.
     pub hung: bool,
-    /// A signal of ours was sent while it ran.
+    /// Whether the disturbance sent a signal while it ran.
     pub signalled: bool,
 }
 
 impl Ran {
-    /// For a report: the command, the end and the words.
-    pub fn told(&self) -> String {
+    /// Describes the run for the log: command, end and output.
+    pub fn description(&self) -> String {
         let end = match (self.hung, self.code, self.signal) {
             (true, ..) => "hung".to_owned(),
             (_, Some(code), _) => format!("exit {code}"),
@@ -107,21 +107,21 @@ impl Ran {
     }
 }
 
-/// Who runs it, and how.
+/// The program and how to run it.
 pub struct Program<'a> {
     /// The executable.
     pub path: &'a Path,
     /// The user that it runs as.
     pub user: Option<u32>,
-    /// A run that takes longer hangs.
+    /// Time after which a run counts as hung.
     pub patience: Duration,
 }
 
 impl Program<'_> {
-    /// Runs it with these words.
-    pub fn run(&self, words: &[String], disturbance: &Disturbance) -> Res<Ran> {
+    /// Runs it with these arguments.
+    pub fn run(&self, args: &[String], disturbance: &Disturbance) -> Res<Ran> {
         let mut command = self.command(disturbance);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         if let Some(user) = self.user {
             command.uid(user).gid(user);
@@ -146,7 +146,7 @@ impl Program<'_> {
         let text = |thread: thread::JoinHandle<String>| thread.join().unwrap_or_default();
         let as_user = self.user.map(|user| format!("[user {user}] ")).unwrap_or_default();
         Ok(Ran {
-            line: format!("{as_user}peregrine {}    # {disturbance:?}", words.join(" ")),
+            line: format!("{as_user}peregrine {}    # {disturbance:?}", args.join(" ")),
             code: status.code(),
             signal: status.signal(),
             stdout: text(stdout),
@@ -171,7 +171,7 @@ impl Program<'_> {
     }
 }
 
-/// Sends the signal that is wanted; tells whether the process was there to get it.
+/// Sends the signal of a disturbance. Returns whether the process was still running.
 fn disturb(
     child: &mut Child,
     disturbance: &Disturbance,
@@ -182,7 +182,7 @@ fn disturb(
     let (signal, delay) = match disturbance {
         Disturbance::After(signal, delay) => (*signal, *delay),
         Disturbance::Stage(signal, stage, delay) => {
-            // Ends when the stage begins, or when the process has closed its standard error.
+            // Waits until the stage begins, or the process closes its standard error.
             while begun.elapsed() < patience {
                 match stages.recv_timeout(patience) {
                     Ok(line) if line.trim() == *stage => break,
@@ -201,7 +201,7 @@ fn disturb(
     Ok(kill_process(Pid::from_child(child), signal).is_ok())
 }
 
-/// Reads a stream to its end in a thread of its own; lines come through the channel as they come.
+/// Reads a stream to its end in another thread, and sends each line through the channel at once.
 fn reader(stream: Option<impl Read + Send + 'static>) -> (thread::JoinHandle<String>, Receiver<String>) {
     let (sender, lines) = channel();
     let thread = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! One case's datadir, and what damages need to know of it.
+//! The datadir of one case, and operations on it that damages use.
 
 use crate::{Res, base::Base};
 use disk::datadir::Datadir;
@@ -11,22 +11,22 @@ use std::{
 };
 use testkit::rng::Rng;
 
-/// The user that owns datadirs that are not root's.
+/// The user that owns datadirs that do not belong to root.
 pub const NODE_USER: u32 = 4242;
 
 /// A datadir that is about to be damaged.
 pub struct Scene<'a> {
-    /// The folder of `datadir` and of all that stands outside of it: links' targets, hints, outputs.
+    /// The folder with `datadir` and everything outside of it: targets of links, hints, outputs.
     pub live: PathBuf,
-    /// The datadir's paths.
+    /// The paths of the datadir.
     pub paths: Datadir,
-    /// What it was copied from.
+    /// The base that it was copied from.
     pub base: &'a Base,
     /// All bases.
     pub bases: &'a [Base],
-    /// Where chance comes from.
+    /// Source of random numbers.
     pub rng: Rng,
-    /// Whether this process may do what only root may.
+    /// Whether this process is root.
     pub root: bool,
     /// The user that `peregrine` runs as.
     pub peregrine_user: Option<u32>,
@@ -34,51 +34,51 @@ pub struct Scene<'a> {
     pub node_user: Option<u32>,
     /// Files that are neither Core's nor Peregrine's, relative to `live`, with their content.
     pub foreign: BTreeMap<PathBuf, Vec<u8>>,
-    /// What has been mounted.
+    /// Mount points that were added.
     pub mounts: Vec<PathBuf>,
-    /// What `--hints` is to be, if a damage wants a special file there.
+    /// The path for `--hints`, if a damage put a special file there.
     pub hints: Option<PathBuf>,
-    /// A FIFO has been put somewhere: nothing there may be opened without need.
+    /// Whether a file was replaced by a FIFO, on which opening a file would block.
     pub fifo: bool,
 }
 
-/// A record of a `blk` or `rev` file: where it starts, and its length with its header and checksum.
+/// A record of a `blk` or `rev` file.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// Where it starts.
+    /// Offset of its header in the file.
     pub at: usize,
-    /// How long it is.
+    /// Its length in bytes, with header and checksum.
     pub len: usize,
 }
 
 impl Scene<'_> {
-    /// The datadir.
+    /// Returns the datadir.
     pub fn datadir(&self) -> PathBuf {
         self.live.join("datadir")
     }
 
-    /// The network's folder.
+    /// Returns the network's folder.
     pub fn net(&self) -> PathBuf {
         self.paths.net_dir().to_owned()
     }
 
-    /// `blocks`.
+    /// Returns the folder `blocks`.
     pub fn blocks(&self) -> PathBuf {
         self.paths.blocks_dir()
     }
 
-    /// A number below `bound`.
+    /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.rng.below(bound as u64) as usize
     }
 
-    /// One of these.
+    /// Returns a random element.
     pub fn pick<T: Clone>(&mut self, all: &[T]) -> Option<T> {
         let at = self.below(all.len());
         all.get(at).cloned()
     }
 
-    /// The regular files `blk*.dat` or `rev*.dat`, by number.
+    /// Returns the regular files `blk*.dat` or `rev*.dat`, sorted by number.
     pub fn numbered(&self, kind: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.blocks()).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
@@ -91,7 +91,7 @@ impl Scene<'_> {
         paths
     }
 
-    /// The tables, logs and manifests in a database's folder.
+    /// Returns the regular files in a database's folder, without `LOCK`.
     pub fn database_files(&self, dir: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> =
@@ -101,21 +101,21 @@ impl Scene<'_> {
         paths
     }
 
-    /// The key of `xor.dat`; zeros where there is none.
+    /// Returns the key in `xor.dat`; zeros if there is none.
     pub fn key(&self) -> [u8; 8] {
         let path = self.blocks().join("xor.dat");
         let bytes = if is_file(&path) { fs::read(path).unwrap_or_default() } else { Vec::new() };
         bytes.try_into().unwrap_or_default()
     }
 
-    /// A file without its obfuscation.
+    /// Reads a file and removes its obfuscation.
     pub fn read_plain(&self, path: &Path) -> Res<Vec<u8>> {
         let mut bytes = fs::read(path)?;
         xor(&mut bytes, self.key(), 0);
         Ok(bytes)
     }
 
-    /// The records at the start of a file, one behind the other; `rev` files have checksums.
+    /// Returns the consecutive records at the start of a file.
     pub fn records(&self, path: &Path) -> Res<Vec<Record>> {
         let bytes = self.read_plain(path)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Scene<'_> {
         Ok(found)
     }
 
-    /// Writes plain bytes into an obfuscated file.
+    /// Obfuscates bytes and writes them into a file.
     pub fn write_plain(&self, path: &Path, at: usize, bytes: &[u8]) -> Res<()> {
         let mut bytes = bytes.to_vec();
         xor(&mut bytes, self.key(), at);
@@ -140,7 +140,7 @@ impl Scene<'_> {
         Ok(file.write_all_at(&bytes, at as u64)?)
     }
 
-    /// Writes a file that is foreign to all programs.
+    /// Writes a file that belongs to the user. Returns false if the path is already in use.
     pub fn put_foreign(&mut self, path: &Path) -> Res<bool> {
         if fs::symlink_metadata(path).is_ok() {
             return Ok(false);
@@ -158,7 +158,8 @@ impl Scene<'_> {
         Ok(true)
     }
 
-    /// Mounts a small file system in memory there, with what was there.
+    /// Replaces a folder by a small file system in memory with the same contents. Returns false if that is
+    /// not possible.
     pub fn mount(&mut self, dir: &Path) -> Res<bool> {
         if !self.root || !fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir()) {
             return Ok(false);
@@ -189,17 +190,17 @@ impl Drop for Scene<'_> {
     }
 }
 
-/// Whether it is a regular file.
+/// Returns whether the path is a regular file.
 pub fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
-/// Whether it is a folder, not a link to one.
+/// Returns whether the path is a folder, not a link to one.
 pub fn is_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-/// Takes the obfuscation of bytes that start at `at` off, or puts it on.
+/// Adds or removes the obfuscation of bytes that start at offset `at`.
 pub fn xor(bytes: &mut [u8], key: [u8; 8], at: usize) {
     for (number, byte) in bytes.iter_mut().enumerate() {
         *byte ^= key[(at + number) % 8];

@@ -1,106 +1,106 @@
-//! What is done to a damaged datadir, one thing after the other.
+//! The steps of a case after the damage.
 
 use crate::{Context, program::Disturbance, scene::Scene};
 use std::path::{Path, PathBuf};
 
-/// One thing that is done.
+/// One step of a case.
 pub enum Step {
     /// A run of `peregrine`.
     Run {
-        /// Its words.
-        words: Vec<String>,
+        /// Its arguments.
+        args: Vec<String>,
         /// How it is disturbed.
         disturbance: Disturbance,
-        /// It is a `reindex` in place.
+        /// Whether it is a `reindex` in place.
         reindex: bool,
-        /// It uses hints.
+        /// Whether it uses hints.
         hints: bool,
-        /// It keeps what it replaces.
+        /// Whether it keeps what it replaces.
         keep_old: bool,
     },
-    /// `bitcoind` is started and stopped, or killed.
+    /// Starts `bitcoind`, and stops or kills it.
     Node {
-        /// Stopped.
+        /// Whether it is stopped, not killed.
         stopped: bool,
     },
     /// A `reindex` while `bitcoind` runs.
-    Held {
-        /// Its words.
-        words: Vec<String>,
+    BesideNode {
+        /// Its arguments.
+        args: Vec<String>,
     },
 }
 
 /// A `reindex` in place with some options.
 #[derive(Clone)]
 struct Reindex {
-    words: Vec<String>,
+    args: Vec<String>,
     hints: bool,
     keep_old: bool,
 }
 
 impl Reindex {
     fn step(&self, disturbance: Disturbance) -> Step {
-        let Self { words, hints, keep_old } = self.clone();
-        Step::Run { words, disturbance, reindex: true, hints, keep_old }
+        let Self { args, hints, keep_old } = self.clone();
+        Step::Run { args, disturbance, reindex: true, hints, keep_old }
     }
 
-    /// The same command with `--scan`, or without.
+    /// Returns the same command with `--scan` added or removed.
     fn toggled(&self) -> Self {
         let mut other = self.clone();
-        let len = other.words.len();
-        other.words.retain(|word| word != "--scan");
-        if other.words.len() == len {
-            other.words.push("--scan".to_owned());
+        let len = other.args.len();
+        other.args.retain(|word| word != "--scan");
+        if other.args.len() == len {
+            other.args.push("--scan".to_owned());
         }
         other
     }
 }
 
 fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
-    let mut words: Vec<String> = verb.iter().map(|word| (*word).to_owned()).collect();
-    words.extend(["--chain".to_owned(), scene.base.network.name().to_owned(), "--datadir".to_owned()]);
-    words.push(scene.datadir().display().to_string());
-    words
+    let mut args: Vec<String> = verb.iter().map(|word| (*word).to_owned()).collect();
+    args.extend(["--chain".to_owned(), scene.base.network.name().to_owned(), "--datadir".to_owned()]);
+    args.push(scene.datadir().display().to_string());
+    args
 }
 
 fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
-    let mut words = common(scene, &["reindex", "--progress", "log"]);
-    let mut say = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+    let mut args = common(scene, &["reindex", "--progress", "log"]);
+    let mut add = |more: &[&str]| args.extend(more.iter().map(|word| (*word).to_owned()));
     if scene.rng.chance(1, 2) {
-        say(&["--scan"]);
+        add(&["--scan"]);
     }
     if scene.rng.chance(1, 5) {
-        say(&["--memory", "128M"]);
+        add(&["--memory", "128M"]);
     }
     if scene.rng.chance(1, 3) {
-        say(&["--checkpoint-every", "0"]);
+        add(&["--checkpoint-every", "0"]);
     }
     if scene.rng.chance(1, 2) {
-        say(&["--json"]);
+        add(&["--json"]);
     }
     if scene.rng.chance(1, 10) {
-        say(&["--restart"]);
+        add(&["--restart"]);
     }
     let threads = (1 + scene.rng.below(3)).to_string();
-    say(&["--threads", &threads]);
+    add(&["--threads", &threads]);
     let keep_old = scene.rng.chance(1, 6) && context.has_keep_old;
     if keep_old {
-        say(&["--keep-old"]);
+        add(&["--keep-old"]);
     }
     let file = hints_file(scene);
     if let Some(file) = &file {
-        say(&["--hints", &file.display().to_string()]);
+        add(&["--hints", &file.display().to_string()]);
         if scene.rng.chance(1, 3) {
-            say(&["--without-undo"]);
+            add(&["--without-undo"]);
         }
         if scene.rng.chance(1, 3) {
-            say(&["--on-hint-failure", "join"]);
+            add(&["--on-hint-failure", "join"]);
         }
     }
-    Reindex { words, hints: file.is_some(), keep_old }
+    Reindex { args, hints: file.is_some(), keep_old }
 }
 
-/// Hints: right ones, those of another chain, or what is no hint file.
+/// Returns a hint file: correct hints, those of another chain, or a file that is not a hint file.
 fn hints_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
     if scene.hints.is_some() {
         return scene.hints.clone();
@@ -119,7 +119,7 @@ fn hints_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
     written.then_some(to)
 }
 
-/// Another command of ours.
+/// Returns a step with another command of `peregrine`.
 fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     let out = dir.join(format!("out-{}", scene.rng.below(1_000_000)));
     let (verb, output): (&[&str], bool) = match scene.rng.below(5) {
@@ -129,22 +129,22 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
         3 => (&["hints", "make", "--progress", "none"], true),
         _ => (&["reindex", "--progress", "none"], true),
     };
-    let mut words = common(scene, verb);
+    let mut args = common(scene, verb);
     if output {
-        words.extend(["--output".to_owned(), out.display().to_string()]);
+        args.extend(["--output".to_owned(), out.display().to_string()]);
     }
     if verb[0] != "utxo" && scene.rng.chance(1, 3) {
-        words.push("--scan".to_owned());
+        args.push("--scan".to_owned());
     }
-    Step::Run { words, disturbance: Disturbance::None, reindex: false, hints: false, keep_old: false }
+    Step::Run { args, disturbance: Disturbance::None, reindex: false, hints: false, keep_old: false }
 }
 
-/// What is done in a case, in order.
+/// Chooses the steps of a case.
 pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Vec<Step> {
     let main = reindex(context, scene);
     let mut steps = Vec::new();
     if scene.rng.chance(1, 25) && !scene.fifo {
-        steps.push(Step::Held { words: main.words.clone() });
+        steps.push(Step::BesideNode { args: main.args.clone() });
     }
     let traced = context.has_strace;
     let disturbed = |scene: &mut Scene<'_>| main.step(Disturbance::random(&mut scene.rng, traced));

@@ -1,4 +1,4 @@
-//! What is in a folder: names, bytes, owners and modes; and what it is to Peregrine.
+//! Captures the contents of a folder (names, bytes, owners and modes), and classifies paths.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +9,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What stands under a name.
+/// What a path is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// A regular file, with its length in bytes and a hash of its bytes.
     File(u64, u64),
     /// A folder.
     Dir,
-    /// A symbolic link and where it leads.
+    /// A symbolic link and its target.
     Link(PathBuf),
     /// A FIFO, a device, a socket.
     Special,
 }
 
-/// A name's owner, mode and what stands under it.
+/// A path's owner and mode, and what it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// What stands there.
+    /// What the path is.
     pub what: What,
     /// User.
     pub uid: u32,
@@ -35,10 +35,10 @@ pub struct Seen {
     pub mode: u32,
 }
 
-/// All names below a folder, relative to it. Links are not followed.
+/// All paths below a folder, relative to it. Links are not followed.
 pub type Tree = BTreeMap<PathBuf, Seen>;
 
-/// Looks at all that is below `root`.
+/// Captures everything below `root`.
 pub fn look(root: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     let mut open = vec![root.to_owned()];
@@ -63,7 +63,7 @@ pub fn look(root: &Path) -> io::Result<Tree> {
     Ok(tree)
 }
 
-/// A hash of the file's bytes: SipHash, for files that nobody forges.
+/// Returns a hash of the file's bytes. SipHash is enough, because no file is forged.
 pub fn hash_file(path: &Path) -> io::Result<u64> {
     let mut file = File::open(path)?;
     let mut hasher = std::hash::DefaultHasher::new();
@@ -76,27 +76,27 @@ pub fn hash_file(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// What a name is to Peregrine.
+/// What Peregrine may do with a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// `blk`, `rev` and `xor.dat`: nobody's to change.
+    /// `blk` and `rev` files and `xor.dat`, which no run may change.
     Block,
     /// The chainstate and the block index, which a run may replace.
     Database,
-    /// Locks, which a run may make.
+    /// Locks, which a run may create.
     Lock,
-    /// What Peregrine makes and removes.
-    Ours,
-    /// All else.
+    /// What Peregrine creates and removes.
+    Peregrine,
+    /// Everything else.
     Other,
 }
 
-/// What a name below the datadir's parent is to Peregrine, if it is not foreign.
+/// Classifies a path below the datadir's parent, if it is not a file of the user.
 pub fn class(path: &Path) -> Class {
     let names: Vec<&str> = path.iter().filter_map(|name| name.to_str()).collect();
     let last = names.last().copied().unwrap_or_default();
     if names.iter().any(|name| name.contains("peregrine")) {
-        Class::Ours
+        Class::Peregrine
     } else if matches!(last, ".lock" | "LOCK") {
         Class::Lock
     } else if names.iter().any(|name| matches!(*name, "chainstate" | "index")) {

@@ -1,7 +1,7 @@
 //! Chainstates as lists of rows, and the differences between two of them.
 //!
-//! Rows are compared as bytes with the obfuscation taken off, all of them but the obfuscation key itself: a
-//! row that one side has and the other lacks shows even if it is no coin.
+//! Rows are compared as bytes without obfuscation, all except the obfuscation key itself, so rows that are
+//! not coins are compared too.
 
 use disk::{
     fs::RealDisk,
@@ -11,24 +11,24 @@ use std::{cmp::Ordering, fs, path::Path};
 use testkit::Chain;
 use wire::{BlockHash, Coin, Sats, coin};
 
-/// Key of the row that holds the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`); the row itself is in
-/// plain.
+/// Key of the row with the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`), which itself is not
+/// obfuscated.
 const OBFUSCATION_KEY: &[u8] = b"\x0e\x00obfuscate_key";
-/// Key of the row that names the last connected block (Core `DB_BEST_BLOCK`).
+/// Key of the row with the best block (Core `DB_BEST_BLOCK`).
 const BEST_BLOCK: &[u8] = b"B";
 
-/// One row of a chainstate, in plain.
+/// Key and value of a row of a chainstate, without obfuscation.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// All rows of a chainstate in key order, without obfuscation and without the row of its key.
+/// All rows of a chainstate in key order, without the row of the obfuscation key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rows(pub Vec<Row>);
 
 impl Rows {
-    /// Reads the database in `dir`, which no process may have open for writing.
+    /// Reads the database in `dir`. No process may have it open for writing.
     ///
     /// # Errors
-    /// As [`Database`].
+    /// The same errors as [`Database`].
     pub fn read(dir: &Path) -> Result<Self, LevelDbError> {
         let database = Database::open(&RealDisk, dir)?;
         // Length 8, then the key; a database without one is not obfuscated.
@@ -45,7 +45,7 @@ impl Rows {
         Ok(Self(rows))
     }
 
-    /// The rows that a generated chain's naive model stands for.
+    /// Returns the rows of the coins in a generated chain's naive model.
     #[must_use]
     pub fn of_model(chain: &Chain) -> Self {
         let mut rows = vec![(BEST_BLOCK.to_vec(), chain.tip().hash.0.to_vec())];
@@ -60,11 +60,11 @@ impl Rows {
         Self(rows)
     }
 
-    /// Writes the rows as a new database with `tables` tables into `dir`, which must not exist yet,
-    /// obfuscated with `key`.
+    /// Writes the rows as a new database of `tables` tables, obfuscated with `key`, into `dir`, which must
+    /// not exist yet.
     ///
     /// # Errors
-    /// As the file system and [`TableWriter`] have them.
+    /// Any I/O error, and the errors of [`TableWriter`].
     pub fn write(&self, dir: &Path, tables: usize, key: [u8; 8]) -> Result<(), Box<dyn std::error::Error>> {
         fs::create_dir(dir)?;
         let key_row = (OBFUSCATION_KEY.to_vec(), [&[key.len() as u8][..], &key].concat());
@@ -85,20 +85,21 @@ impl Rows {
         Ok(write_database(&RealDisk, dir, &metas)?)
     }
 
-    /// Number of coins.
+    /// Returns the number of coins.
     #[must_use]
     pub fn coins(&self) -> usize {
         self.0.iter().filter(|(key, _)| key.first() == Some(&coin::COIN_KEY_PREFIX)).count()
     }
 
-    /// The block that the chainstate is of.
+    /// Returns the best block.
     #[must_use]
     pub fn best_block(&self) -> Option<BlockHash> {
         let (_, value) = self.0.iter().find(|(key, _)| key == BEST_BLOCK)?;
         value.as_slice().try_into().ok().map(BlockHash)
     }
 
-    /// What `self` and `other` do not share, described for people; empty if they are equal.
+    /// Returns descriptions of all differences between `self` (left) and `other` (right); empty if they are
+    /// equal.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_difference_is_named() {
+    fn all_kinds_of_differences_are_described() {
         let row = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
         let best = row(BEST_BLOCK, &[7; 32]);
         let coin_key = [&b"C"[..], &[1; 32], &[0]].concat();

@@ -1,4 +1,5 @@
-//! Bitcoin Core's `ChainstateManager` over a datadir: submit blocks, hear verdicts, read what it wrote.
+//! Runs Bitcoin Core's `ChainstateManager` on a datadir: submits blocks, returns its verdicts, reads what it
+//! wrote.
 
 use crate::log::{self, Reason};
 use bitcoinkernel::{
@@ -12,59 +13,59 @@ use std::{
 };
 use wire::{BlockHash, BlockTime, Height, Network};
 
-/// Why Core could not be asked. (A verdict is no error.)
+/// Why Core could not be used. (A rejected block is a [`Verdict`], not an error.)
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum JudgeError {
-    /// Core did not open the datadir; its log says why.
+pub enum CoreError {
+    /// Core did not open the datadir.
     #[error("Core does not open {path}: {log}")]
     Open {
         /// The network folder.
         path: String,
-        /// What Core logged, errors only if there are any.
+        /// Core's log: only the errors, if there are any.
         log: String,
     },
-    /// Core did not import the block files; its log says why.
+    /// Core did not import the block files; contains its log.
     #[error("Core does not import the block files: {0}")]
     Import(String),
     /// Core has no such block on its active chain, or cannot read it.
     #[error("Core does not read the block of height {height}: {source}")]
     Read {
-        /// The height asked for.
+        /// The requested height.
         height: Height,
-        /// What the kernel API said.
+        /// The error of the kernel API.
         source: KernelError,
     },
 }
 
-/// What to forget before Core opens a datadir.
+/// What to delete before Core opens a datadir.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wipe {
-    /// Start as a node that was stopped: Core connects what its chainstate lacks.
+    /// Nothing: Core starts like a node that was stopped, and connects the blocks that its chainstate lacks.
     Nothing,
-    /// As `-reindex-chainstate`.
+    /// The chainstate, like `-reindex-chainstate`.
     Chainstate,
-    /// As `-reindex`: only the `blk` files are believed.
+    /// The chainstate and the block index, like `-reindex`: only the `blk` files are used.
     All,
 }
 
-/// What Core says of one submitted block.
+/// Core's verdict on a submitted block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Valid, and the tip now.
+    /// Valid, and now the tip.
     Connected,
-    /// Stored, but not connected: another branch has as much work or more.
+    /// Stored but not connected: another branch has at least as much work.
     Stored,
-    /// Known already.
+    /// Already known.
     Duplicate,
     /// The bytes are not a block.
     Malformed,
-    /// A rule is broken, by this block or by another one on the branch that it made the best.
+    /// A rule is broken, by this block or by another one on the branch that this block gave the most work.
     Rejected(Rejection),
 }
 
 impl Verdict {
-    /// Core's reject string, if it rejected.
+    /// Returns Core's reject string, if it rejected the block.
     #[must_use]
     pub fn reject(&self) -> Option<&str> {
         match self {
@@ -79,18 +80,18 @@ impl Verdict {
 pub struct Rejection {
     /// The block that breaks a rule.
     pub hash: BlockHash,
-    /// From Core's log.
+    /// The reason, from Core's log.
     pub reason: Reason,
     /// The class of the failure.
     pub result: BlockValidationResult,
-    /// Whether the chain is at fault ([`ValidationMode::Invalid`]) or the machine.
+    /// Whether the chain is invalid ([`ValidationMode::Invalid`]) or the machine failed.
     pub mode: ValidationMode,
 }
 
-/// What Core told its listeners, in order.
+/// A notification from Core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A block was judged.
+    /// A block was validated.
     Checked(BlockHash, ValidationMode, BlockValidationResult),
     /// A block became part of the active chain.
     Connected(Height, BlockHash),
@@ -101,9 +102,9 @@ pub enum Event {
 /// A coin that a block spent, as Core reads it from undo data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpentCoin {
-    /// Height of the block that made it.
+    /// Height of the block that created it.
     pub height: Height,
-    /// Whether a coinbase made it.
+    /// Whether a coinbase created it.
     pub is_coinbase: bool,
     /// Amount in satoshis.
     pub amount: i64,
@@ -113,53 +114,53 @@ pub struct SpentCoin {
 
 type Events = Arc<Mutex<Vec<Event>>>;
 
-/// Core, over one datadir. It flushes and closes when dropped.
+/// Core, running on one datadir. It flushes and closes when dropped.
 pub struct CoreNode {
-    // First: it must go before the context that it uses.
+    // First, because it must be dropped before the context that it uses.
     chainman: ChainstateManager,
     _context: Context,
     events: Events,
 }
 
 impl CoreNode {
-    /// Opens the network folder `net_dir` (the one that has `blocks` in it), or makes a new one with the
-    /// genesis block. Core then connects every valid block that it finds in the index, on top of its
-    /// chainstate, and verifies the last six as a starting node does.
+    /// Opens the network folder `net_dir` (the one that contains `blocks`), or creates one with the genesis
+    /// block. Core then connects every valid block in the index to its chainstate, and verifies the last six
+    /// blocks as a node does at start.
     ///
     /// # Errors
-    /// [`JudgeError::Open`] if Core refuses the databases, [`JudgeError::Import`] if it fails in a reindex.
-    pub fn open(net_dir: &Path, network: Network, wipe: Wipe) -> Result<Self, JudgeError> {
+    /// [`CoreError::Open`] if Core refuses the databases, [`CoreError::Import`] if it fails in a reindex.
+    pub fn open(net_dir: &Path, network: Network, wipe: Wipe) -> Result<Self, CoreError> {
         Self::with_workers(net_dir, network, wipe, 1)
     }
 
-    /// A node that runs scripts in block order; the others name whichever failing script comes to an end
-    /// first. Unlike a node, it tells of a failing script before what is wrong with later transactions.
+    /// Opens a node that runs scripts in block order; other nodes report whichever failing script ends first.
+    /// Unlike a real node, it reports a failing script before violations of later transactions.
     ///
     /// # Errors
-    /// As [`CoreNode::open`].
-    pub fn open_in_order(net_dir: &Path, network: Network) -> Result<Self, JudgeError> {
+    /// The same errors as [`CoreNode::open`].
+    pub fn open_in_order(net_dir: &Path, network: Network) -> Result<Self, CoreError> {
         Self::with_workers(net_dir, network, Wipe::Nothing, 0)
     }
 
-    fn with_workers(net_dir: &Path, network: Network, wipe: Wipe, workers: i32) -> Result<Self, JudgeError> {
+    fn with_workers(net_dir: &Path, network: Network, wipe: Wipe, workers: i32) -> Result<Self, CoreError> {
         let events = Events::default();
         let (opened, lines) = log::listen(|| open(net_dir, network, wipe, workers, &events));
-        let (chainman, context) = opened.map_err(|error| JudgeError::Open {
+        let (chainman, context) = opened.map_err(|error| CoreError::Open {
             path: net_dir.display().to_string(),
-            log: complaints(&lines).unwrap_or_else(|| error.to_string()),
+            log: error_lines(&lines).unwrap_or_else(|| error.to_string()),
         })?;
         if wipe != Wipe::Nothing {
             let (imported, lines) = log::listen(|| chainman.import_blocks());
             imported.map_err(|error| {
-                JudgeError::Import(complaints(&lines).unwrap_or_else(|| error.to_string()))
+                CoreError::Import(error_lines(&lines).unwrap_or_else(|| error.to_string()))
             })?;
         }
         Ok(Self { chainman, _context: context, events })
     }
 
-    /// Submits a serialised block as a peer would: the header first, then the whole. (A block that comes
-    /// without notice has the rules of its own bytes asked before those of its header's context, so that
-    /// another flaw may be named.)
+    /// Submits a serialised block as a peer would: first the header, then the block. (If a block is submitted
+    /// without its header, Core checks its own bytes before its header's context, and may report another
+    /// violation.)
     #[must_use]
     pub fn submit(&self, block: &[u8]) -> Verdict {
         let Ok(block) = Block::new(block) else { return Verdict::Malformed };
@@ -190,14 +191,14 @@ impl CoreNode {
             ProcessBlockResult::Duplicate => Verdict::Duplicate,
             ProcessBlockResult::NewBlock if self.tip().1 == hash => Verdict::Connected,
             ProcessBlockResult::NewBlock => Verdict::Stored,
-            // Without a failed check only the machine can be at fault (disk full).
+            // If no check failed, the machine failed (for example, the disk is full).
             ProcessBlockResult::Rejected => {
                 rejected(hash, BlockValidationResult::Unset, ValidationMode::InternalError, &lines)
             }
         }
     }
 
-    /// Takes what happened since the last call.
+    /// Returns and clears the events since the last call.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         mem::take(&mut *lock(&self.events))
@@ -207,45 +208,45 @@ impl CoreNode {
         lock(&self.events).len()
     }
 
-    /// Height and hash of the active chain's last block.
+    /// Returns height and hash of the active chain's last block.
     #[must_use]
     pub fn tip(&self) -> (Height, BlockHash) {
         let tip = self.chainman.active_chain().tip();
         (Height(tip.height().unsigned_abs()), BlockHash(tip.block_hash().to_bytes()))
     }
 
-    /// Hash of the active chain's block at `height`.
+    /// Returns the hash of the active chain's block at `height`.
     #[must_use]
     pub fn block_hash(&self, height: Height) -> Option<BlockHash> {
         let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
         Some(BlockHash(entry.block_hash().to_bytes()))
     }
 
-    /// Time in the header of the active chain's block at `height`.
+    /// Returns the header time of the active chain's block at `height`.
     #[must_use]
     pub fn block_time(&self, height: Height) -> Option<BlockTime> {
         let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
         Some(BlockTime(entry.header().timestamp()))
     }
 
-    /// The active chain's block at `height`, read from the `blk` files at the position the index has.
+    /// Reads the active chain's block at `height` from the `blk` files, at its position in the index.
     ///
     /// # Errors
-    /// [`JudgeError::Read`] if there is none or Core cannot read it.
-    pub fn read_block(&self, height: Height) -> Result<Vec<u8>, JudgeError> {
-        let failed = |source| JudgeError::Read { height, source };
+    /// [`CoreError::Read`] if there is none or Core cannot read it.
+    pub fn read_block(&self, height: Height) -> Result<Vec<u8>, CoreError> {
+        let failed = |source| CoreError::Read { height, source };
         let entry = self.chainman.active_chain().at_height(height.0 as usize);
         let entry = entry.ok_or_else(|| failed(KernelError::OutOfBounds))?;
         self.chainman.read_block_data(&entry).and_then(|block| block.consensus_encode()).map_err(failed)
     }
 
-    /// The coins that the active chain's block at `height` spent, by transaction (without the coinbase) and
-    /// input, read from the `rev` files at the position the index has; Core checks the record's checksum.
+    /// Reads the coins that the active chain's block at `height` spent, by transaction (without the coinbase)
+    /// and input, from the `rev` files, at its position in the index. Core checks the record's checksum.
     ///
     /// # Errors
-    /// [`JudgeError::Read`] if there is no such block or Core cannot read its record.
-    pub fn read_spent(&self, height: Height) -> Result<Vec<Vec<SpentCoin>>, JudgeError> {
-        let failed = |source| JudgeError::Read { height, source };
+    /// [`CoreError::Read`] if there is no such block or Core cannot read its record.
+    pub fn read_spent(&self, height: Height) -> Result<Vec<Vec<SpentCoin>>, CoreError> {
+        let failed = |source| CoreError::Read { height, source };
         let entry = self.chainman.active_chain().at_height(height.0 as usize);
         let entry = entry.ok_or_else(|| failed(KernelError::OutOfBounds))?;
         let spent = self.chainman.read_spent_outputs(&entry).map_err(failed)?;
@@ -314,8 +315,8 @@ const fn chain_type(network: Network) -> ChainType {
     }
 }
 
-/// The lines in which Core complains, or nothing.
-fn complaints(lines: &[String]) -> Option<String> {
+/// Returns the lines that contain an error; `None` if there are none.
+fn error_lines(lines: &[String]) -> Option<String> {
     let bad: Vec<&str> = lines
         .iter()
         .map(String::as_str)
@@ -325,6 +326,6 @@ fn complaints(lines: &[String]) -> Option<String> {
 }
 
 fn lock(events: &Events) -> std::sync::MutexGuard<'_, Vec<Event>> {
-    // The lists stay whole if a test panics while it holds one.
+    // The list is consistent even if a test panicked while it held the lock.
     events.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! Copies of datadirs, so that each test has one of its own to let Core write in.
+//! Copies datadirs, so that each test has its own in which Core can write.
 
 use std::{fs, io, path::Path};
 
-/// Copies a directory with all that is in it, but for what `keep` refuses (it is given paths relative to
-/// `from`).
+/// Copies a directory with its contents, except the paths, relative to `from`, for which `keep` returns
+/// false.
 ///
 /// # Errors
-/// As the file system has them.
+/// Any I/O error.
 pub fn copy(from: &Path, to: &Path, keep: &dyn Fn(&Path) -> bool) -> io::Result<()> {
     copy_below(from, to, Path::new(""), keep)
 }
@@ -28,8 +28,7 @@ fn copy_below(from: &Path, to: &Path, at: &Path, keep: &dyn Fn(&Path) -> bool) -
     Ok(())
 }
 
-/// Whether `path` is one of the files that hold blocks: with nothing else at hand, Core must find out the
-/// rest.
+/// Returns whether `path` is a block file or `xor.dat`: Core can make everything else from these.
 #[must_use]
 pub fn is_block_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,26 +1,27 @@
-//! The node of last resort: the same blocks through Bitcoin Core's own code, linked as `libbitcoinkernel`.
+//! Compares Peregrine with Bitcoin Core's own code on the same blocks, linked as `libbitcoinkernel`.
 //!
-//! Everything that Peregrine claims about a chain can be asked again here: does Core accept this block, with
-//! which reject string does it refuse that one, which coins does it hold in the end, does it open the
-//! databases that we wrote. Only tests use this room, so that no release carries Core's code, and a build of
-//! the rest needs no C++.
+//! Everything that Peregrine claims about a chain can be checked here: whether Core accepts a block, with
+//! which reject string it refuses another, which coins it has in the end, and whether it opens the databases
+//! that Peregrine wrote. Only tests use this crate, so that no release contains Core's code through it, and a
+//! build of the rest needs no C++.
 //!
-//! [`node`] runs Core over a datadir, [`log`] hears the reject strings (the API gives classes only),
-//! [`coins`] dumps and compares chainstates row by row, [`ours`] runs a rebuild, [`said`] puts both verdicts
-//! in the same words, [`mine`] makes empty blocks for any branch, [`mutant`] spoils blocks at random,
-//! [`scenario`] has what several tests do, [`datadir`] copies datadirs so that each test has its own.
+//! [`core_node`] runs Core on a datadir, [`log`] captures reject strings (the API gives only classes),
+//! [`coins`] reads and compares chainstates row by row, [`rebuild`] runs a rebuild, [`block_verdict`] converts the
+//! verdicts of both to one type, [`mine`] makes empty blocks for any branch, [`mutant`] makes random mutants
+//! of blocks, [`scenario`] has steps that several tests share, [`datadir`] copies datadirs so that each test
+//! has its own.
 
 #![forbid(unsafe_code)]
 
+pub mod block_verdict;
 pub mod coins;
 pub mod core_node;
 pub mod datadir;
 pub mod log;
 pub mod mine;
 pub mod mutant;
-pub mod ours;
-pub mod said;
+pub mod rebuild;
 pub mod scenario;
 
-pub use core_node::{CoreNode, JudgeError, Rejection, Verdict, Wipe};
-pub use ours::Rebuild;
+pub use core_node::{CoreError, CoreNode, Rejection, Verdict, Wipe};
+pub use rebuild::Rebuild;

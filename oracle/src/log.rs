@@ -1,60 +1,60 @@
-//! What Core says while it works: its API names only the class of a failure, its log names the reject string.
+//! Captures Core's log. Its API gives only the class of a failure; the log contains the reject string.
 //!
-//! Core has one log for the whole process and calls back on the thread that logs. A block is judged on the
-//! thread that submits it, so a buffer per thread tells judges apart that run side by side, as tests do.
+//! Core has one log for the whole process and calls back on the thread that logs. A block is validated on the
+//! thread that submits it, so a buffer per thread keeps the logs of concurrent tests apart.
 
 use bitcoinkernel::{Log, LogCategory, LogLevel, Logger};
 use std::{cell::RefCell, sync::Once};
 
 thread_local! {
-    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    static CAPTURED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-struct Ear;
+struct Capture;
 
-impl Log for Ear {
+impl Log for Capture {
     fn log(&self, message: &str) {
-        // A thread that is going down has lost its buffer: nobody waits for its lines.
-        let _ = HEARD.try_with(|heard| {
-            if let Some(lines) = heard.borrow_mut().as_mut() {
+        // A thread that is ending no longer has a buffer, and no caller waits for its lines.
+        let _ = CAPTURED.try_with(|captured| {
+            if let Some(lines) = captured.borrow_mut().as_mut() {
                 lines.push(message.trim_end().to_owned());
             }
         });
     }
 }
 
-/// Runs `work` and returns, with its result, the lines that Core logged meanwhile on this thread.
+/// Runs `work`. Returns its result, and the lines that Core logged meanwhile on this thread.
 ///
 /// # Panics
-/// If Core refuses the log connection, which it does only when out of memory.
+/// If Core refuses the log connection, which happens only when it is out of memory.
 pub fn listen<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     static CONNECT: Once = Once::new();
     CONNECT.call_once(|| {
-        let logger = Logger::new(Ear).expect("Core takes a log connection");
+        let logger = Logger::new(Capture).expect("Core takes a log connection");
         logger.set_level_category(LogCategory::Validation, LogLevel::Debug);
         logger.enable_category(LogCategory::Validation);
-        // It serves all threads until the process ends.
+        // The connection serves all threads until the process ends.
         std::mem::forget(logger);
     });
-    let outer = HEARD.replace(Some(Vec::new()));
+    let outer = CAPTURED.replace(Some(Vec::new()));
     let result = work();
-    let lines = HEARD.replace(outer).unwrap_or_default();
+    let lines = CAPTURED.replace(outer).unwrap_or_default();
     (result, lines)
 }
 
-/// A failed validation as a log line tells it: Core's reject string, and what it adds for people.
+/// The reason of a failed validation, from a log line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reason {
-    /// The stable part, such as `bad-cb-amount`.
+    /// The reject string, such as `bad-cb-amount`.
     pub reject: String,
-    /// The rest, such as `coinbase pays too much (actual=..`; may be empty.
+    /// Core's details, such as `coinbase pays too much (actual=..`; may be empty.
     pub detail: String,
 }
 
-/// Finds the reason among the lines of one judged header or block.
+/// Finds the reason in the lines that Core logged for one header or block.
 ///
-/// Core `AcceptBlockHeader`, `ProcessNewBlock` and `ConnectTip` print `BlockValidationState::ToString`: the
-/// reject string, then a comma and the detail, if there is one.
+/// Core's `AcceptBlockHeader`, `ProcessNewBlock` and `ConnectTip` print `BlockValidationState::ToString`: the
+/// reject string, followed by a comma and the details, if there are any.
 #[must_use]
 pub fn reason_in(lines: &[String]) -> Option<Reason> {
     lines.iter().find_map(|line| {
@@ -65,14 +65,14 @@ pub fn reason_in(lines: &[String]) -> Option<Reason> {
         } else if let Some((_, rest)) = line.split_once("ConnectBlock ") {
             rest.split_once(" failed, ")?.1
         } else {
-            HEADER_LINES.iter().find(|(said, _)| line.contains(said))?.1
+            HEADER_LINES.iter().find(|(part, _)| line.contains(part))?.1
         };
         let (reject, detail) = state.split_once(", ").unwrap_or((state, ""));
         Some(Reason { reject: reject.to_owned(), detail: detail.to_owned() })
     })
 }
 
-/// Lines about headers that have no state in them, and the reject string that goes with each.
+/// Parts of log lines about headers that do not contain the reject string, each with its reject string.
 const HEADER_LINES: [(&str, &str); 3] = [
     ("has prev block not found", "prev-blk-not-found"),
     ("has prev block invalid", "bad-prevblk"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn reject_strings_are_found_in_the_lines_core_prints() {
+    fn reject_strings_are_found_in_core_log_lines() {
         let pair = |reject: &str, detail: &str| Some((reject.to_owned(), detail.to_owned()));
         assert_eq!(
             reason("[error] ProcessNewBlock: AcceptBlock FAILED (high-hash, proof of work failed)"),

@@ -1,18 +1,18 @@
-//! Empty regtest blocks on any branch, to extend a chain and to reorganise it.
+//! Mines empty regtest blocks on any branch, to extend a chain and to reorganise it.
 
 use bitcoinkernel::{Block, Transaction, prelude::*};
 use wire::{BlockHash, BlockTime, Height};
 
-/// Target of regtest in its compact form: every second nonce meets it.
+/// Regtest's target in compact form; every second nonce meets it.
 const REGTEST_BITS: u32 = 0x207f_ffff;
-/// Blocks between halvings of the subsidy on regtest (Core `CRegTestParams`).
+/// Number of blocks between halvings of the subsidy on regtest (Core `CRegTestParams`).
 const REGTEST_HALVING: u32 = 150;
 
-/// A block with nothing but a coinbase, which claims the whole subsidy, and its hash; `salt` tells blocks of
-/// one height apart.
+/// Makes a block with only a coinbase, which claims the whole subsidy. Returns its hash and the block. `salt`
+/// distinguishes blocks of the same height.
 ///
 /// # Panics
-/// If Core cannot read what is made here: a bug of this function.
+/// If Core cannot read the block: a bug in this function.
 #[must_use]
 pub fn empty_block(prev: BlockHash, height: Height, time: BlockTime, salt: u8) -> (BlockHash, Vec<u8>) {
     let coinbase = coinbase(height, salt);
@@ -27,8 +27,8 @@ pub fn empty_block(prev: BlockHash, height: Height, time: BlockTime, salt: u8) -
         let hash = Block::new(&block).expect("Core reads the block").hash().to_bytes();
         (BlockHash(hash), block)
     };
-    // The highest byte of the hash, which is stored last, is at most that of the target.
-    (0..).map(header).find(|(hash, _)| hash.0[31] < 0x7f).expect("every second nonce will do")
+    // The most significant byte of the hash, which is stored last, is less than the target's.
+    (0..).map(header).find(|(hash, _)| hash.0[31] < 0x7f).expect("every second nonce meets the target")
 }
 
 fn coinbase(height: Height, salt: u8) -> Vec<u8> {
@@ -50,8 +50,8 @@ fn coinbase(height: Height, salt: u8) -> Vec<u8> {
     tx
 }
 
-/// The push of the height that starts a coinbase script (BIP-0034): the shortest form, with room for the
-/// sign.
+/// Returns the push of the height that starts a coinbase script (BIP-0034): the shortest form, including the
+/// sign bit.
 fn push_height(height: Height) -> Vec<u8> {
     if (1..=16).contains(&height.0) {
         return vec![0x50 + height.0 as u8];
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heights_are_pushed_in_the_shortest_form() {
+    fn heights_are_pushed_in_their_shortest_form() {
         for (height, push) in [
             (1, vec![0x51]),
             (16, vec![0x60]),

@@ -1,5 +1,5 @@
-//! Blocks spoiled at random, in several ways at once: what the table of mutations, with its one flaw per
-//! block, cannot show is which of two flaws is found first.
+//! Makes random mutants of blocks with several violations at once. They show which of two violations is found
+//! first, which the table of mutations, with one violation per block, cannot show.
 
 mod spend;
 
@@ -14,18 +14,18 @@ use testkit::{
 };
 use wire::{Coin, Sats, coin::compress_output, read::write_compact_size};
 
-/// Where a mutant is made.
+/// What mutants are made from.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// A valid block.
     pub block: &'a GeneratedBlock,
-    /// The coins before it.
+    /// The coins before the block.
     pub coins: &'a Model,
-    /// Median time of the eleven blocks before it.
+    /// Median time of the eleven blocks before the block.
     pub median_time_past: u32,
 }
 
-/// Amounts on the edges of what rules allow.
+/// Amounts at the limits of what the rules allow.
 const AMOUNTS: [u64; 7] = [
     0,
     1,
@@ -39,21 +39,21 @@ const AMOUNTS: [u64; 7] = [
 const OPCODES: [u8; 4] = [0x6a, 0xac, 0xae, 0x51];
 
 impl Site<'_> {
-    /// Spoils a copy of the block in one to three ways, then makes most of its hashes right again, and its
-    /// undo data as a node would have written it that checks nothing.
+    /// Mutates a copy of the block in one to three ways, then corrects most of its hashes, and makes undo
+    /// data as a node that checks nothing would have written it.
     ///
     /// # Panics
-    /// If the site's block is not one.
+    /// If the site's block is not well-formed.
     #[must_use]
     pub fn mutant(&self, rng: &mut Rng) -> GeneratedBlock {
         let mut block: Block = consensus::deserialize(&self.block.bytes).expect("a valid block");
         for _ in 0..1 + rng.below(3) {
             match rng.below(8) {
-                0 | 1 => self.spoil_block(&mut block, rng),
-                2..=4 => self.spoil_tx(&mut block, rng),
+                0 | 1 => self.mutate_block(&mut block, rng),
+                2..=4 => self.mutate_tx(&mut block, rng),
                 _ => {
                     let index = rng.below(block.txdata.len() as u64) as usize;
-                    spend::spoil(&mut block.txdata[index], rng);
+                    spend::mutate(&mut block.txdata[index], rng);
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Site<'_> {
         }
     }
 
-    fn spoil_block(&self, block: &mut Block, rng: &mut Rng) {
+    fn mutate_block(&self, block: &mut Block, rng: &mut Rng) {
         let count = block.txdata.len() as u64;
         let (a, b) = (rng.below(count) as usize, rng.below(count) as usize);
         let median = self.median_time_past;
@@ -99,11 +99,11 @@ impl Site<'_> {
             6 => {
                 block.header.bits = bitcoin::CompactTarget::from_consensus(block::BITS - rng.below(3) as u32)
             }
-            _ => spoil_coinbase(&mut block.txdata[0], rng),
+            _ => mutate_coinbase(&mut block.txdata[0], rng),
         }
     }
 
-    fn spoil_tx(&self, block: &mut Block, rng: &mut Rng) {
+    fn mutate_tx(&self, block: &mut Block, rng: &mut Rng) {
         let count = block.txdata.len() as u64;
         let index = rng.below(count) as usize;
         let other = &block.txdata[rng.below(count) as usize];
@@ -170,7 +170,8 @@ impl Site<'_> {
         }
     }
 
-    /// Claims for all that the block spends: real coins where there are any, made-up ones elsewhere.
+    /// Makes claims for all inputs of the block: real coins where there are any, invented ones for the
+    /// others.
     fn undo(&self, block: &Block) -> Vec<u8> {
         let mut made = Model::default();
         for (index, tx) in block.txdata.iter().enumerate() {
@@ -192,7 +193,7 @@ impl Site<'_> {
                 let (code, amount, script) =
                     coin.map_or((2, 0, &[0x51][..]), |coin| (coin.code, coin.amount, &coin.script[..]));
                 let mut out = Vec::new();
-                // No node writes amounts that no coin can have.
+                // A node never writes an amount outside the money range.
                 let amount = if Sats(amount).in_money_range() { amount } else { 0 };
                 compress_output(&mut out, Sats(amount), script);
                 Coin { code, out: &out }.write_undo(&mut undo);
@@ -202,7 +203,7 @@ impl Site<'_> {
     }
 }
 
-fn spoil_coinbase(tx: &mut Transaction, rng: &mut Rng) {
+fn mutate_coinbase(tx: &mut Transaction, rng: &mut Rng) {
     let Some(input) = tx.input.first_mut() else { return };
     let mut bytes = input.script_sig.to_bytes();
     match rng.below(4) {
@@ -214,13 +215,13 @@ fn spoil_coinbase(tx: &mut Transaction, rng: &mut Rng) {
     input.script_sig = ScriptBuf::from_bytes(bytes);
 }
 
-/// A script on the edge of a size or full of signature operations.
+/// Returns a script at a size limit, or full of signature operations.
 fn script(rng: &mut Rng) -> ScriptBuf {
     let len = [0, 1, 100, 520, 1001, 10_000, 10_001, 20_001][rng.below(8) as usize];
     ScriptBuf::from_bytes(vec![OPCODES[rng.below(4) as usize]; len])
 }
 
-/// Makes the last witness commitment of the coinbase right, if it has one.
+/// Corrects the last witness commitment of the coinbase, if it has one.
 fn recommit(block: &mut Block) {
     let (Some(root), Some(coinbase)) = (block.witness_root(), block.txdata.first_mut()) else { return };
     let reserved = coinbase.input.first().and_then(|input| input.witness.nth(0)).unwrap_or_default();
@@ -233,7 +234,7 @@ fn recommit(block: &mut Block) {
     }
 }
 
-/// Median time of the eleven blocks before a chain's last one.
+/// Returns the median time of the last eleven of these blocks.
 #[must_use]
 pub fn median_time_past(before: &[&GeneratedBlock]) -> u32 {
     let mut times: Vec<u32> = before.iter().rev().take(11).map(|block| block.header.time.0).collect();

@@ -1,4 +1,4 @@
-//! What several tests do with Core, step by step.
+//! Steps with Core that several tests share.
 
 use crate::{
     coins::Rows,
@@ -9,13 +9,13 @@ use std::{error::Error, path::Path};
 use testkit::Chain;
 use wire::{BlockTime, Height, Network};
 
-/// Gives Core, in a new network folder, the blocks of a chain one by one, stale ones last.
+/// Submits the blocks of a chain to Core one by one, in a new network folder, stale blocks last.
 ///
 /// # Errors
 /// If Core cannot be started.
 ///
 /// # Panics
-/// If Core does not connect each block of the main chain, and store each stale one.
+/// If Core does not connect each block of the active chain, or does not store each stale one.
 pub fn feed(chain: &Chain, net_dir: &Path) -> Result<CoreNode, Box<dyn Error>> {
     let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
     for block in chain.main().skip(1) {
@@ -28,15 +28,14 @@ pub fn feed(chain: &Chain, net_dir: &Path) -> Result<CoreNode, Box<dyn Error>> {
     Ok(node)
 }
 
-/// Opens a regtest datadir, connects one block on its tip, then reorganises to a branch that leaves the old
-/// one below the last block that spends coins, so that Core must give them back. Returns the coins in the
-/// end.
+/// Opens a regtest datadir, connects one block to its tip, then reorganises to a branch that forks off below
+/// the last block that spends coins, so that Core must restore them. Returns the final coins.
 ///
 /// # Errors
 /// If Core does not open the datadir or cannot read it.
 ///
 /// # Panics
-/// If Core does not connect and take back what it should.
+/// If Core does not connect and disconnect the expected blocks.
 pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>> {
     let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
     let (tip, hash) = node.tip();
@@ -59,11 +58,14 @@ pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>>
         assert_eq!(node.submit(&block), wanted, "height {height}");
         prev = hash;
     }
-    let gone = node.take_events().into_iter().filter_map(|event| match event {
+    let disconnected = node.take_events().into_iter().filter_map(|event| match event {
         Event::Disconnected(height, _) => Some(height.0),
         _ => None,
     });
-    assert!(gone.eq((fork..=tip.0 + 1).rev()), "Core takes back all from the old tip down to the fork");
+    assert!(
+        disconnected.eq((fork..=tip.0 + 1).rev()),
+        "Core disconnects all blocks from the old tip down to the fork"
+    );
     assert_eq!(node.tip(), (Height(tip.0 + 2), prev));
     drop(node);
     Ok(Rows::read(&net_dir.join("chainstate"))?)

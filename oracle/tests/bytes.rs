@@ -1,21 +1,22 @@
-//! What Core can read as a block, and what `wire` can, is the same, byte for byte.
+//! Core and `wire` accept the same bytes as blocks.
 
 use bitcoinkernel::{Block, prelude::*};
 use std::{collections::BTreeMap, error::Error};
 use testkit::{Chain, ChainSpec, rng::Rng};
 use wire::BlockArena;
 
-/// Damaged copies of each block.
+/// Number of damaged copies of each block.
 const COPIES: usize = 300;
 
-/// Core reads a block from the front of the bytes it is given: they are a block if it would write the same
-/// bytes.
+/// Returns the block that Core reads from the bytes. `None` if Core would serialise it to other bytes,
+/// because it ignores bytes after a block.
 fn core_reads(bytes: &[u8]) -> Option<Block> {
     let block = Block::new(bytes).ok()?;
     (block.consensus_encode().ok()? == bytes).then_some(block)
 }
 
-/// One small damage: a bit, a byte, a size field, a piece cut out or put in, the end.
+/// Damages the bytes in one place: changes a bit, a byte or a count, removes or inserts some bytes, or
+/// truncates them.
 fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     let at = rng.below(bytes.len() as u64) as usize;
     let len = (rng.below(12) as usize).min(bytes.len() - at);
@@ -24,7 +25,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
         1 => bytes[at] = [0, 1, 2, 0xfc, 0xfd, 0xfe, 0xff][rng.below(7) as usize],
         2 => drop(bytes.drain(at..at + len)),
         3 => drop(bytes.splice(at..at, vec![rng.below(3) as u8; len])),
-        // The numbers of transactions, inputs and outputs, markers and flags are near the start.
+        // Near the start are the numbers of transactions, inputs and outputs, marker and flag.
         4 => bytes[(80 + rng.below(8) as usize).min(at)] = rng.below(256) as u8,
         5 => bytes.truncate(at),
         _ => drop(bytes.splice(at..(at + 1).min(bytes.len()), [0xfd, rng.below(256) as u8, 0])),
@@ -43,16 +44,16 @@ fn core_and_wire_read_the_same_blocks() -> Result<(), Box<dyn Error>> {
                 damage(&mut bytes, &mut rng);
             }
             let core = core_reads(&bytes);
-            let ours = arena.parse(&bytes);
+            let own = arena.parse(&bytes);
             let place = format!("copy {copy} of block {}", block.height);
-            assert_eq!(core.is_some(), ours.is_ok(), "{place}: {:?}", ours.err());
+            assert_eq!(core.is_some(), own.is_ok(), "{place}: {:?}", own.err());
             *outcomes.entry(core.is_some()).or_default() += 1;
-            if let (Some(core), Ok(ours)) = (core, ours) {
-                assert_eq!(core.hash().to_bytes(), ours.header().hash().0, "{place}");
-                assert_eq!(core.transaction_count(), ours.tx_count(), "{place}");
+            if let (Some(core), Ok(own)) = (core, own) {
+                assert_eq!(core.hash().to_bytes(), own.header().hash().0, "{place}");
+                assert_eq!(core.transaction_count(), own.tx_count(), "{place}");
             }
         }
     }
-    assert!(outcomes.values().all(|&count| count > 1000), "too one-sided: {outcomes:?}");
+    assert!(outcomes.values().all(|&count| count > 1000), "too few of one outcome: {outcomes:?}");
     Ok(())
 }

@@ -1,22 +1,22 @@
-//! Bitcoin Core starts on a chainstate of ours and goes on from there: it connects blocks, and takes blocks
-//! back.
+//! Bitcoin Core starts on a chainstate that Peregrine wrote, and continues from it: it connects and
+//! disconnects blocks.
 
 use oracle::{
     CoreNode, Rebuild, Wipe,
     coins::Rows,
     core_node::Event,
-    ours,
+    rebuild,
     scenario::{connect_one_and_take_back, feed},
 };
 use std::{error::Error, fs};
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use wire::{Height, Network};
 
-/// A chainstate that a rebuild wrote for an earlier height, in many tables: Core opens it, connects the last
-/// blocks of the chain with all they spend, then an empty block, then takes several back, and its coins are
-/// those of a Core that did the same on a chainstate of its own.
+/// A rebuild writes the chainstate of an earlier height, in many tables. Core opens it, connects the last
+/// blocks of the chain with all their spends, then an empty block, then disconnects several blocks. Its coins
+/// are those of a Core that did the same on a chainstate of its own.
 #[test]
-fn core_carries_on_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
+fn core_continues_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
     const MISSING: u32 = 5;
     let chain = Chain::generate(&ChainSpec::new(4, 6 << 20));
     let tip = chain.tip().height;
@@ -28,7 +28,7 @@ fn core_carries_on_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
     let stop_at_height = Some(Height(tip - MISSING));
     Rebuild { stop_at_height, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
     let net_dir = root.path().join("regtest");
-    let tables = ours::tables(&net_dir.join("chainstate"))?;
+    let tables = rebuild::tables(&net_dir.join("chainstate"))?;
     assert!(tables >= 20, "{tables} tables");
 
     let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
@@ -47,9 +47,9 @@ fn core_carries_on_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The LevelDB writer alone: Core's own coins, written by us into 24 tables under another key.
+/// Tests the LevelDB writer alone: it writes Core's own coins into 24 tables with another obfuscation key.
 #[test]
-fn core_carries_on_from_its_own_coins_in_our_tables() -> Result<(), Box<dyn Error>> {
+fn core_continues_from_its_own_coins_in_peregrine_tables() -> Result<(), Box<dyn Error>> {
     let chain = Chain::generate(&ChainSpec::new(5, 2 << 20));
     let (control, copy) = (tempfile::tempdir()?, tempfile::tempdir()?);
     for dir in [&control, &copy] {
@@ -59,7 +59,7 @@ fn core_carries_on_from_its_own_coins_in_our_tables() -> Result<(), Box<dyn Erro
     let rows = Rows::read(&chainstate)?;
     fs::remove_dir_all(&chainstate)?;
     rows.write(&chainstate, 24, [9, 8, 7, 6, 5, 4, 3, 2])?;
-    assert_eq!((ours::tables(&chainstate)?, Rows::read(&chainstate)?), (24, rows));
+    assert_eq!((rebuild::tables(&chainstate)?, Rows::read(&chainstate)?), (24, rows));
     let core = connect_one_and_take_back(control.path())?;
     assert_eq!(core.differences(&connect_one_and_take_back(copy.path())?), Vec::<String>::new());
     Ok(())

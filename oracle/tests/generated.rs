@@ -1,13 +1,13 @@
 //! Generated chains with all kinds of scripts and valid signatures: Core accepts each block, and ends with
-//! our coins.
+//! the same coins as Peregrine.
 
-use oracle::{Rebuild, coins::Rows, ours, scenario};
+use oracle::{Rebuild, coins::Rows, rebuild, scenario};
 use std::error::Error;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use wire::{Height, Network};
 
-/// Core connects every block of a generated chain; its coins are those of the model; and a rebuild from the
-/// same chain's datadir, which Core never saw, comes to the same rows.
+/// Core connects every block of a generated chain, its coins are those of the model, and a rebuild from a
+/// datadir of the same chain, which Core did not write, results in the same rows.
 fn core_and_rebuild_agree(seed: u64, bytes: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
     let chain = Chain::generate(&ChainSpec::new(seed, bytes));
     let dir = tempfile::tempdir()?;
@@ -23,14 +23,14 @@ fn core_and_rebuild_agree(seed: u64, bytes: u64, layout: &Layout) -> Result<(), 
     assert_eq!((report.height, report.hash), (Height(chain.tip().height), chain.tip().hash));
     assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3);
     let chainstate = dir.path().join("regtest/chainstate");
-    let tables = ours::tables(&chainstate)?;
+    let tables = rebuild::tables(&chainstate)?;
     assert!(tables >= 20, "{tables} tables");
     assert_eq!(core.differences(&Rows::read(&chainstate)?), Vec::<String>::new());
     Ok(())
 }
 
 #[test]
-fn as_core_lays_files_out() -> Result<(), Box<dyn Error>> {
+fn core_layout() -> Result<(), Box<dyn Error>> {
     core_and_rebuild_agree(1, 8 << 20, &Layout::new(1))
 }
 

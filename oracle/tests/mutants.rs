@@ -1,23 +1,23 @@
-//! Blocks spoiled at random: Core and a rebuild find the same flaw first, or both find none.
+//! Random mutants of blocks: Core and a rebuild report the same violation first, or both accept the block.
 
 use oracle::{
     CoreNode, Wipe,
+    block_verdict::{BlockVerdict, rebuild_verdict},
     coins::Rows,
     datadir,
     mine::empty_block,
     mutant::{Site, median_time_past},
-    said::{Said, rebuild_says},
     scenario,
 };
 use std::{collections::BTreeMap, error::Error, path::Path};
 use testkit::{Chain, ChainSpec, GeneratedBlock, block::header_of, model::Model, rng::Rng};
 use wire::{BlockTime, Height, Network};
 
-/// How many mutants of its one chain a test judges. For long hunts, `PEREGRINE_MUTANTS` says how many of each
-/// chain, `PEREGRINE_CHAINS` how many chains, and `PEREGRINE_SEED` is added to the seeds.
+/// Number of mutants that a test compares, all of one chain. For longer runs, `PEREGRINE_MUTANTS` sets the
+/// number per chain, `PEREGRINE_CHAINS` the number of chains, and `PEREGRINE_SEED` is added to the seeds.
 const MUTANTS: u64 = 250;
 
-/// A chain, its last block apart.
+/// A chain, and its last block.
 struct Case {
     base: Chain,
     last: GeneratedBlock,
@@ -36,12 +36,13 @@ impl Case {
     }
 }
 
-/// What Core says of blocks on one tip; it is put back when one is accepted.
+/// Returns Core's verdicts on blocks that all extend the same tip. Its datadir is restored after an accepted
+/// block.
 struct Core<'a> {
     base: &'a Path,
     dir: tempfile::TempDir,
     node: Option<CoreNode>,
-    /// Asked which of several failing scripts is the first.
+    /// Reports the first of several failing scripts.
     in_order: CoreNode,
     _in_order_dir: tempfile::TempDir,
 }
@@ -57,25 +58,26 @@ impl<'a> Core<'a> {
         Ok(Self { base, dir, node, in_order, _in_order_dir: in_order_dir })
     }
 
-    /// The verdict, and the coins if it is accepted.
-    fn says(&mut self, block: &GeneratedBlock) -> Result<(Said, Option<Rows>), Box<dyn Error>> {
-        let said = Said::of_verdict(self.node.as_ref().expect("the node is open").submit(&block.bytes));
-        if said.is_of_script() {
-            return Ok((Said::of_verdict(self.in_order.submit(&block.bytes)), None));
+    /// Returns the verdict, and the coins if the block is accepted.
+    fn verdict(&mut self, block: &GeneratedBlock) -> Result<(BlockVerdict, Option<Rows>), Box<dyn Error>> {
+        let verdict =
+            BlockVerdict::from_core(self.node.as_ref().expect("the node is open").submit(&block.bytes));
+        if verdict.is_script_failure() {
+            return Ok((BlockVerdict::from_core(self.in_order.submit(&block.bytes)), None));
         }
-        if said != Said::Accepted {
-            return Ok((said, None));
+        if verdict != BlockVerdict::Accepted {
+            return Ok((verdict, None));
         }
         self.node = None;
         let rows = Rows::read(&self.dir.path().join("chainstate"))?;
         self.dir = tempfile::tempdir()?;
         datadir::copy(self.base, self.dir.path(), &|_| true)?;
         self.node = Some(CoreNode::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
-        Ok((said, Some(rows)))
+        Ok((verdict, Some(rows)))
     }
 }
 
-/// Puts three empty blocks on top: the flaw is then found in the middle of the chain.
+/// Adds three empty blocks, so that the violation is in the middle of the chain.
 fn bury(chain: &mut Chain) {
     for _ in 0..3 {
         let tip = chain.tip();
@@ -98,19 +100,20 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// What came out.
+/// The results of all comparisons.
 #[derive(Default)]
 struct Hunt {
-    /// Where Core and the rebuild say different things.
-    found: Vec<String>,
-    /// What Core said, and how often.
+    /// Descriptions of the disagreements.
+    disagreements: Vec<String>,
+    /// Core's verdicts, and how often each occurred.
     verdicts: BTreeMap<String, u64>,
-    /// Core's reject strings where the rebuild had no reason for a failing script, and how often.
+    /// Core's reject strings for failing scripts where the rebuild reported no reason, and how often each
+    /// occurred.
     without_reason: BTreeMap<String, u64>,
 }
 
 impl Hunt {
-    /// Judges the last block of a chain as it is, and then mutants of it.
+    /// Compares the verdicts on the last block of a chain, and then on mutants of it.
     fn chain(&mut self, seed: u64, mutants: u64) -> Result<(), Box<dyn Error>> {
         let case = Case::new(seed);
         let base_dir = tempfile::tempdir()?;
@@ -128,7 +131,7 @@ impl Hunt {
         Ok(())
     }
 
-    /// Judges one block; every third is buried, every fourth found by a scan.
+    /// Compares the verdicts on one block. Every third block is buried, every fourth datadir is scanned.
     fn block(
         &mut self,
         case: &Case,
@@ -137,8 +140,8 @@ impl Hunt {
         number: u64,
         place: &str,
     ) -> Result<(), Box<dyn Error>> {
-        let (core_said, core_rows) = core.says(&block)?;
-        *self.verdicts.entry(format!("{core_said:?}")).or_insert(0) += 1;
+        let (core_verdict, core_rows) = core.verdict(&block)?;
+        *self.verdicts.entry(format!("{core_verdict:?}")).or_insert(0) += 1;
         let hash = block.hash;
         let mut chain = case.base.clone();
         chain.blocks.push(block);
@@ -146,46 +149,50 @@ impl Hunt {
         if buried {
             bury(&mut chain);
         }
-        let (ours, rows) = rebuild_says(&chain, hash, number.is_multiple_of(4))?;
-        if !ours.agrees_with(&core_said) {
-            self.found.push(format!("{place}: Core says {core_said:?}, the rebuild {ours:?}"));
+        let (own, rows) = rebuild_verdict(&chain, hash, number.is_multiple_of(4))?;
+        if !own.agrees_with(&core_verdict) {
+            self.disagreements.push(format!("{place}: Core: {core_verdict:?}, rebuild: {own:?}"));
         } else if let (Some(core), Some(rows), false) = (core_rows, rows, buried) {
             let differences = core.differences(&rows);
-            self.found.extend(differences.into_iter().map(|row| format!("{place}: {row}")));
+            self.disagreements.extend(differences.into_iter().map(|row| format!("{place}: {row}")));
         }
-        if let (true, Some(reject)) = (ours != core_said, core_said.reject()) {
+        if let (true, Some(reject)) = (own != core_verdict, core_verdict.reject()) {
             *self.without_reason.entry(reject.to_owned()).or_insert(0) += 1;
         }
         Ok(())
     }
 }
 
-fn core_and_rebuild_find_the_same_flaw(seed: u64) -> Result<(), Box<dyn Error>> {
+fn core_and_rebuild_agree_on_mutants(seed: u64) -> Result<(), Box<dyn Error>> {
     let seed = seed + number_from("PEREGRINE_SEED").unwrap_or(0);
     let [chains, mutants] = [("PEREGRINE_CHAINS", 1), ("PEREGRINE_MUTANTS", MUTANTS)]
-        .map(|(variable, usual)| number_from(variable).unwrap_or(usual));
+        .map(|(variable, default)| number_from(variable).unwrap_or(default));
     println!("{chains} chains from seed {seed} on, {mutants} mutants of each");
     let mut hunt = Hunt::default();
     for chain in 0..chains {
         hunt.chain(seed + chain, mutants)?;
     }
-    let Hunt { found, verdicts, without_reason } = hunt;
-    let of_scripts = verdicts.keys().filter(|said| said.contains("block-script-verify-flag-failed")).count();
+    let Hunt { disagreements, verdicts, without_reason } = hunt;
+    let of_scripts =
+        verdicts.keys().filter(|verdict| verdict.contains("block-script-verify-flag-failed")).count();
     println!("{} verdicts, {of_scripts} of scripts, and how often: {verdicts:#?}", verdicts.len());
-    println!("failing scripts without a reason of ours: {without_reason:#?}");
-    let untold: u64 = without_reason.values().sum();
-    assert!(untold * 100 <= verdicts.values().sum(), "reasons untold of more than 1 block in 100");
-    assert_eq!(found, Vec::<String>::new());
-    assert!(verdicts.len() >= 15 && of_scripts >= 4, "one-sided: {verdicts:?}");
+    println!("failing scripts for which the rebuild reported no reason: {without_reason:#?}");
+    let unreported: u64 = without_reason.values().sum();
+    assert!(
+        unreported * 100 <= verdicts.values().sum(),
+        "no reason was reported for more than 1 block in 100"
+    );
+    assert_eq!(disagreements, Vec::<String>::new());
+    assert!(verdicts.len() >= 15 && of_scripts >= 4, "too few kinds of verdicts: {verdicts:?}");
     Ok(())
 }
 
 #[test]
 fn mutants_of_one_chain() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_find_the_same_flaw(21)
+    core_and_rebuild_agree_on_mutants(21)
 }
 
 #[test]
 fn mutants_of_another_chain() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_find_the_same_flaw(1_000_022)
+    core_and_rebuild_agree_on_mutants(1_000_022)
 }

@@ -1,12 +1,11 @@
-//! Blocks that break one rule, and their twins that just do not: Core and a rebuild say the same of each, and
-//! both say what the table of mutations says.
+//! Blocks that break one rule, and blocks that are just valid: Core and a rebuild agree on each, and with the
+//! table of mutations.
 
 use oracle::{
     CoreNode, Verdict, Wipe,
+    block_verdict::{self, BlockVerdict},
     coins::Rows,
-    datadir,
-    said::{self, Said},
-    scenario,
+    datadir, scenario,
 };
 use std::{error::Error, path::Path};
 use testkit::{
@@ -16,27 +15,28 @@ use testkit::{
 };
 use wire::Network;
 
-/// Where Core says one thing of a block that is submitted and another of the same block in a datadir that it
-/// reindexes. A rebuild sides with the latter.
+/// Mutations for which Core's verdict on a submitted block differs from its verdict on the same block in a
+/// datadir that it reindexes: name, whether it is a scan, and the reason. A rebuild agrees with the reindex.
 const REINDEX_DIFFERS: &[(&str, bool, &str)] = &[
     (
         "time-in-2106",
         false,
-        "the rule that asks the clock is for headers that are new, not for those in an index",
+        "the rule about the current time applies to new headers, not to those in an index",
     ),
     (
         "no-transactions",
         true,
-        "a scan finds no undo data for no transactions: as if never connected, it is left out",
+        "a scan finds no undo data for a block without transactions, and leaves it out as if never connected",
     ),
 ];
 
-/// Rows whose script fails for a reason that a rebuild does not tell, and why not. It runs beginnings of a
-/// script to find where it fails, and in those no signature is right (`crates/script/src/trace.rs`).
-const UNTOLD: &[(&str, &[&str])] = &[
-    ("a right signature would fail for another reason than a wrong one", &["tapscript-item-below"]),
+/// Mutations whose script fails for a reason that a rebuild does not report, by why it does not. It runs
+/// prefixes of a script to find where it fails, and signatures are not valid for prefixes
+/// (`crates/script/src/trace.rs`).
+const UNREPORTED_REASONS: &[(&str, &[&str])] = &[
+    ("a valid signature would fail for another reason than an invalid one", &["tapscript-item-below"]),
     (
-        "tapscripts with signature checks are known in one shape only, `<key> CHECKSIG`",
+        "of tapscripts with signature checks, only the form `<key> CHECKSIG` is traced",
         &[
             "opcode-below-the-success-opcodes",
             "signature-budget-1-short",
@@ -56,56 +56,56 @@ const UNTOLD: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Core, on a copy of a datadir that has the chain beneath.
-fn core_says(base: &Path, mutated: &MutatedChain) -> Result<(Said, Rows), Box<dyn Error>> {
+/// Returns Core's verdict and coins, on a copy of a datadir with the chain before the block.
+fn core_verdict(base: &Path, mutated: &MutatedChain) -> Result<(BlockVerdict, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     datadir::copy(base, dir.path(), &|_| true)?;
     let node = CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?;
     for block in &mutated.setup {
         assert_eq!(node.submit(&block.bytes), Verdict::Connected, "height {}", block.height);
     }
-    let said = Said::of_verdict(node.submit(&mutated.block.bytes));
+    let verdict = BlockVerdict::from_core(node.submit(&mutated.block.bytes));
     drop(node);
-    Ok((said, Rows::read(&dir.path().join("chainstate"))?))
+    Ok((verdict, Rows::read(&dir.path().join("chainstate"))?))
 }
 
 fn disagreements(mutation: &Mutation, base: &Chain, base_dir: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mutated = mutation.apply(base);
-    let (core, core_rows) = core_says(base_dir, &mutated)?;
+    let (core, core_rows) = core_verdict(base_dir, &mutated)?;
     let mut found = Vec::new();
     if core.reject() != mutation.core {
-        found.push(format!("{}: the table says {:?}, Core {core:?}", mutation.name, mutation.core));
+        found.push(format!("{}: table: {:?}, Core: {core:?}", mutation.name, mutation.core));
     }
     for scan in [false, true] {
         let differs = REINDEX_DIFFERS.iter().any(|row| (row.0, row.1) == (mutation.name, scan));
         let (core, core_rows) =
-            if differs { core_reindexes(&mutated, scan)? } else { (core.clone(), core_rows.clone()) };
-        let (ours, rows) = said::rebuild_says(&mutated.chain, mutated.block.hash, scan)?;
-        let is_untold = UNTOLD.iter().any(|(_, rows)| rows.contains(&mutation.name));
-        if !ours.agrees_with(&core) || (ours == core) == is_untold {
-            found.push(format!("{}: Core says {core:?}, the rebuild {ours:?} (scan: {scan})", mutation.name));
+            if differs { core_reindex_verdict(&mutated, scan)? } else { (core.clone(), core_rows.clone()) };
+        let (own, rows) = block_verdict::rebuild_verdict(&mutated.chain, mutated.block.hash, scan)?;
+        let is_unreported = UNREPORTED_REASONS.iter().any(|(_, rows)| rows.contains(&mutation.name));
+        if !own.agrees_with(&core) || (own == core) == is_unreported {
+            found.push(format!("{}: Core: {core:?}, rebuild: {own:?} (scan: {scan})", mutation.name));
         }
         if rows.is_some_and(|rows| !core_rows.differences(&rows).is_empty()) {
-            found
-                .push(format!("{}: Core and the rebuild end with other coins (scan: {scan})", mutation.name));
+            found.push(format!("{}: Core's and the rebuild's coins differ (scan: {scan})", mutation.name));
         }
     }
     Ok(found)
 }
 
-/// Core's own reindex of the datadir that the rebuild is given.
-fn core_reindexes(mutated: &MutatedChain, scan: bool) -> Result<(Said, Rows), Box<dyn Error>> {
+/// Returns the verdict and coins of Core's own reindex of the datadir that the rebuild gets.
+fn core_reindex_verdict(mutated: &MutatedChain, scan: bool) -> Result<(BlockVerdict, Rows), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     mutated.chain.write_datadir(dir.path(), &Layout::new(1))?;
     let net_dir = dir.path().join("regtest");
     let node = CoreNode::open(&net_dir, Network::Regtest, if scan { Wipe::All } else { Wipe::Chainstate })?;
-    let said = if node.tip().1 == mutated.block.hash { Said::Accepted } else { Said::LeftOut };
+    let verdict =
+        if node.tip().1 == mutated.block.hash { BlockVerdict::Accepted } else { BlockVerdict::LeftOut };
     drop(node);
-    Ok((said, Rows::read(&net_dir.join("chainstate"))?))
+    Ok((verdict, Rows::read(&net_dir.join("chainstate"))?))
 }
 
-/// Every second row of the table, on one chain.
-fn core_and_rebuild_say_the_same(half: usize) -> Result<(), Box<dyn Error>> {
+/// Compares the verdicts on every second row of the table, on one chain.
+fn assert_core_and_rebuild_agree(half: usize) -> Result<(), Box<dyn Error>> {
     let base = base_chain(11);
     let base_dir = tempfile::tempdir()?;
     drop(scenario::feed(&base, base_dir.path())?);
@@ -122,11 +122,11 @@ fn core_and_rebuild_say_the_same(half: usize) -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn core_and_rebuild_say_the_same_of_one_half_of_the_mutations() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_say_the_same(0)
+fn core_and_rebuild_agree_on_even_mutations() -> Result<(), Box<dyn Error>> {
+    assert_core_and_rebuild_agree(0)
 }
 
 #[test]
-fn core_and_rebuild_say_the_same_of_the_other_half() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_say_the_same(1)
+fn core_and_rebuild_agree_on_odd_mutations() -> Result<(), Box<dyn Error>> {
+    assert_core_and_rebuild_agree(1)
 }

@@ -1,5 +1,5 @@
-//! Outputs that no wallet makes, thousands in one transaction: how coins are compressed, and in which order
-//! they lie.
+//! Thousands of unusual outputs in one transaction: tests the compression of coins and their order in the
+//! chainstate.
 
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use oracle::{Rebuild, coins::Rows, scenario};
@@ -11,13 +11,13 @@ use testkit::{
 };
 use wire::Network;
 
-/// More outputs than the numbers of which the chainstate's key order is numeric: up to 16511.
+/// More than 16,512 outputs: up to index 16,511, the order of keys in the chainstate is numeric.
 const OUTPUTS: usize = 17_000;
-/// Which of them have the shortest script.
+/// Indices of the outputs with the shortest script.
 const PLAIN: Range<usize> = 5_000..16_000;
-/// Outputs that anyone can spend, on both sides of where the order turns, and the last.
+/// Outputs that are spent: on both sides of where the encoding changes, and the last one.
 const SPENT: [u32; 6] = [0, 127, 128, 16_511, 16_512, OUTPUTS as u32 - 1];
-/// The generator, whose key is on the curve, and 33 or 65 bytes long.
+/// x and y of the generator, a point on the curve.
 const ON_CURVE: [&str; 2] = [
     "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798",
     "483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8",
@@ -29,7 +29,7 @@ fn bytes_of(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A script of one of the forms that compression knows, mostly with something wrong in it.
+/// Returns a script in one of the forms that are compressed, or nearly so.
 fn script(rng: &mut Rng) -> Vec<u8> {
     let (x, y) = (bytes_of(ON_CURVE[0]), bytes_of(ON_CURVE[1]));
     let mut hash = [0; 20];
@@ -55,7 +55,7 @@ fn script(rng: &mut Rng) -> Vec<u8> {
     script
 }
 
-/// Amounts of all lengths, round and not.
+/// Returns an amount of any length, round or not.
 fn amount(rng: &mut Rng) -> u64 {
     let unit = 10u64.pow(rng.below(6) as u32);
     unit * rng.below(12) + u64::from(rng.chance(1, 4))
@@ -65,7 +65,7 @@ fn odd_outputs(seed: u64) -> Vec<TxOut> {
     let mut rng = Rng::new(seed, "odd outputs");
     let mut outputs: Vec<TxOut> = (0..OUTPUTS)
         .map(|vout| {
-            // All of them odd would not fit into a block.
+            // If all scripts were unusual, they would not fit into a block.
             let script = if PLAIN.contains(&vout) { vec![0x51] } else { script(&mut rng) };
             TxOut { value: Amount::from_sat(amount(&mut rng)), script_pubkey: ScriptBuf::from_bytes(script) }
         })
@@ -73,17 +73,17 @@ fn odd_outputs(seed: u64) -> Vec<TxOut> {
     for vout in SPENT {
         outputs[vout as usize].script_pubkey = ScriptBuf::from_bytes(vec![0x51]);
     }
-    // The longest script that can be spent, and one more byte, which no coin may have.
+    // The longest script that can be spent, and one that is a byte longer and creates no coin.
     for (vout, len) in [(50, 10_000), (51, 10_001)] {
         outputs[vout].script_pubkey = ScriptBuf::from_bytes(vec![0x61; len]);
     }
     outputs
 }
 
-/// A block with odd outputs, and a block that spends some of them: Core's coins, the naive model's and a
-/// rebuild's are the same rows in the same order.
+/// A block with unusual outputs, and a block that spends some of them: Core, the naive model and a rebuild
+/// have the same rows in the same order.
 #[test]
-fn odd_outputs_become_the_same_coins() -> Result<(), Box<dyn Error>> {
+fn unusual_outputs_become_the_same_coins() -> Result<(), Box<dyn Error>> {
     let mut chain = base_chain(41);
     let mut builder = BlockBuilder::new(&chain, 1);
     let coin = builder.take();

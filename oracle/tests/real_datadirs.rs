@@ -1,15 +1,15 @@
-//! The datadirs that Bitcoin Core wrote from real chains, as far as they are at hand.
+//! Datadirs that Bitcoin Core wrote from real chains, if they are available.
 
 use oracle::{CoreNode, Rebuild, Wipe, coins::Rows, datadir};
 use std::error::Error;
 use testkit::data::unpack_core_datadir;
 use wire::Network;
 
-/// Three ways to the coins of a real datadir agree row by row with what the `bitcoind` that wrote it left in
-/// its chainstate: Core's code from the `blk` files alone (so the node is sound), a rebuild by the block
-/// index, and a rebuild by a scan, both with all scripts run; and Core opens what the rebuilds wrote, at the
-/// same tip.
-fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
+/// Compares the coins of a real datadir, row by row, with the chainstate that its `bitcoind` wrote: those of
+/// Core's code from the `blk` files alone (which checks the test's Core), of a rebuild with the block index,
+/// and of a rebuild by scan, both with all scripts run. Core must open what the rebuilds wrote, with the same
+/// tip.
+fn rebuilds_and_core_have_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
     let Some(original) = unpack_core_datadir(archive) else { return Ok(()) };
     let folder = network.folder().unwrap_or("");
     let wanted = Rows::read(&original.path().join(folder).join("chainstate"))?;
@@ -32,27 +32,27 @@ fn all_ways_lead_to_the_same_coins(archive: &str, network: Network) -> Result<()
         assert_eq!(wanted.differences(&rebuilt), Vec::<String>::new(), "scan: {scan}");
         let node = CoreNode::open(&net_dir, network, Wipe::Nothing)?;
         assert_eq!(Some(node.tip().1), wanted.best_block(), "scan: {scan}");
-        assert_eq!(node.take_events(), [], "there is nothing left to connect");
+        assert_eq!(node.take_events(), [], "no block is left to connect");
     }
     Ok(())
 }
 
 #[test]
 fn main() -> Result<(), Box<dyn Error>> {
-    all_ways_lead_to_the_same_coins("main", Network::Main)
+    rebuilds_and_core_have_the_same_coins("main", Network::Main)
 }
 
 #[test]
 fn testnet3() -> Result<(), Box<dyn Error>> {
-    all_ways_lead_to_the_same_coins("testnet3", Network::Test)
+    rebuilds_and_core_have_the_same_coins("testnet3", Network::Test)
 }
 
 #[test]
 fn signet() -> Result<(), Box<dyn Error>> {
-    all_ways_lead_to_the_same_coins("signet", Network::Signet)
+    rebuilds_and_core_have_the_same_coins("signet", Network::Signet)
 }
 
 #[test]
 fn regtest() -> Result<(), Box<dyn Error>> {
-    all_ways_lead_to_the_same_coins("regtest", Network::Regtest)
+    rebuilds_and_core_have_the_same_coins("regtest", Network::Regtest)
 }

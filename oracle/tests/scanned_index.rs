@@ -1,4 +1,5 @@
-//! Bitcoin Core starts on a block index of ours, made from the block files alone, and goes on from there.
+//! Bitcoin Core starts on a block index that Peregrine made from the block files alone, and continues from
+//! there.
 
 use oracle::{
     CoreNode, Rebuild, Wipe,
@@ -8,10 +9,10 @@ use std::error::Error;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use wire::{Height, Network};
 
-/// From a datadir without index a rebuild makes index and chainstate. Core opens them, has the right tip,
-/// finds each block and each undo record where the index says, as it finds its own; then it connects a block
-/// and takes several back, and what it appends to the files spoils nothing that was there before.
-fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
+/// From a datadir without index, a rebuild makes index and chainstate. Core opens them, has the right tip,
+/// and reads each block and each undo record at its position in the index. Then it connects a block and
+/// disconnects several, and what it appends to the files overwrites no earlier data.
+fn core_reads_everything_and_continues(seed: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
     let chain = Chain::generate(&ChainSpec::new(seed, 4 << 20));
     let control_dir = tempfile::tempdir()?;
     let control = feed(&chain, control_dir.path())?;
@@ -21,7 +22,7 @@ fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<d
     Rebuild { scan: true, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
     let net_dir = root.path().join("regtest");
     let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::Nothing)?;
-    assert_eq!(node.take_events(), [], "there is nothing left to connect");
+    assert_eq!(node.take_events(), [], "no block is left to connect");
     assert_eq!(node.tip(), (Height(chain.tip().height), chain.tip().hash));
     for block in chain.main() {
         let height = Height(block.height);
@@ -43,7 +44,7 @@ fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<d
     }
     drop((node, control));
 
-    // All of it holds for a Core that believes nothing but the block files, appended ones included.
+    // The same for a Core that uses only the block files, including the appended blocks.
     let node = CoreNode::open(&net_dir, Network::Regtest, Wipe::All)?;
     drop(node);
     let again = oracle::coins::Rows::read(&net_dir.join("chainstate"))?;
@@ -53,15 +54,15 @@ fn core_reads_all_and_carries_on(seed: u64, layout: &Layout) -> Result<(), Box<d
 
 #[test]
 fn one_file_with_preallocated_space() -> Result<(), Box<dyn Error>> {
-    core_reads_all_and_carries_on(6, &Layout::new(6))
+    core_reads_everything_and_continues(6, &Layout::new(6))
 }
 
 #[test]
 fn many_small_files_in_disorder() -> Result<(), Box<dyn Error>> {
-    core_reads_all_and_carries_on(7, &Layout { file_size: 200_000, shuffle: 40, ..Layout::new(7) })
+    core_reads_everything_and_continues(7, &Layout { file_size: 200_000, shuffle: 40, ..Layout::new(7) })
 }
 
 #[test]
 fn without_preallocated_space_nor_obfuscation() -> Result<(), Box<dyn Error>> {
-    core_reads_all_and_carries_on(8, &Layout { preallocate: false, xor_key: None, ..Layout::new(8) })
+    core_reads_everything_and_continues(8, &Layout { preallocate: false, xor_key: None, ..Layout::new(8) })
 }

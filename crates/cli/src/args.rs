@@ -1,7 +1,7 @@
-//! The command line: one definition per flag, which gives parser and help.
+//! The command line. Each flag is defined once; parser and help are derived from the definition.
 
 use crate::{
-    limits::{MOST_THREADS, default_memory},
+    limits::{MAX_THREADS, default_memory},
     progress::Style,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -25,26 +25,27 @@ pub struct Args {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 our own fault; 2 usage; 3 the chain breaks a consensus rule; 4 damaged or missing files;
-5 the environment (locked, no space, no permission); 6 wrong hints; 130 interrupted.";
+Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus
+rule; 4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong
+hints; 130 interrupted.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Rebuild the chainstate from blocks and undo data, and put it in place of the old one
+    /// Rebuild the chainstate from block and undo files, and replace the old one
     Reindex(ReindexArgs),
-    /// Make the same checks and write nothing: is what is on disk valid?
+    /// Check block and undo files as reindex does, without changing the datadir
     Verify(VerifyArgs),
-    /// Make, show, convert or check SwiftSync hints
+    /// Make, inspect, convert or check SwiftSync hints
     Hints {
         #[command(subcommand)]
         command: HintsCommand,
     },
-    /// Make or verify UTXO snapshots, as Bitcoin Core's dumptxoutset writes them
+    /// Make, inspect or verify UTXO snapshots in the format of Bitcoin Core's dumptxoutset
     Snapshot {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
-    /// Look at a UTXO set
+    /// Inspect the UTXO set on disk
     Utxo {
         #[command(subcommand)]
         command: UtxoCommand,
@@ -53,29 +54,29 @@ pub enum Command {
 
 #[derive(Subcommand, Debug)]
 pub enum UtxoCommand {
-    /// Say of the chainstate on disk what Bitcoin Core's gettxoutsetinfo says
+    /// Print what Bitcoin Core's gettxoutsetinfo reports, from the chainstate on disk
     Stats(StatsArgs),
 }
 
 #[derive(Subcommand, Debug)]
 pub enum HintsCommand {
-    /// Write which outputs are unspent after a block
+    /// Write hints: which outputs are unspent after a given block
     Make(MakeHintsArgs),
-    /// Say what a hint file says of itself; its format is found by what it holds
+    /// Describe a hint file; its format is detected from its contents
     Info(HintsFileArgs),
-    /// Write hints in another format
+    /// Convert a hint file to another format
     Convert(ConvertHintsArgs),
-    /// Compare each hint with the chain
+    /// Compare every hint in a file with the chain
     Check(CheckHintsArgs),
 }
 
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
-    /// Write the UTXO set of a height
+    /// Write the UTXO set at a height
     Make(MakeSnapshotArgs),
-    /// Say what a snapshot says of itself in its first bytes; its coins are not read
+    /// Show the metadata of a snapshot; its coins are not read
     Info(SnapshotFileArgs),
-    /// Hash a snapshot, and prove it against the blocks of a datadir
+    /// Hash a snapshot and, with --datadir, prove it against the blocks
     Verify(VerifySnapshotArgs),
 }
 
@@ -87,26 +88,26 @@ pub struct MakeHintsArgs {
     #[command(flatten)]
     pub resume: ResumeArgs,
 
-    /// The last block: a height, or tip
+    /// Last block: a height, or tip
     #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
     pub height: HeightOrTip,
 
-    /// The file to write
+    /// File to write
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
 
-    /// peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
+    /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
     #[arg(long, default_value_t = HintFormat::Peregrine)]
     pub format: HintFormat,
 }
 
-/// A hint file that exists.
+/// An existing hint file.
 #[derive(ClapArgs, Debug)]
 pub struct HintsFileArgs {
-    /// The hint file
+    /// Hint file
     pub file: PathBuf,
 
-    /// Its format, if the file could be of several
+    /// Format of the hint file, if it could be one of several
     #[arg(long, value_name = "FORMAT")]
     pub from: Option<HintFormat>,
 
@@ -120,28 +121,28 @@ pub struct ConvertHintsArgs {
     #[command(flatten)]
     pub file: HintsFileArgs,
 
-    /// The file to write
+    /// File to write
     pub output: PathBuf,
 
-    /// Its format
+    /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
     #[arg(long)]
     pub format: HintFormat,
 
-    /// Where the blocks are, for formats that count outputs differently
+    /// Bitcoin Core's data directory: needed if the two formats count outputs differently
     #[arg(long, value_name = "DIR")]
     pub datadir: Option<PathBuf>,
 
-    /// Network of the blocks, by Core's names
+    /// Network of that data directory: main, test, testnet4, signet, regtest
     #[arg(long, default_value_t = Network::Main)]
     pub chain: Network,
 }
 
 #[derive(ClapArgs, Debug)]
 pub struct CheckHintsArgs {
-    /// The hint file
+    /// Hint file
     pub file: PathBuf,
 
-    /// Its format, if the file could be of several
+    /// Format of the hint file, if it could be one of several
     #[arg(long, value_name = "FORMAT")]
     pub from: Option<HintFormat>,
 
@@ -157,19 +158,19 @@ pub struct MakeSnapshotArgs {
     #[command(flatten)]
     pub resume: ResumeArgs,
 
-    /// The last block: a height, or tip
+    /// Last block: a height, or tip
     #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
     pub height: HeightOrTip,
 
-    /// The file to write
+    /// File to write
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
 }
 
-/// A snapshot that exists.
+/// An existing snapshot.
 #[derive(ClapArgs, Debug)]
 pub struct SnapshotFileArgs {
-    /// The snapshot
+    /// Snapshot file
     pub file: PathBuf,
 
     /// Print JSON
@@ -182,11 +183,11 @@ pub struct VerifySnapshotArgs {
     #[command(flatten)]
     pub file: SnapshotFileArgs,
 
-    /// Prove the coins against the blocks in this Bitcoin Core data directory
+    /// Prove that the coins are those of the blocks in this Bitcoin Core data directory
     #[arg(long, value_name = "DIR")]
     pub datadir: Option<PathBuf>,
 
-    /// What the sum is made of: sha256, siphash128 or muhash
+    /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
     #[arg(long, default_value_t = AggregateKind::Sha256)]
     pub aggregate: AggregateKind,
 
@@ -199,7 +200,7 @@ pub struct VerifySnapshotArgs {
     pub progress: Style,
 }
 
-/// The last block that is wanted.
+/// The last block to process; `None` for the tip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeightOrTip(pub Option<Height>);
 
@@ -209,17 +210,17 @@ fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
         number => number
             .parse()
             .map(|height| HeightOrTip(Some(Height(height))))
-            .map_err(|error| format!("{error}; or tip")),
+            .map_err(|error| format!("{error}; give a height or tip")),
     }
 }
 
 #[derive(ClapArgs, Debug)]
 pub struct DatadirArgs {
-    /// Bitcoin Core's data directory (the one that has `blocks`, or the networks' folders)
+    /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it)
     #[arg(long, value_name = "DIR")]
     pub datadir: PathBuf,
 
-    /// Network, by Core's names: main, test, testnet4, signet, regtest
+    /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest
     #[arg(long, default_value_t = Network::Main)]
     pub chain: Network,
 
@@ -232,27 +233,27 @@ pub struct DatadirArgs {
     pub json: bool,
 }
 
-/// What rebuilding and verifying have in common.
+/// Options of all commands that check blocks.
 #[derive(ClapArgs, Debug)]
 pub struct CheckArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
 
-    /// Do not trust the block index: find blocks and undo data in their files
+    /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
     pub scan: bool,
 
-    /// Take scripts of this block and those before it for valid; 0: check all [default: as this version's
-    /// Core]
+    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
+    /// [default: as the Bitcoin Core release that this version follows]
     #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
     #[arg(value_parser = assume_valid)]
     pub assumevalid: AssumeValid,
 
-    /// Most memory for the whole process: 128M, 1G, ... [default: a quarter of the machine's]
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
 
-    /// Where temporary files go [default: beside the new chainstate; for verify, the system's place]
+    /// Directory for temporary files [default: beside the output; for verify, the system's]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
 
@@ -261,14 +262,14 @@ pub struct CheckArgs {
     pub progress: Style,
 }
 
-/// How an interrupted run is gone on with.
+/// Options for resuming an interrupted run.
 #[derive(ClapArgs, Debug)]
 pub struct ResumeArgs {
-    /// Begin anew, even if an interrupted run has left a checkpoint to go on from
+    /// Start over, even if an interrupted run left a checkpoint to resume from
     #[arg(long)]
     pub restart: bool,
 
-    /// Save a checkpoint at most this often
+    /// Minimum time between two checkpoints
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub checkpoint_every: u32,
 }
@@ -278,38 +279,40 @@ pub struct ReindexArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
-    /// Rebuild the UTXO set as it was after this block
+    /// Stop at this height: rebuild the UTXO set as it was after that block
     #[arg(long, value_name = "N")]
     pub stop_at_height: Option<u32>,
 
     #[command(flatten)]
     pub resume: ResumeArgs,
 
-    /// Replace a chainstate or block index that knows more blocks than the new one will
+    /// Proceed even if the new chainstate or block index covers fewer blocks than the one it replaces
     #[arg(long)]
     pub accept_lower_tip: bool,
 
-    /// Keep what is replaced, as chainstate.old (and with --scan blocks/index.old)
+    /// Keep the replaced databases as chainstate.old and, with --scan, blocks/index.old
     #[arg(long, conflicts_with = "output")]
     pub keep_old: bool,
 
-    /// Go by SwiftSync hints: less memory, and less work with --without-undo
+    /// Use SwiftSync hints: less memory, and less work with --without-undo
     #[arg(long, value_name = "FILE")]
     pub hints: Option<PathBuf>,
 
-    /// With --hints: what the sum is made of: sha256, siphash128 or muhash
+    /// With --hints: hash that the sum over created and spent outputs is built from: sha256, siphash128 or
+    /// muhash
     #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
     pub aggregate: AggregateKind,
 
-    /// With --hints: use no undo data below their last block; rules of spends there rest on --assumevalid
+    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on --assumevalid
     #[arg(long, requires = "hints")]
     pub without_undo: bool,
 
-    /// With --hints, if they turn out to be wrong: stop, or name the first wrong one and rebuild without them
+    /// With --hints: what to do if the hints turn out to be wrong
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
     pub on_hint_failure: OnHintFailure,
 
-    /// Leave the datadir as it is and write into this one (with --scan a new block index too)
+    /// Write the new chainstate (with --scan also a new block index) to this datadir; leave --datadir
+    /// unchanged
     #[arg(long, value_name = "DIR2")]
     pub output: Option<PathBuf>,
 
@@ -320,9 +323,9 @@ pub struct ReindexArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum OnHintFailure {
-    /// Say so and stop
+    /// Stop with exit code 6
     Stop,
-    /// Join: match each spend with its coin
+    /// Report the first wrong hint and rebuild without hints
     Join,
 }
 
@@ -331,7 +334,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
-    /// Check the blocks up to the chainstate's best block, and compare their coins with the chainstate's
+    /// Stop at the chainstate's best block, and compare the resulting coins with the chainstate's
     #[arg(long)]
     pub against_chainstate: bool,
 }
@@ -341,12 +344,12 @@ pub struct StatsArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
 
-    /// Compute MuHash3072 too (about 3 microseconds a coin)
+    /// Also compute MuHash3072 (about 3 microseconds per coin)
     #[arg(long)]
     pub muhash: bool,
 }
 
-/// A size in bytes, with K, M, G or T for the powers of 1024.
+/// Parses a size in bytes, with K, M, G or T for the powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let text = text.trim_end_matches('B').trim_end_matches('i');
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -356,35 +359,37 @@ fn size(text: &str) -> Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        unit => return Err(format!("unknown unit {unit}, want K, M, G or T")),
+        unit => return Err(format!("unknown unit {unit}; use K, M, G or T")),
     };
     let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
-    let bytes = number.checked_mul(1 << shift).ok_or("more than there is")?;
+    let bytes = number.checked_mul(1 << shift).ok_or("the size is too large")?;
     if bytes < engine::MIN_MEMORY {
         return Err(format!("at least {} MiB are needed", engine::MIN_MEMORY >> 20));
     }
     Ok(bytes)
 }
 
-/// A number of threads that some machine could have cores for.
+/// Parses a number of threads; refuses numbers that no machine has cores for.
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let threads: NonZeroUsize = text.parse().map_err(|error| format!("{error}"))?;
-    if threads.get() > MOST_THREADS {
-        return Err(format!("at most {MOST_THREADS}: more than cores is of no use"));
+    if threads.get() > MAX_THREADS {
+        return Err(format!("at most {MAX_THREADS}; more threads than cores do not help"));
     }
     Ok(threads)
 }
 
-/// Core's `-assumevalid`: a block hash, or 0.
+/// Parses the value of Core's `-assumevalid`: a block hash, or 0.
 fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
         "default" => Ok(AssumeValid::Default),
         "0" => Ok(AssumeValid::Nothing),
-        hash => hash.parse().map(AssumeValid::Block).map_err(|error| format!("{error}, or 0, or default")),
+        hash => {
+            hash.parse().map(AssumeValid::Block).map_err(|error| format!("{error}; or give 0 or default"))
+        }
     }
 }
 
-/// Who runs scripts: Bitcoin Core's own code, if it was built in.
+/// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
 fn script_verifier() -> Option<&'static dyn ScriptVerifier> {
     #[cfg(feature = "scripts")]
     return Some(&script::Core);
@@ -399,8 +404,8 @@ impl DatadirArgs {
 }
 
 impl CheckArgs {
-    /// The folders in which a datadir can have the blocks of a network: below it, or the network's own if
-    /// that was given.
+    /// Returns the folders in which `datadir` may have the blocks of a network: the network's folder in it,
+    /// or `datadir` itself if it is already that folder.
     pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
         match network.folder() {
             None => vec![datadir.to_owned()],
@@ -412,7 +417,7 @@ impl CheckArgs {
         }
     }
 
-    /// What the engine is asked to check.
+    /// Returns the engine's options for a command that checks blocks.
     pub fn options(&self) -> ReindexOptions {
         let options = ReindexOptions::new(&self.datadir.datadir, self.datadir.chain);
         ReindexOptions {
@@ -428,7 +433,7 @@ impl CheckArgs {
         }
     }
 
-    /// The same of a run that can be gone on with.
+    /// Like [`Self::options`], for a command that can resume an interrupted run.
     pub fn resumable(&self, resume: &ResumeArgs) -> ReindexOptions {
         ReindexOptions {
             restart: resume.restart,
@@ -439,7 +444,7 @@ impl CheckArgs {
 }
 
 impl ReindexArgs {
-    /// What the engine is asked to do.
+    /// Returns the engine's options for a rebuild.
     pub fn options(&self) -> ReindexOptions {
         ReindexOptions {
             stop_at_height: self.stop_at_height.map(Height),
@@ -459,7 +464,7 @@ impl ReindexArgs {
 }
 
 impl StatsArgs {
-    /// What the engine is asked to tell.
+    /// Returns the engine's options for statistics.
     pub fn options(&self) -> StatsOptions {
         StatsOptions {
             datadir: self.datadir.datadir.clone(),
@@ -476,12 +481,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn flags_mean_what_the_engine_does() {
+    fn flags_become_engine_options() {
         let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o \
                     --scan --json";
         let args = Args::try_parse_from(line.split(' ')).unwrap();
@@ -494,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units() {
+    fn sizes_are_parsed_with_units() {
         assert_eq!(size("134217728"), Ok(128 << 20));
         assert_eq!((size("128M"), size("1g"), size("2GiB")), (Ok(128 << 20), Ok(1 << 30), Ok(2 << 30)));
         for text in ["", "M", "64M", "1X", "-1G", "99999999T"] {
@@ -503,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_command_lines_are_refused() {
         for line in [
             "peregrine",
             "peregrine reindex",

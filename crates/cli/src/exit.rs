@@ -1,4 +1,4 @@
-//! The exit codes, all of them.
+//! All exit codes.
 
 use engine::{Error, ErrorKind};
 use std::process::ExitCode;
@@ -7,26 +7,26 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Done = 0,
-    /// Our own fault: please report it.
+    /// An internal error: a bug in Peregrine, please report it.
     Internal = 1,
-    /// The command line makes no sense, by itself (clap uses the same code) or for this datadir.
+    /// The command line is invalid, by itself (clap uses the same code) or for this datadir.
     Usage = 2,
     /// A block breaks a consensus rule: Bitcoin Core refuses the chain too.
     Consensus = 3,
     /// Files are damaged or missing.
     Damaged = 4,
-    /// The machine refuses: locked by another process, no space, no permission, an I/O error.
+    /// An error of the environment: files in use by another process, no space, no permission, an I/O error.
     Environment = 5,
-    /// Hints, or the files they were used on, are wrong.
+    /// The hints, or the block or undo files they were used with, are wrong.
     Hints = 6,
-    /// Ctrl-C.
+    /// Interrupted by Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
 
 impl Exit {
-    /// The code for an error.
+    /// Returns the exit code for an error.
     pub fn of(error: &Error) -> Self {
         match error.kind {
             ErrorKind::Usage => Self::Usage,

@@ -1,4 +1,4 @@
-//! `peregrine hints`: make, info, convert, check.
+//! The commands `peregrine hints make`, `info`, `convert` and `check`.
 
 use crate::{
     args::{CheckHintsArgs, ConvertHintsArgs, HintsCommand, HintsFileArgs, MakeHintsArgs},
@@ -36,7 +36,7 @@ struct CheckJson {
     first_wrong: Option<String>,
 }
 
-/// Runs a command and tells whether its answer is JSON.
+/// Runs a command. Returns whether its output is JSON, and its result.
 pub fn run(command: &HintsCommand) -> (bool, Done) {
     match command {
         HintsCommand::Make(args) => (args.check.datadir.json, make(args)),
@@ -90,7 +90,7 @@ fn check(args: &CheckHintsArgs) -> Done {
         ));
     }
     let verdict = match first {
-        None => "all hints are right".to_owned(),
+        None => "all hints are correct".to_owned(),
         Some(first) => format!("hints of {wrong_blocks} blocks are wrong; the first: {first}"),
     };
     Ok((format!("{}\nchecked   {verdict}", info_text(&args.file, &info, false)), exit))
@@ -109,7 +109,7 @@ fn info_json(file: &Path, info: &HintInfo) -> InfoJson {
         bytes: info.bytes,
         bits_per_output: info.outputs.map(bits),
         sha256: info.checksum.map(|mut sha256| {
-            // Written as tools print the hash of a file: first byte first.
+            // The first byte comes first, as tools print the hash of a file.
             sha256.reverse();
             hex_reversed(&sha256)
         }),
@@ -118,14 +118,14 @@ fn info_json(file: &Path, info: &HintInfo) -> InfoJson {
 }
 
 fn info_text(file: &Path, info: &HintInfo, as_json: bool) -> String {
-    let told = info_json(file, info);
+    let info = info_json(file, info);
     if as_json {
-        return json(&told);
+        return json(&info);
     }
-    let unknown = || "not told".to_owned();
-    let outputs = match (told.outputs, told.bits_per_output) {
+    let unknown = || "unknown".to_owned();
+    let outputs = match (info.outputs, info.bits_per_output) {
         (Some(outputs), Some(bits)) => format!("of {outputs} outputs, {bits:.3} bits per output"),
-        _ => "of a number of outputs that is not told".to_owned(),
+        _ => "of an unknown number of outputs".to_owned(),
     };
     format!(
         "hints     {}\n\
@@ -135,13 +135,13 @@ fn info_text(file: &Path, info: &HintInfo, as_json: bool) -> String {
          unspent   {} {outputs}\n\
          size      {} bytes\n\
          sha256    {}",
-        told.file,
-        told.format,
-        told.chain.map_or_else(unknown, str::to_owned),
-        told.height,
-        told.hash.unwrap_or_else(unknown),
-        told.hints,
-        told.bytes,
-        told.sha256.unwrap_or_else(unknown),
+        info.file,
+        info.format,
+        info.chain.map_or_else(unknown, str::to_owned),
+        info.height,
+        info.hash.unwrap_or_else(unknown),
+        info.hints,
+        info.bytes,
+        info.sha256.unwrap_or_else(unknown),
     )
 }

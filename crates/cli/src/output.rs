@@ -20,9 +20,9 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
             if json {
                 print(&failure_json(&error), Exit::Done);
             }
-            say(&format!("error: {error}"));
+            print_message(&format!("error: {error}"));
             if let Some(user) = error.run_as {
-                say(&format!("help: {}", as_user(user, std::env::args())));
+                print_message(&format!("help: {}", as_user(user, std::env::args())));
             }
             Exit::of(&error)
         }
@@ -46,7 +46,7 @@ fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
 fn print(text: &str, exit: Exit) -> Exit {
     match stop::writing(|| writeln!(io::stdout(), "{text}")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("error: cannot write the report to standard output: {error}"));
+            print_message(&format!("error: cannot write the report to standard output: {error}"));
             Exit::Environment
         }
         _ => exit,
@@ -54,7 +54,7 @@ fn print(text: &str, exit: Exit) -> Exit {
 }
 
 /// Writes a line to stderr.
-pub fn say(text: &str) {
+pub fn print_message(text: &str) {
     let _ = stop::writing(|| writeln!(io::stderr(), "{text}"));
 }
 

@@ -1,4 +1,4 @@
-//! Where files may be written: not into databases and block files. Said before anything is made.
+//! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::args::{CheckArgs, ReindexArgs};
 use engine::{Error, ErrorKind};
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Sees that nothing a rebuild writes goes where it would be lost, or where bitcoind would find it.
+/// Checks that a rebuild writes no file where it would be lost, or where bitcoind would find it.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
@@ -19,8 +19,8 @@ pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
     }
     let Some(output) = &args.output else { return Ok(()) };
     folders.check("--output", output)?;
-    if folders.homes.contains(&resolve(output)) {
-        let what = "is the datadir itself: name another one, or leave --output out to rebuild in place";
+    if folders.roots.contains(&resolve(output)) {
+        let what = "is the datadir itself: choose another directory, or omit --output to rebuild in place";
         return Err(refused("--output", output, what));
     }
     if let Some(log) = &args.log {
@@ -30,7 +30,7 @@ pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sees the same of a command that reads a datadir and writes one file.
+/// Like [`check_reindex`], for a command that reads a datadir and writes one file.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
@@ -40,7 +40,7 @@ pub fn check_output(args: &CheckArgs, output: &Path) -> Result<(), Error> {
     folders.check("--output", output)
 }
 
-/// Sees the same of a command that writes temporary files only.
+/// Like [`check_reindex`], for a command that writes only temporary files.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
@@ -48,13 +48,13 @@ pub fn check_work_dir(args: &CheckArgs) -> Result<(), Error> {
     Folders::of(args).check_work_dir(args)
 }
 
-/// The folders of a datadir, symbolic links followed.
+/// The folders of a datadir, with symbolic links resolved.
 struct Folders {
-    /// The datadir, and those of its networks that may be meant.
-    homes: Vec<PathBuf>,
-    /// Folders with data, and those that a rebuild makes and removes.
-    taken: Vec<PathBuf>,
-    /// Databases, and those that a rebuild makes of them.
+    /// The datadir, and the folders in it that may be the network's.
+    roots: Vec<PathBuf>,
+    /// Folders with data, and those that a rebuild creates and removes.
+    reserved: Vec<PathBuf>,
+    /// Databases, and the folders in which a rebuild builds new ones.
     databases: Vec<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl Folders {
         let datadir = &args.datadir;
         let mut folders =
             Self::new(&CheckArgs::network_folders(&datadir.datadir, datadir.chain), args.work_dir.as_deref());
-        folders.homes.push(resolve(&datadir.datadir));
+        folders.roots.push(resolve(&datadir.datadir));
         folders
     }
 
@@ -74,14 +74,14 @@ impl Folders {
         };
         let databases =
             below(&["chainstate", "chainstate.peregrine", "blocks/index", "blocks/index.peregrine"]);
-        let mut taken = below(&["blocks", "peregrine-work"]);
-        taken.extend(databases.iter().cloned());
-        taken.extend(work_dir.map(|dir| resolve(&dir.join("peregrine-work"))));
-        Self { homes: networks.iter().map(|home| resolve(home)).collect(), taken, databases }
+        let mut reserved = below(&["blocks", "peregrine-work"]);
+        reserved.extend(databases.iter().cloned());
+        reserved.extend(work_dir.map(|dir| resolve(&dir.join("peregrine-work"))));
+        Self { roots: networks.iter().map(|home| resolve(home)).collect(), reserved, databases }
     }
 
     fn check(&self, flag: &str, path: &Path) -> Result<(), Error> {
-        is_outside(&self.taken, flag, path)
+        is_outside(&self.reserved, flag, path)
     }
 
     fn check_work_dir(&self, args: &CheckArgs) -> Result<(), Error> {
@@ -93,7 +93,7 @@ fn is_outside(folders: &[PathBuf], flag: &str, path: &Path) -> Result<(), Error>
     let resolved = resolve(path);
     match folders.iter().find(|folder| resolved.starts_with(folder)) {
         Some(folder) => {
-            let what = format!("lies in {}, which has other contents: name another place", folder.display());
+            let what = format!("is inside {}, which holds other data: choose another path", folder.display());
             Err(refused(flag, path, &what))
         }
         None => Ok(()),
@@ -104,14 +104,14 @@ fn refused(flag: &str, path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Usage, format!("{flag} {} {what}", path.display()))
 }
 
-/// A path without symbolic links, as far as it is there; what is not there yet is kept as it is written.
+/// Resolves the symbolic links in the part of a path that exists; the rest is kept as written.
 fn resolve(path: &Path) -> PathBuf {
     let path = match env::current_dir() {
         Ok(here) => here.join(path),
         Err(_) => path.to_owned(),
     };
-    let there = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
-    match there {
+    let existing = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    match existing {
         Some((above, real)) => match path.strip_prefix(above) {
             Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
             _ => real,
@@ -140,9 +140,9 @@ mod tests {
         })
     }
 
-    /// A log in the old chainstate went with it; an output in `blocks` was made.
+    /// Regression: a log inside the old chainstate was removed with it; an output in `blocks` was accepted.
     #[test]
-    fn nothing_is_written_among_other_data() {
+    fn paths_inside_other_data_are_refused() {
         let root = TempDir::new().unwrap();
         let net = root.path().join("d/regtest");
         fs::create_dir_all(net.join("blocks/index")).unwrap();
@@ -159,17 +159,17 @@ mod tests {
             assert_eq!(check(root.path(), good), Ok(()), "{good:?}");
         }
         for (flag, path, words) in [
-            ("--log", "@/d/regtest/chainstate/log", "disk, which has other contents"),
-            ("--log", "@/disk/log", "lies in"),
+            ("--log", "@/d/regtest/chainstate/log", "disk, which holds other data"),
+            ("--log", "@/disk/log", "is inside"),
             ("--log", "@/link/index/log", "blocks, which"),
-            ("--log", "@/d/regtest/chainstate.peregrine/log", "lies in"),
-            ("--log", "@/d/regtest/peregrine-work/log", "lies in"),
+            ("--log", "@/d/regtest/chainstate.peregrine/log", "is inside"),
+            ("--log", "@/d/regtest/peregrine-work/log", "is inside"),
             ("--output", "@/link/new", "blocks, which"),
-            ("--output", "@/d/regtest/chainstate", "lies in"),
+            ("--output", "@/d/regtest/chainstate", "is inside"),
             ("--output", "@/d", "is the datadir itself"),
             ("--output", "@/d/regtest/../../d/", "is the datadir itself"),
             ("--work-dir", "@/link/index", "index, which"),
-            ("--work-dir", "@/disk", "lies in"),
+            ("--work-dir", "@/disk", "is inside"),
         ] {
             let error = check(root.path(), &[flag, path]).unwrap_err();
             assert!(error.starts_with(flag) && error.contains(words), "{flag} {path}: {error}");

@@ -1,5 +1,5 @@
-//! Progress: a bar on a terminal, a line every few seconds off it. Work is counted in bytes, not heights: a
-//! block of 2024 has a thousand times the bytes of one of 2009.
+//! Shows progress: a bar on a terminal, otherwise a line every few seconds. Work is counted in bytes, not in
+//! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
 use cli::stop;
@@ -11,18 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Off a terminal, a line this often.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Minimum time between two lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Style {
-    /// A bar on a terminal, lines off it
+    /// A bar on a terminal, otherwise lines
     Auto,
     /// A bar
     Bar,
     /// A line every few seconds
     Log,
-    /// Nothing
+    /// No progress
     None,
 }
 
@@ -33,21 +33,22 @@ pub enum Progress {
     None,
 }
 
-/// Lines off a terminal.
+/// Decides when to write a line of progress, and what is in it.
 #[derive(Default)]
 pub struct Lines {
-    /// When the last one was written.
+    /// When the last line was written.
     last: Option<Instant>,
-    /// When work was first heard of, and how many bytes were done then: an earlier run may have done some.
-    begun: Option<(Instant, u64)>,
+    /// When progress was first reported, and how many bytes were done then: an earlier run may have done
+    /// some.
+    started: Option<(Instant, u64)>,
 }
 
 impl Lines {
-    /// What to write now, if it is time to.
+    /// Returns the line to write now; `None` if it is not yet time.
     fn next(&mut self, progress: &engine::Progress, now: Instant) -> Option<String> {
-        let begun = self.begun.filter(|(_, bytes)| *bytes <= progress.bytes);
-        let (at, bytes) = *self.begun.insert(begun.unwrap_or((now, progress.bytes)));
-        if self.last.is_some_and(|last| now - last < LINE_EVERY) {
+        let started = self.started.filter(|(_, bytes)| *bytes <= progress.bytes);
+        let (at, bytes) = *self.started.insert(started.unwrap_or((now, progress.bytes)));
+        if self.last.is_some_and(|last| now - last < LINE_INTERVAL) {
             return None;
         }
         self.last = Some(now);
@@ -87,14 +88,14 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn close(&self) {
         if let Self::Bar(bar) = self {
             stop::writing(|| bar.finish_and_clear());
         }
     }
 
-    fn say(&self, text: &str) {
+    fn print(&self, text: &str) {
         match self {
             Self::Bar(bar) => bar.suspend(|| line(text)),
             Self::Log(_) => line(text),
@@ -121,7 +122,7 @@ impl Progress {
                 Self::Log(_) | Self::None => {}
             },
             Event::Planned { height, hash, .. } => {
-                self.say(&format!("chain of {height} blocks on genesis, tip {hash}"));
+                self.print(&format!("chain tip at height {height}, block {hash}"));
             }
             Event::Progress(progress) => match self {
                 Self::Bar(bar) => {
@@ -129,7 +130,7 @@ impl Progress {
                     bar.set_length(progress.bytes_total);
                     bar.set_position(progress.bytes);
                     if begins {
-                        // What an earlier run has done is no measure of this one.
+                        // What an earlier run did must not count as this run's speed.
                         bar.reset_eta();
                     }
                     bar.set_message(format!("{}/{} blocks", progress.blocks, progress.blocks_total));
@@ -142,8 +143,8 @@ impl Progress {
                 }
                 Self::None => {}
             },
-            Event::Note(text) => self.say(&format!("note: {text}")),
-            Event::Warning(text) => self.say(&format!("warning: {text}")),
+            Event::Note(text) => self.print(&format!("note: {text}")),
+            Event::Warning(text) => self.print(&format!("warning: {text}")),
             _ => {}
         }
     }
@@ -157,9 +158,9 @@ fn line(text: &str) {
 mod tests {
     use super::*;
 
-    /// Work that an earlier run has done, or that a pause lies in, is not taken for fast work.
+    /// Work that an earlier run did does not count as fast work.
     #[test]
-    fn lines_tell_the_rate_of_what_was_seen() {
+    fn lines_show_the_rate_of_this_run_only() {
         let (mut lines, start) = (Lines::default(), Instant::now());
         let mut at = |seconds: u64, megabytes: u64| {
             let bytes = megabytes * 1_000_000;

@@ -1,4 +1,4 @@
-//! Reports, for people and as JSON. Field names and order of the JSON are promised; amounts are in satoshis.
+//! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
 
 use cli::output::json;
 use engine::{
@@ -80,7 +80,7 @@ struct StatsJson {
 
 pub fn reindex_json(report: &ReindexReport) -> String {
     let limit = report.sha256_limit;
-    let least = limit.time(report.threads).as_secs_f64();
+    let seconds = limit.time(report.threads).as_secs_f64();
     json(&ReindexJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -99,8 +99,8 @@ pub fn reindex_json(report: &ReindexReport) -> String {
             height: hints.height.0,
             aggregate: hints.aggregate,
             with_undo: hints.with_undo,
-            checked: by_hints(hints).0.join(" "),
-            trusted: by_hints(hints).1.map(|lines| lines.join(" ")),
+            checked: hints_summary(hints).0.join(" "),
+            trusted: hints_summary(hints).1.map(|lines| lines.join(" ")),
         }),
         resumed_blocks: report.resumed,
         threads: report.threads,
@@ -115,8 +115,8 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         sha256_limit: Sha256LimitJson {
             bytes: limit.bytes,
             bytes_per_second_and_core: limit.bytes_per_second.round(),
-            seconds: least,
-            share: least / report.elapsed.as_secs_f64().max(1e-9),
+            seconds,
+            share: seconds / report.elapsed.as_secs_f64().max(1e-9),
         },
         chainstate: report.chainstate.display().to_string(),
         kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
@@ -139,7 +139,9 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     let resumed = match report.resumed {
         0 => String::new(),
-        blocks => format!("resumed            an interrupted run had done {blocks} of the blocks before\n"),
+        blocks => {
+            format!("resumed            {blocks} of the blocks were already done by an interrupted run\n")
+        }
     };
     let temporary = match report.spilled {
         SpillVolume { runs: 0, .. } => String::new(),
@@ -155,9 +157,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     let (rules, proof) = match &report.hints {
         None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.matching)),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
-        Some(hints) => {
-            ("headers, proof of work, all rules of blocks but those of spends:", hints_text(hints))
-        }
+        Some(hints) => ("headers, proof of work, all block rules except those of spends:", hints_text(hints)),
     };
     format!(
         "chainstate of {} at height {} is in {}\n\
@@ -168,7 +168,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          \x20                  {} blocks, {} transactions, {} inputs{}\n\
          {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
-         \x20                  {} (read, check and match run side by side: summed over threads)\n\
+         \x20                  {} (read, check and match run concurrently: summed over threads)\n\
          peak memory        {peak} of {} MiB allowed{temporary}{kept}{notes}",
         report.network.name(),
         report.height,
@@ -192,34 +192,34 @@ pub fn reindex_text(report: &ReindexReport) -> String {
 }
 
 /// What is checked where undo data is used.
-const ALL_RULES: &str = "headers, proof of work, all rules of blocks and spends but scripts:";
+const ALL_RULES: &str = "headers, proof of work, all rules of blocks and spends except scripts:";
 
-/// What a run by hints has proven, and what of it rests on the assumed-valid block, in lines.
-fn by_hints(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
+/// Returns what a run with hints has proven, and what it took on trust from the assumed-valid block (`None`
+/// with undo data), each as lines of text.
+fn hints_summary(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
     let HintsReport { height, aggregate, with_undo } = hints;
-    let whole =
-        if *with_undo { "coin by coin, undo data with it" } else { "by outpoints, without undo data" };
+    let summed =
+        if *with_undo { "over whole coins, undo data included" } else { "over outpoints, without undo data" };
     let mut checked = vec![
-        format!(
-            "up to height {height} each output is spent once or is a coin: the sum ({aggregate}) is zero,"
-        ),
-        format!("{whole}; above, each spend is matched with its coin"),
+        format!("up to height {height} each output is unspent or spent once: the sum ({aggregate}) is zero,"),
+        format!("{summed}; above, each spend is matched with its coin"),
     ];
     if *with_undo {
         return (checked, None);
     }
-    checked.push("and has all rules of spends; the coins are not more than all subsidies".to_owned());
+    checked.push("and all spend rules are checked; the coins do not exceed all subsidies".to_owned());
     let trusted = vec![
-        format!("up to height {height}, as --assumevalid says: scripts, that coins are made before they are"),
-        "spent, coinbase maturity, relative lock times, fees, signature operations of spent scripts"
-            .to_owned(),
+        format!(
+            "up to height {height}, by --assumevalid: scripts, that coins are created before they are spent,"
+        ),
+        "coinbase maturity, relative lock times, fees, signature operations of spent scripts".to_owned(),
     ];
     (checked, Some(trusted))
 }
 
-/// The lines of a report about it, to follow others.
+/// Returns the report's lines about hints, each with a newline before it.
 fn hints_text(hints: &HintsReport) -> String {
-    let (checked, trusted) = by_hints(hints);
+    let (checked, trusted) = hints_summary(hints);
     let (indent, mut text) = ("\n                   ", String::new());
     text += &format!("\nhints              {}", checked.join(indent));
     if let Some(trusted) = trusted {
@@ -228,7 +228,7 @@ fn hints_text(hints: &HintsReport) -> String {
     text
 }
 
-/// Which scripts were checked, of a chain up to `tip`.
+/// Describes which scripts of a chain up to `tip` were checked.
 fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
     match scripts {
         None => "not checked: this build cannot run scripts".to_owned(),
@@ -237,7 +237,7 @@ fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
             "not checked: all blocks are assumed valid".to_owned()
         }
         Some(ScriptsReport { assumed_valid_to: Some(height), .. }) => {
-            format!("checked above height {height}, assumed valid up to there")
+            format!("checked above height {height}, assumed valid up to it")
         }
     }
 }
@@ -289,7 +289,7 @@ pub fn verify_json(report: &VerifyReport) -> String {
 pub fn verify_text(report: &VerifyReport) -> String {
     let counts = &report.counts;
     let chainstate = match &report.against_chainstate {
-        None => "not looked at".to_owned(),
+        None => "not compared".to_owned(),
         Some(Comparison { differences: 0, .. }) => format!("has exactly these {} coins", report.txouts),
         Some(Comparison { differences, .. }) => {
             let first = first_differences(report).join("\n                   ");
@@ -299,7 +299,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
     };
     format!(
         "the blocks are valid up to height {}, block {}\n\
-         checked            headers, proof of work, all rules of blocks and spends but scripts:\n\
+         checked            {ALL_RULES}\n\
          \x20                  {} blocks, {} transactions, {} inputs\n\
          scripts            {}\n\
          chainstate         {chainstate}\n\
@@ -316,7 +316,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
     )
 }
 
-/// The lines about what the operator must know, to follow others.
+/// Returns the report's lines with notes, each with a newline before it.
 fn notes_text(notes: &[String]) -> String {
     notes.iter().map(|note| format!("\nnote               {note}")).collect()
 }
@@ -407,9 +407,9 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_what_an_interrupted_run_had_done_and_how_much_memory_was_allowed() {
+    fn report_shows_resumed_blocks_and_resources_used() {
         let text = reindex_text(&reindexed(7));
-        assert!(text.contains("\nresumed            an interrupted run had done 7 of the blocks"), "{text}");
+        assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
         assert!(text.contains("\ntemporary files    9 MiB written, at most 5 MiB at a time\n"), "{text}");
         assert!(
@@ -430,33 +430,30 @@ mod tests {
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 
-    fn by_hints(with_undo: bool) -> ReindexReport {
+    fn with_hints(with_undo: bool) -> ReindexReport {
         let hints = HintsReport { height: Height(9), aggregate: "siphash128", with_undo };
         ReindexReport { matching: "swiftsync", hints: Some(hints), ..reindexed(0) }
     }
 
     #[test]
-    fn a_report_tells_what_rests_on_the_assumed_valid_block() {
-        let text = reindex_text(&by_hints(true));
-        assert!(text.contains("all rules of blocks and spends but scripts"), "{text}");
+    fn report_shows_what_was_trusted_because_of_assumevalid() {
+        let text = reindex_text(&with_hints(true));
+        assert!(text.contains("all rules of blocks and spends except scripts"), "{text}");
         assert!(text.contains("the sum (siphash128) is zero") && !text.contains("trusted"), "{text}");
-        let text = reindex_text(&by_hints(false));
-        assert!(text.contains("all rules of blocks but those of spends"), "{text}");
-        assert!(
-            text.contains("\ntrusted            up to height 9, as --assumevalid says: scripts"),
-            "{text}"
-        );
-        let told = |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report)).unwrap() };
-        assert!(told(reindexed(0))["hints"].is_null());
-        assert!(told(by_hints(true))["hints"]["trusted"].is_null());
-        let hints = &told(by_hints(false))["hints"];
+        let text = reindex_text(&with_hints(false));
+        assert!(text.contains("all block rules except those of spends"), "{text}");
+        assert!(text.contains("\ntrusted            up to height 9, by --assumevalid: scripts"), "{text}");
+        let json = |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report)).unwrap() };
+        assert!(json(reindexed(0))["hints"].is_null());
+        assert!(json(with_hints(true))["hints"]["trusted"].is_null());
+        let hints = &json(with_hints(false))["hints"];
         assert_eq!((&hints["height"], &hints["with_undo"]), (&9.into(), &false.into()));
         assert!(hints["trusted"].as_str().unwrap().contains("coinbase maturity"), "{hints}");
     }
 
     #[test]
-    fn columns_of_a_text_begin_below_each_other() {
-        let text = [reindexed(7), by_hints(false)].map(|report| reindex_text(&report)).join("\n");
+    fn values_are_aligned_in_one_column() {
+        let text = [reindexed(7), with_hints(false)].map(|report| reindex_text(&report)).join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
         for line in names {
             let (name, value) = line.split_at(19);

@@ -11,8 +11,8 @@ use std::{
     time::Instant,
 };
 
-/// One line. `seconds` count from the start of the run. Fields and names are promised; readers skip events
-/// and fields they do not know.
+/// One line of the log. `seconds` count from the start of the run. Fields and names are stable; readers must
+/// skip events and fields that they do not know.
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Line {
@@ -68,19 +68,19 @@ pub enum Line {
     },
 }
 
-/// Writes a run's events to a file. A log that cannot be written any more does not end the run.
+/// Writes the events of a run to a file. If the log can no longer be written, the run continues.
 pub struct RunLog {
     file: Mutex<BufWriter<File>>,
     started: Instant,
-    /// When all blocks were checked.
+    /// When all blocks were checked, in seconds from the start.
     checked: OnceLock<f64>,
 }
 
 impl RunLog {
-    /// Begins a new log.
+    /// Creates a log and writes its first line.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if the file exists already or cannot be made.
+    /// [`ErrorKind::Environment`] if the file already exists or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let file = create_new(path)?;
         let file = Mutex::new(BufWriter::new(file));
@@ -89,7 +89,7 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Writes an event that concerns the log.
+    /// Writes an event, unless it is of a kind that the log does not contain.
     pub fn event(&self, event: &Event) {
         let seconds = self.seconds();
         if matches!(event, Event::Started(Stage::Finish)) {
@@ -114,8 +114,8 @@ impl RunLog {
         self.write(&line);
     }
 
-    /// Writes the last lines. Of a run that went well, one says when all blocks were checked: the
-    /// engine tells of progress a few times a second, which may be too seldom.
+    /// Writes the last lines. If the run succeeded, one of them records when all blocks were checked: the
+    /// engine reports progress only a few times a second.
     pub fn close(&self, report: Option<&ReindexReport>) {
         if let Some((report, &seconds)) = report.zip(self.checked.get()) {
             let (blocks, bytes) = (report.height.0.saturating_add(1), report.counts.block_bytes);
@@ -141,18 +141,18 @@ impl RunLog {
     }
 }
 
-/// A file that did not exist before: measurements are not overwritten.
+/// Creates a file that must not exist yet, so that measurements are never overwritten.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if it exists already or cannot be made.
+/// [`ErrorKind::Environment`] if it already exists or cannot be created.
 pub fn create_new(path: &Path) -> Result<File, Error> {
     File::create_new(path).map_err(|error| {
-        let what = format!("cannot be made: {error}; remove it or name another file");
+        let what = format!("cannot be created: {error}; remove it or choose another file");
         Error::new(ErrorKind::Environment, what).in_file(path, None)
     })
 }
 
-/// The process's resident memory (Linux `VmRSS`).
+/// Returns the resident memory of the process in bytes (Linux `VmRSS`).
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

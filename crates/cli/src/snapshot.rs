@@ -1,4 +1,4 @@
-//! `peregrine snapshot`: make, info, verify.
+//! The commands `peregrine snapshot make`, `info` and `verify`.
 
 use crate::{
     args::{MakeSnapshotArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::{num::NonZeroUsize, path::Path, thread};
 
 #[derive(Serialize)]
-struct MadeJson {
+struct NewSnapshotJson {
     file: String,
     height: u32,
     hash: String,
@@ -25,12 +25,12 @@ struct MadeJson {
 }
 
 #[derive(Serialize)]
-struct VerdictJson {
+struct SnapshotJson {
     file: String,
     chain: &'static str,
     base_block: String,
     coins: u64,
-    /// Whether the coins were read; without, all of this is what the file's first bytes say.
+    /// Whether the coins were read. If not, all other fields come from the metadata at the start of the file.
     coins_read: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash_serialized_3: Option<String>,
@@ -40,7 +40,7 @@ struct VerdictJson {
     matches_blocks: Option<bool>,
 }
 
-/// Runs a command and tells whether its answer is JSON.
+/// Runs a command. Returns whether its output is JSON, and its result.
 pub fn run(command: &SnapshotCommand) -> (bool, Done) {
     match command {
         SnapshotCommand::Make(args) => (args.check.datadir.json, make(args)),
@@ -58,7 +58,7 @@ fn make(args: &MakeSnapshotArgs) -> Done {
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
     progress.close();
     let made = made?;
-    let told = MadeJson {
+    let new = NewSnapshotJson {
         file: args.output.display().to_string(),
         height: made.height.0,
         hash: made.hash.to_string(),
@@ -67,7 +67,7 @@ fn make(args: &MakeSnapshotArgs) -> Done {
         hash_serialized_3: hex_reversed(&made.hash_serialized_3),
     };
     let text = if args.check.datadir.json {
-        json(&told)
+        json(&new)
     } else {
         format!(
             "snapshot           {}\n\
@@ -75,7 +75,7 @@ fn make(args: &MakeSnapshotArgs) -> Done {
              coins              {}\n\
              size               {} bytes\n\
              hash_serialized_3  {}",
-            told.file, told.hash, told.height, told.coins, told.bytes, told.hash_serialized_3
+            new.file, new.hash, new.height, new.coins, new.bytes, new.hash_serialized_3
         )
     };
     Ok((text, Exit::Done))
@@ -83,7 +83,7 @@ fn make(args: &MakeSnapshotArgs) -> Done {
 
 fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
-    Ok((text(&told(&args.file, &metadata), args.json), Exit::Done))
+    Ok((text(&from_metadata(&args.file, &metadata), args.json), Exit::Done))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
@@ -99,18 +99,18 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     progress.close();
     let verdict = verdict?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
-    let told = VerdictJson {
+    let checked = SnapshotJson {
         coins_read: true,
         hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
         matches_core_assumeutxo_hash: verdict.pinned,
         matches_blocks: verdict.proven,
-        ..told(file, &verdict.metadata)
+        ..from_metadata(file, &verdict.metadata)
     };
-    Ok((text(&told, args.file.json), if wrong { Exit::Damaged } else { Exit::Done }))
+    Ok((text(&checked, args.file.json), if wrong { Exit::Damaged } else { Exit::Done }))
 }
 
-fn told(file: &Path, metadata: &SnapshotMetadata) -> VerdictJson {
-    VerdictJson {
+fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
+    SnapshotJson {
         file: file.display().to_string(),
         chain: metadata.network.name(),
         base_block: metadata.base_block.to_string(),
@@ -122,32 +122,32 @@ fn told(file: &Path, metadata: &SnapshotMetadata) -> VerdictJson {
     }
 }
 
-fn text(told: &VerdictJson, as_json: bool) -> String {
+fn text(snapshot: &SnapshotJson, as_json: bool) -> String {
     if as_json {
-        return json(told);
+        return json(snapshot);
     }
     let mut text = format!(
         "snapshot           {}\n\
          chain              {}\n\
          block              {}\n\
          coins              {}",
-        told.file, told.chain, told.base_block, told.coins
+        snapshot.file, snapshot.chain, snapshot.base_block, snapshot.coins
     );
-    if !told.coins_read {
+    if !snapshot.coins_read {
         text +=
-            "\nchecked            only the first 51 bytes and the length; `snapshot verify` reads the coins";
+            "\nchecked            only the metadata and the file length; `snapshot verify` checks the coins";
     }
-    if let Some(hash) = &told.hash_serialized_3 {
+    if let Some(hash) = &snapshot.hash_serialized_3 {
         text += &format!("\nhash_serialized_3  {hash}");
-        text += match told.matches_core_assumeutxo_hash {
-            Some(true) => " (as Bitcoin Core's source has it)",
-            Some(false) => " (NOT what Bitcoin Core's source has for this block)",
-            None => " (Bitcoin Core's source names none for this block)",
+        text += match snapshot.matches_core_assumeutxo_hash {
+            Some(true) => " (matches the hash in Bitcoin Core's source)",
+            Some(false) => " (DIFFERS from the hash in Bitcoin Core's source for this block)",
+            None => " (Bitcoin Core's source has no hash for this block)",
         };
     }
-    text += match told.matches_blocks {
-        Some(true) => "\nproof              the coins are those that the blocks leave",
-        Some(false) => "\nproof              WRONG: the coins are not those that the blocks leave",
+    text += match snapshot.matches_blocks {
+        Some(true) => "\nproof              the coins match the blocks",
+        Some(false) => "\nproof              WRONG: the coins do not match the blocks",
         None => "",
     };
     text

@@ -1,10 +1,10 @@
-//! Stopping: what Ctrl-C, SIGTERM and SIGHUP do.
+//! Handles Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! The first signal sets a flag that the engine looks at wherever work lasts, so that it can save its state
-//! and say how it ended. A second one ends the process at once: the datadir is safe at any moment. Where the
-//! first could not be heard, the process ends by itself after a second: while a write to a terminal that was
-//! stopped, or to a pipe that nobody empties, does not come back; and while the plan is made, which has
-//! nothing to save, and whose reads do not come back from a file system that has died.
+//! The first signal sets a flag that the engine polls in all long work, so that it can save its state and
+//! report how it ended. A second signal ends the process at once: the datadir is safe at any moment. Where
+//! the flag cannot be polled, the process ends by itself after a second: while a write blocks on a stopped
+//! terminal or on a pipe that nobody reads; and in stage plan, which has no state to save and whose reads may
+//! block forever on a dead file system.
 
 use crate::{exit::Exit, output};
 use engine::{Error, ErrorKind, Stage};
@@ -18,25 +18,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a signal may go unheard.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked whether it is.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the last words may take.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long the process may be blocked after a signal before it is ended.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often that is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long writing the final message may take.
+const FINAL_MESSAGE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Writes to stdout and stderr that were begun, and those that have come back.
+/// Number of writes to stdout and stderr that were begun, and that have returned.
 static WRITES_BEGUN: AtomicU64 = AtomicU64::new(0);
 static WRITES_DONE: AtomicU64 = AtomicU64::new(0);
-/// Whether the engine makes its plan.
+/// Whether the engine is in stage plan.
 static PLANNING: AtomicBool = AtomicBool::new(false);
 
-/// The flag that signals set; with `json`, failures are told as JSON too.
+/// Installs the signal handler and returns the flag that it sets. With `json`, an interrupt is also reported
+/// as JSON.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if signals cannot be watched.
+/// [`ErrorKind::Environment`] if the handler cannot be installed.
 pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
-    // Files may be read before the engine speaks of a stage.
+    // Files may be read before the engine reports its first stage.
     at_stage(Stage::Plan);
     let interrupt = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupt);
@@ -44,20 +45,19 @@ pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
         if flag.swap(true, Ordering::Relaxed) {
             end();
         }
-        // Without this thread a second signal is needed where the first is not heard.
-        let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || watch(json));
+        // Without this thread, a blocked process needs a second signal.
+        let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(json));
     });
-    handler
-        .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot watch for Ctrl-C: {error}")))?;
+    handler.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
 }
 
-/// Says which stage the engine is at.
+/// Records which stage the engine is in.
 pub fn at_stage(stage: Stage) {
     PLANNING.store(stage == Stage::Plan, Ordering::Relaxed);
 }
 
-/// Does something that writes to stdout or stderr, and may have to wait for whoever reads there.
+/// Calls `write`, which writes to stdout or stderr and may block until the output is read.
 pub fn writing<T>(write: impl FnOnce() -> T) -> T {
     WRITES_BEGUN.fetch_add(1, Ordering::Relaxed);
     let written = write();
@@ -65,34 +65,34 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
     written
 }
 
-/// Ends the process if the signal that has come is not heard.
-fn watch(json: bool) {
+/// Ends the process if it is blocked after a signal.
+fn end_if_blocked(json: bool) {
     let mut writes = WRITES_DONE.load(Ordering::Relaxed);
-    let (mut wrote, mut planned) = (Instant::now(), Instant::now());
+    let (mut last_unblocked, mut last_not_planning) = (Instant::now(), Instant::now());
     loop {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
         let done = WRITES_DONE.load(Ordering::Relaxed);
         if done != writes || WRITES_BEGUN.load(Ordering::Relaxed) == done {
-            (writes, wrote) = (done, Instant::now());
+            (writes, last_unblocked) = (done, Instant::now());
         }
         if !PLANNING.load(Ordering::Relaxed) {
-            planned = Instant::now();
+            last_not_planning = Instant::now();
         }
-        if wrote.elapsed() >= PATIENCE {
+        if last_unblocked.elapsed() >= BLOCKED_TIMEOUT {
             end();
         }
-        if planned.elapsed() >= PATIENCE {
-            let told = thread::Builder::new().spawn(move || tell_interrupted(json));
-            let until = Instant::now() + LAST_WORDS;
-            while told.as_ref().is_ok_and(|told| !told.is_finished()) && Instant::now() < until {
-                thread::sleep(LAST_WORDS / 20);
+        if last_not_planning.elapsed() >= BLOCKED_TIMEOUT {
+            let writer = thread::Builder::new().spawn(move || report_interrupted(json));
+            let deadline = Instant::now() + FINAL_MESSAGE_TIMEOUT;
+            while writer.as_ref().is_ok_and(|writer| !writer.is_finished()) && Instant::now() < deadline {
+                thread::sleep(FINAL_MESSAGE_TIMEOUT / 20);
             }
             end();
         }
     }
 }
 
-fn tell_interrupted(json: bool) {
+fn report_interrupted(json: bool) {
     let error = Error::interrupted();
     if json {
         let _ = writeln!(io::stdout(), "{}", output::failure_json(&error));

@@ -1,7 +1,7 @@
-//! A rebuild that is killed, or interrupted, at any moment goes on where it was and ends with the same coins:
-//! a real process on a real file system.
+//! A rebuild that is killed or interrupted at any moment resumes and ends with the same coins. Runs a real
+//! process on a real file system.
 //!
-//! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p cli --test kill` hunts for longer.
+//! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p cli --test kill` runs longer.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -23,30 +23,30 @@ use std::{
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout, rng::Rng};
 
-/// Set in the process that rebuilds with little memory: the datadir.
+/// Environment variable of the process that rebuilds with little memory: the datadir.
 const CHILD: &str = "PEREGRINE_TEST_DATADIR";
-/// And the block below which its scripts are not run.
+/// Environment variable of that process: the assumed-valid block.
 const ASSUME_VALID: &str = "PEREGRINE_TEST_ASSUME_VALID";
 
-/// Bytes of coins and spends that it holds: runs are written, and merged, all the time. Not much more than
-/// the join takes when it is empty; with less, there would be a run for each block.
+/// Bytes of coins and spends that it holds in memory, so that sorted runs are written and merged all the
+/// time. Not much more than the empty join duration; with less, there would be a sorted run for each block.
 const JOIN_BYTES: usize = 150 << 10;
 
-/// An interrupted run has two seconds to save its state; a busy machine gets more here.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
+/// An interrupted run has two seconds to save its state; this leaves time for a busy machine.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// What was found in a datadir after a kill, counted.
+/// Counts what was found in the datadir after kills.
 #[derive(Default, Debug)]
 struct Found {
     work: u32,
     checkpoint: u32,
     half_built: u32,
     replaced: u32,
-    /// The highest number of a run of spilled coins.
+    /// The highest number of a sorted run.
     last_run: u32,
 }
 
@@ -55,8 +55,8 @@ impl fmt::Display for Found {
         let Self { work, checkpoint, half_built, replaced, last_run } = self;
         write!(
             f,
-            "{work} left temporary files, {checkpoint} a checkpoint, {half_built} a chainstate besides the \
-             one in place, {replaced} the new one in place; the last run of coins was number {last_run}"
+            "{work} left temporary files, {checkpoint} a checkpoint, {half_built} a second chainstate, \
+             {replaced} the new chainstate in place; the last sorted run was number {last_run}"
         )
     }
 }
@@ -72,7 +72,7 @@ struct Case {
 }
 
 impl Case {
-    /// Unsigned, with a tail that lets the scripts before it be assumed valid.
+    /// Generates an unsigned chain, with a tail of blocks that lets the scripts before it be assumed valid.
     fn new(seed: u64, bytes: u64) -> Self {
         let chain =
             Chain::generate(&ChainSpec { signed: false, empty_tail: 2100, ..ChainSpec::new(seed, bytes) });
@@ -103,23 +103,23 @@ impl Case {
         self.root().join("regtest").join(name)
     }
 
-    /// Puts the old chainstate back.
+    /// Restores the old chainstate.
     fn restore(&self) {
         std::fs::remove_dir_all(self.net("chainstate")).unwrap();
         std::fs::create_dir(self.net("chainstate")).unwrap();
         self.old_chainstate.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     }
 
-    /// The program, with the least memory there can be.
+    /// The program, with the lowest memory limit.
     fn program(&self) -> Command {
-        let words =
+        let args =
             "reindex --chain regtest --json --progress log --threads 2 --memory 128M --checkpoint-every 0";
-        let mut command = command(&words.split(' ').collect::<Vec<_>>(), self.root());
+        let mut command = command(&args.split(' ').collect::<Vec<_>>(), self.root());
         command.args(["--assumevalid", &self.before_tail.to_string()]);
         command
     }
 
-    /// This test once more, as [`rebuild_with_little_memory`].
+    /// This test binary, running only [`rebuild_with_little_memory`].
     fn little_memory(&self) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "rebuild_with_little_memory", "--nocapture"]);
@@ -127,9 +127,9 @@ impl Case {
         command
     }
 
-    /// The old chainstate opens or the new one: `utxo stats` says which. Counts what else is there.
-    fn look(&self, what: &str, found: &mut Found) {
-        // Any command removes what a killed run has built.
+    /// Checks that the old chainstate opens or the new one, with `utxo stats`. Counts what else is there.
+    fn inspect(&self, what: &str, found: &mut Found) {
+        // Counted first, because any command removes what a killed run has built.
         found.half_built += u32::from(self.net("chainstate.peregrine").exists());
         let output =
             command(&["utxo", "stats", "--chain", "regtest", "--json"], self.root()).output().unwrap();
@@ -145,11 +145,11 @@ impl Case {
         found.last_run = names.filter_map(number).fold(found.last_run, u32::max);
     }
 
-    /// The run got through: the new chainstate, and nothing but it.
+    /// Checks that the run succeeded: it left the new chainstate and nothing else.
     fn assert_done(&self, output: &Output, what: &str) {
         assert_eq!(output.status.code(), Some(0), "{what}: {output:?}");
         let mut found = Found::default();
-        self.look(what, &mut found);
+        self.inspect(what, &mut found);
         assert_eq!((found.replaced, found.half_built, found.work), (1, 0, 0), "{what}");
         let names = std::fs::read_dir(self.net("")).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
@@ -162,28 +162,28 @@ impl Case {
     }
 }
 
-/// Without the lock files.
+/// Reads all files below `dir`, except the lock files.
 fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let all = snapshot(dir).unwrap().into_iter();
     all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
-/// Blocks that the run found done, by its report.
+/// Returns the number of blocks that an earlier run had done, from the report.
 fn resumed(output: &Output) -> u64 {
     let text = String::from_utf8_lossy(&output.stdout);
     let report = text.lines().find(|line| line.starts_with('{')).unwrap();
     serde_json::from_str::<serde_json::Value>(report).unwrap()["resumed_blocks"].as_u64().unwrap()
 }
 
-/// Kills runs at random moments, up to six in a row, each then resumed.
+/// Kills runs at random moments, up to six times in a row, and then lets a run resume.
 fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
     let wanted = from_environment("PEREGRINE_KILLS", 50);
     let mut rng = Rng::new(seed, "moments");
     let started = Instant::now();
     let whole = run().output().unwrap();
-    let mut takes = started.elapsed();
+    let mut duration = started.elapsed();
     case.assert_done(&whole, "not killed");
-    let (mut found, mut kills, mut went_on) = (Found::default(), 0, 0);
+    let (mut found, mut kills, mut resumed_runs) = (Found::default(), 0, 0);
     for round in 0.. {
         if kills >= wanted {
             break;
@@ -193,44 +193,47 @@ fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
         let row = 1 + rng.below(6);
         let mut done = None;
         for _ in 0..row {
-            let moment = Duration::from_micros(rng.below(takes.as_micros() as u64));
+            let moment = Duration::from_micros(rng.below(duration.as_micros() as u64));
             let started = Instant::now();
             let running = Running::start(run());
             sleep(moment);
             running.signal(Signal::KILL);
             let (output, _) = running.wait();
             if output.status.signal() != Some(Signal::KILL.as_raw()) {
-                takes = takes.min(started.elapsed());
+                duration = duration.min(started.elapsed());
                 done = Some(output);
                 break;
             }
             kills += 1;
-            case.look(&format!("seed {seed}, kill {kills}, after {moment:?}"), &mut found);
+            case.inspect(&format!("seed {seed}, kill {kills}, after {moment:?}"), &mut found);
         }
         let done = done.unwrap_or_else(|| run().output().unwrap());
         case.assert_done(&done, &format!("seed {seed}, {kills} kills, round {round}"));
-        went_on += u32::from(resumed(&done) > 0);
+        resumed_runs += u32::from(resumed(&done) > 0);
     }
-    println!("a run takes {takes:?}; {kills} kills: {found}; {went_on} runs went on where one was killed");
-    assert!(wanted < 50 || found.checkpoint > 0 && went_on > 0, "no kill came after a checkpoint: {found}");
+    println!("a run takes {duration:?}; {kills} kills: {found}; {resumed_runs} runs resumed");
+    assert!(
+        wanted < 50 || found.checkpoint > 0 && resumed_runs > 0,
+        "no kill came after a checkpoint: {found}"
+    );
     case.assert_blocks_untouched();
     found
 }
 
 #[test]
-fn a_killed_run_goes_on() {
+fn killed_run_resumes() {
     let (seed, case) = (from_environment("PEREGRINE_SEED", 1), Case::new(31, 12_000_000));
     kill_at_random(&case, seed, || case.program());
 }
 
 #[test]
-fn a_killed_run_that_spills_and_merges_goes_on() {
+fn killed_run_that_spills_and_merges_resumes() {
     let (seed, case) = (from_environment("PEREGRINE_SEED", 2), Case::new(32, 16_000_000));
     let found = kill_at_random(&case, seed, || case.little_memory());
     assert!(found.last_run > 2 * 32, "runs were hardly ever merged: {found}");
 }
 
-/// The process that the test before this one kills; does nothing by itself.
+/// The process that the test before this one kills. Does nothing if it is run as a test.
 #[test]
 fn rebuild_with_little_memory() {
     let Some(datadir) = std::env::var_os(CHILD) else { return };
@@ -247,9 +250,9 @@ fn rebuild_with_little_memory() {
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }
 
-/// The stages that are too short to be met by chance: the last ones move names and remove files.
+/// Also kills in the stages that are too short to be hit by chance: the last ones rename and remove files.
 #[test]
-fn a_run_killed_in_any_stage_goes_on() {
+fn run_killed_in_any_stage_resumes() {
     let case = Case::new(33, 4_000_000);
     let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 3), "moments");
     let mut found = Found::default();
@@ -258,13 +261,13 @@ fn a_run_killed_in_any_stage_goes_on() {
         for time in 0..times {
             case.restore();
             let mut running = Running::start(case.program());
-            assert!(running.says(stage), "no stage {stage}");
+            assert!(running.wait_for_line(stage), "no stage {stage}");
             sleep(Duration::from_micros(rng.below(1 + 700 * time)));
             running.signal(Signal::KILL);
             let (output, _) = running.wait();
             kills += u32::from(output.status.signal() == Some(Signal::KILL.as_raw()));
             let what = format!("{stage}, time {time}");
-            case.look(&what, &mut found);
+            case.inspect(&what, &mut found);
             case.assert_done(&case.program().output().unwrap(), &what);
         }
     }
@@ -274,12 +277,12 @@ fn a_run_killed_in_any_stage_goes_on() {
 }
 
 #[test]
-fn an_interrupted_run_saves_its_state_and_goes_on() {
+fn interrupted_run_saves_its_state_and_resumes() {
     let case = Case::new(34, 20_000_000);
     let mut rng = Rng::new(from_environment("PEREGRINE_SEED", 4), "moments");
     let started = Instant::now();
     case.assert_done(&case.program().output().unwrap(), "not interrupted");
-    let mut takes = started.elapsed();
+    let mut duration = started.elapsed();
     let (mut interrupts, mut saved, mut longest) = (0, 0, Duration::ZERO);
     for round in 0..200 {
         if interrupts >= 10 {
@@ -288,50 +291,51 @@ fn an_interrupted_run_saves_its_state_and_goes_on() {
         case.restore();
         let started = Instant::now();
         let mut running = Running::start(case.program());
-        assert!(running.says("plan"), "the first stage");
-        sleep(Duration::from_micros(rng.below(takes.as_micros() as u64)));
+        assert!(running.wait_for_line("plan"), "the first stage");
+        sleep(Duration::from_micros(rng.below(duration.as_micros() as u64)));
         running.signal(Signal::INT);
-        let asked = Instant::now();
-        let (output, said) = running.wait();
-        let goodbye = asked.elapsed();
-        let what = format!("round {round}: {said}");
+        let signalled = Instant::now();
+        let (output, stderr) = running.wait();
+        let shutdown = signalled.elapsed();
+        let what = format!("round {round}: {stderr}");
         if output.status.code() == Some(0) {
-            takes = takes.min(started.elapsed());
+            duration = duration.min(started.elapsed());
             case.assert_done(&output, &what);
             continue;
         }
         assert_eq!(output.status.code(), Some(130), "{what}");
-        assert!(goodbye < LONGEST_GOODBYE, "{goodbye:?}, {what}");
-        longest = longest.max(goodbye);
+        assert!(shutdown < INTERRUPT_TIMEOUT, "{shutdown:?}, {what}");
+        longest = longest.max(shutdown);
         interrupts += 1;
         let detail = json(&output)["error"]["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains("the datadir is unchanged"), "{detail}");
         let blocks = case.blocks_done(&detail);
-        case.look(&what, &mut Found::default());
-        let (output, said) = Running::start(case.program()).wait();
+        case.inspect(&what, &mut Found::default());
+        let (output, stderr) = Running::start(case.program()).wait();
         case.assert_done(&output, &what);
-        assert_eq!(said.contains("resuming an interrupted run"), blocks > 0, "{detail}; {said}");
+        assert_eq!(stderr.contains("resuming an interrupted run"), blocks > 0, "{detail}; {stderr}");
         assert_eq!(resumed(&output), blocks, "{detail}");
         saved += u32::from(blocks > 0);
     }
     println!(
-        "a run takes {takes:?}; {interrupts} interrupts, {saved} after a checkpoint; longest {longest:?}"
+        "a run takes {duration:?}; {interrupts} interrupts, {saved} after a checkpoint; longest {longest:?}"
     );
     assert!(interrupts >= 10 && saved > 0, "{interrupts} interrupts, {saved} after a checkpoint");
     case.assert_blocks_untouched();
 }
 
 impl Case {
-    /// Blocks that are done, by the words of an interrupted run, which must be right about the checkpoint.
+    /// Returns the number of blocks that are done, from the error of an interrupted run. Checks that the
+    /// error is right about the checkpoint.
     fn blocks_done(&self, detail: &str) -> u64 {
         let checkpoint = self.net("peregrine-work/manifest").exists();
         let Some((before, _)) = detail.split_once(" blocks are done, the same command resumes from there")
         else {
-            assert!(!checkpoint, "a checkpoint is left, but not told of: {detail}");
+            assert!(!checkpoint, "the error does not mention the checkpoint: {detail}");
             return 0;
         };
-        assert!(checkpoint, "no checkpoint is left: {detail}");
-        // "so many of so many"
+        assert!(checkpoint, "there is no checkpoint: {detail}");
+        // The text ends in "N of M".
         let words: Vec<_> = before.rsplit(' ').collect();
         words[2].parse().unwrap()
     }

@@ -1,5 +1,5 @@
-//! What the system does to a process: pipes that nobody empties or fills, signals, and limits. None may hold
-//! the program for ever, or end it without a word.
+//! Blocked pipes, signals and limits of the system: none may block the program forever, or end it without a
+//! message.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -22,8 +22,8 @@ use std::{
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
 
-/// The program promises about a second; a busy machine gets more here.
-const LONGEST: Duration = Duration::from_secs(20);
+/// The program ends within about a second of a signal; this leaves time for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn datadir() -> TempDir {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
@@ -38,9 +38,9 @@ fn reindex(datadir: &Path, more: &[&str]) -> Command {
     command(&[&["reindex", "--chain", "regtest", "--threads", "2"], more].concat(), datadir)
 }
 
-/// The exit code; panics if the process does not end.
-fn ends(child: &mut Child) -> Option<i32> {
-    let until = Instant::now() + LONGEST;
+/// Waits for the exit code; panics if the process does not end.
+fn exit_code(child: &mut Child) -> Option<i32> {
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
@@ -53,7 +53,7 @@ fn ends(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// A pipe that takes nothing more.
+/// A pipe whose buffer is full.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -68,12 +68,12 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn a_named_pipe_holds_no_command() {
+fn commands_refuse_named_pipes() {
     let dir = datadir();
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let pipe = pipe.to_str().unwrap();
-    for words in [
+    for args in [
         &["reindex", "--chain", "regtest", "--hints", pipe, "--datadir", dir.path().to_str().unwrap()][..],
         &["hints", "info", pipe],
         &["hints", "convert", pipe, "new", "--format", "bitmap"],
@@ -82,22 +82,23 @@ fn a_named_pipe_holds_no_command() {
         &["plot", pipe, "-o", "new"],
     ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_peregrine"))
-            .args(words)
+            .args(args)
             .current_dir(dir.path())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let code = ends(&mut child);
+        let code = exit_code(&mut child);
         let text = stderr(&child.wait_with_output().unwrap());
-        assert!(code.is_some_and(|code| code > 0), "{words:?}: {text}");
-        assert!(text.contains("is a named pipe (FIFO), not a regular file"), "{words:?}: {text}");
+        assert!(code.is_some_and(|code| code > 0), "{args:?}: {text}");
+        assert!(text.contains("is a named pipe (FIFO), not a regular file"), "{args:?}: {text}");
     }
 }
 
-/// A terminal that was stopped, or `| less`: the program waits in a write, and did not hear the signal.
+/// Regression: blocked in a write, to a stopped terminal or to `less`, the program did not react to the
+/// signal.
 #[test]
-fn a_signal_is_heard_while_nobody_reads_what_is_written() {
+fn signal_ends_a_program_that_is_blocked_in_a_write() {
     for (style, to_stdout) in [("none", true), ("log", false), ("bar", false)] {
         let dir = datadir();
         let (_reader, writer) = full_pipe();
@@ -110,21 +111,21 @@ fn a_signal_is_heard_while_nobody_reads_what_is_written() {
         };
         let mut child = command.spawn().unwrap();
         drop(command);
-        // Until it writes, and waits.
-        let made = dir.path().join("regtest/chainstate");
-        let until = Instant::now() + LONGEST;
-        while to_stdout && !made.exists() && Instant::now() < until {
+        // Until it blocks in a write.
+        let chainstate = dir.path().join("regtest/chainstate");
+        let until = Instant::now() + TIMEOUT;
+        while to_stdout && !chainstate.exists() && Instant::now() < until {
             sleep(Duration::from_millis(20));
         }
         sleep(Duration::from_millis(1500));
-        assert_eq!(child.try_wait().unwrap(), None, "{style}: it waits");
+        assert_eq!(child.try_wait().unwrap(), None, "{style}: it is blocked");
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert_eq!(ends(&mut child), Some(130), "{style}");
+        assert_eq!(exit_code(&mut child), Some(130), "{style}");
     }
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_an_error_with_words() {
+fn report_that_cannot_be_written_is_an_error_with_a_message() {
     let dir = datadir();
     let mut command = reindex(dir.path(), &["--progress", "none"]);
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -134,8 +135,8 @@ fn a_report_that_cannot_be_written_is_an_error_with_words() {
     assert!(stderr(&output).contains("cannot write the report to standard output"), "{}", stderr(&output));
 }
 
-/// Runs under a limit of the shell's; must say it and leave the datadir as it is.
-fn limited(limit: &str, more: &[&str], words: &[&str]) {
+/// Runs `reindex` under a limit set by the shell. It must name the limit and leave the datadir unchanged.
+fn refused_under_limit(limit: &str, more: &[&str], words: &[&str]) {
     let dir = datadir();
     let before = snapshot(dir.path()).unwrap();
     let command = reindex(dir.path(), more);
@@ -150,30 +151,30 @@ fn limited(limit: &str, more: &[&str], words: &[&str]) {
     let after = snapshot(dir.path()).unwrap();
     let is_lock = |path: &Path| path.ends_with(".lock") || path.ends_with("LOCK");
     let data = |files: Vec<(std::path::PathBuf, Vec<u8>)>| -> Vec<_> {
-        let ours = |path: &Path| path.components().any(|part| part.as_os_str() == "peregrine-work");
-        files.into_iter().filter(|(path, _)| !is_lock(path) && !ours(path)).collect()
+        let is_temporary = |path: &Path| path.components().any(|part| part.as_os_str() == "peregrine-work");
+        files.into_iter().filter(|(path, _)| !is_lock(path) && !is_temporary(path)).collect()
     };
     assert!(data(before) == data(after), "{limit}: the datadir was touched");
 }
 
 #[test]
-fn limits_are_told() {
-    limited("-f 8", &[], &["the limit of file size is reached", "ulimit -f"]);
-    limited("-n 8", &[], &["limit of open files", "ulimit -n"]);
-    limited("-v 500000", &["--memory", "128M"], &["address space", "ulimit -v"]);
-    limited("-v 500000", &[], &["ulimit -v"]);
+fn error_names_the_limit() {
+    refused_under_limit("-f 8", &[], &["the limit of file size is reached", "ulimit -f"]);
+    refused_under_limit("-n 8", &[], &["limit of open files", "ulimit -n"]);
+    refused_under_limit("-v 500000", &["--memory", "128M"], &["address space", "ulimit -v"]);
+    refused_under_limit("-v 500000", &[], &["ulimit -v"]);
 }
 
 #[test]
-fn more_threads_than_cores_exist_are_a_typing_error() {
+fn mistyped_number_of_threads_is_a_usage_error() {
     let output = command(&["reindex", "--threads", "99999999"], Path::new("d")).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("at most 1024"), "{}", stderr(&output));
 }
 
-/// With room for what it needs, it does not fail later.
+/// A run that passes the check of the address space does not fail later.
 #[test]
-fn an_address_space_that_is_said_to_suffice_does() {
+fn accepted_address_space_is_sufficient() {
     let dir = datadir();
     let command = reindex(dir.path(), &["--memory", "128M"]);
     for (kib, code) in [(660_000, 5), (680_000, 0)] {
@@ -185,7 +186,7 @@ fn an_address_space_that_is_said_to_suffice_does() {
 }
 
 #[test]
-fn a_log_in_a_database_is_refused_before_it_is_made() {
+fn log_inside_a_database_is_refused_before_it_is_created() {
     let dir = datadir();
     fs::create_dir(dir.path().join("regtest/chainstate")).unwrap();
     let log = dir.path().join("regtest/chainstate/log");

@@ -1,5 +1,4 @@
-//! The program as its users meet it: a real process, its exit code, its report, its error object and its
-//! messages.
+//! The program as users meet it: its exit code, report, error object and messages, from a real process.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -30,7 +29,7 @@ fn chain() -> &'static Chain {
     CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) }))
 }
 
-fn lay_out(chain: &Chain) -> TempDir {
+fn write_datadir(chain: &Chain) -> TempDir {
     let dir = TempDir::new().unwrap();
     let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(17) };
     chain.write_datadir(dir.path(), &layout).unwrap();
@@ -41,14 +40,14 @@ fn reindex(datadir: &Path, more: &[&str]) -> Output {
     command(&[&["reindex", "--chain", "regtest", "--json"], more].concat(), datadir).output().unwrap()
 }
 
-/// Block files, index and chainstate, without the lock files.
+/// Reads all files below `dir`, except the lock files.
 fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let all = snapshot(dir).unwrap().into_iter();
     all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
-/// The process must end with that code, say the same on stderr and in its error object, and leave all as it
-/// was.
+/// Checks that `reindex` ends with that exit code, reports the same error on stderr and as JSON, and changes
+/// no file.
 fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
     let before = files(datadir);
     let output = reindex(datadir, more);
@@ -63,8 +62,8 @@ fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
 }
 
 #[test]
-fn a_report_says_what_was_done() {
-    let dir = lay_out(chain());
+fn report_describes_the_rebuild() {
+    let dir = write_datadir(chain());
     let output = reindex(dir.path(), &["--threads", "2"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report = json(&output);
@@ -96,8 +95,8 @@ fn a_report_says_what_was_done() {
 }
 
 #[test]
-fn an_output_can_be_looked_at() {
-    let (dir, output) = (lay_out(chain()), TempDir::new().unwrap());
+fn output_datadir_can_be_inspected() {
+    let (dir, output) = (write_datadir(chain()), TempDir::new().unwrap());
     let before = files(dir.path());
     let target = output.path().join("new");
     let done = reindex(dir.path(), &["--output", target.to_str().unwrap()]);
@@ -107,10 +106,10 @@ fn an_output_can_be_looked_at() {
     assert_eq!(json(&stats)["hash_serialized_3"], chain().model.stats().hash_hex());
 }
 
-/// Whatever instructions SHA-256 uses; those that this machine has not are refused by name.
+/// Kernels whose instructions this machine lacks are refused by name.
 #[test]
 fn every_sha256_kernel_gives_the_same_chainstate() {
-    let dir = lay_out(chain());
+    let dir = write_datadir(chain());
     let mut ran = 0;
     for kernel in ["portable", "avx2", "shani", "avx512", "neon", "armsha"] {
         let mut command = command(&["reindex", "--chain", "regtest", "--json"], dir.path());
@@ -136,7 +135,7 @@ fn every_sha256_kernel_gives_the_same_chainstate() {
 }
 
 #[test]
-fn the_version_is_the_programs() {
+fn version_is_that_of_the_package() {
     let output = Command::new(env!("CARGO_BIN_EXE_peregrine")).arg("--version").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
@@ -146,8 +145,8 @@ fn the_version_is_the_programs() {
 }
 
 #[test]
-fn usage_errors_end_with_2() {
-    let dir = lay_out(chain());
+fn usage_errors_exit_with_2() {
+    let dir = write_datadir(chain());
     let error = refused(dir.path(), &["--stop-at-height", "9999"], 2, "usage");
     assert!(error["detail"].as_str().unwrap().contains("--stop-at-height 9999"));
     let unknown = command(&["reindex", "--chain", "mainnet"], dir.path()).output().unwrap();
@@ -161,10 +160,10 @@ fn usage_errors_end_with_2() {
 }
 
 #[test]
-fn a_broken_rule_ends_with_3() {
+fn consensus_violation_exits_with_3() {
     let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
     let mutated = mutation.apply(&base_chain(9));
-    let dir = lay_out(&mutated.chain);
+    let dir = write_datadir(&mutated.chain);
     let error = refused(dir.path(), &[], 3, "consensus");
     assert_eq!(error["core"], "bad-cb-amount");
     assert_eq!(error["height"], mutated.block.height);
@@ -173,8 +172,8 @@ fn a_broken_rule_ends_with_3() {
 }
 
 #[test]
-fn damage_ends_with_4() {
-    let dir = lay_out(chain());
+fn damaged_files_exit_with_4() {
+    let dir = write_datadir(chain());
     let path = dir.path().join("regtest/blocks/rev00001.dat");
     flip_bit(&path, 60, 3).unwrap();
     let error = refused(dir.path(), &[], 4, "damaged");
@@ -189,13 +188,13 @@ fn damage_ends_with_4() {
 }
 
 #[test]
-fn a_datadir_in_use_ends_with_5() {
-    let dir = lay_out(chain());
+fn datadir_in_use_exits_with_5() {
+    let dir = write_datadir(chain());
     for name in [".lock", "blocks/.lock", "blocks/index/LOCK"] {
         let path = dir.path().join("regtest").join(name);
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        // The lock that bitcoind takes; it binds other processes, and this one is another to the child.
+        // The lock that bitcoind takes. It excludes other processes, such as the one that is started here.
         fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         let output = TempDir::new().unwrap();
         for more in [vec![], vec!["--output", output.path().to_str().unwrap()]] {
@@ -209,8 +208,8 @@ fn a_datadir_in_use_ends_with_5() {
     assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
 }
 
-/// What a run says of a lock held by this process. Files are not compared: reading a lock file would end the
-/// lock.
+/// Returns the error of a run that finds a lock held by this process. Does not compare files: closing a lock
+/// file that was read would release the lock.
 fn locked(datadir: &Path, more: &[&str]) -> String {
     let output = reindex(datadir, more);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
@@ -220,44 +219,44 @@ fn locked(datadir: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn an_output_below_a_file_ends_with_5() {
-    let dir = lay_out(chain());
+fn output_below_a_file_exits_with_5() {
+    let dir = write_datadir(chain());
     std::fs::write(dir.path().join("file"), "").unwrap();
     let below = dir.path().join("file/deeper");
     let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 5, "environment");
     assert!(error["detail"].as_str().unwrap().contains("--output"), "{error}");
-    // Among block files it is not even tried.
+    // Among block files, it is refused before it is tried.
     let below = dir.path().join("regtest/blocks/new");
     let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 2, "usage");
-    assert!(error["detail"].as_str().unwrap().contains("which has other contents"), "{error}");
+    assert!(error["detail"].as_str().unwrap().contains("which holds other data"), "{error}");
 }
 
-/// Ctrl-C at the first sign of life, and again while blocks are checked, whose scripts take seconds: a busy
-/// machine may be late with it. What a run saves to go on with goes to a folder of its own here.
+/// Interrupts the run in stage plan, and again in stage check, whose scripts take seconds, so that a busy
+/// machine is not too late. The checkpoint goes to a folder outside the datadir.
 #[test]
-fn ctrl_c_ends_with_130_and_leaves_all_as_it_was() {
-    let dir = lay_out(&Chain::generate(&ChainSpec::new(18, 12_000_000)));
+fn ctrl_c_exits_with_130_and_changes_nothing() {
+    let dir = write_datadir(&Chain::generate(&ChainSpec::new(18, 12_000_000)));
     let before = files(dir.path());
     for line in ["plan", "check"] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
         let mut running = start(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
-        assert!(running.says(line), "no line {line}");
+        assert!(running.wait_for_line(line), "no line {line}");
         running.signal(Signal::INT);
-        let (output, said) = running.wait();
-        assert_eq!(output.status.code(), Some(130), "{said}");
+        let (output, stderr) = running.wait();
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
-        assert!(said.contains("the datadir is unchanged"), "{said}");
+        assert!(stderr.contains("the datadir is unchanged"), "{stderr}");
         assert!(files(dir.path()) == before, "interrupted at {line}");
     }
 }
 
-/// A datadir that keeps a process busy for some tenths of a second, and words for one whose scripts are not
-/// run: they are unsigned.
+/// Returns a datadir that keeps a process busy for some tenths of a second, and the arguments that make it
+/// skip the scripts, which are unsigned.
 fn long_work() -> (TempDir, [String; 2]) {
     let spec = ChainSpec { signed: false, empty_tail: 2100, ..ChainSpec::new(18, 12_000_000) };
     let chain = Chain::generate(&spec);
-    (lay_out(&chain), ["--assumevalid".to_owned(), chain.totals.before_tail.to_string()])
+    (write_datadir(&chain), ["--assumevalid".to_owned(), chain.totals.before_tail.to_string()])
 }
 
 fn start(datadir: &Path, more: &[&str]) -> Running {
@@ -265,24 +264,24 @@ fn start(datadir: &Path, more: &[&str]) -> Running {
     Running::start(command(&[&words, more].concat(), datadir))
 }
 
-/// Stopped, not ended, as soon as it has said that line: it holds all its locks.
+/// Starts a run and pauses it (SIGSTOP) as soon as it prints `line`: it holds all its locks.
 fn start_and_stop(datadir: &Path, more: &[&str], line: &str) -> Running {
     let mut running = start(datadir, more);
-    assert!(running.says(line), "no line {line}");
+    assert!(running.wait_for_line(line), "no line {line}");
     running.signal(Signal::STOP);
     running
 }
 
-/// Lets it go on and end.
+/// Continues a paused run, waits for its end and returns its report.
 fn resume(running: Running) -> Value {
     running.signal(Signal::CONT);
-    let (output, said) = running.wait();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     json(&output)
 }
 
 #[test]
-fn a_second_run_on_a_datadir_ends_with_5() {
+fn second_run_on_a_datadir_exits_with_5() {
     let (dir, [flag, hash]) = long_work();
     let first = start_and_stop(dir.path(), &[&flag, &hash], "check");
     let error = locked(dir.path(), &[]);
@@ -293,15 +292,15 @@ fn a_second_run_on_a_datadir_ends_with_5() {
     assert_eq!(report["resumed_blocks"], 0);
 }
 
-/// Readers of one datadir do not disturb each other, unless they write to one place.
+/// Runs that only read the same datadir do not disturb each other, unless they write to the same place.
 #[test]
-fn a_second_run_into_an_output_or_a_work_dir_ends_with_5() {
+fn second_run_into_an_output_or_work_dir_exits_with_5() {
     let (dir, [flag, hash]) = long_work();
     let outputs = TempDir::new().unwrap();
     let place = |name: &str| outputs.path().join(name).to_str().unwrap().to_owned();
     let (work, one, two) = (place("work"), place("one"), place("two"));
     let words = |output| [&flag, &hash, "--work-dir", &work, "--checkpoint-every", "0", "--output", output];
-    // Its work is saved, and it is at the coins that are left: the folder for temporary files is its own.
+    // In stage finish its checkpoint is saved, and it holds the work directory.
     let first = start_and_stop(dir.path(), &words(&one), "finish");
     assert!(Path::new(&work).join("peregrine-work/manifest").exists());
     let error = locked(dir.path(), &words(&two));
@@ -318,29 +317,29 @@ fn a_second_run_into_an_output_or_a_work_dir_ends_with_5() {
 }
 
 #[test]
-fn restart_forgets_what_an_interrupted_run_has_left() {
+fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     let (dir, [flag, hash]) = long_work();
     let words = [&flag, &hash, "--threads", "1", "--memory", "128M", "--checkpoint-every", "0"];
-    for (more, goes_on) in [(vec!["--restart"], false), (vec![], true)] {
-        // Interrupted at the last stage but one, a run has saved its state.
+    for (more, resumes) in [(vec!["--restart"], false), (vec![], true)] {
+        // In stage finish, a run has already saved a checkpoint.
         let running = start_and_stop(dir.path(), &words, "finish");
         running.signal(Signal::INT);
         running.signal(Signal::CONT);
-        let (output, said) = running.wait();
-        assert_eq!(output.status.code(), Some(130), "{said}");
-        let (output, said) = start(dir.path(), &[&words, &more[..]].concat()).wait();
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let (output, stderr) = running.wait();
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        let (output, stderr) = start(dir.path(), &[&words, &more[..]].concat()).wait();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
         let report = json(&output);
-        assert_eq!(said.contains("resuming an interrupted run"), goes_on, "{said}");
-        assert_eq!(report["resumed_blocks"].as_u64().unwrap() > 0, goes_on, "{report}");
+        assert_eq!(stderr.contains("resuming an interrupted run"), resumes, "{stderr}");
+        assert_eq!(report["resumed_blocks"].as_u64().unwrap() > 0, resumes, "{report}");
         assert_eq!(report["memory_budget_bytes"], 128 << 20);
         assert!(!dir.path().join("regtest/peregrine-work").exists());
     }
 }
 
 #[test]
-fn less_memory_than_can_do_is_refused() {
-    let dir = lay_out(chain());
+fn too_low_memory_limit_is_refused() {
+    let dir = write_datadir(chain());
     let before = files(dir.path());
     let output = reindex(dir.path(), &["--memory", "64M"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -349,10 +348,10 @@ fn less_memory_than_can_do_is_refused() {
     assert!(files(dir.path()) == before);
 }
 
-/// Output that nobody reads is no failure of the work.
+/// A report that nobody reads does not make the rebuild fail.
 #[test]
-fn a_closed_pipe_is_no_error() {
-    let dir = lay_out(chain());
+fn closed_pipe_is_not_an_error() {
+    let dir = write_datadir(chain());
     let mut child = command(&["reindex", "--chain", "regtest"], dir.path())
         .stdout(Stdio::piped())
         .stderr(File::create(dir.path().join("log")).unwrap())

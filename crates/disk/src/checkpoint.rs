@@ -532,7 +532,7 @@ mod tests {
             assert!(error.contains("ends early"), "field {field}: {error}");
         }
         assert!(refused(counts, 69).contains("bits of completed blocks"), "the 70th is completed");
-        assert!(refused(counts + 16, 0).contains("8 bytes too many"));
+        assert!(refused(counts + 16, 0).contains("8 unexpected bytes"));
         assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
 
         let beyond = Checkpoint { blocks: 129, ..small() };

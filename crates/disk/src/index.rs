@@ -301,6 +301,8 @@ pub fn stream_block_index(
             }
             REINDEXING => index.reindexing = true,
             PRUNED => index.pruned = plain == b"1",
+            // Core stops loading at a row that it cannot read.
+            [BLOCK, ..] => return Err(damaged(format!("a key of {} bytes instead of 33", key.len()))),
             // Rows of other and older versions (a transaction index, flags) are ignored.
             _ => {}
         }

@@ -13,13 +13,13 @@
 //! has loaded and compares the result with the assumeutxo hash in its source, so a changed file is detected
 //! by its UTXO-set hash or not at all.
 //!
-//! While it is written, the file has the suffix [`INCOMPLETE`], as in Core. An error removes that file; a
+//! While it is written, the file has the suffix [`INCOMPLETE`]. An error removes that file; a
 //! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin takes at most 10,080 bytes; a
 //! mainnet file (2026) has about 11 GB.
 
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{SUFFIX, Unfinished};
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use wire::script::MAX_SCRIPT_SIZE;
 use wire::{BlockHash, Coin, Network, OutPoint, Reader, Sats, Txid, WireError};
 
 /// Suffix of the name of a file that is being written.
-pub const INCOMPLETE: &str = ".incomplete";
+pub const INCOMPLETE: &str = SUFFIX;
 
 const MAGIC: [u8; 5] = *b"utxo\xff";
 const VERSION: u16 = 2;
@@ -128,19 +128,13 @@ impl<'d> SnapshotWriter<'d> {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(FileError { path: path.to_owned(), action: "create", source }.into());
         }
-        let mut incomplete = path.as_os_str().to_owned();
-        incomplete.push(INCOMPLETE);
-        let incomplete = PathBuf::from(incomplete);
-        if disk.exists(&incomplete).during("look for", &incomplete)? {
-            disk.remove_file(&incomplete).during("remove", &incomplete)?;
-        }
-        let file = disk.create(&incomplete).during("create", &incomplete)?;
+        let (incomplete, file, unfinished) = Unfinished::create(disk, path, SUFFIX)?;
         let mut buffer = Vec::with_capacity(BUFFER_LEN + MAX_COIN_LEN);
         SnapshotMetadata { network, base_block, coins }.encode(&mut buffer);
         Ok(Self {
             disk,
             path: path.to_owned(),
-            unfinished: Unfinished::new(disk, &incomplete),
+            unfinished,
             incomplete,
             file,
             buffer,

@@ -325,6 +325,23 @@ fn a_wrong_order_or_count_is_a_caller_error() {
     assert!(!incomplete(&other).exists(), "the next writer removes it");
 }
 
+#[test]
+fn files_of_the_user_beside_a_snapshot_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.dat");
+    for suffix in [".incomplete", ".part", ".records"] {
+        std::fs::write(dir.path().join(format!("utxo.dat{suffix}")), "mine").unwrap();
+    }
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 0).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    // A directory that has the name of the temporary file is not ours either.
+    let other = dir.path().join("other.dat");
+    std::fs::create_dir(incomplete(&other)).unwrap();
+    let error = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 0).err().unwrap().to_string();
+    assert!(error.contains("move it away"), "{error}");
+}
+
 fn incomplete(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(INCOMPLETE);

@@ -3,6 +3,7 @@
 //! source.
 
 use crate::{
+    chain::Files,
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     stages::plan::Plan,
@@ -40,6 +41,24 @@ pub fn check(
     Ok(())
 }
 
+/// Adds to an error about missing blocks that a node which was started from a snapshot lacks them until it has
+/// validated the chain below the snapshot.
+pub fn explain(files: &Files<'_>, error: Error) -> Error {
+    let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
+    let is_from_snapshot =
+        files.disk.metadata(&dir).is_ok_and(|found| found.is_some_and(|found| found.is_dir));
+    if error.kind != ErrorKind::Damaged || !is_from_snapshot {
+        return error;
+    }
+    let detail = format!(
+        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not validated the blocks below it \
+         yet, nothing is wrong; start bitcoind and let it finish that first)",
+        error.detail,
+        dir.display()
+    );
+    Error { detail, ..error }
+}
+
 /// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
 /// the chain from a block that is not on it.
 fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> {
@@ -66,10 +85,19 @@ fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> 
 fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<String>, Error> {
     let dir = datadir.net_dir().join(SNAPSHOT_DIR);
     let base = dir.join(SNAPSHOT_BASE_FILE);
-    let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
-    let mut hash = BlockHash::default();
-    if found.len < hash.0.len() as u64 {
+    if !disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir) {
         return Ok(None);
+    }
+    let mut hash = BlockHash::default();
+    // Without the file, bitcoind ignores the directory.
+    let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
+    if found.len < hash.0.len() as u64 {
+        let text = format!(
+            "{} is the chainstate of a UTXO snapshot whose file {SNAPSHOT_BASE_FILE} is too short, so that \
+             bitcoind does not start with it: move the directory away",
+            dir.display()
+        );
+        return Ok(Some(text));
     }
     let file = disk.open(&base).during("open for reading", &base)?;
     file.read_exact_at(&mut hash.0, 0).during("read", &base)?;

@@ -169,7 +169,9 @@ impl std::error::Error for Error {}
 
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
+        let creates = error.action.starts_with("create");
         let kind = match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => ErrorKind::Environment,
             io::ErrorKind::NotFound
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotADirectory
@@ -178,6 +180,9 @@ impl From<FileError> for Error {
             _ => ErrorKind::Environment,
         };
         let remedy = match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => {
+                "; create its directory, or name another place"
+            }
             io::ErrorKind::StorageFull => "; free disk space and run again",
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; grant the permission, or write elsewhere with --output"

@@ -5,6 +5,7 @@ use crate::{
     chain::Files,
     checkpoint::{self, CompletedBlocks, Identity},
     clock::Clock,
+    dependents,
     error::{Error, ErrorKind},
     event::{Event, EventSink, Progress},
     memory::{self, MemoryConsumers},
@@ -85,7 +86,8 @@ pub fn plan(
         without_undo: preferences.hints.filter(|_| without_undo),
         invalid: preferences.invalid,
     };
-    let plan = plan::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)?;
+    let plan = plan::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)
+        .map_err(|error| dependents::explain(files, error))?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
         let text = |whose: &str| {
             format!(

@@ -5,7 +5,10 @@ use digest::{
     kernel::{ENVIRONMENT_VARIABLE, Kernel},
     sha256::{Message, batched_bytes, sha256d_many_with},
 };
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 /// Returns the name of the SHA-256 kernel in use.
 ///
@@ -78,11 +81,37 @@ pub fn total_memory_bytes() -> Option<u64> {
     [kilobytes("/proc/meminfo", "MemTotal:"), memory_limit()].into_iter().flatten().min()
 }
 
-/// Returns the memory limit of this process's control group (Linux `memory.max`); `None` if there is no
-/// limit.
+/// Returns the memory limit of this process's control group, or of a group above it if that is lower (Linux
+/// `memory.max`, in version 1 `memory.limit_in_bytes`); `None` if there is no limit.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
-    std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| {
+        let limit: u64 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+        // Version 1 reports no limit as the largest multiple of the page size.
+        (limit < i64::MAX as u64 / 2).then_some(limit)
+    });
+    limits.min()
+}
+
+/// The files that can hold a memory limit, given `/proc/self/cgroup`: of the groups named there, and of all
+/// groups above them. In a container, the named group may not be visible, but its root is.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (root, name) = match fields.next() {
+            Some("") => ("/sys/fs/cgroup", "memory.max"),
+            Some(list) if list.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = Path::new(root).join(fields.next().unwrap_or_default().trim_start_matches('/'));
+        let above = group.ancestors().take_while(|dir| dir.starts_with(root));
+        files.extend(above.map(|dir| dir.join(name)));
+    }
+    files
 }
 
 /// Returns the resident memory of the process (Linux `VmRSS`); `None` if the system does not report it.
@@ -109,6 +138,23 @@ fn kilobytes(path: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_limits_of_all_groups_above_count() {
+        let files = limit_files("12:cpu,cpuacct:/x\n9:memory:/user/a\n0::/user.slice/b.scope\n");
+        let names: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                "/sys/fs/cgroup/memory/user/a/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/user/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "/sys/fs/cgroup/user.slice/b.scope/memory.max",
+                "/sys/fs/cgroup/user.slice/memory.max",
+                "/sys/fs/cgroup/memory.max",
+            ]
+        );
+    }
 
     #[test]
     fn the_limit_counts_hashed_bytes_and_measures_the_rate() {

@@ -479,7 +479,9 @@ impl<'a> Tree<'a> {
     ) -> Result<ChosenChain, Error> {
         let tip = best_tips.connected.ok_or_else(|| {
             Error::damaged(
-                "not even the genesis block is on disk: the blocks directory is empty or the node was pruned",
+                "not even the genesis block is on disk, or the block index does not place it: the blocks \
+                 directory is empty, or the node was pruned, so that a rebuild is not possible, or the block \
+                 index is damaged, which --scan repairs",
             )
         })?;
         let undo_from = request.undo_from();
@@ -627,6 +629,10 @@ impl<'a> Tree<'a> {
         let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
             return error;
         };
+        if violation.core == "time-too-new" {
+            let detail = format!("{}; if the clock of this machine is wrong, correct it", error.detail);
+            return Error { detail, ..error };
+        }
         if violation.rule.id != rules::PROOF_OF_WORK {
             return error;
         }

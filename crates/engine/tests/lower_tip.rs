@@ -159,6 +159,17 @@ fn an_index_whose_blocks_lie_beyond_the_bytes_in_use_is_refused() {
 }
 
 #[test]
+fn an_index_whose_undo_data_lies_beyond_the_bytes_in_use_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| index.files[0].undo_size /= 2);
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_mentions(
+        &error,
+        &["rev00000.dat", "places this undo data", "bitcoind would overwrite it", "--scan"],
+    );
+}
+
+#[test]
 fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
     let low = ReindexOptions { stop_at_height: Some(Height(100)), ..case.options() };

@@ -1,4 +1,4 @@
-//! Puts transactions into a block: merkle root, witness commitment, proof of work, undo data.
+//! Assembles blocks from transactions: merkle root, witness commitment, proof of work, undo data.
 
 use crate::make::MadeTx;
 use bitcoin::{
@@ -8,12 +8,12 @@ use bitcoin::{
 use digest::sha256::{sha256d, sha256d_pairs};
 use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
 
-/// Target of regtest in compact form.
+/// Regtest's target in compact form.
 pub const BITS: u32 = 0x207f_ffff;
-/// What a witness commitment starts with (BIP-0141).
+/// The first bytes of a witness commitment (BIP-0141).
 pub const COMMITMENT_PREFIX: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
-/// A block of the chain or beside it.
+/// A generated block, of the main chain or stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GeneratedBlock {
     /// Serialised block.
@@ -24,17 +24,17 @@ pub struct GeneratedBlock {
     pub header: Header,
     /// Its height.
     pub height: u32,
-    /// How many transactions.
+    /// Number of transactions.
     pub txs: u32,
-    /// Undo data (without magic, length and checksum); none for the genesis block and for blocks that were
-    /// never connected. A stale block that has some was in the chain for a time.
+    /// Undo data (without magic, length and checksum). `None` for the genesis block and for blocks that were
+    /// never connected. A stale block with undo data was in the active chain for a time.
     pub undo: Option<Vec<u8>>,
-    /// Whether the chain left it behind.
+    /// Whether the block is outside the active chain.
     pub stale: bool,
 }
 
 impl GeneratedBlock {
-    /// The genesis block of regtest.
+    /// Returns the genesis block of regtest.
     #[must_use]
     pub fn genesis() -> Self {
         let block = bitcoin::constants::genesis_block(bitcoin::Network::Regtest);
@@ -50,7 +50,7 @@ pub fn header_of(block: &[u8]) -> Header {
     Header::read(&mut wire::Reader::new(block)).expect("a block starts with a header")
 }
 
-/// What a header says besides what follows from the transactions.
+/// The header fields that do not follow from the transactions.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderPlan {
     /// Height.
@@ -63,7 +63,7 @@ pub struct HeaderPlan {
     pub time: u32,
 }
 
-/// The root of a merkle tree (Core `ComputeMerkleRoot`): an odd level repeats its last node.
+/// Computes the root of a merkle tree (Core `ComputeMerkleRoot`): an odd level repeats its last node.
 #[must_use]
 pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
     while level.len() > 1 {
@@ -77,7 +77,7 @@ pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
     level.pop().unwrap_or_default()
 }
 
-/// A coinbase that pays `outputs` at `height`.
+/// Makes a coinbase that pays `outputs` at `height`.
 #[must_use]
 pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transaction {
     let script_sig = Builder::new()
@@ -97,7 +97,7 @@ pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transacti
     }
 }
 
-/// Adds the witness commitment of a block whose other transactions have these wtxids.
+/// Adds to the coinbase the witness commitment of a block whose other transactions have these wtxids.
 pub fn commit_to_witnesses(coinbase: &mut Transaction, wtxids: impl Iterator<Item = [u8; 32]>) {
     let root = merkle_root(std::iter::once([0; 32]).chain(wtxids).collect());
     let reserved = [0; 32];
@@ -107,13 +107,13 @@ pub fn commit_to_witnesses(coinbase: &mut Transaction, wtxids: impl Iterator<Ite
     coinbase.input[0].witness = Witness::from_slice(&[reserved]);
 }
 
-/// Whether a hash meets regtest's target.
+/// Returns whether a hash meets regtest's target.
 #[must_use]
 pub fn has_work(hash: &BlockHash) -> bool {
     hash.0[31] < 0x7f
 }
 
-/// Finds a nonce for which `wanted` holds of the hash.
+/// Searches for a nonce whose hash satisfies `wanted`.
 pub fn mine(header: &mut Header, wanted: impl Fn(&BlockHash) -> bool) -> BlockHash {
     loop {
         let hash = header.hash();
@@ -137,7 +137,7 @@ pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a Mad
     bytes
 }
 
-/// Joins the undo data of a block's transactions.
+/// Concatenates the undo data of a block's transactions.
 #[must_use]
 pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
     let size: usize = txs.clone().map(|tx| tx.undo.len()).sum();
@@ -149,7 +149,7 @@ pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> 
     undo
 }
 
-/// Makes a valid block of the coinbase and the other transactions.
+/// Assembles a valid block from the coinbase and the other transactions.
 #[must_use]
 pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool) -> GeneratedBlock {
     let all = Chained { first: coinbase, rest: txs };
@@ -167,7 +167,7 @@ pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool
     GeneratedBlock { bytes, hash, header, height: plan.height, txs: txs.len() as u32 + 1, undo, stale }
 }
 
-/// The coinbase and the rest as one sequence of known length.
+/// The coinbase and the other transactions as one sequence of known length.
 struct Chained<'a> {
     first: &'a MadeTx,
     rest: &'a [MadeTx],

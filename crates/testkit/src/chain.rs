@@ -1,4 +1,4 @@
-//! A small chain in memory, with the model of its coins.
+//! A small generated chain in memory, with a model of its coins.
 
 use crate::{
     block::GeneratedBlock,
@@ -10,19 +10,19 @@ use std::convert::Infallible;
 /// A generated chain.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// What it was made from.
+    /// The spec that it was generated from.
     pub spec: ChainSpec,
-    /// All blocks: the main chain from the genesis block up, each stale branch after the block it competes
+    /// All blocks: the active chain from the genesis block up, each stale branch after the block it competes
     /// with.
     pub blocks: Vec<GeneratedBlock>,
-    /// The coins at the tip, by applying each block naively.
+    /// The coins at the tip, from applying each block naively.
     pub model: Model,
     /// Counts.
     pub totals: Totals,
 }
 
 impl Chain {
-    /// Generates a chain; meant for tens of megabytes at most.
+    /// Generates a chain. Meant for tens of megabytes at most.
     #[must_use]
     pub fn generate(spec: &ChainSpec) -> Self {
         let mut blocks = Vec::new();
@@ -41,12 +41,12 @@ impl Chain {
         Self { spec: spec.clone(), blocks, model, totals }
     }
 
-    /// The main chain, genesis block first.
+    /// Returns the active chain, genesis block first.
     pub fn main(&self) -> impl DoubleEndedIterator<Item = &GeneratedBlock> {
         self.blocks.iter().filter(|block| !block.stale)
     }
 
-    /// The last block.
+    /// Returns the last block of the active chain.
     #[must_use]
     pub fn tip(&self) -> &GeneratedBlock {
         self.main().next_back().expect("there is the genesis block")

@@ -1,20 +1,21 @@
-//! The generator's unspent coins, arranged so that most spends take recent coins and some take very old ones.
+//! The unspent coins of the planner, arranged so that most spends take recent coins and some take very old
+//! ones.
 //!
-//! New coins enter level 0. A level that is full lets random coins down to the next one, four times as large,
-//! so a coin's level is about the logarithm of its age. A spend picks a level (the upper ones more often),
-//! then any coin in it. All of that is constant time, and the ages come out with the heavy tail that real
-//! spends have.
+//! New coins enter level 0. A full level moves random coins to the next one, which is four times as large, so
+//! a coin's level is about the logarithm of its age. A spend chooses a level (low ones more often), then a
+//! random coin in it. All of this takes constant time, and the ages of spent coins have the heavy tail that
+//! they have on mainnet.
 
 use crate::{rng::Rng, scripts::ScriptRef};
 
-/// A coin as the planner knows it: all but its txid.
+/// A planned coin: everything but its txid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedCoin {
-    /// Where the txid will be written once its transaction is made.
+    /// The slot into which the txid is written once its transaction is made.
     pub slot: u32,
     /// Index among the outputs of its transaction.
     pub vout: u32,
-    /// Satoshis.
+    /// Amount in satoshis.
     pub amount: u64,
     /// height * 2 + coinbase.
     pub code: u32,
@@ -23,43 +24,43 @@ pub struct PlannedCoin {
 }
 
 impl PlannedCoin {
-    /// Height of the block that makes it.
+    /// Returns the height of the block that creates it.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.code >> 1
     }
 }
 
-/// The coins that may be spent.
+/// The coins that can be spent.
 #[derive(Clone, Debug)]
 pub struct CoinPool {
-    /// Coins in level 0; each further level holds four times as many.
+    /// Capacity of level 0; each further level has four times the capacity of the one before.
     first_level: usize,
     levels: Vec<Vec<PlannedCoin>>,
     len: usize,
 }
 
 impl CoinPool {
-    /// An empty coin_pool that holds `recent` coins in level 0: a little over half of the spends take one of
+    /// Creates an empty pool with `recent` coins in level 0: a little over half of the spends take one of
     /// them.
     #[must_use]
     pub const fn new(recent: usize) -> Self {
         Self { first_level: recent, levels: Vec::new(), len: 0 }
     }
 
-    /// How many coins there are.
+    /// Returns the number of coins.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no coins.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All coins, in no particular order.
+    /// Returns all coins, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &PlannedCoin> {
         self.levels.iter().flatten()
     }
@@ -81,7 +82,7 @@ impl CoinPool {
         self.levels.push(vec![moved]);
     }
 
-    /// Takes a coin.
+    /// Removes and returns a random coin.
     pub fn take(&mut self, rng: &mut Rng) -> Option<PlannedCoin> {
         if self.is_empty() {
             return None;

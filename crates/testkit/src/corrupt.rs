@@ -1,4 +1,4 @@
-//! Damages files of a copied datadir, for tests of what happens then.
+//! Damages files, for tests of how damage is handled.
 
 use std::{
     fs::OpenOptions,
@@ -10,7 +10,7 @@ use wire::Network;
 
 use disk::datadir::Datadir;
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its contents.
 ///
 /// # Errors
 /// The first I/O error.
@@ -31,7 +31,7 @@ pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
 /// Inverts bit `bit` (0..8) of the byte at `offset`.
 ///
 /// # Errors
-/// The I/O error; also if the file ends before.
+/// Any I/O error; also if the file is shorter.
 pub fn flip_bit(path: &Path, offset: u64, bit: u32) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut byte = [0];
@@ -40,18 +40,18 @@ pub fn flip_bit(path: &Path, offset: u64, bit: u32) -> io::Result<()> {
     file.write_all_at(&byte, offset)
 }
 
-/// Cuts a file to `len` bytes.
+/// Truncates a file to `len` bytes.
 ///
 /// # Errors
-/// The I/O error.
+/// Any I/O error.
 pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(len)
 }
 
-/// Appends `len` zero bytes.
+/// Appends `len` zero bytes to a file.
 ///
 /// # Errors
-/// The I/O error.
+/// Any I/O error.
 pub fn pad(path: &Path, len: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     let old = file.metadata()?.len();
@@ -61,7 +61,7 @@ pub fn pad(path: &Path, len: u64) -> io::Result<()> {
 /// Removes a file.
 ///
 /// # Errors
-/// The I/O error.
+/// Any I/O error.
 pub fn remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
@@ -69,12 +69,12 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// Overwrites bytes of a file.
 ///
 /// # Errors
-/// The I/O error.
+/// Any I/O error.
 pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all_at(bytes, offset)
 }
 
-/// Every file below `dir` with its bytes, sorted by path: equal before and after, nothing was touched.
+/// Reads all files below `dir`, sorted by path: if two snapshots are equal, no file has changed.
 ///
 /// # Errors
 /// The first I/O error.
@@ -95,7 +95,7 @@ pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(files)
 }
 
-/// The regtest paths of a datadir, to name what is damaged.
+/// Returns the regtest paths of a datadir.
 #[must_use]
 pub fn regtest_paths(root: &Path) -> Datadir {
     Datadir::at(root, Network::Regtest)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_as_asked_for_and_undone_by_a_copy() {
+    fn damages_only_what_was_named() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         std::fs::create_dir_all(from.join("deep")).unwrap();

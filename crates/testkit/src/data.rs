@@ -1,10 +1,10 @@
-//! Finds the real data that some tests read, and says so when it is not there.
+//! Finds the real data that some tests read, and prints a line if it is missing.
 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. Where it is
-/// absent, prints why the test is skipped.
+/// Returns the folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. If
+/// it is missing, prints why the test is skipped.
 #[must_use]
 pub fn shared_data_dir() -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -16,7 +16,8 @@ pub fn shared_data_dir() -> Option<PathBuf> {
     None
 }
 
-/// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder.
+/// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder. If the archive is missing, prints why the
+/// test is skipped.
 ///
 /// # Panics
 /// If the archive is damaged.
@@ -32,7 +33,7 @@ pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
     Some(dir)
 }
 
-/// The lines of `core-datadirs/NAME.known.jsonl`: what Core said of the chain at some heights.
+/// Returns the lines of `core-datadirs/NAME.known.jsonl`: Core's statistics of the chain at some heights.
 #[must_use]
 pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
     let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.known.jsonl"));

@@ -1,9 +1,10 @@
-//! Lays generated blocks out as a Bitcoin Core datadir: `blk` and `rev` files, `xor.dat` and the block index.
+//! Writes generated blocks as a Bitcoin Core datadir: `blk` and `rev` files, `xor.dat` and the block index.
 //!
-//! As a node leaves them after its initial download: blocks in the order in which peers delivered them (a
-//! window of disorder), undo records in the order of connection, stale blocks that were connected for a time
-//! included, but in the `rev` file of their block's number, the last files padded with zeros to the next
-//! preallocated chunk. There is no chainstate: making it is what is tested.
+//! The files are as a node leaves them after its initial download. Blocks are in the order in which peers
+//! delivered them (shuffled within a window). Undo records are in the order of connection, in the `rev` file
+//! with the number of their block's `blk` file; stale blocks that were connected for a time have one too. The
+//! last files are padded with zeros to the next preallocated chunk. There is no chainstate: the tests rebuild
+//! it.
 
 use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
 use digest::obfuscation::Obfuscation;
@@ -21,32 +22,32 @@ use std::{
 };
 use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
-/// What Core grows a `blk` file by, in bytes (`BLOCKFILE_CHUNK_SIZE`).
+/// Core preallocates `blk` files in chunks of this many bytes (`BLOCKFILE_CHUNK_SIZE`).
 const BLK_CHUNK: u64 = 16 << 20;
-/// What Core grows a `rev` file by, in bytes (`UNDOFILE_CHUNK_SIZE`).
+/// Core preallocates `rev` files in chunks of this many bytes (`UNDOFILE_CHUNK_SIZE`).
 const REV_CHUNK: u64 = 1 << 20;
-/// Bytes before the data of a record.
+/// Size in bytes of the header before a record's data.
 const RECORD_HEADER: u64 = 8;
 
-/// How files are laid out.
+/// The layout of the files.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// No `blk` file grows to this many bytes (Core: 128 MiB).
+    /// Upper limit of the size of a `blk` file, in bytes (Core: 128 MiB).
     pub file_size: u64,
-    /// The key of `xor.dat`; `None`: no such file.
+    /// The key in `xor.dat`; `None` for no such file.
     pub xor_key: Option<[u8; 8]>,
     /// Whether to write the block index.
     pub index: bool,
-    /// A block is written among so many others that came at about the same time; 0 or 1: in order.
+    /// Number of blocks in the window within which the order is random; 0 or 1 for blocks in order.
     pub shuffle: usize,
-    /// Whether the last files end in zeros, as a running node leaves them.
+    /// Whether the last files end in preallocated zeros, as a running node leaves them.
     pub preallocate: bool,
-    /// Decides the order of blocks.
+    /// Seed of the order of blocks.
     pub seed: u64,
 }
 
 impl Layout {
-    /// As Core does by default, with a key that follows from the seed.
+    /// Core's default layout, with a key that follows from the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let xor_key = Some(Rng::new(seed, "xor.dat").next_u64().to_le_bytes());
@@ -71,14 +72,14 @@ pub enum WriteError {
     Index(#[from] DiskError),
 }
 
-/// A `blk` and a `rev` file.
+/// A `blk` file and the `rev` file of the same number.
 struct Pair {
     blk: File,
     rev: File,
     info: FileInfo,
 }
 
-/// Undo data that is not written yet.
+/// Undo data that is not yet written.
 struct WaitingUndo {
     prev: BlockHash,
     undo: Vec<u8>,
@@ -94,15 +95,15 @@ pub struct DatadirWriter {
     waiting: Vec<GeneratedBlock>,
     pairs: Vec<Pair>,
     entries: Vec<IndexEntry>,
-    /// By height and number of the block's entry: undo data that waits for that of lower blocks.
+    /// Undo data that waits for that of lower blocks, by height and number of the block's entry.
     undo: BTreeMap<(u32, usize), WaitingUndo>,
     next_undo: u32,
-    /// The record being written; kept so that its memory is.
+    /// Buffer for the record being written, reused.
     record: Vec<u8>,
 }
 
 impl DatadirWriter {
-    /// Makes the folders below `root`.
+    /// Creates the folders below `root`.
     ///
     /// # Errors
     /// [`WriteError::File`].
@@ -129,7 +130,7 @@ impl DatadirWriter {
         })
     }
 
-    /// Takes the next block.
+    /// Adds the next block.
     ///
     /// # Errors
     /// [`WriteError::File`].
@@ -141,7 +142,7 @@ impl DatadirWriter {
         if self.waiting.len() > self.layout.shuffle { self.write_any() } else { Ok(()) }
     }
 
-    /// Writes what waits, and the block index.
+    /// Writes the blocks that are still in the window, and the block index.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -173,7 +174,7 @@ impl DatadirWriter {
 
     fn write_any(&mut self) -> Result<(), WriteError> {
         let at = self.rng.below(self.waiting.len() as u64) as usize;
-        // Not swapped: the oldest must not wait for ever.
+        // Not `swap_remove`, so that the oldest block stays first and does not wait forever.
         let at = if self.layout.shuffle < 2 || self.rng.chance(1, 4) { 0 } else { at };
         let block = self.waiting.remove(at);
         self.write_block(block)
@@ -247,7 +248,7 @@ impl DatadirWriter {
 }
 
 impl Chain {
-    /// Writes the chain as a datadir below `root` (in `root/regtest`).
+    /// Writes the chain as a datadir `root`, in `root/regtest`.
     ///
     /// # Errors
     /// [`WriteError`].

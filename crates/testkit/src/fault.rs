@@ -1,11 +1,11 @@
-//! A disk that fails on demand: what every writer is run against, at each operation in turn.
+//! A disk that fails on demand. Every writer is tested against it, with a fault at each operation in turn.
 //!
-//! [`FaultDisk`] hands everything to the real disk, counts operations, and fails the chosen one: once, as a
-//! bad sector does, or from then on, as a dead disk or a killed process looks to the files; or it fails when
-//! so many bytes are written, as a full disk does. A write that fails has written half. Syncs are not
-//! passed on, which makes tests fast; they are noted instead, so that a power cut can be played:
-//! [`FaultDisk::lose_unsynced`] cuts each file to what was synced, [`FaultDisk::cut_power`] loses or tears
-//! any part of what was not, names included.
+//! [`FaultDisk`] passes operations to the real disk, counts them, and fails the chosen one: once, like a bad
+//! sector, or from then on, like a dead disk or a killed process; or it fails after a number of bytes was
+//! written, like a full disk. A write that fails has written half of its bytes. Syncs are not passed on,
+//! which makes tests fast; they are recorded instead, so that a power cut can be simulated:
+//! [`FaultDisk::lose_unsynced`] truncates each file to its synced length, [`FaultDisk::cut_power`] loses or
+//! tears any part of what was not synced, including names.
 
 mod names;
 
@@ -24,56 +24,57 @@ use std::{
     },
 };
 
-/// How long a fault lasts.
+/// How long an injected fault lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InjectedFault {
     /// One operation fails.
     Once,
-    /// It and all after it fail.
+    /// That operation and all later ones fail.
     Sticky,
 }
 
-/// Which operations count, and may fail.
+/// Which operations are counted, and may fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operations {
     /// All.
     All,
-    /// Those that need room or change something: a full or read-only disk refuses only these.
+    /// Those that need free space or change something: a full or read-only disk refuses only these.
     Changes,
 }
 
-/// The real disk, with a fault.
+/// The real disk, with an injected fault.
 #[derive(Debug)]
 pub struct FaultDisk {
     state: Arc<State>,
-    /// Whether names are swapped by three renames, as where the file system cannot do it in one step.
+    /// Whether names are swapped with three renames, as on file systems that cannot do it in one step.
     exchange_in_steps: bool,
-    /// Where a file system seems to be mounted.
+    /// A path that is reported as a mount point.
     mounted: Option<PathBuf>,
-    /// The user that the process seems to act as.
+    /// The user that is reported as the process's.
     user: Option<u32>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Number of the operation that fails, counted from 0; `u64::MAX`: none.
+    /// Number of the operation that fails, counted from 0; `u64::MAX` for none.
     at: u64,
     fault: InjectedFault,
     operations: Operations,
     kind: io::ErrorKind,
     count: AtomicU64,
     healed: AtomicBool,
-    /// Bytes that still can be written.
-    room: AtomicU64,
-    /// Is set at operation `at`, which does not fail then.
+    /// Free space in bytes.
+    free: AtomicU64,
+    /// If present, it is set at operation `at`, which then does not fail.
     signal: Option<Arc<AtomicBool>>,
-    /// Files made through this disk, with how many of their bytes are synced; no name if they are gone.
+    /// Files created through this disk, with the number of their bytes that are synced. The path is empty if
+    /// the file was removed.
     synced: Mutex<Vec<(PathBuf, u64)>>,
-    /// What a power cut may do to names, if that is wanted.
+    /// The names that a power cut may take back; `None` if it keeps all names.
     names: Option<Mutex<Names>>,
 }
 
-/// Bytes that are lost or kept together.
+/// Number of bytes that are lost or kept together.
 const SECTOR: u64 = 512;
 
 impl FaultDisk {
@@ -83,7 +84,7 @@ impl FaultDisk {
         Self::fail_at(u64::MAX, InjectedFault::Once, Operations::All, io::ErrorKind::Other)
     }
 
-    /// A disk on which operation `at` (from 0, of those that count) fails with `kind`.
+    /// A disk on which operation number `at`, from 0 and among those counted, fails with `kind`.
     #[must_use]
     pub fn fail_at(at: u64, fault: InjectedFault, operations: Operations, kind: io::ErrorKind) -> Self {
         let state = State {
@@ -93,7 +94,7 @@ impl FaultDisk {
             kind,
             count: AtomicU64::new(0),
             healed: AtomicBool::new(false),
-            room: AtomicU64::new(u64::MAX),
+            free: AtomicU64::new(u64::MAX),
             signal: None,
             synced: Mutex::new(Vec::new()),
             names: None,
@@ -101,17 +102,17 @@ impl FaultDisk {
         Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, user: None }
     }
 
-    /// A disk with room for so many more bytes; a write beyond them, and all after it, fail with
-    /// `StorageFull`. Room that a removal gives back is not counted.
+    /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
+    /// `StorageFull`. Removals do not free any space.
     #[must_use]
     pub fn full_after(bytes: u64) -> Self {
         let disk = Self::healthy();
-        disk.state.room.store(bytes, Ordering::Relaxed);
+        disk.state.free.store(bytes, Ordering::Relaxed);
         disk
     }
 
-    /// A disk without a fault that sets `signal` at operation `at` of those that change something: to do
-    /// things at moments that are the same on each machine.
+    /// A disk without a fault that sets `signal` at operation number `at` among those that change something:
+    /// an event at the same moment on every machine.
     ///
     /// # Panics
     /// If the disk is in use.
@@ -122,7 +123,7 @@ impl FaultDisk {
         disk
     }
 
-    /// The same, with names that [`FaultDisk::cut_power`] can take back. What is removed is kept in a folder
+    /// Makes changes of names reversible by [`FaultDisk::cut_power`]. Removed files are kept in a folder
     /// below `place`, which must be on the same file system.
     ///
     /// # Panics
@@ -134,25 +135,25 @@ impl FaultDisk {
         self
     }
 
-    /// Operations so far, of those that count.
+    /// Returns the number of counted operations so far.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.state.count.load(Ordering::Relaxed)
     }
 
-    /// The same on a file system that cannot swap names in one step: each of the three renames counts.
+    /// Makes the file system unable to swap names in one step: each of the three renames counts.
     #[must_use]
     pub fn without_exchange(self) -> Self {
         Self { exchange_in_steps: true, ..self }
     }
 
-    /// The same with a file system that seems to be mounted at `path`.
+    /// Reports `path` as a mount point.
     #[must_use]
     pub fn with_mount(self, path: &Path) -> Self {
         Self { mounted: Some(path.to_owned()), ..self }
     }
 
-    /// The same for a process that seems to act as another user.
+    /// Reports `user` as the user of the process.
     #[must_use]
     pub fn with_user(self, user: u32) -> Self {
         Self { user: Some(user), ..self }
@@ -163,13 +164,13 @@ impl FaultDisk {
         self.state.healed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the fault has struck.
+    /// Returns whether the fault has occurred.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state.count.load(Ordering::Relaxed) > self.state.at
     }
 
-    /// Does the least that a power cut may do: cuts each file made through this disk to its synced length.
+    /// Simulates the mildest power cut: truncates each file created through this disk to its synced length.
     ///
     /// # Errors
     /// The first I/O error.
@@ -184,9 +185,9 @@ impl FaultDisk {
         Ok(())
     }
 
-    /// Does what a power cut may do, as `seed` says: of each file made through this disk, bytes beyond the
-    /// synced ones are lost, kept, cut, or turned into zeros sector by sector; with
-    /// [`FaultDisk::with_names_at_risk`], of each directory the last changes since its sync are taken back.
+    /// Simulates a power cut, depending on `seed`: in each file created through this disk, the unsynced bytes
+    /// are lost, kept, truncated, or zeroed sector by sector. With [`FaultDisk::with_names_at_risk`], the
+    /// last changes of each directory since its sync are taken back.
     ///
     /// # Errors
     /// The first I/O error.
@@ -203,7 +204,7 @@ impl FaultDisk {
     }
 }
 
-/// Does to a file of which so many bytes are synced what a power cut may do.
+/// Simulates a power cut on a file with `synced` synced bytes.
 fn tear(file: &File, synced: u64, rng: &mut Rng) -> io::Result<()> {
     let len = file.metadata()?.len();
     let unsynced = len.saturating_sub(synced);
@@ -224,7 +225,7 @@ fn tear(file: &File, synced: u64, rng: &mut Rng) -> io::Result<()> {
 }
 
 impl State {
-    /// Counts an operation; fails if it is its turn.
+    /// Counts an operation, and fails if it is the chosen one.
     fn step(&self, changes: bool) -> io::Result<()> {
         if self.operations == Operations::Changes && !changes {
             return Ok(());
@@ -241,7 +242,7 @@ impl State {
         Ok(())
     }
 
-    fn look(&self) -> io::Result<()> {
+    fn read(&self) -> io::Result<()> {
         self.step(false)
     }
 
@@ -257,22 +258,22 @@ impl State {
         self.names.as_ref().map(|names| names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes room for bytes to be written.
-    fn take_room(&self, bytes: u64) -> io::Result<()> {
-        let take = |room: u64| Some(room.saturating_sub(bytes));
-        let room = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
-        if room < bytes && !self.healed.load(Ordering::Relaxed) {
+    /// Reserves free space for `bytes` bytes.
+    fn take_space(&self, bytes: u64) -> io::Result<()> {
+        let take = |free: u64| Some(free.saturating_sub(bytes));
+        let free = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        if free < bytes && !self.healed.load(Ordering::Relaxed) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the test disk is full"));
         }
         Ok(())
     }
 
-    /// Follows files to their new place.
+    /// Updates the paths of files that were moved.
     fn moved(&self, moves: &[(&Path, &Path)]) {
         self.synced().iter_mut().for_each(|(path, _)| follow(path, moves));
     }
 
-    /// Removes a file or a directory.
+    /// Removes a file or a directory, or keeps it aside if a power cut may restore it.
     fn remove(&self, path: &Path, really: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let kept = match self.names() {
             Some(mut names) => Some(names.remove(path)?),
@@ -281,12 +282,12 @@ impl State {
                 None
             }
         };
-        self.gone(path, kept.as_deref());
+        self.removed(path, kept.as_deref());
         Ok(())
     }
 
-    /// What is at or below `path` is not there any more, but maybe kept elsewhere.
-    fn gone(&self, path: &Path, kept: Option<&Path>) {
+    /// Records that everything at or below `path` was removed, or moved aside to `kept`.
+    fn removed(&self, path: &Path, kept: Option<&Path>) {
         for (file, _) in self.synced().iter_mut().filter(|(file, _)| file.starts_with(path)) {
             match kept {
                 Some(kept) => follow(file, &[(path, kept)]),
@@ -300,12 +301,12 @@ struct FaultRead(Box<dyn ReadAt>, Arc<State>);
 
 impl ReadAt for FaultRead {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.1.look()?;
+        self.1.read()?;
         self.0.read_exact_at(buf, offset)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.1.look()?;
+        self.1.read()?;
         self.0.len()
     }
 }
@@ -313,15 +314,15 @@ impl ReadAt for FaultRead {
 struct FaultWrite {
     file: Box<dyn WriteFile>,
     state: Arc<State>,
-    /// Its place in [`State::synced`].
+    /// Its index in [`State::synced`].
     number: usize,
     len: u64,
 }
 
 impl WriteFile for FaultWrite {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let room = || self.state.take_room(bytes.len() as u64);
-        if let Err(error) = self.state.change().and_then(|()| room()) {
+        let reserve = || self.state.take_space(bytes.len() as u64);
+        if let Err(error) = self.state.change().and_then(|()| reserve()) {
             self.file.write_all(&bytes[..bytes.len() / 2])?;
             return Err(error);
         }
@@ -340,7 +341,7 @@ impl WriteFile for FaultWrite {
 
 impl Disk for FaultDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        self.state.look()?;
+        self.state.read()?;
         Ok(Box::new(FaultRead(RealDisk.open(path)?, Arc::clone(&self.state))))
     }
 
@@ -357,12 +358,12 @@ impl Disk for FaultDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.list(dir)
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.metadata(path)
     }
 
@@ -381,7 +382,7 @@ impl Disk for FaultDisk {
             Some(mut names) => names.rename(from, to)?,
             None => RealDisk.rename(from, to).map(|()| None)?,
         };
-        self.state.gone(to, replaced.as_deref());
+        self.state.removed(to, replaced.as_deref());
         self.state.moved(&[(from, to)]);
         Ok(())
     }
@@ -413,17 +414,17 @@ impl Disk for FaultDisk {
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.resolve(path)
     }
 
     fn is_link(&self, path: &Path) -> io::Result<bool> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.is_link(path)
     }
 
     fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
-        self.state.look()?;
+        self.state.read()?;
         if self.mounted.as_ref().is_some_and(|path| RealDisk.resolve(path).is_ok_and(|path| path == dir)) {
             return Ok(true);
         }
@@ -431,7 +432,7 @@ impl Disk for FaultDisk {
     }
 
     fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.ownership(path)
     }
 
@@ -453,12 +454,12 @@ impl Disk for FaultDisk {
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.free_space(path)
     }
 
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.same_file_system(a, b)
     }
 
@@ -468,7 +469,7 @@ impl Disk for FaultDisk {
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.state.look()?;
+        self.state.read()?;
         RealDisk.lock_shared(path)
     }
 }

@@ -1,11 +1,10 @@
-//! Fuzzing: everything that reads bytes which someone else may have written, each held against what must be
-//! true of it.
+//! Fuzz targets for all code that reads bytes from untrusted sources.
 //!
-//! A [`FuzzTarget`] is a plain function over bytes that panics when something is wrong: a panic in the code under
-//! test, a round trip that changes a byte, a verdict that differs from another implementation's. [`TARGETS`]
-//! is the one list of them. `fuzz/run` gives each to libFuzzer, which is guided by coverage; [`hunt`] runs
-//! the same functions on mutated seeds inside `cargo test`, so that no target rots. Whatever either finds
-//! becomes a named test beside the code.
+//! A [`FuzzTarget`] is a plain function over bytes that panics if something is wrong: the code under test
+//! panics, a round trip changes a byte, or a verdict differs from another implementation's. [`TARGETS`] lists
+//! them all. `fuzz/run` runs each under libFuzzer, which is guided by coverage; [`hunt`] runs the same
+//! functions on mutated seeds inside `cargo test`, so that no target rots. Each failure that is found becomes
+//! a named test beside the code.
 
 mod disk;
 mod hints;
@@ -23,22 +22,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Seeds are cut to this many bytes by [`hunt`] and libFuzzer alike: small inputs are quick and show the same
+/// Maximum length of inputs in bytes, for [`hunt`] and libFuzzer: small inputs are fast and show the same
 /// defects.
 pub const MAX_INPUT: usize = 64 << 10;
 
-/// A function that must hold for all bytes.
+/// A property that must hold for all bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// Its name: the folder of its corpus, and what `fuzz/run` takes.
+    /// Its name, also of its corpus folder and as the argument of `fuzz/run`.
     pub name: &'static str,
-    /// Panics if something is wrong. Returns whether the bytes were taken for what they claim to be.
+    /// Panics if something is wrong. Returns whether the bytes were accepted as valid.
     pub body: fn(&[u8]) -> bool,
-    /// Inputs to begin with: real ones, so that mutations get past the first check.
+    /// Initial inputs: valid ones, so that mutations get past the first check.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All targets. To add one, add a row.
+/// All targets.
 pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "block", body: wire::block, seeds: samples::blocks },
     FuzzTarget { name: "transaction", body: wire::transaction, seeds: samples::transactions },
@@ -58,29 +57,29 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 
-/// Makes a claim that is false (no VARINT is above 999), to see that whoever runs targets notices. Not in
+/// A target that asserts something false (no VARINT is above 999), to test that failures are noticed. Not in
 /// [`TARGETS`].
 pub const CANARY: FuzzTarget = FuzzTarget { name: "canary", body: wire::canary, seeds: samples::numbers };
 
-/// The target of that name, the canary included.
+/// Returns the target of that name, which may be the canary.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }
 
-/// What a hunt came to.
+/// The result of [`hunt`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hunt {
-    /// Inputs tried.
+    /// Number of inputs tried.
     pub inputs: u64,
-    /// Those that were taken for what they claim to be: damage that passed all checks but did no harm.
+    /// Number of inputs that were accepted as valid.
     pub accepted: u64,
-    /// The input at which the body panicked, if it did; the hunt ended there.
+    /// The input for which the target panicked, which ended the hunt.
     pub failure: Option<Vec<u8>>,
 }
 
-/// Runs a target on its seeds, then on mutations of them until `time` is over. The inputs and their order
-/// depend only on `seed`; how far it gets, on the machine.
+/// Runs a target on its seeds, then on mutations of them until `time` has passed. The inputs and their order
+/// depend only on `seed`; their number depends on the machine.
 #[must_use]
 pub fn hunt(target: &FuzzTarget, seed: u64, time: Duration) -> Hunt {
     let started = Instant::now();
@@ -102,7 +101,7 @@ pub fn hunt(target: &FuzzTarget, seed: u64, time: Duration) -> Hunt {
     Hunt { inputs, accepted, failure: None }
 }
 
-/// A seed with one to eight changes; now and then nothing but noise.
+/// Returns a seed, or sometimes only noise, with one to eight changes.
 fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let pick = |rng: &mut Rng| seeds[rng.below(seeds.len() as u64) as usize].clone();
     let mut bytes = if rng.chance(1, 16) { noise(rng, 256) } else { pick(rng) };
@@ -126,7 +125,7 @@ fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
                 bytes.extend_from_slice(&other[from..]);
             }
             5 => {
-                // Numbers at which sizes, counts and their encodings change their ways.
+                // Numbers at which the encodings of sizes and counts change.
                 let edges =
                     [0u64, 1, 0x7f, 0x80, 0xfc, 0xfd, 0xff, 0xffff, 0x1_0000, 0x0200_0000, 0xffff_ffff];
                 let number = edges[rng.below(edges.len() as u64) as usize].wrapping_sub(rng.below(2));

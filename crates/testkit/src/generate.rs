@@ -1,4 +1,5 @@
-//! Runs a plan: planning on one thread, making on all, assembling and handing out blocks in height order.
+//! Generates a chain: plans it on one thread, makes transactions on all threads, and assembles blocks in
+//! height order on another one.
 
 use crate::{
     block::{GeneratedBlock, HeaderPlan, assemble, coinbase, commit_to_witnesses},
@@ -13,50 +14,51 @@ use rayon::slice::ParallelSliceMut;
 use std::sync::mpsc::sync_channel;
 use wire::{BlockHash, OutPoint, Txid};
 
-/// Blocks planned ahead of those being made, and made ahead of those being written: enough that nobody waits.
+/// Number of blocks that are planned ahead of making, and made ahead of assembling: enough to keep all
+/// threads busy.
 const AHEAD: usize = 2;
-/// The largest output a full block's coinbase is padded with.
+/// Maximum size in bytes of the output that pads the coinbase of a full block.
 const MAX_PADDING: u64 = 9_000;
 
-/// What a chain is to be like.
+/// Describes the chain to generate.
 #[derive(Clone, Debug)]
 pub struct ChainSpec {
-    /// Everything follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Bytes of block data to aim for.
+    /// Number of bytes of block data to aim for.
     pub bytes: u64,
-    /// Height of the last block before the empty tail; `None`: as many as the bytes need.
+    /// Height of the last block before the empty tail; `None` for as many blocks as the bytes need.
     pub blocks: Option<u32>,
-    /// Coinbase-only blocks after that.
+    /// Number of coinbase-only blocks after that.
     pub empty_tail: u32,
-    /// Whether signatures are valid; else they are placeholders of the same length.
+    /// Whether signatures are valid. If not, they are placeholders of the same length.
     pub signed: bool,
-    /// Threads that make transactions; 0: as many as the machine has.
+    /// Number of threads that make transactions; 0 for one per core.
     pub threads: usize,
-    /// Weight no block is above.
+    /// Maximum weight of a block.
     pub max_block_weight: u64,
-    /// Outputs to aim for, instead of bytes.
+    /// Number of outputs to aim for, instead of bytes.
     pub outputs: Option<u64>,
-    /// One output of so many stays unspent; of mainnet's one of about 20.
+    /// One in this many outputs stays unspent; on mainnet, one in about 20.
     pub outputs_per_coin: u64,
-    /// The number of unspent coins that the chain stays about below.
+    /// Approximate maximum number of unspent coins.
     pub max_coins: u64,
-    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one
-    /// of the four times as many that are next in age, and so on.
+    /// Number of coins that count as recent: a little over half of the spends take one of them, half of the
+    /// others one of the next oldest coins, of which there are four times as many, and so on.
     pub recent: usize,
-    /// Percent of the coins that anyone can spend: few bytes, for chains with many coins in little space.
+    /// Percentage of coins that anyone can spend: they take few bytes, for many coins in a small chain.
     pub bare: u64,
-    /// The coinbases up to this height pay to `TRUE` and are never spent: for what is built on the chain
-    /// later.
+    /// The coinbases up to this height pay to `TRUE` and are never spent, so that tests can spend them in
+    /// blocks that they add to the chain.
     pub reserved: u32,
     /// Whether there are stale branches.
     pub stale: bool,
-    /// Height of a block that starts with a transaction of 17,000 outputs (about 600 kB); 0: none.
+    /// Height of a block that starts with a transaction of 17,000 outputs (about 600 kB); 0 for none.
     pub wide_tx: u32,
 }
 
 impl ChainSpec {
-    /// A chain of about `bytes` with valid signatures.
+    /// A chain of about `bytes` bytes with valid signatures.
     #[must_use]
     pub const fn new(seed: u64, bytes: u64) -> Self {
         Self {
@@ -79,32 +81,33 @@ impl ChainSpec {
     }
 }
 
-/// What was generated, counted over the main chain.
+/// Totals of a generated chain, over its active chain.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// Height of the last block.
     pub height: u32,
     /// Its hash.
     pub hash: BlockHash,
-    /// Hash of the last block before the empty tail: assume it valid to have unsigned scripts skipped.
+    /// Hash of the last block before the empty tail: the block to assume valid so that unsigned scripts are
+    /// skipped.
     pub before_tail: BlockHash,
-    /// Blocks, the genesis block included.
+    /// Number of blocks, with the genesis block.
     pub blocks: u64,
-    /// Transactions, coinbases included.
+    /// Number of transactions, with coinbases.
     pub txs: u64,
-    /// Inputs, coinbases' not counted.
+    /// Number of inputs, without those of coinbases.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, with unspendable ones.
     pub outputs: u64,
-    /// Inputs that have a witness.
+    /// Number of inputs that have a witness.
     pub witness_inputs: u64,
-    /// How old the spent coins were.
+    /// Ages of the spent coins.
     pub ages: Ages,
-    /// Bytes of blocks, stale ones not counted.
+    /// Number of bytes of blocks, without stale ones.
     pub bytes: u64,
-    /// Stale blocks.
+    /// Number of stale blocks.
     pub stale_blocks: u64,
-    /// The unspent coins at the end, by the generator's own books.
+    /// The unspent coins at the end, as the planner counts them.
     pub utxo: ModelStats,
 }
 
@@ -121,7 +124,7 @@ impl Ages {
         self.0[age] += 1;
     }
 
-    /// The age that `percent` of the spent coins are not above.
+    /// Returns the age that `percent` percent of the spent coins do not exceed.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> u32 {
         let wanted = self.0.iter().sum::<u64>() * percent / 100;
@@ -141,7 +144,7 @@ struct MadeBlock {
     stale_coinbase: Option<MadeTx>,
 }
 
-/// Generates the chain and hands its blocks, the genesis block first, to `sink` in height order, each stale
+/// Generates a chain and passes its blocks to `sink` in height order, the genesis block first, each stale
 /// branch right after the block it competes with.
 ///
 /// # Errors
@@ -176,7 +179,7 @@ pub fn generate<E: Send>(
             totals.bytes = genesis.bytes.len() as u64;
             sink(genesis)?;
             for block in finished {
-                finish(&block, pool, &mut totals, &mut sink)?;
+                emit_block(&block, pool, &mut totals, &mut sink)?;
                 if !block.plan.is_tail {
                     totals.before_tail = totals.hash;
                 }
@@ -197,8 +200,8 @@ pub fn generate<E: Send>(
     })
 }
 
-/// Counts and hashes the coins that are left. Sorted by the first bytes of the txid, which are at hand,
-/// before the rest of it, which is not.
+/// Counts and hashes the unspent coins. Sorts them by the first bytes of the txid, which are beside the coin,
+/// before the rest of it, which is in another table.
 fn stats(planner: Planner<'_>, maker: &Maker<'_>, pool: &ScriptPool) -> ModelStats {
     let outpoint = |coin: &PlannedCoin| OutPoint { txid: Txid(maker.txid(coin.slot)), vout: coin.vout };
     let keyed = |coin: &PlannedCoin| {
@@ -229,7 +232,8 @@ fn make_block(maker: &mut Maker<'_>, plan: BlockPlan) -> MadeBlock {
         let counts = if txs.len() < 0xfc { 1 } else { 3 };
         let weight = 4 * (80 + counts) + made.weight() + txs.iter().map(MadeTx::weight).sum::<u64>();
         let spare = 4_000_000u64.saturating_sub(weight) / 4;
-        // Value 8, script length 3, opcode and push length 4: not for less than a length of two bytes needs.
+        // Value 8, script length 3, opcode and push length 4: only if there is enough data for lengths of two
+        // bytes.
         if (300..MAX_PADDING).contains(&spare) {
             let data = vec![0x42; spare as usize - 15];
             let data = bitcoin::script::PushBytesBuf::try_from(data).expect("9,000 bytes can be pushed");
@@ -241,7 +245,8 @@ fn make_block(maker: &mut Maker<'_>, plan: BlockPlan) -> MadeBlock {
     }
     maker.publish(&plan.coinbase, made.txid);
     let stale_coinbase = (plan.stale > 0).then(|| {
-        // Half of the block's transactions: those before them they may spend from are there, too.
+        // The first half of the block's transactions: it includes all transactions of the block that they
+        // spend from.
         let half = &txs[..txs.len() / 2];
         stale_coinbase(maker, plan.height, plan.extra_nonce, half)
     });
@@ -258,7 +263,7 @@ fn stale_coinbase(maker: &Maker<'_>, height: u32, extra_nonce: u64, txs: &[MadeT
     MadeTx::new(&tx, Vec::new())
 }
 
-fn finish<E>(
+fn emit_block<E>(
     made: &MadeBlock,
     pool: &ScriptPool,
     totals: &mut Totals,
@@ -278,7 +283,7 @@ fn finish<E>(
     totals.blocks += 1;
     totals.txs += u64::from(block.txs);
     totals.inputs += plan.inputs.len() as u64;
-    // The coinbase may have outputs that are not planned: commitment and padding.
+    // The coinbase may have unplanned outputs: commitment and padding.
     totals.outputs += plan.outputs.len() as u64 + output_count(&made.coinbase);
     totals.bytes += block.bytes.len() as u64;
     sink(block)?;

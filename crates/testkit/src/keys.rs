@@ -1,18 +1,18 @@
-//! Keys and cheap signatures.
+//! Keys, and signatures that are cheap to make.
 //!
-//! Signing the usual way costs a point multiplication each, and a chain has millions of signatures. Nothing
+//! Usual signing costs a point multiplication per signature, and a chain has millions of signatures. Nothing
 //! here guards money, so nonces come from a small pool whose points and inverses are computed once: a
-//! signature is then two multiplications modulo the group order. Whoever reads the chain can compute the
-//! keys; the seed gives them anyway.
+//! signature then takes two multiplications modulo the group order. Readers of the chain can compute the
+//! keys, but these follow from the seed anyway.
 
 use crate::rng::Rng;
 use bitcoin::secp256k1::{Keypair, Parity, PublicKey, Scalar, Secp256k1, SecretKey, XOnlyPublicKey, ecdsa};
 use digest::sha256::Sha256;
 
-/// How many nonces a pool has.
+/// Number of nonces in a pool.
 const NONCES: usize = 16;
 
-/// n - 2, whose power inverts modulo the group order n.
+/// n - 2: raising to this power inverts modulo the group order n.
 const ORDER_MINUS_TWO: [u8; 32] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xba,
     0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x3f,
@@ -22,7 +22,7 @@ const ORDER_MINUS_TWO: [u8; 32] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     secret: SecretKey,
-    /// The secret key whose point has an even y: what BIP-0340 signs with.
+    /// The secret key whose point has an even y, with which BIP-0340 signs.
     even: SecretKey,
     /// The public key.
     pub public: PublicKey,
@@ -64,7 +64,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// The nonces of a seed.
+    /// Computes the nonces of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed, "nonces");
@@ -88,10 +88,10 @@ impl Signer {
         &self.nonces[digest[0] as usize % NONCES]
     }
 
-    /// An ECDSA signature in DER, low s.
+    /// Makes an ECDSA signature in DER, with low s.
     ///
     /// # Panics
-    /// If a number is 0 or not below the group order: once in 2^127.
+    /// If a number is 0 or not below the group order, with probability 2^-127.
     #[must_use]
     pub fn ecdsa(&self, key: &Key, digest: &[u8; 32]) -> Vec<u8> {
         let nonce = self.nonce(digest);
@@ -109,10 +109,10 @@ impl Signer {
         signature.serialize_der().to_vec()
     }
 
-    /// A BIP-0340 signature.
+    /// Makes a BIP-0340 signature.
     ///
     /// # Panics
-    /// If a number is 0 or not below the group order: once in 2^127.
+    /// If a number is 0 or not below the group order, with probability 2^-127.
     #[must_use]
     pub fn schnorr(&self, key: &Key, digest: &[u8; 32]) -> Vec<u8> {
         let nonce = self.nonce(digest);
@@ -130,7 +130,7 @@ impl Signer {
     }
 }
 
-/// A key from a random stream.
+/// Makes a key from a random stream.
 #[must_use]
 pub fn random_key(rng: &mut Rng) -> Key {
     loop {
@@ -142,7 +142,7 @@ pub fn random_key(rng: &mut Rng) -> Key {
     }
 }
 
-/// The inverse modulo the group order, by Fermat.
+/// Computes the inverse modulo the group order, by Fermat's little theorem.
 fn invert(k: SecretKey) -> SecretKey {
     let times = |a: SecretKey, b: SecretKey| a.mul_tweak(&Scalar::from(b)).expect("no product is zero");
     // The highest bit of n - 2 is set, so the power starts at k.

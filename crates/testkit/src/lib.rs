@@ -1,8 +1,9 @@
-//! Break it: chains that look like Bitcoin's, made from a seed, whole or broken in exactly one way.
+//! Generates test chains that look like Bitcoin's from a seed, valid or with exactly one violation.
 //!
-//! [`ChainSpec`] says what a chain is to be like; [`Chain::generate`] makes a small one in memory, with a
-//! naive model of its coins; [`generate::generate`] streams a large one. [`datadir`] lays blocks out on disk
-//! as Core does.
+//! [`ChainSpec`] describes a chain; [`Chain::generate`] makes a small one in memory, with a naive model of
+//! its coins; [`generate::generate`] streams a large one. [`datadir`] writes blocks to disk in Core's layout.
+//! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`fault`] injects I/O errors, [`fuzz`]
+//! has the fuzz targets.
 #![forbid(unsafe_code)]
 
 pub mod block;

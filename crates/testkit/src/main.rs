@@ -1,4 +1,4 @@
-//! `testkit chain`: writes a generated chain as a datadir that Bitcoin Core and the engine open.
+//! The program `testkit`: writes generated chains as datadirs that Bitcoin Core and Peregrine open.
 
 use clap::{Parser, Subcommand};
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -9,7 +9,7 @@ use testkit::{
     mutation::{base_chain, mutations},
 };
 
-/// Chains that look like Bitcoin's, from a seed.
+/// Generates chains that look like Bitcoin's from a seed.
 #[derive(Parser)]
 #[command(name = "testkit", version)]
 struct Args {
@@ -19,76 +19,77 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Writes a regtest chain as a Bitcoin Core datadir without a chainstate; prints what it holds as JSON.
+    /// Write a regtest chain as a Bitcoin Core datadir without a chainstate, and print its contents as JSON.
     Chain(ChainArgs),
-    /// Prints each one-rule mutation as a line of JSON: name, Core's reject string (null: valid), the valid
-    /// blocks before it and the block itself in hex.
+    /// Print each mutation as a line of JSON: name, Core's reject string (null: valid), the valid blocks
+    /// before it and the block itself in hex.
     Mutations(MutationArgs),
 }
 
 #[derive(clap::Args)]
 struct MutationArgs {
-    /// Everything follows from it.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Writes the chain they extend to DIR/base, and each mutated chain to DIR/NAME, as datadirs.
+    /// Also write datadirs: the chain that is extended to DIR/base, each mutated chain to DIR/NAME.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
 struct ChainArgs {
-    /// The datadir; blocks go to DIR/regtest/blocks.
+    /// Datadir to write; blocks go to DIR/regtest/blocks.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Everything follows from it.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Bytes of block data, with suffix kB, MB, GB, KiB, MiB or GiB.
+    /// Bytes of block data to aim for, with suffix kB, MB, GB, KiB, MiB or GiB.
     #[arg(long, default_value = "200MB", value_parser = parse_size)]
     size: u64,
-    /// Height of the last block before the empty tail; by default as many as the size needs.
+    /// Height of the last block before the empty tail [default: as the size needs]
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// Coinbase-only blocks after that: with 2100 Core honours -assumevalid of a block beneath.
+    /// Number of coinbase-only blocks after that: with 2100, Core honours -assumevalid of a block below them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     empty_tail: u32,
-    /// Placeholders instead of signatures: faster, for runs that skip scripts.
+    /// Write placeholders instead of signatures: faster, for runs that skip scripts.
     #[arg(long)]
     unsigned: bool,
-    /// Threads that make transactions; 0: as many as the machine has. The bytes are the same.
+    /// Number of threads that make transactions; 0: one per core. The bytes of the chain do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// Outputs to aim for instead of bytes, with suffix k or M.
+    /// Number of outputs to aim for instead of bytes, with suffix k or M.
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "size")]
     outputs: Option<u64>,
-    /// One output of so many stays unspent; of mainnet's about 20.
+    /// One in N outputs stays unspent; on mainnet, N is about 20.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..))]
     unspent_one_in: u64,
-    /// Coins that count as recent: a little over half of the spends take one of them, half of the others one
-    /// of the four times as many that are next in age, and so on. With 32k the ages are about mainnet's.
+    /// Number of coins that count as recent: a little over half of the spends take one of them, half of the
+    /// others one of the next oldest coins, of which there are four times as many, and so on. With 32k, ages
+    /// are about mainnet's.
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count)]
     recent_coins: u64,
-    /// Percent of the coins that anyone can spend: few bytes, for many coins in little space.
+    /// Percentage of coins that anyone can spend: they take few bytes, for many coins in a small chain.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..101))]
     bare: u64,
-    /// The number of unspent coins to stay about below.
+    /// Approximate maximum number of unspent coins.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     max_coins: u64,
     /// Height of a block with a transaction of 17,000 outputs; 0: none.
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
     wide_tx: u32,
-    /// No blk file grows to this size.
+    /// Upper limit of the size of a blk file.
     #[arg(long, default_value = "128MiB", value_parser = parse_size)]
     file_size: u64,
-    /// Writes no block index: for a rebuild by scanning.
+    /// Write no block index, for rebuilds with --scan.
     #[arg(long)]
     no_index: bool,
-    /// Block files with an xor.dat (the default).
+    /// Obfuscate block files with an xor.dat (the default).
     #[arg(long, overrides_with = "no_xor")]
     xor: bool,
-    /// Block files as they were before xor.dat.
+    /// Write plain block files, as before Core had xor.dat.
     #[arg(long)]
     no_xor: bool,
 }

@@ -1,5 +1,4 @@
-//! Makes planned transactions: serialised, signed, hashed, with the undo data of what they spend. All
-//! threads.
+//! Makes planned transactions on all threads: signs, serialises and hashes them, and makes their undo data.
 
 use crate::{
     plan::{BlockPlan, InputPlan, OutputPlan, TxPlan},
@@ -17,19 +16,19 @@ use wire::{
     read::{write_compact_size, write_var_int},
 };
 
-/// Transactions of the same depth that one thread makes at a time.
+/// Number of transactions of the same depth that one thread makes at a time.
 const CHUNK: usize = 32;
 
-/// A transaction as a block holds it.
+/// A transaction, serialised and hashed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MadeTx {
     /// Serialised, with witness.
     pub bytes: Vec<u8>,
-    /// Bytes without witness.
+    /// Size without witness, in bytes.
     pub stripped_size: usize,
-    /// Internal byte order.
+    /// In internal byte order.
     pub txid: [u8; 32],
-    /// Internal byte order.
+    /// In internal byte order.
     pub wtxid: [u8; 32],
     /// Undo data of its inputs: their number and the coins; empty for a coinbase.
     pub undo: Vec<u8>,
@@ -53,13 +52,13 @@ impl MadeTx {
         Self { bytes, stripped_size, undo, ..Self::default() }
     }
 
-    /// Whether it is serialised with a witness.
+    /// Returns whether it is serialised with a witness.
     #[must_use]
     pub fn has_witness(&self) -> bool {
         self.stripped_size != self.bytes.len()
     }
 
-    /// Weight units.
+    /// Returns its weight, in weight units.
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.stripped_size as u64 * 3 + self.bytes.len() as u64
@@ -86,28 +85,29 @@ fn hash_all(txs: &mut [MadeTx]) {
     }
 }
 
-/// Makes blocks in plan order; remembers the txids that later blocks spend from.
+/// Makes blocks in plan order, and keeps the txids that later blocks spend from.
 #[derive(Debug)]
 pub struct Maker<'a> {
     pool: &'a ScriptPool,
-    /// By slot.
+    /// Txids by slot.
     txids: Vec<[u8; 32]>,
 }
 
 impl<'a> Maker<'a> {
-    /// Starts with no coin.
+    /// Creates a maker without coins.
     #[must_use]
     pub const fn new(pool: &'a ScriptPool) -> Self {
         Self { pool, txids: Vec::new() }
     }
 
-    /// The txid that was written to a slot.
+    /// Returns the txid that was written to a slot.
     #[must_use]
     pub fn txid(&self, slot: u32) -> [u8; 32] {
         self.txids[slot as usize]
     }
 
-    /// Makes the transactions of a block, in order, all but the coinbase. Runs on the current rayon pool.
+    /// Makes the transactions of a block in block order, without the coinbase. Runs on the current rayon
+    /// pool.
     #[must_use]
     pub fn make(&mut self, plan: &BlockPlan) -> Vec<MadeTx> {
         let mut made = vec![MadeTx::default(); plan.txs.len()];
@@ -129,7 +129,7 @@ impl<'a> Maker<'a> {
         made
     }
 
-    /// Lets later transactions spend these outputs.
+    /// Makes these outputs available to later transactions.
     pub fn publish(&mut self, outputs: &[OutputPlan], txid: [u8; 32]) {
         for slot in outputs.iter().filter_map(|output| output.slot) {
             let slot = slot as usize;
@@ -152,7 +152,7 @@ impl<'a> Maker<'a> {
         MadeTx { bytes, stripped_size, undo, ..MadeTx::default() }
     }
 
-    /// Serialises a transaction with placeholders; returns how many bytes are not witness.
+    /// Serialises a transaction with placeholders. Returns its size without witness.
     fn write_unsigned(
         &self,
         plan: &TxPlan,
@@ -211,7 +211,7 @@ impl<'a> Maker<'a> {
         tx
     }
 
-    /// Undo data of a transaction.
+    /// Makes the undo data of a transaction.
     fn undo(&self, inputs: &[InputPlan]) -> Vec<u8> {
         let mut undo = Vec::with_capacity(inputs.len() * 32 + 3);
         write_compact_size(&mut undo, inputs.len() as u64);
@@ -225,7 +225,7 @@ impl<'a> Maker<'a> {
         undo
     }
 
-    /// The output itself.
+    /// Makes a planned output.
     #[must_use]
     pub fn output(&self, plan: &OutputPlan) -> TxOut {
         TxOut { value: Amount::from_sat(plan.amount), script_pubkey: self.pool.script(plan.script) }

@@ -1,37 +1,37 @@
-//! The naive UTXO set: a map, applied block by block, with nothing of the engine in it.
+//! A naive UTXO set: a map to which blocks are applied one by one. The tests compare rebuilds with it.
 //!
-//! It decodes blocks with the crate `bitcoin` and hashes coins as Core's `kernel/coinstats.cpp` does, so that
-//! what the engine says of a generated chain has something to be held against.
+//! It shares no code with the engine: it decodes blocks with the crate `bitcoin`, and hashes coins like
+//! Core's `kernel/coinstats.cpp`.
 
 use bitcoin::consensus::deserialize;
 use digest::sha256::Sha256;
 use std::collections::BTreeMap;
 use wire::{OutPoint, Txid, read::write_compact_size, script::is_unspendable};
 
-/// A coin, not compressed.
+/// An uncompressed coin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelCoin {
     /// height * 2 + coinbase.
     pub code: u32,
-    /// Satoshis.
+    /// Amount in satoshis.
     pub amount: i64,
     /// The output script.
     pub script: Vec<u8>,
 }
 
-/// What Core's `gettxoutsetinfo` says of a UTXO set.
+/// The statistics that Core's `gettxoutsetinfo` reports of a UTXO set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ModelStats {
-    /// Unspent coins.
+    /// Number of coins.
     pub txouts: u64,
-    /// Their amounts, in satoshis.
+    /// Sum of their amounts, in satoshis.
     pub total_amount: u64,
-    /// Internal byte order; Core prints it reversed.
+    /// The hash in internal byte order; Core prints it reversed.
     pub hash_serialized_3: [u8; 32],
 }
 
 impl ModelStats {
-    /// Counts and hashes coins that come in any order.
+    /// Counts and hashes coins in any order.
     #[must_use]
     pub fn of(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut coins: Vec<_> = coins.collect();
@@ -39,7 +39,7 @@ impl ModelStats {
         Self::of_sorted(coins.into_iter())
     }
 
-    /// The same of coins that come in the order of their outpoints; holds one at a time.
+    /// Like [`Self::of`], for coins in the order of their outpoints. Holds one coin at a time.
     #[must_use]
     pub fn of_sorted(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut hasher = Sha256::new();
@@ -60,33 +60,33 @@ impl ModelStats {
         Self { txouts, total_amount, hash_serialized_3: hasher.finalize_double() }
     }
 
-    /// The hash as Core prints it.
+    /// Returns the hash as Core prints it.
     #[must_use]
     pub fn hash_hex(&self) -> String {
         self.hash_serialized_3.iter().rev().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// The coins of a chain.
+/// The UTXO set of a chain.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
     /// All unspent coins.
     pub coins: BTreeMap<OutPoint, ModelCoin>,
 }
 
-/// An outpoint in our type.
+/// Converts an outpoint of the crate `bitcoin`.
 #[must_use]
 pub fn outpoint(from: &bitcoin::OutPoint) -> OutPoint {
     OutPoint { txid: Txid(*from.txid.as_ref()), vout: from.vout }
 }
 
 impl Model {
-    /// Applies a valid block; the genesis block makes no coins.
+    /// Applies a valid block. The genesis block creates no coins.
     ///
     /// # Panics
     /// If a spent coin is missing.
     pub fn apply(&mut self, block: &[u8], height: u32) {
-        let block: bitcoin::Block = deserialize(block).expect("a block of ours");
+        let block: bitcoin::Block = deserialize(block).expect("the block is well-formed");
         if height == 0 {
             return;
         }
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Counts and hash.
+    /// Counts and hashes the coins.
     #[must_use]
     pub fn stats(&self) -> ModelStats {
         ModelStats::of(self.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.clone())))

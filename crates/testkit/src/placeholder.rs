@@ -1,24 +1,25 @@
-//! Inputs without signatures: bytes that are computed once for each script, with gaps for noise.
+//! Inputs with placeholders for signatures: bytes that are computed once per script, with gaps for noise.
 //!
-//! A chain whose scripts nobody runs needs no signatures, only bytes in their place: as many as a signature
-//! has, and not twice the same. All else of an input that spends a script of the pool is the same each time.
+//! A chain whose scripts are never run needs no signatures, only different bytes of the same length in their
+//! place. All other bytes are the same in all inputs that spend the same script of the pool.
 
 use crate::scripts::Item;
 use bitcoin::script::{Builder, PushBytesBuf};
 use std::ops::Range;
 use wire::read::write_compact_size;
 
-/// Bytes of a placeholder ECDSA signature: the usual length of a true one with its hash type.
+/// Length of a placeholder for an ECDSA signature, in bytes: the usual length of a real one with its hash
+/// type.
 pub const ECDSA_LEN: usize = 71;
-/// Bytes of a placeholder BIP-0340 signature.
+/// Length of a placeholder for a BIP-0340 signature, in bytes.
 pub const SCHNORR_LEN: usize = 64;
 
-/// The factor of the generator of noise.
+/// The factor of the linear congruential generator that makes noise.
 const FACTOR: u32 = 0x9e37_79b1;
-/// What it adds.
+/// Its increment.
 const TERM: u32 = 0x7f4a_7c15;
 
-/// Its steps taken at once: the state after `n + 1` steps from `s` is `JUMPS[n].0 * s + JUMPS[n].1`.
+/// Its steps combined: the state after `n + 1` steps from `s` is `JUMPS[n].0 * s + JUMPS[n].1`.
 const JUMPS: [(u32, u32); ECDSA_LEN] = {
     let mut jumps = [(FACTOR, TERM); ECDSA_LEN];
     let mut at = 1;
@@ -30,7 +31,7 @@ const JUMPS: [(u32, u32); ECDSA_LEN] = {
     jumps
 };
 
-/// Cheap bytes that differ by `salt`.
+/// Returns cheap pseudo-random bytes that depend on `salt`.
 #[must_use]
 pub fn noise(salt: u16, len: usize) -> Vec<u8> {
     let mut state = u32::from(salt) | 0x1_0000;
@@ -42,8 +43,8 @@ pub fn noise(salt: u16, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What all placeholders of an input start with: [`noise`] but for the first byte, which is that of a DER
-/// signature.
+/// Returns the bytes that the placeholders of an input start with: [`noise`], except that the first byte is
+/// that of a DER signature.
 fn signature_noise(salt: u16) -> [u8; ECDSA_LEN] {
     let state = u32::from(salt) | 0x1_0000;
     let mut noise = JUMPS.map(|(factor, term)| (state.wrapping_mul(factor).wrapping_add(term) >> 24) as u8);
@@ -51,7 +52,7 @@ fn signature_noise(salt: u16) -> [u8; ECDSA_LEN] {
     noise
 }
 
-/// A signature script or a witness, with gaps where signatures belong.
+/// A signature script or a witness, with gaps for the signatures.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -59,7 +60,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// A signature script, its length first, that pushes `items`.
+    /// A signature script that pushes `items`, with its length before it.
     #[must_use]
     pub fn script_sig(items: &[Item], signature_len: usize) -> Self {
         let (mut script, mut gaps) = (Builder::new(), Vec::new());
@@ -78,7 +79,7 @@ impl Template {
         Self { bytes, gaps }
     }
 
-    /// A witness, the number of its items first.
+    /// A witness, with the number of its items before it.
     #[must_use]
     pub fn witness(items: &[Item], signature_len: usize) -> Self {
         let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
@@ -94,7 +95,7 @@ impl Template {
         Self { bytes, gaps }
     }
 
-    /// Appends the bytes, the gaps filled with noise of `salt`.
+    /// Appends the bytes to `out`, with noise for `salt` in the gaps.
     pub fn write(&self, salt: u16, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jumps_are_steps() {
+    fn combined_steps_equal_single_steps() {
         for salt in [0, 1, 0x1234, u16::MAX] {
             assert_eq!(signature_noise(salt)[1..], noise(salt, ECDSA_LEN)[1..]);
         }

@@ -1,7 +1,7 @@
-//! Plans a chain: which transactions each block has, what they spend, when, and how they are locked.
+//! Plans a chain: which transactions each block has, what they spend, when, and with which scripts.
 //!
-//! Planning is one thread and needs no hash: coins are known by slots, so that making the transactions
-//! (signing, hashing) can go on in parallel behind it without changing a byte of the result.
+//! Planning runs on one thread and needs no hashes: coins are identified by slots, so that the transactions
+//! can be made (signed, hashed) in parallel behind it without changing a byte of the result.
 
 use crate::{
     ChainSpec,
@@ -11,40 +11,41 @@ use crate::{
 };
 use std::{collections::VecDeque, ops::Range};
 
-/// A coinbase can be spent this many blocks later (Core `COINBASE_MATURITY`).
+/// Number of blocks until a coinbase can be spent (Core `COINBASE_MATURITY`).
 pub const COINBASE_MATURITY: u32 = 100;
-/// Blocks before this height only have a coinbase, so that coins mature.
+/// Blocks below this height have only a coinbase, so that coins mature.
 pub const FIRST_SPENDING_HEIGHT: u32 = 121;
 /// Time of the regtest genesis block.
 pub const GENESIS_TIME: u32 = 1_296_688_602;
-/// No block is later than this: 2026-10-01.
+/// Latest time of a block: 2026-10-01.
 const LAST_TIME: u32 = 1_790_812_800;
 /// Seconds between blocks.
 const SPACING: u32 = 600;
-/// Weight of the header, the counts and the largest coinbase we make.
+/// Weight reserved for the header, the counts and the largest coinbase that is made.
 const RESERVED_WEIGHT: u64 = 3_400;
-/// What a full block is planned to weigh: all but what estimates may miss.
+/// Planned weight of a full block: the limit less what estimates may miss.
 const MAX_TARGET: u64 = 3_998_000;
-/// Weight of a transaction but for its inputs and outputs: version, lock time, two counts of one byte, marker
-/// and flag.
+/// Weight of a transaction without inputs and outputs: version, lock time, two counts of one byte, marker and
+/// flag.
 const TX_WEIGHT: u64 = 4 * 10 + 2;
-/// Signature operation cost a planned block stays below; the limit is 80,000.
+/// Maximum signature operation cost of a planned block; the consensus limit is 80,000.
 const SIGOP_BUDGET: u64 = 76_000;
-/// The longest chain of spends within a block.
+/// Maximum length of a chain of spends within a block.
 const MAX_DEPTH: u16 = 25;
-/// Ordinary blocks after the size is reached, so that no stale branch is as long as the chain.
+/// Number of ordinary blocks after the size is reached, so that no stale branch is as long as the active
+/// chain.
 const LAST_BLOCKS: u32 = 6;
-/// Bytes of blocks for each output, about.
+/// Approximate number of bytes of block data per output.
 const OUTPUT_BYTES: u64 = 170;
-/// Most inputs and outputs of a transaction.
+/// Maximum numbers of inputs and outputs of a transaction.
 const MAX_INPUTS: u64 = 700;
 const MAX_OUTPUTS: u64 = 3_000;
 
-/// Outputs of the wide transaction: indexes from 16,512 on take three bytes in a chainstate key, and sort
-/// otherwise.
+/// Number of outputs of the wide transaction: indices from 16,512 on take three bytes in a chainstate key,
+/// where the key order is no longer numeric.
 const WIDE_OUTPUTS: u64 = 17_000;
 
-/// Kinds of outputs and how many of 1000 are of each: 85 % of inputs end up with a witness, as on mainnet.
+/// Kinds of outputs, with their shares of 1000: 85 % of inputs end up with a witness, as on mainnet.
 const SHARES: [(Kind, u64); 14] = [
     (Kind::P2wpkh, 440),
     (Kind::P2trKey, 210),
@@ -62,42 +63,42 @@ const SHARES: [(Kind, u64); 14] = [
     (Kind::Anchor, 4),
 ];
 
-/// An input to be made.
+/// A planned input.
 #[derive(Clone, Copy, Debug)]
 pub struct InputPlan {
-    /// What it spends.
+    /// The coin that it spends.
     pub coin: PlannedCoin,
     /// Its sequence number.
     pub sequence: u32,
 }
 
-/// An output to be made.
+/// A planned output.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputPlan {
-    /// Satoshis.
+    /// Amount in satoshis.
     pub amount: u64,
     /// Its script.
     pub script: ScriptRef,
-    /// Where its coin's txid goes, if it is a coin.
+    /// The slot of its coin's txid; `None` if it creates no coin.
     pub slot: Option<u32>,
 }
 
-/// A transaction to be made.
+/// A planned transaction.
 #[derive(Clone, Debug, Default)]
 pub struct TxPlan {
     /// Version.
     pub version: i32,
     /// Lock time.
     pub lock_time: u32,
-    /// Which of the block's inputs are its own.
+    /// Its inputs among those of the block.
     pub inputs: Range<usize>,
-    /// Which of the block's outputs are its own.
+    /// Its outputs among those of the block.
     pub outputs: Range<usize>,
-    /// How many transactions of the same block must be made before it.
+    /// Length of the longest chain of transactions in the same block that must be made before it.
     pub depth: u16,
 }
 
-/// A block to be made.
+/// A planned block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockPlan {
     /// Height.
@@ -108,21 +109,21 @@ pub struct BlockPlan {
     pub version: i32,
     /// Outputs of the coinbase.
     pub coinbase: Vec<OutputPlan>,
-    /// What the coinbase script holds after the height.
+    /// Content of the coinbase script after the height.
     pub extra_nonce: u64,
-    /// Whether the coinbase commits to witnesses although it need not.
+    /// Whether the coinbase commits to witnesses even if no transaction has one.
     pub commits: bool,
-    /// Fill the block up to the last weight unit that a coinbase output can reach.
+    /// Whether to pad the coinbase until the block has the maximum weight.
     pub fill: bool,
-    /// All but the coinbase, in block order.
+    /// All transactions except the coinbase, in block order.
     pub txs: Vec<TxPlan>,
-    /// The inputs of all of them: no transaction has vectors of its own.
+    /// The inputs of all these transactions.
     pub inputs: Vec<InputPlan>,
-    /// The outputs of all of them.
+    /// The outputs of all these transactions.
     pub outputs: Vec<OutputPlan>,
     /// Whether it belongs to the empty tail.
     pub is_tail: bool,
-    /// Length of a stale branch that competes from this height on; 0 for none.
+    /// Length of a stale branch that starts at this height; 0 for none.
     pub stale: u32,
 }
 
@@ -133,7 +134,7 @@ pub struct Planner<'a> {
     pool: &'a ScriptPool,
     rng: Rng,
     coin_pool: CoinPool,
-    /// Coinbase coins that are too young, with the height at which they can be spent.
+    /// Coinbase coins that are not yet mature, with the height at which they can be spent.
     immature: VecDeque<(u32, PlannedCoin)>,
     /// Coins that no planned transaction spends.
     kept: Vec<PlannedCoin>,
@@ -143,23 +144,23 @@ pub struct Planner<'a> {
     times: Vec<u32>,
     outputs: u64,
     bytes: u64,
-    /// Height of the last ordinary block, once it is known.
+    /// Height of the last ordinary block; `None` until it is known.
     end: Option<u32>,
 }
 
-/// What a block under construction has used up.
+/// What a block under construction has used so far.
 #[derive(Default)]
 struct Usage {
     weight: u64,
     sigops: u64,
     fees: u64,
-    /// Coins this block made, each with its transaction's depth.
+    /// Coins that this block creates, each with its transaction's depth.
     fresh: Vec<(PlannedCoin, u16)>,
-    /// Slots of coins this block spent: reused from the next block on.
+    /// Slots of coins that this block spends: reused from the next block on.
     freed: Vec<u32>,
 }
 
-/// What an input, an output or a transaction uses up.
+/// What an input, an output or a transaction uses of a block's limits.
 #[derive(Clone, Copy)]
 struct Cost {
     weight: u64,
@@ -174,7 +175,7 @@ impl Cost {
 }
 
 impl<'a> Planner<'a> {
-    /// Starts after the genesis block.
+    /// Creates a planner whose next block is the one after the genesis block.
     #[must_use]
     pub fn new(spec: &'a ChainSpec, pool: &'a ScriptPool) -> Self {
         Self {
@@ -193,18 +194,18 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// All coins that are unspent after the last planned block.
+    /// Returns all coins that are unspent after the last planned block.
     pub fn coins(&self) -> impl Iterator<Item = &PlannedCoin> {
         self.coin_pool.iter().chain(self.immature.iter().map(|(_, coin)| coin)).chain(&self.kept)
     }
 
-    /// How many slots the plan has used.
+    /// Returns the number of slots that the plan uses.
     #[must_use]
     pub const fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Median time of the eleven blocks up to `height`.
+    /// Returns the median time of the eleven blocks up to `height`.
     fn median_time_past(&self, height: u32) -> u32 {
         let from = (height as usize).saturating_sub(10);
         let mut last = self.times[from..=height as usize].to_vec();
@@ -212,7 +213,7 @@ impl<'a> Planner<'a> {
         last[last.len() / 2]
     }
 
-    /// Plans the next block; `None` once the chain is as long or as large as wanted.
+    /// Plans the next block. Returns `None` once the chain is as long or as large as its spec asks.
     pub fn next_block(&mut self) -> Option<BlockPlan> {
         let height = self.times.len() as u32;
         let is_tail = self.end.is_some_and(|end| height > end);
@@ -247,8 +248,8 @@ impl<'a> Planner<'a> {
         if self.end.is_none() && enough {
             self.end = Some(height + LAST_BLOCKS);
         }
-        let goes_on = self.end.is_none_or(|end| height + LAST_BLOCKS <= end);
-        if self.spec.stale && goes_on && height > 2 && self.rng.chance(1, 25) {
+        let is_before_end = self.end.is_none_or(|end| height + LAST_BLOCKS <= end);
+        if self.spec.stale && is_before_end && height > 2 && self.rng.chance(1, 25) {
             plan.stale = self.rng.heavy(30, 3) as u32;
         }
         Some(plan)
@@ -262,7 +263,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Times go back now and then, but never to the median of the eleven before.
+    /// Sometimes earlier than the block before, but always after the median of the eleven blocks before.
     fn next_time(&mut self, height: u32) -> u32 {
         let spacing = SPACING.min((LAST_TIME - GENESIS_TIME) / (self.spec.blocks.unwrap_or(0) + 1));
         let jitter = if height > 12 { self.rng.below(u64::from(spacing) * 4) as u32 } else { spacing * 2 };
@@ -290,8 +291,7 @@ impl<'a> Planner<'a> {
 
     fn plan_txs(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64) {
         let mtp = self.median_time_past(plan.height - 1);
-        // Weight that no transaction fits in any more ends the block; a large one that does not fit is given
-        // back.
+        // The block ends when hardly any transaction fits. A large one that does not fit is discarded.
         let mut misses = 0;
         while usage.weight + 800 < target && misses < 4 {
             if self.coin_pool.len() + usage.fresh.len() < 2 {
@@ -303,7 +303,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Plans one transaction; false if it did not fit.
+    /// Plans one transaction. Returns false if it does not fit.
     fn plan_tx(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64, mtp: u32) -> bool {
         let grow = (self.coin_pool.len() as u64) < self.wanted_coins();
         let is_wide = plan.height == self.spec.wide_tx && plan.txs.is_empty();
@@ -320,7 +320,7 @@ impl<'a> Planner<'a> {
             total += coin.amount;
             plan.inputs.push(InputPlan { coin, sequence: 0 });
         }
-        // A coin of less than a few hundred satoshis is not worth its fee: keep amounts above that.
+        // Keeps amounts above a few hundred satoshis: less is not worth its fee.
         let outputs = if is_wide { outputs } else { outputs.min(total / 1_500).max(1) };
         self.plan_outputs(&mut plan.outputs, outputs);
         cost.weight += if outputs > 0xfc { 8 } else { 0 };
@@ -330,7 +330,7 @@ impl<'a> Planner<'a> {
         let no_inputs = plan.inputs.len() == first_input;
         if usage.weight + cost.weight > target || usage.sigops + cost.sigops > SIGOP_BUDGET || no_inputs {
             for input in plan.inputs.drain(first_input..) {
-                self.purse_or_fresh(usage, input.coin, plan.height);
+                self.return_coin(usage, input.coin, plan.height);
             }
             plan.outputs.truncate(first_output);
             return false;
@@ -351,12 +351,12 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// How many coins there should be by now.
+    /// Returns the number of coins to aim for at this point.
     fn wanted_coins(&self) -> u64 {
         (self.outputs / self.spec.outputs_per_coin).clamp(400, self.spec.max_coins)
     }
 
-    /// How many inputs and outputs the next transaction has.
+    /// Chooses the numbers of inputs and outputs of the next transaction.
     fn shape(&mut self, grow: bool) -> (u64, u64) {
         let rng = &mut self.rng;
         if grow {
@@ -393,10 +393,10 @@ impl<'a> Planner<'a> {
         self.coin_pool.take(&mut self.rng).map(|coin| (coin, 0))
     }
 
-    /// Gives back a coin that a transaction took and then did not fit.
-    fn purse_or_fresh(&mut self, usage: &mut Usage, coin: PlannedCoin, height: u32) {
+    /// Returns a coin to the pool because the transaction that took it did not fit.
+    fn return_coin(&mut self, usage: &mut Usage, coin: PlannedCoin, height: u32) {
         if coin.height() == height {
-            // Its depth is not known any more; the greatest keeps it for later blocks.
+            // Its depth is no longer known; the maximum depth keeps it for later blocks.
             usage.fresh.push((coin, MAX_DEPTH));
         } else {
             self.coin_pool.add(coin, &mut self.rng);
@@ -439,7 +439,7 @@ impl<'a> Planner<'a> {
     }
 
     fn pool_script(&mut self) -> ScriptRef {
-        // Chains without such a share must not draw a number for it: their bytes are known.
+        // Chains without this share must not draw a random number for it: their bytes are fixed by tests.
         if self.spec.bare > 0 && self.rng.chance(self.spec.bare, 100) {
             return ScriptRef::new(Kind::Anyone, 0);
         }
@@ -456,13 +456,13 @@ impl<'a> Planner<'a> {
 
     fn plan_outputs(&mut self, outputs: &mut Vec<OutputPlan>, count: u64) {
         for left in (0..count).rev() {
-            // The last one takes the change, which data would burn.
+            // The last one gets the change, which must be spendable.
             let script = if left == 0 { self.pool_script() } else { self.output_script() };
             outputs.push(OutputPlan { amount: 0, script, slot: None });
         }
     }
 
-    /// Shares `total` among the outputs: unevenly, with round amounts among them.
+    /// Divides `total` among the outputs, unevenly, some amounts round.
     fn split(&mut self, outputs: &mut [OutputPlan], total: u64) {
         let mut left = total;
         let mut count = outputs.len() as u64;
@@ -483,7 +483,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Lock time and sequences, satisfied in this block; a good part of them would not be one block earlier.
+    /// Chooses lock time and sequences. All are satisfied in this block, many of them not one block earlier.
     fn plan_locks(&mut self, inputs: &mut [InputPlan], height: u32, mtp: u32) -> u32 {
         let lock_time = match self.rng.below(100) {
             0..5 => height - 1,
@@ -498,7 +498,7 @@ impl<'a> Planner<'a> {
             input.sequence = match self.rng.below(200) {
                 0..6 => self.relative_height(height - input.coin.height()),
                 6..8 => self.relative_time(input.coin.height(), mtp),
-                // Bit 31 turns the relative lock off, whatever the rest says.
+                // Bit 31 disables the relative lock, whatever the other bits are.
                 8 => 1 << 31 | self.rng.below(1 << 31) as u32,
                 _ => common,
             };
@@ -572,7 +572,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What a regtest block may create (halved each 150 blocks).
+/// Returns the subsidy of a regtest block in satoshis (halved every 150 blocks).
 #[must_use]
 pub const fn subsidy(height: u32) -> u64 {
     let halvings = height / 150;

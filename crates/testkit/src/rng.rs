@@ -1,4 +1,4 @@
-//! Random numbers from a seed, the same on every machine: integers only, so that no libm can change a chain.
+//! Random numbers from a seed, the same on every machine. Integers only, so that no libm can change a chain.
 
 use digest::sha256::sha256;
 
@@ -7,7 +7,7 @@ use digest::sha256::sha256;
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// A stream that depends on the seed and on what it is for.
+    /// A stream of numbers that depends on the seed and on the purpose.
     #[must_use]
     pub fn new(seed: u64, purpose: &str) -> Self {
         let digest = sha256(&[&seed.to_le_bytes()[..], purpose.as_bytes()].concat());
@@ -18,7 +18,7 @@ impl Rng {
         Self(state)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -32,17 +32,18 @@ impl Rng {
         result
     }
 
-    /// A number below `bound`; 0 if `bound` is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True `count` times of `of`, on average.
+    /// Returns true with probability `count / of`.
     pub fn chance(&mut self, count: u64, of: u64) -> bool {
         self.below(of) < count
     }
 
-    /// At least 1, at most `most`; each doubling is `percent` as likely as the one before: a heavy tail.
+    /// Returns a number from 1 to `most` with a heavy tail: each doubling has a probability of `percent`
+    /// percent.
     pub fn heavy(&mut self, percent: u64, most: u64) -> u64 {
         let mut base = 1;
         while base < most && self.chance(percent, 100) {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_repeat_and_differ() {
+    fn streams_repeat_per_seed_and_purpose() {
         let numbers = |seed, purpose| {
             let mut rng = Rng::new(seed, purpose);
             (0..4).map(|_| rng.next_u64()).collect::<Vec<_>>()

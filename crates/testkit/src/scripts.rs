@@ -1,8 +1,8 @@
-//! The scripts that generated coins are locked with, and how each is satisfied.
+//! The output scripts of generated coins, and how each is satisfied.
 //!
-//! A pool of 64 keys and 14 kinds is computed once per seed; a planned coin then names its script by two
-//! bytes. How an input is satisfied is data: the items of its signature script and of its witness, each fixed
-//! bytes or a signature.
+//! A pool of 14 kinds of scripts with 64 keys each is computed once per seed; a planned coin then names its
+//! script in two bytes. How an input satisfies a script is data: the items of its signature script and of its
+//! witness, each either fixed bytes or a signature.
 
 use crate::{
     keys::{Key, Signer, random_key},
@@ -25,16 +25,16 @@ use bitcoin::{
 use std::collections::HashMap;
 use wire::{Sats, coin::compress_output, read::write_compact_size};
 
-/// How many keys a pool has.
+/// Number of keys in a pool.
 pub const KEYS: u16 = 64;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What kind of script a coin has.
+        /// The kind of a coin's script.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Kind { $($(#[$doc])* $name,)* }
         impl Kind {
-            /// All kinds, in the order of the pool.
+            /// All kinds, in pool order.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
         }
     };
@@ -43,27 +43,27 @@ macro_rules! kinds {
 kinds! {
     /// `<key> CHECKSIG`
     P2pk,
-    /// The same with a 65-byte key.
+    /// Like `P2pk`, with a 65-byte key.
     P2pkUncompressed,
     /// Pay to public key hash.
     P2pkh,
-    /// The same of a 65-byte key.
+    /// Like `P2pkh`, with a 65-byte key.
     P2pkhUncompressed,
-    /// 2 of 3 within P2SH.
+    /// 2 of 3 multisig within P2SH.
     P2shMultisig,
     /// P2WPKH within P2SH.
     P2shP2wpkh,
-    /// P2WSH (2 of 3) within P2SH.
+    /// P2WSH (2 of 3 multisig) within P2SH.
     P2shP2wsh,
-    /// Bare 1 of 2 or 2 of 3.
+    /// Bare multisig, 1 of 2 or 2 of 3.
     Multisig,
-    /// Version 0 key hash.
+    /// Witness version 0, key hash.
     P2wpkh,
-    /// Version 0 script hash: 2 of 3.
+    /// Witness version 0, script hash: 2 of 3 multisig.
     P2wsh,
-    /// Taproot, spent by key.
+    /// Taproot, spent through the key path.
     P2trKey,
-    /// Taproot, spent by one of two leaves.
+    /// Taproot, spent through one of two leaves.
     P2trScript,
     /// `TRUE`: anyone can spend it.
     Anyone,
@@ -71,45 +71,45 @@ kinds! {
     Anchor,
 }
 
-/// Names a script without holding it.
+/// Identifies a script in a few bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScriptRef {
-    /// Number `kind * KEYS + key` of the pool.
+    /// The pool's script number `kind * KEYS + key`.
     Pool(u16),
     /// A non-standard spendable script of about `len` bytes: pushes that are dropped, then `TRUE`.
     Bulky {
-        /// Bytes, 40 to 10,000.
+        /// Length in bytes, 40 to 10,000.
         len: u16,
-        /// What its pushes hold.
+        /// Determines the pushed bytes.
         salt: u16,
     },
-    /// `RETURN` and a push of `len` bytes: never a coin.
+    /// `RETURN` and a push of `len` bytes: not spendable.
     Data {
-        /// Bytes pushed; with 0 there is no push.
+        /// Number of bytes pushed; if 0, there is no push.
         len: u16,
-        /// What they hold.
+        /// Determines the pushed bytes.
         salt: u16,
     },
 }
 
 impl ScriptRef {
-    /// The script of a kind and a key of the pool.
+    /// The pool's script of a kind, with a key.
     #[must_use]
     pub const fn new(kind: Kind, key: u16) -> Self {
         Self::Pool(kind as u16 * KEYS + key % KEYS)
     }
 }
 
-/// A part of what satisfies a script.
+/// An item of what satisfies a script.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// The same in each input.
+    /// The same bytes in each input.
     Bytes(Vec<u8>),
-    /// By this key.
+    /// A signature with this key.
     Signature(Key),
 }
 
-/// What a signature of an input commits to.
+/// How the digest that an input signs is computed.
 #[derive(Clone, Debug)]
 enum Scheme {
     Nothing,
@@ -124,14 +124,14 @@ enum Scheme {
 pub struct PoolScript {
     /// The output script.
     pub script: ScriptBuf,
-    /// The script as a compressed coin holds it.
+    /// The script in the compressed form of coins.
     pub compressed: Vec<u8>,
     scheme: Scheme,
     script_sig: Vec<Item>,
     witness: Vec<Item>,
     unsigned_script_sig: Template,
     unsigned_witness: Template,
-    /// Weight of an input that spends it, marker and flag not counted; at least that of a real one.
+    /// Upper bound of the weight of an input that spends it, without marker and flag.
     pub input_weight: u64,
     /// Signature operation cost of an input that spends it.
     pub input_sigops: u64,
@@ -149,7 +149,7 @@ impl PoolScript {
             Item::Bytes(bytes) => bytes.len() as u64,
             Item::Signature(_) => signature_len as u64,
         };
-        // The opcode that pushes so many bytes is as long as a CompactSize but for lengths from 76 on.
+        // The push opcode is as long as a CompactSize, except for lengths from 76 on.
         let push = |item: &Item| len(item) + 1 + u64::from(len(item) > 75) + u64::from(len(item) > 255);
         let sig_bytes: u64 = script_sig.iter().map(push).sum();
         let sig_len = if sig_bytes < 0xfd { 1 } else { 3 };
@@ -180,7 +180,7 @@ fn compressed(script: &Script) -> Vec<u8> {
     out
 }
 
-/// All scripts of a seed, and the means to spend them.
+/// All scripts of a seed, with what it takes to spend them.
 #[derive(Debug)]
 pub struct ScriptPool {
     scripts: Vec<PoolScript>,
@@ -188,7 +188,7 @@ pub struct ScriptPool {
     signer: Option<Signer>,
 }
 
-/// A coin about to be spent.
+/// A coin that an input spends.
 #[derive(Clone, Copy, Debug)]
 pub struct Prevout {
     /// Its amount.
@@ -198,14 +198,14 @@ pub struct Prevout {
 }
 
 impl Prevout {
-    /// What the placeholders of an input are filled with.
+    /// Returns the salt of an input's placeholders.
     const fn salt(&self, input: usize) -> u16 {
         self.amount as u16 ^ input as u16
     }
 }
 
 impl ScriptPool {
-    /// Computes the pool; what it signs nothing with, it only writes placeholders with.
+    /// Computes the pool. If not `signed`, inputs get placeholders instead of signatures.
     #[must_use]
     pub fn new(seed: u64, signed: bool) -> Self {
         let mut rng = Rng::new(seed, "keys");
@@ -220,25 +220,25 @@ impl ScriptPool {
         Self { scripts, by_script, signer: signed.then(|| Signer::new(seed)) }
     }
 
-    /// The entry of a pool script.
+    /// Returns the pool's script of that number.
     #[must_use]
     pub fn entry(&self, number: u16) -> &PoolScript {
         &self.scripts[number as usize]
     }
 
-    /// Whether an input that spends the script has a witness.
+    /// Returns whether an input that spends the script has a witness.
     #[must_use]
     pub fn has_witness(&self, script: ScriptRef) -> bool {
         matches!(script, ScriptRef::Pool(number) if !self.entry(number).witness.is_empty())
     }
 
-    /// Finds how a script is named; only pool scripts and bulky ones that end in `TRUE` can be spent.
+    /// Returns the reference to a script of the pool. `None` for all other scripts.
     #[must_use]
     pub fn find(&self, script: &Script) -> Option<ScriptRef> {
         self.by_script.get(script).map(|number| ScriptRef::Pool(*number))
     }
 
-    /// The script itself.
+    /// Returns the script.
     #[must_use]
     pub fn script(&self, script: ScriptRef) -> ScriptBuf {
         match script {
@@ -252,7 +252,7 @@ impl ScriptPool {
         }
     }
 
-    /// Appends the script as a compressed coin holds it.
+    /// Appends the script in the compressed form of coins.
     pub fn write_compressed(&self, script: ScriptRef, out: &mut Vec<u8>) {
         match script {
             ScriptRef::Pool(number) => out.extend_from_slice(&self.entry(number).compressed),
@@ -260,7 +260,7 @@ impl ScriptPool {
         }
     }
 
-    /// Appends the script itself, its length first.
+    /// Appends the script, with its length before it.
     pub fn write_script(&self, script: ScriptRef, out: &mut Vec<u8>) {
         let owned;
         let bytes = match script {
@@ -274,13 +274,14 @@ impl ScriptPool {
         out.extend_from_slice(bytes);
     }
 
-    /// Whether inputs get valid signatures.
+    /// Returns whether inputs get valid signatures.
     #[must_use]
     pub const fn signs(&self) -> bool {
         self.signer.is_some()
     }
 
-    /// Appends the signature script, its length first, of an input that spends `prevout` and is not signed.
+    /// Appends the signature script of an input that spends `prevout`, with placeholders and its length
+    /// before it.
     pub fn write_unsigned_script_sig(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
         match prevout.script {
             ScriptRef::Pool(number) => self.entry(number).unsigned_script_sig.write(prevout.salt(input), out),
@@ -288,7 +289,7 @@ impl ScriptPool {
         }
     }
 
-    /// Appends the witness of such an input.
+    /// Appends the witness of an input that spends `prevout`, with placeholders.
     pub fn write_unsigned_witness(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
         match prevout.script {
             ScriptRef::Pool(number) => self.entry(number).unsigned_witness.write(prevout.salt(input), out),
@@ -296,7 +297,7 @@ impl ScriptPool {
         }
     }
 
-    /// Signs all inputs of `tx`, which spend `prevouts` in this order.
+    /// Signs all inputs of `tx`, which spend `prevouts` in the same order.
     ///
     /// # Panics
     /// If there are fewer prevouts than inputs, or the pool does not sign.
@@ -333,12 +334,12 @@ impl ScriptPool {
     }
 }
 
-/// Signs the inputs of one transaction; parts of what they sign are shared.
+/// Signs the inputs of one transaction, caching the parts of the digests that they share.
 struct Digests<'a> {
     pool: &'a ScriptPool,
     prevouts: &'a [Prevout],
     cache: SighashCache<&'a Transaction>,
-    /// Filled when the first taproot input needs it.
+    /// The spent outputs; filled for the first taproot input.
     outputs: Vec<TxOut>,
 }
 
@@ -361,7 +362,7 @@ impl<'a> Digests<'a> {
                 .collect();
         }
         let all = Prevouts::All(&self.outputs);
-        // Few wallets use other types; they take other ways through the digest.
+        // Rare hash types, whose digests are computed differently.
         let ty = match amount % 64 {
             1 => EcdsaSighashType::AllPlusAnyoneCanPay,
             2 => EcdsaSighashType::None,
@@ -412,7 +413,7 @@ fn pool_script(kind: Kind, keys: &[Key], at: usize) -> PoolScript {
     };
     let sig = Item::Signature;
     let bytes = |script: &Script| Item::Bytes(script.to_bytes());
-    // The item before the signatures of a CHECKMULTISIG.
+    // The dummy item before the signatures of a CHECKMULTISIG.
     let dummy = || Item::Bytes(Vec::new());
     let redeem = multisig(2, &three);
     let p2wpkh = ScriptBuf::new_p2wpkh(&compressed.wpubkey_hash().expect("the key is compressed"));

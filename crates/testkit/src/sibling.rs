@@ -1,7 +1,7 @@
-//! Siblings: blocks on the same block as another one, with the same transactions or nearly so.
+//! Siblings: blocks with the same parent as another block, and with nearly the same transactions.
 //!
-//! A node stores what it is sent first and connects what has the most work; so its files hold blocks that
-//! were never connected, some of them invalid, beside those that were.
+//! A node stores the blocks that it receives and connects those with the most work, so its files also hold
+//! blocks that were never connected, some of them invalid.
 
 use crate::block::{
     COMMITMENT_PREFIX, GeneratedBlock, commit_to_witnesses, has_work, header_of, merkle_root, mine,
@@ -11,15 +11,15 @@ use disk::undo::{UndoArena, UndoView, write_undo};
 use std::collections::HashMap;
 use wire::BlockHash;
 
-/// A block on the same block as `of`, in another coinbase: the `number`-th one. After `change` has been at
-/// it, merkle root, witness commitment and proof of work are made good. It is stale and has no undo data, as
-/// one that was never connected.
+/// Makes the `number`-th sibling of a block, with a different coinbase. After `change` has changed the block,
+/// recomputes merkle root, witness commitment and proof of work. The sibling is stale and has no undo data,
+/// like a block that was never connected.
 ///
 /// # Panics
-/// If `of` is no block.
+/// If `of` is not a well-formed block.
 #[must_use]
 pub fn sibling(of: &GeneratedBlock, number: u64, change: impl FnOnce(&mut Block)) -> GeneratedBlock {
-    let mut block: Block = consensus::deserialize(&of.bytes).expect("a block of ours");
+    let mut block: Block = consensus::deserialize(&of.bytes).expect("the block is well-formed");
     let coinbase = &mut block.txdata[0];
     let mut script = coinbase.input[0].script_sig.to_bytes();
     script.push(8);
@@ -42,7 +42,7 @@ pub fn sibling(of: &GeneratedBlock, number: u64, change: impl FnOnce(&mut Block)
     GeneratedBlock { bytes, hash, header, height: of.height, txs, undo: None, stale: true }
 }
 
-/// The same, but its coinbase pays 50 coins more than it may.
+/// Makes a sibling whose coinbase pays 50 bitcoins too much.
 #[must_use]
 pub fn greedy_sibling(of: &GeneratedBlock, number: u64) -> GeneratedBlock {
     sibling(of, number, |block| {
@@ -51,9 +51,9 @@ pub fn greedy_sibling(of: &GeneratedBlock, number: u64) -> GeneratedBlock {
     })
 }
 
-/// A sibling with two neighbouring transactions of as many inputs the other way round, and its undo data;
-/// none if `of` has no such transactions, or they spend from each other, or they spend coins that look the
-/// same.
+/// Makes a sibling in which two adjacent transactions with the same number of inputs are swapped, with its
+/// undo data. `None` if `of` has no such transactions, or they spend from each other, or they spend equal
+/// coins.
 #[must_use]
 pub fn swapped_sibling(of: &GeneratedBlock, number: u64) -> Option<GeneratedBlock> {
     let block: Block = consensus::deserialize(&of.bytes).ok()?;
@@ -73,7 +73,7 @@ pub fn swapped_sibling(of: &GeneratedBlock, number: u64) -> Option<GeneratedBloc
     Some(GeneratedBlock { undo: Some(undo), ..swapped })
 }
 
-/// Puts blocks, which are each on the one before, on another block.
+/// Moves a branch of blocks to another parent.
 pub fn rebase<'b>(blocks: impl Iterator<Item = &'b mut GeneratedBlock>, mut onto: BlockHash) {
     for block in blocks {
         block.header.prev = onto;
@@ -89,7 +89,7 @@ mod tests {
     use crate::{Chain, ChainSpec};
 
     #[test]
-    fn siblings_are_blocks_of_other_hashes_on_the_same_block() {
+    fn siblings_differ_in_hash_and_have_the_same_parent() {
         let chain = Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) });
         let can_swap = |block: &&GeneratedBlock| swapped_sibling(block, 4).is_some();
         let of = chain.main().filter(can_swap).max_by_key(|block| block.txs).unwrap();

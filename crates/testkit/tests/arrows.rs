@@ -1,9 +1,10 @@
-//! Imports go down only: the rooms' arrows of the design, held against what cargo says the workspace is.
+//! Crates depend only on the crates below them: compares the allowed dependencies with those that cargo
+//! reports.
 
 use serde_json::Value;
 use std::{collections::BTreeSet, path::Path, process::Command};
 
-/// Each room and the rooms it may import.
+/// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["engine", "script"]),
     ("engine", &["rules", "coins", "disk", "wire", "digest"]),
@@ -20,18 +21,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hostile", &["testkit", "disk", "wire"]),
 ];
 
-/// Rooms that no product holds: listed last, above all they import.
+/// Crates that are not part of the product. They are listed last, although they depend on others.
 const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "hostile"];
 
-/// Rooms whose tests may use `testkit` and what it stands on; it stands above the others, so theirs cannot.
+/// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
+/// tests cannot.
 const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script", "peregrine-bench"];
 
-/// The rooms that may know Bitcoin Core's own code.
-const KNOW_CORE: &[&str] = &["script", "oracle", "bench"];
+/// The crates that may depend on Bitcoin Core's own code.
+const USE_CORE: &[&str] = &["script", "oracle", "bench"];
 
-/// Whether a room is `testkit` or one that it imports.
+/// Returns whether a crate is `testkit` or one of its dependencies.
 fn in_testkit(target: &str) -> bool {
-    target == "testkit" || ARROWS.iter().any(|(room, below)| *room == "testkit" && below.contains(&target))
+    target == "testkit" || ARROWS.iter().any(|(name, below)| *name == "testkit" && below.contains(&target))
 }
 
 fn packages() -> Vec<Value> {
@@ -51,47 +53,53 @@ fn name(value: &Value) -> &str {
 }
 
 #[test]
-fn rooms_are_all_known() {
+fn all_crates_are_listed() {
     let found: BTreeSet<String> = packages().iter().map(|package| name(package).to_owned()).collect();
-    let known: BTreeSet<String> = ARROWS.iter().map(|(room, _)| (*room).to_owned()).collect();
-    assert_eq!(found, known, "a new room needs a row in ARROWS and in the design");
+    let known: BTreeSet<String> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, known, "a new crate needs a row in ARROWS and in ARCHITECTURE.md");
 }
 
 #[test]
-fn imports_go_down_only() {
-    let rooms: BTreeSet<&str> = ARROWS.iter().map(|(room, _)| *room).collect();
+fn crates_depend_only_on_crates_below() {
+    let crates: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
     for package in packages() {
-        let room = name(&package);
-        let (_, allowed) = ARROWS.iter().find(|(known, _)| *known == room).unwrap();
+        let importer = name(&package);
+        let (_, allowed) = ARROWS.iter().find(|(known, _)| *known == importer).unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let target = name(dependency);
-            // A crate of the registry may be called like a room; ours have a path.
-            if !rooms.contains(target) || dependency["path"].is_null() {
+            // A crate of the registry may have the same name; those of the workspace have a path.
+            if !crates.contains(target) || dependency["path"].is_null() {
                 continue;
             }
             let is_dev = dependency["kind"] == "dev";
-            let for_tests = is_dev && TESTED_WITH_TESTKIT.contains(&room) && in_testkit(target);
-            assert!(allowed.contains(&target) || for_tests, "{room} must not import {target}");
+            let for_tests = is_dev && TESTED_WITH_TESTKIT.contains(&importer) && in_testkit(target);
+            assert!(allowed.contains(&target) || for_tests, "{importer} must not depend on {target}");
         }
     }
 }
 
 #[test]
-fn arrows_have_no_circle() {
-    for (at, (room, allowed)) in ARROWS.iter().enumerate() {
+fn allowed_dependencies_have_no_cycle() {
+    for (at, (importer, allowed)) in ARROWS.iter().enumerate() {
         for target in *allowed {
             let below = ARROWS.iter().position(|(other, _)| other == target).unwrap();
-            assert!(below > at || DEV_ONLY.contains(room) && target != room, "{room} -> {target} goes up");
+            assert!(
+                below > at || DEV_ONLY.contains(importer) && target != importer,
+                "{importer} -> {target} goes up"
+            );
         }
     }
 }
 
 #[test]
-fn only_few_know_core() {
+fn few_crates_depend_on_core() {
     for package in packages() {
-        let room = name(&package);
-        let knows =
+        let importer = name(&package);
+        let depends =
             package["dependencies"].as_array().unwrap().iter().any(|dep| name(dep) == "bitcoinkernel");
-        assert!(!knows || KNOW_CORE.contains(&room), "{room} must not know Bitcoin Core's code");
+        assert!(
+            !depends || USE_CORE.contains(&importer),
+            "{importer} must not depend on Bitcoin Core's code"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Generated chains are what they promise: the model agrees with the planner's books, the shapes are there,
-//! and the files hold the blocks.
+//! Generated chains are as specified: the model agrees with the planner's totals, transactions have realistic
+//! shapes, and the files contain the blocks.
 
 use digest::sha256::Message;
 use disk::{
@@ -14,7 +14,7 @@ use testkit::{Chain, ChainSpec, corrupt, datadir::Layout};
 use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compress_output};
 
 #[test]
-fn books_and_model_agree_and_seeds_repeat() {
+fn model_agrees_with_totals_and_chains_repeat_per_seed() {
     let mut spec = ChainSpec::new(1, 3_000_000);
     let chain = Chain::generate(&spec);
     assert_eq!(chain.model.stats(), chain.totals.utxo);
@@ -32,9 +32,9 @@ fn books_and_model_agree_and_seeds_repeat() {
     });
 }
 
-/// Recorded runs name a chain by seed and size: the generator may become faster, not different.
+/// Recorded benchmark runs identify a chain by seed and size, so the generator's output must never change.
 #[test]
-fn old_seeds_give_the_same_chains() {
+fn chains_of_fixed_seeds_never_change() {
     let tips = [
         (true, "526d87b34e5ede3a1ef803d5bb5dba5775d5aa0ef49c528b87c001ac3b2b8692"),
         (false, "38adc0e4c41cfc1204490388c40b671fae6f12cd0c048d73dc6df67fb1a0ba8a"),
@@ -46,7 +46,7 @@ fn old_seeds_give_the_same_chains() {
 }
 
 #[test]
-fn outputs_ages_and_the_unspent_share_are_as_asked_for() {
+fn outputs_ages_and_unspent_share_are_as_specified() {
     let spec =
         ChainSpec { outputs: Some(150_000), outputs_per_coin: 20, signed: false, ..ChainSpec::new(8, 0) };
     let [young, old] = [64, 8_192].map(|recent| {
@@ -98,7 +98,7 @@ fn undo_data_is_what_the_model_spends() {
 }
 
 #[test]
-fn shapes_are_like_the_networks() {
+fn transactions_have_shapes_as_on_mainnet() {
     let chain = Chain::generate(&ChainSpec::new(9, 12_000_000));
     let totals = &chain.totals;
     let share = totals.witness_inputs as f64 / totals.inputs as f64;
@@ -119,7 +119,7 @@ fn shapes_are_like_the_networks() {
 }
 
 #[test]
-fn a_wide_transaction_is_made_when_asked_for() {
+fn wide_transaction_is_made_if_specified() {
     let spec = ChainSpec { wide_tx: 140, ..ChainSpec::new(6, 1_500_000) };
     let chain = Chain::generate(&spec);
     assert_eq!(chain.model.stats(), chain.totals.utxo);
@@ -138,7 +138,7 @@ fn full_blocks_are_full() {
 }
 
 #[test]
-fn files_hold_the_blocks() {
+fn files_contain_the_blocks() {
     for xor in [true, false] {
         let chain = Chain::generate(&ChainSpec { empty_tail: 20, ..ChainSpec::new(3, 2_000_000) });
         let dir = tempfile::tempdir().unwrap();

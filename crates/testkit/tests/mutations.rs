@@ -1,5 +1,5 @@
-//! The table of mutations is sound: each row builds, differs from its neighbours, and its datadir holds what
-//! it says.
+//! The table of mutations is consistent: each row builds a block, all blocks differ, and datadirs contain
+//! them.
 
 use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use testkit::{
 use wire::{BlockArena, Network};
 
 #[test]
-fn rows_are_many_and_unlike() {
+fn names_are_unique_and_rows_cover_many_reject_strings() {
     let names: BTreeSet<&str> = mutations().map(|mutation| mutation.name).collect();
     assert_eq!(names.len(), mutations().count());
     let strings: BTreeSet<&str> = mutations().filter_map(|mutation| mutation.core).collect();
@@ -19,7 +19,7 @@ fn rows_are_many_and_unlike() {
 }
 
 #[test]
-fn each_row_builds_a_block_that_parses() {
+fn each_row_builds_a_well_formed_block() {
     let base = base_chain(1);
     let mut hashes = BTreeSet::new();
     for mutation in mutations() {
@@ -38,7 +38,7 @@ fn each_row_builds_a_block_that_parses() {
 }
 
 #[test]
-fn a_mutated_chain_becomes_a_datadir() {
+fn mutated_chain_can_be_written_as_a_datadir() {
     let base = base_chain(2);
     let mutation = mutations().find(|mutation| mutation.name == "reward-1-too-much").unwrap();
     let mutated = mutation.apply(&base);

@@ -1,5 +1,5 @@
-//! The tests that the table of rules names are there, and are of the kind that it says: `rules` cannot ask,
-//! as it stands below this room.
+//! The tests that the table of rules names exist and are of the stated kind. This test is here because
+//! `rules` cannot depend on `testkit`.
 
 use rules::{RuleInfo, Tests, table::sections};
 use std::{fs, path::Path};
@@ -11,8 +11,8 @@ fn mutation(rule: &RuleInfo, name: &str) -> &'static Mutation {
         .unwrap_or_else(|| panic!("{}: no mutation is called {name}", rule.id))
 }
 
-/// Where rules of a section see a flaw.
-fn stage_of(section: &str) -> CheckLevel {
+/// Returns the level at which the rules of a section are checked.
+fn level_of(section: &str) -> CheckLevel {
     match section {
         "Headers" => CheckLevel::Header,
         "Blocks, before their transactions" | "Transactions" | "Blocks, after their transactions" => {
@@ -20,16 +20,16 @@ fn stage_of(section: &str) -> CheckLevel {
         }
         "Transactions and the coins they spend" | "Rewards" => CheckLevel::Spend,
         "Scripts" => CheckLevel::Script,
-        other => panic!("the section {other} needs a stage"),
+        other => panic!("the section {other} needs a level"),
     }
 }
 
-/// Core's string is the rule's, alone or with a value or reason in brackets.
+/// Returns whether Core's reject string is the rule's, alone or with a value or reason in brackets.
 fn is_string_of(rule: &RuleInfo, core: &str) -> bool {
     core.strip_prefix(rule.core).is_some_and(|rest| rest.is_empty() || rest.trim_start().starts_with('('))
 }
 
-/// Whether the source holds a test of this name.
+/// Returns whether the source contains a test of this name.
 fn holds_test(source: &str, name: &str) -> bool {
     let opening = format!("fn {name}() {{");
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
@@ -46,7 +46,7 @@ fn each_rule_names_an_accepting_and_a_rejecting_test() {
                     let rejecting = mutation(rule, rejects);
                     let core = rejecting.core.unwrap_or_default();
                     assert!(is_string_of(rule, core), "{}: {rejects} gives {core:?}", rule.id);
-                    assert_eq!(rejecting.level, stage_of(section.title), "{}: {rejects}", rule.id);
+                    assert_eq!(rejecting.level, level_of(section.title), "{}: {rejects}", rule.id);
                 }
                 Tests::Functions(file, accepts, rejects) => {
                     assert_ne!(accepts, rejects, "{}: one test cannot be both", rule.id);

@@ -14,24 +14,24 @@ use testkit::{
 };
 use wire::{Header, Network};
 
-type Told = Res<Option<String>>;
+type Description = Res<Option<String>>;
 
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn delete(path: Option<PathBuf>) -> Told {
+fn delete(path: Option<PathBuf>) -> Description {
     let Some(path) = path else { return Ok(None) };
     fs::remove_file(&path)?;
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-fn delete_all(paths: &[PathBuf]) -> Told {
+fn delete_all(paths: &[PathBuf]) -> Description {
     paths.iter().try_for_each(fs::remove_file)?;
     Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
 }
 
-/// One of the files, and how many of its bytes are records.
+/// Returns a random file, and the length of its records in bytes.
 fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
     let all = scene.numbered(kind);
     let Some(path) = scene.pick(&all) else { return Ok(None) };
@@ -39,51 +39,51 @@ fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
     Ok((used > 16).then_some((path, used)))
 }
 
-/// The last file, and where its records end.
+/// Returns the last file, and the length of its records in bytes.
 fn last(scene: &Scene<'_>) -> Res<Option<(PathBuf, usize)>> {
     let Some(path) = scene.numbered("blk").pop() else { return Ok(None) };
     let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);
     Ok((used > 16).then_some((path, used)))
 }
 
-pub fn blk_delete_last(scene: &mut Scene<'_>) -> Told {
+pub fn blk_delete_last(scene: &mut Scene<'_>) -> Description {
     delete(scene.numbered("blk").pop())
 }
 
-pub fn blk_delete_any(scene: &mut Scene<'_>) -> Told {
+pub fn blk_delete_any(scene: &mut Scene<'_>) -> Description {
     let all = scene.numbered("blk");
     delete(scene.pick(&all))
 }
 
-pub fn blk_delete_all(scene: &mut Scene<'_>) -> Told {
+pub fn blk_delete_all(scene: &mut Scene<'_>) -> Description {
     delete_all(&scene.numbered("blk"))
 }
 
-pub fn rev_delete_all(scene: &mut Scene<'_>) -> Told {
+pub fn rev_delete_all(scene: &mut Scene<'_>) -> Description {
     delete_all(&scene.numbered("rev"))
 }
 
-pub fn rev_delete_one(scene: &mut Scene<'_>) -> Told {
+pub fn rev_delete_one(scene: &mut Scene<'_>) -> Description {
     let all = scene.numbered("rev");
     delete(scene.pick(&all))
 }
 
-fn cut(scene: &mut Scene<'_>, kind: &str) -> Told {
+fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let len = scene.below(used);
     truncate(&path, len as u64)?;
     Ok(Some(format!("{} cut to {len} of {used} bytes", name(&path))))
 }
 
-pub fn blk_truncate(scene: &mut Scene<'_>) -> Told {
+pub fn blk_truncate(scene: &mut Scene<'_>) -> Description {
     cut(scene, "blk")
 }
 
-pub fn rev_truncate(scene: &mut Scene<'_>) -> Told {
+pub fn rev_truncate(scene: &mut Scene<'_>) -> Description {
     cut(scene, "rev")
 }
 
-pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Told {
+pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Description {
     let all = scene.numbered("blk");
     let Some(path) = scene.pick(&all) else { return Ok(None) };
     let records = scene.records(&path)?;
@@ -93,7 +93,7 @@ pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} cut to {kept} of {} records", name(&path), records.len())))
 }
 
-fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Told {
+fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let from = scene.below(used);
     let len = if to_end { used - from } else { 1 + scene.below((used - from).min(5_000)) };
@@ -101,43 +101,43 @@ fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Told {
     Ok(Some(format!("{len} zeros at {from} of {}, {used} used", name(&path))))
 }
 
-pub fn blk_zeros(scene: &mut Scene<'_>) -> Told {
+pub fn blk_zeros(scene: &mut Scene<'_>) -> Description {
     let to_end = scene.rng.chance(1, 3);
     zeros(scene, "blk", to_end)
 }
 
-pub fn rev_zero_tail(scene: &mut Scene<'_>) -> Told {
+pub fn rev_zero_tail(scene: &mut Scene<'_>) -> Description {
     zeros(scene, "rev", true)
 }
 
-fn flip(scene: &mut Scene<'_>, kind: &str) -> Told {
+fn flip(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let times = 1 + scene.below(4);
-    let mut told = format!("bits flipped in {}:", name(&path));
+    let mut description = format!("bits flipped in {}:", name(&path));
     for _ in 0..times {
         let (at, bit) = (scene.below(used), scene.below(8));
         flip_bit(&path, at as u64, bit as u32)?;
-        told += &format!(" {at}/{bit}");
+        description += &format!(" {at}/{bit}");
     }
-    Ok(Some(told))
+    Ok(Some(description))
 }
 
-pub fn blk_flip(scene: &mut Scene<'_>) -> Told {
+pub fn blk_flip(scene: &mut Scene<'_>) -> Description {
     flip(scene, "blk")
 }
 
-pub fn rev_flip(scene: &mut Scene<'_>) -> Told {
+pub fn rev_flip(scene: &mut Scene<'_>) -> Description {
     flip(scene, "rev")
 }
 
-/// Behind the records, or behind the preallocated zeros.
-fn garbage(scene: &mut Scene<'_>, kind: &str) -> Told {
+/// Writes garbage after the records, or after the preallocated zeros.
+fn garbage(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let at = if scene.rng.chance(1, 2) { used } else { fs::metadata(&path)?.len() as usize };
     let mut bytes = vec![0; 1 + scene.below(3_000)];
     scene.rng.fill(&mut bytes);
     if scene.rng.chance(1, 3) {
-        // What looks like a record.
+        // Garbage that looks like a record.
         bytes.splice(0..0, [&scene.base.network.magic()[..], &200_u32.to_le_bytes()].concat());
         scene.write_plain(&path, at, &bytes)?;
     } else {
@@ -146,16 +146,16 @@ fn garbage(scene: &mut Scene<'_>, kind: &str) -> Told {
     Ok(Some(format!("{} random bytes at {at} of {}, {used} used", bytes.len(), name(&path))))
 }
 
-pub fn blk_garbage_behind(scene: &mut Scene<'_>) -> Told {
+pub fn blk_garbage_behind(scene: &mut Scene<'_>) -> Description {
     garbage(scene, "blk")
 }
 
-pub fn rev_garbage_behind(scene: &mut Scene<'_>) -> Told {
+pub fn rev_garbage_behind(scene: &mut Scene<'_>) -> Description {
     garbage(scene, "rev")
 }
 
-/// A record of some file behind those of the last.
-pub fn blk_duplicate_record(scene: &mut Scene<'_>) -> Told {
+/// Repeats records of some file after those of the last file.
+pub fn blk_duplicate_record(scene: &mut Scene<'_>) -> Description {
     let (Some((from, _)), Some((to, mut at))) = (file(scene, "blk")?, last(scene)?) else { return Ok(None) };
     let (bytes, records) = (scene.read_plain(&from)?, scene.records(&from)?);
     let times = 1 + scene.below(3);
@@ -167,8 +167,8 @@ pub fn blk_duplicate_record(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{times} records of {} repeated behind those of {}", name(&from), name(&to))))
 }
 
-/// The length before a block is not the block's.
-pub fn blk_record_length(scene: &mut Scene<'_>) -> Told {
+/// Changes the length in a record's header.
+pub fn blk_record_length(scene: &mut Scene<'_>) -> Description {
     let Some((path, _)) = file(scene, "blk")? else { return Ok(None) };
     let records = scene.records(&path)?;
     let Some(record) = scene.pick(&records) else { return Ok(None) };
@@ -178,8 +178,8 @@ pub fn blk_record_length(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("the record at {} of {} says {len} for {}", record.at, name(&path), record.len - 8)))
 }
 
-/// A block with the same transactions as one that is there, mined at another time.
-pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Told {
+/// Adds a sibling: a block with the same transactions as another one, but another time.
+pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Description {
     if scene.base.network != Network::Regtest {
         return Ok(None);
     }
@@ -198,7 +198,7 @@ pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("a sibling of the block at {} of {} behind {}", record.at, name(&from), name(&to))))
 }
 
-fn swap(scene: &mut Scene<'_>, kind: &str) -> Told {
+fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
     let all = scene.numbered(kind);
     let (Some(one), Some(other)) = (scene.pick(&all), scene.pick(&all)) else { return Ok(None) };
     if one == other {
@@ -211,16 +211,16 @@ fn swap(scene: &mut Scene<'_>, kind: &str) -> Told {
     Ok(Some(format!("{} and {} swapped", name(&one), name(&other))))
 }
 
-pub fn blk_swap(scene: &mut Scene<'_>) -> Told {
+pub fn blk_swap(scene: &mut Scene<'_>) -> Description {
     swap(scene, "blk")
 }
 
-pub fn rev_swap(scene: &mut Scene<'_>) -> Told {
+pub fn rev_swap(scene: &mut Scene<'_>) -> Description {
     swap(scene, "rev")
 }
 
-/// A file of the same network, but of other blocks, in place of one.
-pub fn blk_of_another_chain(scene: &mut Scene<'_>) -> Told {
+/// Replaces a file by one of another chain.
+pub fn blk_of_another_chain(scene: &mut Scene<'_>) -> Description {
     let all = scene.numbered("blk");
     let bases = scene.bases;
     let Some(path) = scene.pick(&all) else { return Ok(None) };
@@ -236,8 +236,8 @@ pub fn blk_of_another_chain(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} is that of {}", name(&path), other.name)))
 }
 
-/// Block and undo files as they were some blocks ago.
-pub fn blk_from_backup(scene: &mut Scene<'_>) -> Told {
+/// Restores block and undo files as they were some blocks ago.
+pub fn blk_from_backup(scene: &mut Scene<'_>) -> Description {
     let backup = scene.base.dir.join("backup/blocks");
     if !backup.is_dir() {
         return Ok(None);
@@ -253,8 +253,8 @@ pub fn blk_from_backup(scene: &mut Scene<'_>) -> Told {
     Ok(Some("block and undo files are from a backup".to_owned()))
 }
 
-/// Files that no block belongs to, or under names that Core does not give.
-pub fn blk_far_number(scene: &mut Scene<'_>) -> Told {
+/// Copies a file to a number that is not in use, or to a name that Core does not use.
+pub fn blk_far_number(scene: &mut Scene<'_>) -> Description {
     let Some((path, _)) = last(scene)? else { return Ok(None) };
     let names =
         ["blk00099.dat", "blk99999.dat", "blk00000.dat.bak", "blk1.dat", "rev00099.dat", "blk000001.dat"];
@@ -267,23 +267,23 @@ pub fn blk_far_number(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} is also {new}", name(&path))))
 }
 
-/// Zeros that were allocated ahead.
-pub fn sparse_tails(scene: &mut Scene<'_>) -> Told {
+/// Adds preallocated zeros to the last files.
+pub fn sparse_tails(scene: &mut Scene<'_>) -> Description {
     for kind in ["blk", "rev"] {
         if let Some(path) = scene.numbered(kind).pop() {
             let len = fs::metadata(&path)?.len();
             fs::OpenOptions::new().write(true).open(&path)?.set_len(len + (16 << 20))?;
         }
     }
-    Ok(Some("the last files have 16 MiB of zeros behind".to_owned()))
+    Ok(Some("the last files end in 16 MiB of zeros".to_owned()))
 }
 
-pub fn xor_delete(scene: &mut Scene<'_>) -> Told {
+pub fn xor_delete(scene: &mut Scene<'_>) -> Description {
     let path = scene.blocks().join("xor.dat");
     delete(is_file(&path).then_some(path))
 }
 
-pub fn xor_change(scene: &mut Scene<'_>) -> Told {
+pub fn xor_change(scene: &mut Scene<'_>) -> Description {
     let path = scene.blocks().join("xor.dat");
     if !is_file(&path) {
         return Ok(None);

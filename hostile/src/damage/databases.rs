@@ -15,13 +15,13 @@ use std::{
 };
 use testkit::corrupt::{flip_bit, truncate};
 
-type Told = Res<Option<String>>;
+type Description = Res<Option<String>>;
 
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn delete(dir: &Path) -> Told {
+fn delete(dir: &Path) -> Description {
     if !is_dir(dir) {
         return Ok(None);
     }
@@ -29,14 +29,14 @@ fn delete(dir: &Path) -> Told {
     Ok(Some("deleted".to_owned()))
 }
 
-/// One of the database's files whose name satisfies.
+/// Returns a random non-empty file of the database whose name satisfies `wanted`.
 fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<PathBuf> {
     let mut all = scene.database_files(dir);
     all.retain(|path| wanted(&name(path)) && fs::metadata(path).is_ok_and(|found| found.len() > 0));
     scene.pick(&all)
 }
 
-fn cut(scene: &mut Scene<'_>, dir: &Path) -> Told {
+fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
     let old = fs::metadata(&path)?.len();
     let len = scene.rng.below(old);
@@ -44,14 +44,14 @@ fn cut(scene: &mut Scene<'_>, dir: &Path) -> Told {
     Ok(Some(format!("{} cut to {len} of {old} bytes", name(&path))))
 }
 
-fn flip(scene: &mut Scene<'_>, dir: &Path) -> Told {
+fn flip(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
     let at = scene.rng.below(fs::metadata(&path)?.len());
     flip_bit(&path, at, scene.rng.below(8) as u32)?;
     Ok(Some(format!("a bit flipped in {} at {at}", name(&path))))
 }
 
-fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Told {
+fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let is_data =
         |name: &str| name.ends_with(".ldb") || name.ends_with(".log") || name.starts_with("MANIFEST");
     let Some(path) = file(scene, dir, is_data) else { return Ok(None) };
@@ -59,7 +59,7 @@ fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Told {
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-fn delete_current(dir: &Path) -> Told {
+fn delete_current(dir: &Path) -> Description {
     let path = dir.join("CURRENT");
     if !crate::scene::is_file(&path) {
         return Ok(None);
@@ -68,8 +68,8 @@ fn delete_current(dir: &Path) -> Told {
     Ok(Some("CURRENT deleted".to_owned()))
 }
 
-/// Another folder in place of the database.
-fn replace(from: &Path, dir: &Path) -> Told {
+/// Replaces the database by a copy of another folder.
+fn replace(from: &Path, dir: &Path) -> Description {
     if !from.is_dir() || fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
         return Ok(None);
     }
@@ -82,46 +82,46 @@ fn replace(from: &Path, dir: &Path) -> Told {
     Ok(Some("replaced".to_owned()))
 }
 
-pub fn index_delete(scene: &mut Scene<'_>) -> Told {
+pub fn index_delete(scene: &mut Scene<'_>) -> Description {
     delete(&scene.paths.index_dir())
 }
 
-pub fn index_truncate(scene: &mut Scene<'_>) -> Told {
+pub fn index_truncate(scene: &mut Scene<'_>) -> Description {
     cut(scene, &scene.paths.index_dir())
 }
 
-pub fn index_flip(scene: &mut Scene<'_>) -> Told {
+pub fn index_flip(scene: &mut Scene<'_>) -> Description {
     flip(scene, &scene.paths.index_dir())
 }
 
-pub fn index_table_delete(scene: &mut Scene<'_>) -> Told {
+pub fn index_table_delete(scene: &mut Scene<'_>) -> Description {
     delete_data(scene, &scene.paths.index_dir())
 }
 
-pub fn index_current_missing(scene: &mut Scene<'_>) -> Told {
+pub fn index_current_missing(scene: &mut Scene<'_>) -> Description {
     delete_current(&scene.paths.index_dir())
 }
 
-/// From a backup: the chainstate is newer.
-pub fn index_older(scene: &mut Scene<'_>) -> Told {
+/// Restores the index from a backup, so that the chainstate is newer.
+pub fn index_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
 }
 
-/// The flag of a `-reindex` that is under way.
-pub fn index_reindexing(scene: &mut Scene<'_>) -> Told {
+/// Sets the flag of an unfinished `-reindex`.
+pub fn index_reindexing(scene: &mut Scene<'_>) -> Description {
     change_index(scene, |_, index| {
         index.reindexing = true;
-        Some("a -reindex is under way".to_owned())
+        Some("a -reindex is unfinished".to_owned())
     })
 }
 
-/// Rows that say what is not so.
-pub fn index_rows(scene: &mut Scene<'_>) -> Told {
+/// Changes a row of the index.
+pub fn index_rows(scene: &mut Scene<'_>) -> Description {
     change_index(scene, |scene, index| {
         let at = scene.below(index.entries.len());
         let way = scene.below(6);
         let entry = index.entries.get_mut(at)?;
-        let told = match way {
+        let description = match way {
             0 => {
                 entry.status.0 |= BlockStatus::FAILED_VALID;
                 "failed"
@@ -151,34 +151,34 @@ pub fn index_rows(scene: &mut Scene<'_>) -> Told {
                 "in another file"
             }
         };
-        Some(format!("block {} ({}) is {told}", entry.hash, entry.height.0))
+        Some(format!("block {} ({}) is {description}", entry.hash, entry.height.0))
     })
 }
 
 fn change_index(
     scene: &mut Scene<'_>,
     change: impl Fn(&mut Scene<'_>, &mut disk::index::BlockIndex) -> Option<String>,
-) -> Told {
+) -> Description {
     let dir = scene.paths.index_dir();
     if scene.fifo || !is_dir(&dir) {
         return Ok(None);
     }
     let Ok(mut index) = read_block_index(&RealDisk, &dir) else { return Ok(None) };
-    let Some(told) = change(scene, &mut index) else { return Ok(None) };
+    let Some(description) = change(scene, &mut index) else { return Ok(None) };
     for path in scene.database_files(&dir) {
         fs::remove_file(path)?;
     }
-    // The writer makes each file anew.
+    // The writer creates each file.
     let _ = fs::remove_file(dir.join("LOCK"));
     write_block_index(&RealDisk, &dir, &index)?;
-    Ok(Some(told))
+    Ok(Some(description))
 }
 
-pub fn chainstate_delete(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_delete(scene: &mut Scene<'_>) -> Description {
     delete(&scene.paths.chainstate_dir())
 }
 
-pub fn chainstate_empty(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_empty(scene: &mut Scene<'_>) -> Description {
     let dir = scene.paths.chainstate_dir();
     for path in scene.database_files(&dir) {
         fs::remove_file(path)?;
@@ -186,33 +186,33 @@ pub fn chainstate_empty(scene: &mut Scene<'_>) -> Told {
     Ok(Some("the folder is empty".to_owned()))
 }
 
-pub fn chainstate_older(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/chainstate"), &scene.paths.chainstate_dir())
 }
 
-pub fn chainstate_of_another(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_of_another(scene: &mut Scene<'_>) -> Description {
     let at = scene.below(scene.bases.len());
     let other = &scene.bases[at];
     if other.name == scene.base.name {
         return Ok(None);
     }
     let from = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).chainstate_dir();
-    let told = replace(&from, &scene.paths.chainstate_dir())?;
-    Ok(told.map(|told| format!("{told} by that of {}", other.name)))
+    let description = replace(&from, &scene.paths.chainstate_dir())?;
+    Ok(description.map(|description| format!("{description} by that of {}", other.name)))
 }
 
-pub fn chainstate_current_missing(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_current_missing(scene: &mut Scene<'_>) -> Description {
     delete_current(&scene.paths.chainstate_dir())
 }
 
-pub fn chainstate_table_delete(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_table_delete(scene: &mut Scene<'_>) -> Description {
     delete_data(scene, &scene.paths.chainstate_dir())
 }
 
-pub fn chainstate_flip(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_flip(scene: &mut Scene<'_>) -> Description {
     flip(scene, &scene.paths.chainstate_dir())
 }
 
-pub fn chainstate_truncate(scene: &mut Scene<'_>) -> Told {
+pub fn chainstate_truncate(scene: &mut Scene<'_>) -> Description {
     cut(scene, &scene.paths.chainstate_dir())
 }

@@ -1,4 +1,4 @@
-//! The kinds of damage, in one table.
+//! The table of all kinds of damage.
 
 mod blocks;
 mod databases;
@@ -6,18 +6,18 @@ mod places;
 
 use crate::{Res, scene::Scene};
 
-/// Does the damage; says what it has done, or nothing if there is nothing that it could be done to.
-type Do = fn(&mut Scene<'_>) -> Res<Option<String>>;
+/// Damages a datadir. Returns a description; `None` if there is nothing that can be damaged in this way.
+type Damage = fn(&mut Scene<'_>) -> Res<Option<String>>;
 
 /// A kind of damage.
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
-    pub act: Do,
+    /// The function that does it.
+    pub act: Damage,
 }
 
-const fn kind(name: &'static str, act: Do) -> Kind {
+const fn kind(name: &'static str, act: Damage) -> Kind {
     Kind { name, act }
 }
 

@@ -1,4 +1,4 @@
-//! Links, mounts, leftovers, owners, modes and things that are no files: damage, or what users do.
+//! Links, mounts, leftovers, owners, modes and special files: damage, or what users do.
 
 use crate::{
     Res,
@@ -12,10 +12,10 @@ use std::{
     process::Command,
 };
 
-type Told = Res<Option<String>>;
+type Description = Res<Option<String>>;
 
-/// Moves a folder out of the datadir and links to it.
-fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Told {
+/// Moves a folder out of the datadir and replaces it by a link.
+fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
     if !is_dir(dir) {
         return Ok(None);
     }
@@ -31,19 +31,19 @@ fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Told {
     Ok(Some(format!("is a link to {}", target.display())))
 }
 
-pub fn link_chainstate(scene: &mut Scene<'_>) -> Told {
+pub fn link_chainstate(scene: &mut Scene<'_>) -> Description {
     link(scene, &scene.paths.chainstate_dir(), "chainstate")
 }
 
-pub fn link_index(scene: &mut Scene<'_>) -> Told {
+pub fn link_index(scene: &mut Scene<'_>) -> Description {
     link(scene, &scene.paths.index_dir(), "index")
 }
 
-pub fn link_blocks(scene: &mut Scene<'_>) -> Told {
+pub fn link_blocks(scene: &mut Scene<'_>) -> Description {
     link(scene, &scene.blocks(), "blocks")
 }
 
-pub fn link_dangling(scene: &mut Scene<'_>) -> Told {
+pub fn link_dangling(scene: &mut Scene<'_>) -> Description {
     let places = [scene.paths.chainstate_dir(), scene.paths.index_dir(), scene.blocks()];
     let Some(dir) = scene.pick(&places) else { return Ok(None) };
     if !is_dir(&dir) {
@@ -54,48 +54,48 @@ pub fn link_dangling(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} leads nowhere", dir.display())))
 }
 
-pub fn mount_chainstate(scene: &mut Scene<'_>) -> Told {
+pub fn mount_chainstate(scene: &mut Scene<'_>) -> Description {
     let dir = scene.paths.chainstate_dir();
     Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
 }
 
-pub fn mount_index(scene: &mut Scene<'_>) -> Told {
+pub fn mount_index(scene: &mut Scene<'_>) -> Description {
     let dir = scene.paths.index_dir();
     Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
 }
 
-pub fn mount_blocks(scene: &mut Scene<'_>) -> Told {
+pub fn mount_blocks(scene: &mut Scene<'_>) -> Description {
     let dir = scene.blocks();
     Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
 }
 
-/// Where new databases are built.
+/// Returns a random folder of those in which new databases are built.
 fn building(scene: &mut Scene<'_>) -> PathBuf {
     let (chainstate, index) =
         (scene.net().join("chainstate.peregrine"), scene.blocks().join("index.peregrine"));
     if scene.rng.chance(2, 3) { chainstate } else { index }
 }
 
-fn put(scene: &mut Scene<'_>, path: &Path) -> Told {
-    // A damage before this one may have left no folder to put it in.
+fn put(scene: &mut Scene<'_>, path: &Path) -> Description {
+    // An earlier damage may have removed the folder.
     match scene.put_foreign(path) {
         Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&scene.live)?.display()))),
         _ => Ok(None),
     }
 }
 
-pub fn leftover_file(scene: &mut Scene<'_>) -> Told {
+pub fn leftover_file(scene: &mut Scene<'_>) -> Description {
     let path = building(scene);
     put(scene, &path)
 }
 
-pub fn leftover_folder_of_user(scene: &mut Scene<'_>) -> Told {
+pub fn leftover_folder_of_user(scene: &mut Scene<'_>) -> Description {
     let path = building(scene).join("letters/to-a-friend.txt");
     put(scene, &path)
 }
 
-/// What a killed run leaves, with a note of the user in it.
-pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Told {
+/// Adds what a killed run leaves, sometimes with a note of the user in it.
+pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
     let dir = building(scene);
     if fs::symlink_metadata(&dir).is_ok() || !is_dir(&scene.paths.chainstate_dir()) {
         return Ok(None);
@@ -108,17 +108,17 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Told {
     put(scene, &dir.join("why-this-folder-is-here.txt"))
 }
 
-pub fn work_file(scene: &mut Scene<'_>) -> Told {
+pub fn work_file(scene: &mut Scene<'_>) -> Description {
     let path = scene.net().join("peregrine-work");
     put(scene, &path)
 }
 
-pub fn work_folder_with_notes(scene: &mut Scene<'_>) -> Told {
+pub fn work_folder_with_notes(scene: &mut Scene<'_>) -> Description {
     let path = scene.net().join("peregrine-work/notes.txt");
     put(scene, &path)
 }
 
-pub fn notes_in_database(scene: &mut Scene<'_>) -> Told {
+pub fn notes_in_database(scene: &mut Scene<'_>) -> Description {
     let dirs = [scene.paths.chainstate_dir(), scene.paths.index_dir()];
     let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
     if !is_dir(&dir) {
@@ -127,7 +127,7 @@ pub fn notes_in_database(scene: &mut Scene<'_>) -> Told {
     put(scene, &dir.join("notes.txt"))
 }
 
-/// Only another user than root is kept out by a mode.
+/// Makes Peregrine run as another user than root, because modes do not restrict root.
 fn as_node_user(scene: &mut Scene<'_>) -> Res<()> {
     if scene.root && scene.node_user.is_none() {
         give(scene, NODE_USER, true)?;
@@ -136,7 +136,7 @@ fn as_node_user(scene: &mut Scene<'_>) -> Res<()> {
     Ok(())
 }
 
-pub fn read_only(scene: &mut Scene<'_>) -> Told {
+pub fn read_only(scene: &mut Scene<'_>) -> Description {
     as_node_user(scene)?;
     let dirs = [scene.net(), scene.blocks(), scene.paths.chainstate_dir(), scene.paths.index_dir()];
     let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
@@ -147,7 +147,7 @@ pub fn read_only(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} is read-only", dir.display())))
 }
 
-pub fn unreadable(scene: &mut Scene<'_>) -> Told {
+pub fn unreadable(scene: &mut Scene<'_>) -> Description {
     as_node_user(scene)?;
     let mut paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
     paths.extend(scene.database_files(&scene.paths.chainstate_dir()));
@@ -159,7 +159,7 @@ pub fn unreadable(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("{} has mode {:o}", path.display(), fs::metadata(&path)?.permissions().mode() & 0o777)))
 }
 
-/// Gives all to a user, with Core's modes.
+/// Gives all files to a user, with Core's modes.
 fn give(scene: &mut Scene<'_>, user: u32, for_node: bool) -> Res<()> {
     for (name, seen) in look(&scene.live)? {
         let path = scene.live.join(name);
@@ -178,8 +178,8 @@ fn give(scene: &mut Scene<'_>, user: u32, for_node: bool) -> Res<()> {
     Ok(())
 }
 
-/// The node has a user of its own; who runs Peregrine is root, or that user.
-pub fn owned_by_node_user(scene: &mut Scene<'_>) -> Told {
+/// Gives all files to a user of the node. Peregrine runs as root or as that user.
+pub fn owned_by_node_user(scene: &mut Scene<'_>) -> Description {
     if !scene.root || scene.node_user.is_some() {
         return Ok(None);
     }
@@ -188,8 +188,8 @@ pub fn owned_by_node_user(scene: &mut Scene<'_>) -> Told {
     Ok(Some(format!("all belongs to user {NODE_USER}")))
 }
 
-/// Who runs Peregrine may read, and may not write.
-pub fn owned_by_root(scene: &mut Scene<'_>) -> Told {
+/// Makes Peregrine run as a user that may read and may not write.
+pub fn owned_by_root(scene: &mut Scene<'_>) -> Description {
     if !scene.root || scene.node_user.is_some() {
         return Ok(None);
     }
@@ -198,18 +198,18 @@ pub fn owned_by_root(scene: &mut Scene<'_>) -> Told {
     Ok(done.status.success().then(|| format!("user {NODE_USER} runs it over root's files")))
 }
 
-pub fn lock_missing(scene: &mut Scene<'_>) -> Told {
+pub fn lock_missing(scene: &mut Scene<'_>) -> Description {
     let places = [scene.net().join(".lock"), scene.blocks().join(".lock")];
     let locks = [scene.paths.chainstate_dir().join("LOCK"), scene.paths.index_dir().join("LOCK")];
-    let mut told = String::new();
+    let mut description = String::new();
     for path in places.iter().chain(&locks).filter(|path| is_file(path)) {
         fs::remove_file(path)?;
-        told += &format!("{} ", path.display());
+        description += &format!("{} ", path.display());
     }
-    Ok((!told.is_empty()).then(|| format!("{told}deleted")))
+    Ok((!description.is_empty()).then(|| format!("{description}deleted")))
 }
 
-/// One of the files that a run reads.
+/// Returns a random file that a run reads.
 fn any_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
     let mut paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
     paths.extend(scene.database_files(&scene.paths.index_dir()));
@@ -219,7 +219,7 @@ fn any_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
     scene.pick(&paths)
 }
 
-pub fn fifo(scene: &mut Scene<'_>) -> Told {
+pub fn fifo(scene: &mut Scene<'_>) -> Description {
     let path = if scene.rng.chance(1, 4) {
         let path = scene.live.join("hints-fifo");
         scene.hints = Some(path.clone());
@@ -234,7 +234,7 @@ pub fn fifo(scene: &mut Scene<'_>) -> Told {
     Ok(done.status.success().then(|| format!("{} is a FIFO", path.display())))
 }
 
-pub fn folder_for_file(scene: &mut Scene<'_>) -> Told {
+pub fn folder_for_file(scene: &mut Scene<'_>) -> Description {
     let Some(path) = any_file(scene) else { return Ok(None) };
     fs::remove_file(&path)?;
     fs::create_dir(&path)?;

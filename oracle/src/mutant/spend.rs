@@ -1,15 +1,15 @@
-//! Spends spoiled at random: what a signature script pushes, what a witness holds.
+//! Random mutations of spends: of signature scripts and witnesses.
 
 use bitcoin::{ScriptBuf, Transaction, Witness};
 use testkit::rng::Rng;
 
-/// Hash types: what signatures cover, known and unknown ones.
+/// Hash types of signatures, known and unknown ones.
 const HASH_TYPES: [u8; 9] = [0, 1, 2, 3, 4, 0x41, 0x81, 0x82, 0x83];
-/// Lengths of items on the edges of what is allowed.
+/// Lengths of items at the limits of what is allowed.
 const LENGTHS: [usize; 8] = [0, 1, 33, 63, 64, 65, 520, 521];
 
-/// Changes one thing in the script of one input; may leave the spend valid.
-pub(super) fn spoil(tx: &mut Transaction, rng: &mut Rng) {
+/// Changes one thing in the script of one input. The spend may stay valid.
+pub(super) fn mutate(tx: &mut Transaction, rng: &mut Rng) {
     let [input, other] = [0; 2].map(|_| rng.below(tx.input.len() as u64) as usize);
     let sigs = tx.input.get(input).map_or_else(Vec::new, |input| input.script_sig.to_bytes());
     let witness = tx.input.get(input).map_or_else(Vec::new, |input| input.witness.to_vec());
@@ -23,21 +23,21 @@ pub(super) fn spoil(tx: &mut Transaction, rng: &mut Rng) {
             (tx.input[input].script_sig, tx.input[other].script_sig) = (to, from);
         }
         _ if witness.is_empty() || !sigs.is_empty() && rng.chance(1, 3) => {
-            tx.input[input].script_sig = ScriptBuf::from_bytes(spoiled_pushes(sigs, rng));
+            tx.input[input].script_sig = ScriptBuf::from_bytes(mutated_script_sig(sigs, rng));
         }
-        _ => tx.input[input].witness = Witness::from_slice(&spoiled_witness(witness, rng)),
+        _ => tx.input[input].witness = Witness::from_slice(&mutated_witness(witness, rng)),
     }
 }
 
-/// A signature script with one byte changed, put in, or cut off.
-fn spoiled_pushes(mut script: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+/// Returns a signature script with one byte changed or inserted, or truncated.
+fn mutated_script_sig(mut script: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let at = rng.below(script.len() as u64 + 1) as usize;
     match rng.below(6) {
-        // The item before the signatures of a CHECKMULTISIG is the first push.
+        // The first push is the dummy item if the script is a CHECKMULTISIG.
         0 => script.first_mut().into_iter().for_each(|first| *first = 0x51),
         1 => script.truncate(at),
         2 => script.insert(0, [0, 0x51, 0x61][rng.below(3) as usize]),
-        // The first push of most is a signature, with its hash type at the end.
+        // In most scripts the first push is a signature, with its hash type at the end.
         3 => {
             let len = usize::from(script.first().copied().unwrap_or(0));
             let hash_type = HASH_TYPES[rng.below(HASH_TYPES.len() as u64) as usize];
@@ -48,8 +48,8 @@ fn spoiled_pushes(mut script: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     script
 }
 
-/// A witness with one item changed, put in, or taken out.
-fn spoiled_witness(mut items: Vec<Vec<u8>>, rng: &mut Rng) -> Vec<Vec<u8>> {
+/// Returns a witness with one item changed, inserted or removed.
+fn mutated_witness(mut items: Vec<Vec<u8>>, rng: &mut Rng) -> Vec<Vec<u8>> {
     let at = rng.below(items.len() as u64) as usize;
     match rng.below(11) {
         0 => drop(items.remove(at)),

@@ -1,5 +1,5 @@
-//! `peregrine-bench plot` as its users meet it: a page from our own log and from one as Bitcoin Core writes it, and
-//! what a browser makes of it.
+//! `peregrine-bench plot` as its users meet it: a page from a log of Peregrine and from one as Bitcoin Core
+//! writes it, and what a browser makes of it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

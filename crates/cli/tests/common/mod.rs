@@ -1,5 +1,5 @@
-//! What the tests of the process share.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Helpers of the tests that start the program.
+#![allow(dead_code, reason = "each test binary uses some of the helpers")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,42 +10,42 @@ use std::{
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
 
-/// `peregrine` with these words, for a datadir.
-pub fn command(words: &[&str], datadir: &Path) -> Command {
+/// A command that runs `peregrine` with these arguments on a datadir.
+pub fn command(args: &[&str], datadir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    command.args(words).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
+    command.args(args).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
     command
 }
 
-/// What it has printed.
+/// Parses what the process printed to stdout.
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
 }
 
-/// A process at work.
+/// A running process.
 pub struct Running {
     pub child: Child,
     stderr: BufReader<ChildStderr>,
-    said: String,
+    stderr_text: String,
 }
 
 impl Running {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        Self { child, stderr, said: String::new() }
+        Self { child, stderr, stderr_text: String::new() }
     }
 
-    /// Returns when it says `line`; not, if it ends before.
+    /// Waits until the process prints `line` to stderr. Returns false if it ends before.
     #[must_use]
-    pub fn says(&mut self, line: &str) -> bool {
+    pub fn wait_for_line(&mut self, line: &str) -> bool {
         loop {
-            let before = self.said.len();
-            if self.stderr.read_line(&mut self.said).unwrap() == 0 {
+            let before = self.stderr_text.len();
+            if self.stderr.read_line(&mut self.stderr_text).unwrap() == 0 {
                 return false;
             }
-            if self.said[before..].trim_end() == line {
+            if self.stderr_text[before..].trim_end() == line {
                 return true;
             }
         }
@@ -55,9 +55,9 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// How it ended, and all it has said.
+    /// Waits for the end of the process. Returns its output, and all of stderr.
     pub fn wait(mut self) -> (Output, String) {
-        self.stderr.read_to_string(&mut self.said).unwrap();
-        (self.child.wait_with_output().unwrap(), self.said)
+        self.stderr.read_to_string(&mut self.stderr_text).unwrap();
+        (self.child.wait_with_output().unwrap(), self.stderr_text)
     }
 }

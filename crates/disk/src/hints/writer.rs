@@ -1,14 +1,15 @@
 //! Writes a hint file of any format, a block at a time.
 //!
-//! The file is written under its name with the suffix `.part`, synced, and then renamed: a crash leaves the
-//! old file or none, and a `.part` file that is overwritten the next time. An error leaves no file.
+//! The file is written under its name with the suffix `.peregrine-part`, synced, and then renamed: a crash
+//! leaves the old file or none, and a temporary file that the next writer of the same file removes. An error
+//! leaves no file.
 
 use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
 use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
 use crate::DiskError;
 use crate::fs::{Disk, During as _, FileError, WriteFile};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{SUFFIX, Unfinished};
 use digest::sha256::Sha256;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use std::io::{self, Write as _};
@@ -17,6 +18,9 @@ use wire::{BlockHash, Height, Network};
 
 /// Bytes that are collected before they are written.
 const BUFFER_LEN: usize = 1 << 20;
+
+/// Suffix of the file with the records of a bitmap file, whose table is written first but known last.
+const RECORDS_SUFFIX: &str = ".peregrine-records";
 
 /// A hint file that is being written.
 pub struct HintWriter<'d> {
@@ -90,7 +94,7 @@ impl<'d> HintWriter<'d> {
             first_record_is_genesis: is_bip456.then_some(format == HintFormat::Bip456),
             seekable: format != HintFormat::Btcd,
         };
-        let suffix = if format == HintFormat::Bitmap { ".records" } else { ".part" };
+        let suffix = if format == HintFormat::Bitmap { RECORDS_SUFFIX } else { SUFFIX };
         Ok(Self {
             disk,
             path: path.to_owned(),
@@ -269,7 +273,7 @@ fn with_table<'d>(
     records: TemporaryFile<'d>,
     sizes: &[u32],
 ) -> Result<TemporaryFile<'d>, DiskError> {
-    let mut part = TemporaryFile::create(disk, path, ".part")?;
+    let mut part = TemporaryFile::create(disk, path, SUFFIX)?;
     let mut bytes = Vec::new();
     bip456::write_header(&mut bytes, bip456::VERSION, sizes.len() as u32);
     let mut offset = bip456::HEADER_LEN + sizes.len() as u64 * bitmap::ROW_LEN;
@@ -298,14 +302,7 @@ fn with_table<'d>(
 
 impl<'d> TemporaryFile<'d> {
     fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
-        let mut name = path.as_os_str().to_os_string();
-        name.push(suffix);
-        let path = PathBuf::from(name);
-        if disk.exists(&path).during("look for", &path)? {
-            disk.remove_file(&path).during("remove the file left by a crash", &path)?;
-        }
-        let file = disk.create(&path).during("create", &path)?;
-        let unfinished = Unfinished::new(disk, &path);
+        let (path, file, unfinished) = Unfinished::create(disk, path, suffix)?;
         Ok(Self { path, unfinished, file, written: 0, sha256: Sha256::new() })
     }
 

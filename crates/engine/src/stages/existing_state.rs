@@ -123,18 +123,22 @@ impl ExistingState {
             return Err(Error::damaged(detail).in_file(files.datadir.index_dir(), None));
         }
         for (file, heights) in plan.chain.by_file() {
-            let size = plan.index_files.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
-            let beyond = |height: &&Height| plan.chain.block(**height).data_pos.0 >= size;
-            if let Some(&height) = heights.iter().find(beyond) {
+            let info = plan.index_files.get(file.0 as usize).copied().unwrap_or_default();
+            for &height in heights {
                 let block = plan.chain.block(height);
-                let detail = format!(
-                    "the block index records {size} bytes of the file as used, but places this block beyond \
-                     them; bitcoind would overwrite it; run again with --scan, which makes a new \
-                     index"
-                );
-                return Err(Error::damaged(detail)
-                    .at_block(height, block.hash)
-                    .in_file(files.path(FileKind::Blk, file), Some(block.data_pos.0)));
+                let undo = block.undo_pos.map(|pos| (FileKind::Rev, "undo data", pos, info.undo_size));
+                let all = [Some((FileKind::Blk, "block", block.data_pos, info.size)), undo];
+                let beyond = all.into_iter().flatten().find(|(_, _, pos, used)| pos.0 >= u64::from(*used));
+                if let Some((kind, what, pos, used)) = beyond {
+                    let detail = format!(
+                        "the block index records {used} bytes of the file as used, but places this {what} \
+                         beyond them; bitcoind would overwrite it; run again with --scan, which makes a new \
+                         index"
+                    );
+                    return Err(Error::damaged(detail)
+                        .at_block(height, block.hash)
+                        .in_file(files.path(kind, file), Some(pos.0)));
+                }
             }
         }
         Ok(())
@@ -164,7 +168,7 @@ impl ExistingState {
             height: Some(known.height),
             hash: Some(known.hash),
             blocks: known.height.0.saturating_sub(tip.0).max(1),
-            gap: plan.gap.or(Some(Gap::Lost)),
+            gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
         });
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
         let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(Loss {

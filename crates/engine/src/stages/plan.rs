@@ -36,6 +36,8 @@ pub struct Plan {
     pub unconnected: u32,
     /// Why they cannot be rebuilt.
     pub gap: Option<Gap>,
+    /// Whether the caller chose the last block.
+    pub stops_as_asked: bool,
     /// The best block of the old chainstate, if the tree contains it.
     pub best_block: Option<BestBlock>,
     /// Without a scan: the block index's entry for each pair of files.
@@ -91,6 +93,7 @@ pub fn plan(
     let chain = tree.into_chain(branch, request.undo_from());
     let block_bytes = check_files(files, &chain)?;
     Ok(Plan {
+        stops_as_asked: request.stop_at.is_some(),
         chain,
         work,
         unconnected,

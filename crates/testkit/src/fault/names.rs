@@ -1,9 +1,9 @@
-//! Names that a power cut may take back: what was made, removed or renamed in a directory that was not
-//! synced since.
+//! Changes of names that a power cut may take back: names that were created, removed or renamed in a
+//! directory since its last sync.
 //!
-//! What is removed is kept aside, so that it can come back. The model is harsher than a journal: each
-//! directory loses changes for itself, the last ones first, however many; only [`Names::synced`] makes those
-//! of one directory last.
+//! Removed files are kept aside, so that they can be restored. The model is harsher than a journal: each
+//! directory loses any number of its changes, the last ones first, independently of other directories. Only
+//! [`Names::synced`] makes the changes of a directory durable.
 
 use crate::rng::Rng;
 use disk::fs::{Disk, RealDisk};
@@ -14,23 +14,23 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A change of names that is not on the medium yet.
+/// A change of names that is not yet durable.
 #[derive(Clone, Debug)]
 enum Change {
     Made(PathBuf),
-    /// The second is where it is kept.
+    /// Path, and where the removed file or directory is kept.
     Removed(PathBuf, PathBuf),
-    /// From, to, and where a file is kept that had the name.
+    /// From, to, and where a file that was replaced is kept.
     Moved(PathBuf, PathBuf, Option<PathBuf>),
     Swapped(PathBuf, PathBuf),
 }
 
-/// Changes of names, in their order, each with the directory whose sync makes it last.
+/// All changes of names in order, each with the directory whose sync makes it durable.
 #[derive(Debug)]
 pub struct Names {
     kept: TempDir,
     kept_count: u64,
-    /// Paths are those of now: they follow what they name.
+    /// Paths are current: they are updated when what they name is moved.
     changes: Vec<(PathBuf, Change)>,
 }
 
@@ -38,24 +38,24 @@ fn parent(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_owned()
 }
 
-/// Follows `path` if it is at or below the first of one of `moves`.
+/// Updates `path` if it is at or below the source of one of `moves`.
 pub fn follow(path: &mut PathBuf, moves: &[(&Path, &Path)]) {
     let target = moves.iter().find_map(|(from, to)| Some((to, path.strip_prefix(from).ok()?)));
     if let Some((to, below)) = target {
-        // Joining nothing would make a file's name a folder's.
+        // Joining an empty path would append a separator.
         *path = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
     }
 }
 
-/// The same for a name that nothing has any more: it moves with its directory only.
+/// Updates a name that is no longer in use: it moves only with its directory.
 fn follow_name(path: &mut PathBuf, moves: &[(&Path, &Path)]) {
     let mut dir = parent(path);
     follow(&mut dir, moves);
     *path = dir.join(path.file_name().unwrap_or_default());
 }
 
-/// What is gone already need not go.
-fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+/// Ignores that a file does not exist.
+fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
@@ -63,46 +63,46 @@ fn unless_gone(done: io::Result<()>) -> io::Result<()> {
 }
 
 impl Names {
-    /// Nothing has changed. What is removed is kept in a new folder below `place`, which must be on the same
-    /// file system.
+    /// Creates an empty list of changes. Removed files are kept in a new folder below `place`, which must be
+    /// on the same file system.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// Any I/O error.
     pub fn new(place: &Path) -> io::Result<Self> {
         Ok(Self { kept: TempDir::new_in(place)?, kept_count: 0, changes: Vec::new() })
     }
 
-    /// A new place to keep what is removed.
-    fn place(&mut self) -> PathBuf {
+    /// Returns a new path for keeping a removed file.
+    fn new_kept_path(&mut self) -> PathBuf {
         self.kept_count += 1;
         self.kept.path().join(self.kept_count.to_string())
     }
 
-    /// A file or a directory was made.
+    /// Records that a file or a directory was created.
     pub fn made(&mut self, path: &Path) {
         self.changes.push((parent(path), Change::Made(path.to_owned())));
     }
 
-    /// Removes a file or a directory, so that it can come back. Gives the place where it is kept.
+    /// Removes a file or a directory so that it can be restored. Returns the path where it is kept.
     ///
     /// # Errors
-    /// What the real disk says.
+    /// Any I/O error.
     pub fn remove(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let kept = self.place();
+        let kept = self.new_kept_path();
         RealDisk.rename(path, &kept)?;
         self.moved(&[(path, &kept)]);
         self.changes.push((parent(path), Change::Removed(path.to_owned(), kept.clone())));
         Ok(kept)
     }
 
-    /// Renames, so that it can be taken back. Gives the place where a file is kept that had the name.
+    /// Renames so that it can be undone. Returns the path where a replaced file is kept.
     ///
     /// # Errors
-    /// What the real disk says.
+    /// Any I/O error.
     pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
         let mut replaced = None;
         if to.is_file() {
-            let kept = self.place();
+            let kept = self.new_kept_path();
             std::fs::hard_link(to, &kept)?;
             self.moved(&[(to, &kept)]);
             replaced = Some(kept);
@@ -113,10 +113,10 @@ impl Names {
         Ok(replaced)
     }
 
-    /// Swaps two names, so that it can be taken back.
+    /// Swaps two names so that it can be undone.
     ///
     /// # Errors
-    /// What the real disk says.
+    /// Any I/O error.
     pub fn exchange(&mut self, a: &Path, b: &Path) -> io::Result<()> {
         RealDisk.exchange(a, b)?;
         self.moved(&[(a, b), (b, a)]);
@@ -124,12 +124,12 @@ impl Names {
         Ok(())
     }
 
-    /// The changes in `dir` so far will last.
+    /// Makes the changes in `dir` so far durable.
     pub fn synced(&mut self, dir: &Path) {
         self.changes.retain(|(of, _)| of != dir);
     }
 
-    /// Follows what changes are about to its new place.
+    /// Updates the paths in all changes after a move.
     fn moved(&mut self, moves: &[(&Path, &Path)]) {
         for (dir, change) in &mut self.changes {
             follow(dir, moves);
@@ -148,10 +148,10 @@ impl Names {
         }
     }
 
-    /// Takes back the last changes of each directory: as many as `rng` says.
+    /// Takes back a random number of the last changes of each directory.
     ///
     /// # Errors
-    /// What the real disk says.
+    /// Any I/O error.
     pub fn lose(&mut self, rng: &mut Rng) -> io::Result<()> {
         let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
         for (dir, _) in &self.changes {
@@ -176,10 +176,10 @@ impl Names {
     fn undo(&mut self, change: Change, rng: &mut Rng) -> io::Result<()> {
         match change {
             Change::Made(path) if path.is_dir() => std::fs::remove_dir_all(&path),
-            Change::Made(path) => unless_gone(RealDisk.remove_file(&path)),
+            Change::Made(path) => ignore_missing(RealDisk.remove_file(&path)),
             Change::Removed(path, kept) => {
                 if kept.is_dir() {
-                    // Of a directory, some of what was in it may be gone all the same.
+                    // Some files of a restored directory may be missing nevertheless.
                     for name in RealDisk.list(&kept)? {
                         let file = kept.join(name);
                         if file.is_file() && rng.chance(1, 2) {
@@ -188,14 +188,14 @@ impl Names {
                     }
                 }
                 self.moved(&[(&kept, &path)]);
-                unless_gone(RealDisk.rename(&kept, &path))
+                ignore_missing(RealDisk.rename(&kept, &path))
             }
             Change::Moved(from, to, replaced) => {
                 self.moved(&[(&to, &from)]);
-                unless_gone(RealDisk.rename(&to, &from))?;
+                ignore_missing(RealDisk.rename(&to, &from))?;
                 let Some(kept) = replaced else { return Ok(()) };
                 self.moved(&[(&kept, &to)]);
-                unless_gone(RealDisk.rename(&kept, &to))
+                ignore_missing(RealDisk.rename(&kept, &to))
             }
             Change::Swapped(a, b) => {
                 self.moved(&[(&a, &b), (&b, &a)]);
@@ -210,10 +210,10 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// What a power cut can leave of a file that was replaced, a folder that was removed and one that was
-    /// swapped, each seed once.
-    fn left(is_synced: bool) -> std::collections::BTreeSet<String> {
-        let mut left = std::collections::BTreeSet::new();
+    /// Returns all states that power cuts with 40 seeds leave of a replaced file, a removed folder and two
+    /// swapped folders.
+    fn outcomes(is_synced: bool) -> std::collections::BTreeSet<String> {
+        let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..40 {
             let dir = tempfile::tempdir().unwrap();
             let at = |name: &str| dir.path().join(name);
@@ -233,15 +233,16 @@ mod tests {
             }
             names.lose(&mut Rng::new(seed, "names")).unwrap();
             let text = |name: &str| fs::read_to_string(at(name)).unwrap_or("-".to_owned());
-            left.insert([text("new"), text("file"), text("a/in"), at("c").is_dir().to_string()].join(" "));
+            outcomes
+                .insert([text("new"), text("file"), text("a/in"), at("c").is_dir().to_string()].join(" "));
         }
-        left
+        outcomes
     }
 
     #[test]
-    fn the_last_changes_of_a_directory_are_lost_unless_it_was_synced() {
-        let ways = ["- new b false", "- new b true", "- new a true", "new old a true", "- old a true"];
-        assert_eq!(left(false), ways.map(str::to_owned).into());
-        assert_eq!(left(true), ["- new b false".to_owned()].into());
+    fn unsynced_directories_lose_their_last_changes() {
+        let expected = ["- new b false", "- new b true", "- new a true", "new old a true", "- old a true"];
+        assert_eq!(outcomes(false), expected.map(str::to_owned).into());
+        assert_eq!(outcomes(true), ["- new b false".to_owned()].into());
     }
 }

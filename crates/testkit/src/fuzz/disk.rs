@@ -1,4 +1,4 @@
-//! Targets over `disk`: undo data, rows of the block index, LevelDB's files, block files.
+//! Fuzz targets for `disk`: undo data, rows of the block index, LevelDB files, block files.
 
 use super::{
     memory::MemoryDisk,
@@ -19,7 +19,7 @@ use disk::{
 };
 use std::path::Path;
 
-/// Undo data is the same when it is written again, but for the versions, which Core writes as 0.
+/// Undo data that is read and written again is the same, except for versions, which Core writes as 0.
 pub fn undo(bytes: &[u8]) -> bool {
     let mut arena = UndoArena::default();
     let Ok(view) = UndoView::parse(bytes, &mut arena) else { return false };
@@ -36,7 +36,7 @@ pub fn undo(bytes: &[u8]) -> bool {
     true
 }
 
-/// Entries and file infos are the same when they are written again, but for an entry's version.
+/// Entries and file infos that are read and written again are the same, except for an entry's version.
 pub fn index_rows(bytes: &[u8]) -> bool {
     let mut again = Vec::new();
     let (entry, info) = (IndexEntry::decode(bytes), FileInfo::decode(bytes));
@@ -61,21 +61,21 @@ pub fn index_rows(bytes: &[u8]) -> bool {
 
 const DIR: &str = "database";
 
-/// A log as it is, and with its checksums set right.
+/// A log is read as it is, and with correct checksums.
 pub fn leveldb_log(bytes: &[u8]) -> bool {
     let manifest =
         reseal::log_record(&[&b"\x01\x1aleveldb.BytewiseComparator"[..], &[2, 3, 3, 4, 4, 0]].concat());
     both(bytes, reseal::log, |log| walk(database(manifest.clone()).with(in_dir("000003.log"), log)))
 }
 
-/// A MANIFEST beside the tables of a real database.
+/// A MANIFEST is read, beside the tables of a real database.
 pub fn leveldb_manifest(bytes: &[u8]) -> bool {
     both(bytes, reseal::log, |manifest| {
         walk(DATABASE.tables().fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), bytes)))
     })
 }
 
-/// A table that a MANIFEST says to have all keys.
+/// A table is read, whose MANIFEST claims that it covers all keys.
 pub fn leveldb_table(bytes: &[u8]) -> bool {
     let mut edit = b"\x01\x1aleveldb.BytewiseComparator\x02\x03\x03\x06\x04\xff\x01\x07\x02\x05".to_vec();
     let mut size = bytes.len();
@@ -99,7 +99,7 @@ fn database(manifest: Vec<u8>) -> MemoryDisk {
         .with(in_dir("MANIFEST-000002"), manifest)
 }
 
-/// Whether the bytes are read, as they are or with their checksums set right.
+/// Calls `read` on the bytes as they are, and with correct checksums. Returns the last result.
 pub(super) fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(Vec<u8>) -> bool) -> bool {
     let fine = read(bytes.to_vec());
     let mut sealed = bytes.to_vec();
@@ -107,7 +107,7 @@ pub(super) fn both(bytes: &[u8], reseal: impl FnOnce(&mut [u8]), read: impl Fn(V
     if sealed == bytes { fine } else { read(sealed) }
 }
 
-/// Rows come in ascending order, whatever the files say; looking them up one by one does no harm.
+/// Rows are in ascending order, whatever the files contain; looking them up does not panic.
 fn walk(disk: MemoryDisk) -> bool {
     let Ok(database) = Database::open(&disk, Path::new(DIR)) else { return false };
     let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -132,8 +132,7 @@ fn walk(disk: MemoryDisk) -> bool {
     last.is_some()
 }
 
-/// Block and undo files are searched as a plain loop over all bytes does, and undo data is given to no wrong
-/// block.
+/// A scan finds the same blocks as a plain loop over all bytes, and gives undo data to no wrong block.
 pub fn scan(bytes: &[u8]) -> bool {
     let Some(BlockFiles { key, blk, rev }) = BlockFiles::split(bytes) else { return false };
     let obfuscation = Obfuscation::from_key(key);
@@ -166,7 +165,7 @@ pub fn scan(bytes: &[u8]) -> bool {
     !found.is_empty()
 }
 
-/// Core's `LoadExternalBlockFile`, as `blk` describes it.
+/// Scans as Core's `LoadExternalBlockFile` does; see [`disk::blk`].
 fn naive_scan(file: &[u8]) -> Vec<(ByteOffset, u32)> {
     let mut found = Vec::new();
     let mut at = 0;

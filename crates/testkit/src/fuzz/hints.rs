@@ -1,4 +1,4 @@
-//! Targets over hint files: any bytes, read as each format, are refused or are hints.
+//! Fuzz targets for hint files: any bytes, read as each format, are refused or are valid hints.
 
 use super::memory::MemoryDisk;
 use ::wire::{BlockHash, Height, Network};
@@ -8,10 +8,10 @@ use disk::{
 };
 use std::path::Path;
 
-/// Blocks of a file that are walked: gzip makes millions of empty ones out of few bytes.
-const MOST_BLOCKS: u32 = 5_000;
+/// Maximum number of blocks that are read: gzip makes millions of empty ones out of few bytes.
+const MAX_BLOCKS: u32 = 5_000;
 
-/// Whatever the file is said to be, and whatever it is found to be: each is itself.
+/// The file is read as each format, and as the format that is detected.
 pub fn file(bytes: &[u8]) -> bool {
     let disk = MemoryDisk::default().with("hints", bytes);
     let fine = HintFormat::ALL.map(|format| {
@@ -25,7 +25,7 @@ pub fn file(bytes: &[u8]) -> bool {
     fine.contains(&true)
 }
 
-/// Our own format, with its checksums set right.
+/// Peregrine's format, with correct checksums.
 pub fn peregrine(bytes: &[u8]) -> bool {
     let mut sealed = bytes.to_vec();
     seal(&mut sealed);
@@ -41,14 +41,15 @@ fn open(disk: &MemoryDisk, format: Option<HintFormat>) -> Option<HintReader> {
     HintReader::open(disk, Path::new("hints"), format).ok()
 }
 
-/// Hints ascend, are as many as was said, and are the same in any order. Whether all could be read: only our
-/// own format may fail here, the others have been read once.
+/// Checks that hints ascend, that their number is as announced, and that they are the same in any order of
+/// reading. Returns whether all could be read. Only Peregrine's format may fail here; the others were read
+/// once by `open`.
 fn walk(mut reader: HintReader, format: HintFormat) -> bool {
     let info = reader.info().clone();
     assert_eq!(info.format, format);
     let (mut unspent, mut again, mut sum) = (Vec::new(), Vec::new(), 0);
     let mut other = reader.fork();
-    let last = info.height.0.min(MOST_BLOCKS);
+    let last = info.height.0.min(MAX_BLOCKS);
     for height in 1..=last {
         match reader.next_block(&mut unspent) {
             Ok(found) => assert_eq!(found, Some(Height(height))),
@@ -72,7 +73,7 @@ fn walk(mut reader: HintReader, format: HintFormat) -> bool {
     true
 }
 
-/// Sets the checksums of header, groups, index and footer, as far as the file's numbers lead to them.
+/// Corrects the checksums of header, groups, index and footer, as far as they can be located.
 fn seal(file: &mut [u8]) {
     const HEADER: usize = 52;
     const FOOTER: usize = 64;
@@ -101,19 +102,19 @@ fn seal(file: &mut [u8]) {
     file[end + 4..].copy_from_slice(&sum);
 }
 
-/// Some blocks in each format, and in BIP-0456's other form.
+/// Returns hints of some blocks in each format, and in BIP-0456's other form.
 pub fn files() -> Vec<Vec<u8>> {
     let forms = HintFormat::ALL.into_iter().map(|format| (format, format == HintFormat::Bip456));
     forms.chain([(HintFormat::Bip456, false)]).map(|(format, genesis)| sample(format, genesis)).collect()
 }
 
-/// Our own format alone.
+/// Returns a file in Peregrine's format.
 pub fn peregrine_files() -> Vec<Vec<u8>> {
     vec![sample(HintFormat::Peregrine, false)]
 }
 
 fn sample(format: HintFormat, genesis: bool) -> Vec<u8> {
-    let dir = tempfile::tempdir().expect("there is room for a small file");
+    let dir = tempfile::tempdir().expect("temporary folders can be created");
     let path = dir.path().join("hints");
     let (network, hash) = (Some(Network::Regtest), Some(BlockHash([0x5e; 32])));
     let height = Height(12);

@@ -1,4 +1,4 @@
-//! A disk of a few files in memory that nobody can write to: what the targets over `disk` read from.
+//! A read-only disk with a few files in memory, from which the fuzz targets for `disk` read.
 
 use disk::fs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-/// Files by path; directories are what their paths name.
+/// Files by path; directories exist if a file's path contains them.
 #[derive(Debug, Default)]
 pub struct MemoryDisk(BTreeMap<PathBuf, Arc<Vec<u8>>>);
 

@@ -1,11 +1,11 @@
-//! Makes the checksums of damaged files right again, so that mutations reach what lies behind them.
+//! Corrects the checksums of damaged files, so that mutations reach the code behind them.
 //!
-//! An attacker can do so, too: checksums are no secret.
+//! An attacker can do the same: checksums are not secret.
 
-/// Bytes of a log's block, and of a fragment's header.
+/// Sizes in bytes of a log's block, and of a fragment's header.
 const LOG_BLOCK: usize = 32 << 10;
 const FRAGMENT_HEADER: usize = 7;
-/// A table's footer, and the compression byte and checksum after each block.
+/// Sizes in bytes of a table's footer, and of the compression byte and checksum after each block.
 const FOOTER: usize = 48;
 const TRAILER: usize = 5;
 
@@ -13,7 +13,7 @@ fn masked_crc(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// Sets the checksum of each fragment of a log or MANIFEST.
+/// Corrects the checksum of each fragment of a log or MANIFEST.
 pub fn log(file: &mut [u8]) {
     for block in file.chunks_mut(LOG_BLOCK) {
         let mut at = 0;
@@ -27,7 +27,7 @@ pub fn log(file: &mut [u8]) {
     }
 }
 
-/// Frames one record of less than a block.
+/// Returns a log with one record that is shorter than a log block.
 pub fn log_record(record: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 4];
     file.extend((record.len() as u16).to_le_bytes());
@@ -37,7 +37,7 @@ pub fn log_record(record: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Sets the checksum of each block of a table that footer, index and meta index lead to.
+/// Corrects the checksum of each block of a table that footer, index and meta index lead to.
 pub fn table(file: &mut [u8]) {
     let Some(footer) = file.len().checked_sub(FOOTER) else { return };
     let mut rest = &file[footer..];
@@ -57,7 +57,7 @@ fn seal(file: &mut [u8], offset: usize, size: usize) {
     sum.copy_from_slice(&masked_crc(summed));
 }
 
-/// The handles that are the values of a block's entries, as far as they can be followed.
+/// Returns the handles in the values of a block's entries, as far as they can be decoded.
 fn entry_handles(block: &[u8]) -> Vec<(usize, usize)> {
     let mut handles = Vec::new();
     let mut rest = block;
@@ -75,7 +75,7 @@ fn handle(rest: &mut &[u8]) -> Option<(usize, usize)> {
     Some((varint(rest)?, varint(rest)?))
 }
 
-/// LevelDB's varint: seven bits a byte, least significant first.
+/// Reads LevelDB's varint: seven bits per byte, least significant first.
 fn varint(rest: &mut &[u8]) -> Option<usize> {
     let mut number = 0;
     for shift in (0..63).step_by(7) {
@@ -89,13 +89,15 @@ fn varint(rest: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// A run's header, the part of a block before what is summed, and the footer with its parts.
+/// Sizes in bytes of a sorted run's header, of the checksum at the start of each block, of the footer, and of
+/// a shard in the footer.
 const RUN_HEADER: usize = 16;
 const RUN_CHECKSUM: usize = 4;
 const RUN_FOOTER: usize = 256 * RUN_SHARD + 40;
 const RUN_SHARD: usize = 44;
 
-/// Sets the checksums of a run, its file length and its last magic; blocks are followed as far as they go.
+/// Corrects the checksums of a sorted run, its file length and its final magic, for as many blocks as can be
+/// decoded.
 pub fn run(file: &mut [u8]) {
     let len = file.len();
     let Some(blocks) = len.checked_sub(RUN_FOOTER + RUN_HEADER) else { return };
@@ -124,7 +126,7 @@ pub fn run(file: &mut [u8]) {
     footer[sealed..sealed + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Sets a manifest's length and checksum.
+/// Corrects the length and checksum of a checkpoint.
 pub fn checkpoint(file: &mut [u8]) {
     let len = file.len() as u64;
     let Some((content, checksum)) = file.split_last_chunk_mut::<4>() else { return };

@@ -1,4 +1,4 @@
-//! The target over `rules`: the fused passes and the table agree on any block with any undo data.
+//! The fuzz target for `rules`: the fused passes and the table agree on any block with any undo data.
 
 use super::samples::{BlockAndUndo, MEDIAN_TIMES};
 use crate::block::COMMITMENT_PREFIX;
@@ -10,7 +10,7 @@ use rules::{
 };
 use wire::{BlockArena, BlockView, Height, Network, Txid, Wtxid};
 
-/// Merkle root and witness commitment are set right first, or hardly a mutation would get past them.
+/// Merkle root and witness commitment are corrected first; otherwise hardly any mutation would get past them.
 pub fn block_and_undo(bytes: &[u8]) -> bool {
     let Some(BlockAndUndo { height, block, undo }) = BlockAndUndo::split(bytes) else { return false };
     let height = Height(1 + height % (MEDIAN_TIMES.len() as u32 - 1));
@@ -28,8 +28,8 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         median_time_past_prev: MEDIAN_TIMES[height.0 as usize - 1],
     };
     let sums = check_block(&context);
-    let judged = first_block_violation(&context);
-    assert_eq!(sums.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
+    let by_table = first_block_violation(&context);
+    assert_eq!(sums.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
     let Ok(sums) = sums else { return false };
 
     let mut undo_arena = UndoArena::default();
@@ -45,8 +45,8 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         mtp_by_height: &MEDIAN_TIMES,
         legacy_sigops: sums.legacy_sigops,
     };
-    let (totals, judged) = (check_block_spends(&context), first_block_spend_violation(&context));
-    assert_eq!(totals.as_ref().ok(), judged.as_ref().ok(), "table: {judged:?}");
+    let (totals, by_table) = (check_block_spends(&context), first_block_spend_violation(&context));
+    assert_eq!(totals.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
     totals.is_ok()
 }
 
@@ -61,7 +61,7 @@ fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
     (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
 }
 
-/// The block with the commitments that it should have.
+/// Returns the block with correct commitments.
 fn commit(block: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = block.to_vec();
     let mut arena = BlockArena::default();
@@ -76,7 +76,7 @@ fn commit(block: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where the witness commitment lies in the block, and what it should be (BIP-0141).
+/// Returns the position of the witness commitment in the block, and its correct value (BIP-0141).
 fn witness_commitment(block: &BlockView<'_>) -> Option<(usize, [u8; 32])> {
     let coinbase = block.tx(0)?;
     let reserved = coinbase.inputs().next()?.witness().next()?;

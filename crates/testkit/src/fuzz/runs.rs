@@ -1,4 +1,4 @@
-//! Targets over our own files: runs of coins, and the manifest that names them.
+//! Fuzz targets for Peregrine's own temporary files: sorted runs, and the checkpoint that names them.
 
 use super::{disk::both, memory::MemoryDisk, reseal, wire::check_coin};
 use ::wire::{Network, OutPoint, coin::chainstate_key_order};
@@ -8,10 +8,11 @@ use disk::{
 };
 use std::path::Path;
 
-/// The network that seeds are of.
+/// The network of the seeds.
 pub const NETWORK: Network = Network::Regtest;
 
-/// A run's entries ascend, are as many as it says, and are the same whether read in one piece or in two.
+/// The entries of a sorted run ascend, their number is as announced, and they are the same read in one part
+/// or in two.
 pub fn run(bytes: &[u8]) -> bool {
     both(bytes, reseal::run, |bytes| {
         let disk = MemoryDisk::default().with("a.run", bytes);
@@ -27,7 +28,7 @@ pub fn run(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether the cursor comes to its end; each entry is taken down as its bytes.
+/// Appends all entries to `entries`. Returns whether the cursor reached its end without an error.
 fn walk(mut cursor: SortedRunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32, Vec<u8>)>) -> bool {
     let mut last = OutPoint::default();
     loop {
@@ -44,7 +45,7 @@ fn walk(mut cursor: SortedRunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32,
     }
 }
 
-/// What is read of a manifest has the room in it that its file has.
+/// The parts of a checkpoint add up to the length of its file.
 pub fn checkpoint(bytes: &[u8]) -> bool {
     both(bytes, reseal::checkpoint, |bytes| {
         let len = bytes.len();

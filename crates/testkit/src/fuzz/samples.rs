@@ -1,4 +1,4 @@
-//! What fuzzing begins with: pieces of a small generated chain, and of the databases that hold it.
+//! Seeds of the fuzz targets: parts of a small generated chain, and of databases and files made from it.
 
 use super::{reseal, runs::NETWORK};
 use crate::{Chain, ChainSpec, GeneratedBlock};
@@ -20,17 +20,17 @@ use wire::{
     read::write_var_int,
 };
 
-/// Coinbases mature after 100 blocks, so the interesting ones come later.
+/// Long enough for spends: coinbases mature after 100 blocks.
 static CHAIN: LazyLock<Chain> =
     LazyLock::new(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(1, 400_000) }));
 
-/// Of each block of the chain, by height.
+/// Median times of the blocks of the chain, by height.
 pub static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> = LazyLock::new(|| {
     let times: Vec<BlockTime> = CHAIN.main().map(|block| block.header.time).collect();
     (1..=times.len()).map(|end| median_time_past(&times[end.saturating_sub(11)..end])).collect()
 });
 
-/// The genesis block and the last few that spend something.
+/// Returns the first two blocks and a few small ones with spends.
 fn some_blocks() -> impl Iterator<Item = &'static GeneratedBlock> {
     let spending = CHAIN.main().filter(|block| block.txs > 1 && block.bytes.len() < 32 << 10);
     CHAIN.main().take(2).chain(spending.take(8))
@@ -83,7 +83,7 @@ pub fn chainstate_rows() -> Vec<Vec<u8>> {
     rows
 }
 
-/// The bytes that [`super::rules`] takes: height, block and undo data.
+/// An input of [`super::rules`]: height, block and undo data.
 pub struct BlockAndUndo<'a> {
     pub height: u32,
     pub block: &'a [u8],
@@ -102,14 +102,14 @@ impl<'a> BlockAndUndo<'a> {
 
 pub fn blocks_and_undo() -> Vec<Vec<u8>> {
     let join = |block: &GeneratedBlock| {
-        // The target adds 1: it never judges the genesis block.
+        // The target adds 1, because it never checks the genesis block.
         let head = [block.height.checked_sub(1)?.to_le_bytes(), (block.bytes.len() as u32).to_le_bytes()];
         Some([head.as_flattened(), &block.bytes, block.undo.as_ref()?].concat())
     };
     some_blocks().filter_map(join).collect()
 }
 
-/// The bytes that [`super::disk::scan`] takes: an obfuscation key and two files.
+/// An input of [`super::disk::scan`]: an obfuscation key and two files.
 pub struct BlockFiles<'a> {
     pub key: [u8; 8],
     pub blk: &'a [u8],
@@ -188,10 +188,10 @@ pub fn index_rows() -> Vec<Vec<u8>> {
     rows
 }
 
-/// The files of small databases.
+/// Names and bytes of the files of a small database.
 pub struct Files(Vec<(String, Vec<u8>)>);
 
-/// A block index and a chainstate as we write them.
+/// A chainstate as Peregrine writes it.
 pub static DATABASE: LazyLock<Files> = LazyLock::new(|| {
     Files::written(|dir| {
         let writer = ChainstateWriter::create(&RealDisk, dir, Obfuscation::from_key([3; 8]), 1)?;
@@ -222,7 +222,7 @@ impl Files {
         self.0.iter().filter(|(name, _)| matches(name)).map(|(_, bytes)| bytes.clone()).collect()
     }
 
-    /// Name and bytes of each table.
+    /// Returns name and bytes of each table.
     pub fn tables(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         self.0
             .iter()
@@ -242,7 +242,7 @@ pub fn leveldb_tables() -> Vec<Vec<u8>> {
     tables
 }
 
-/// Two batches: puts and a deletion.
+/// Returns logs with two batches: puts and a deletion.
 pub fn leveldb_logs() -> Vec<Vec<u8>> {
     let batch = |sequence: u64, operations: &[&[u8]]| {
         let head = [&sequence.to_le_bytes()[..], &(operations.len() as u32).to_le_bytes()].concat();
@@ -253,7 +253,7 @@ pub fn leveldb_logs() -> Vec<Vec<u8>> {
     vec![[puts.clone(), deletion].concat(), puts]
 }
 
-/// The chain's coins: few and many, some of them spent.
+/// Returns sorted runs of the chain's coins: none, few and many, some of them spent.
 pub fn runs() -> Vec<Vec<u8>> {
     let run = |coins: usize| {
         Files::written(|dir| {

@@ -1,4 +1,4 @@
-//! FuzzTarget over UTXO snapshots.
+//! The fuzz target for UTXO snapshots.
 
 use super::memory::MemoryDisk;
 use ::wire::{
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const NAME: &str = "utxo.dat";
 
-/// A snapshot that is read to its end is the same when its coins are written again.
+/// A snapshot whose coins can all be read is the same when they are written again.
 pub fn snapshot(bytes: &[u8]) -> bool {
     let disk = MemoryDisk::default().with(NAME, bytes);
     let Ok(mut reader) = SnapshotReader::open(&disk, Path::new(NAME)) else { return false };
@@ -48,7 +48,7 @@ pub fn snapshot(bytes: &[u8]) -> bool {
     true
 }
 
-/// Nothing, and a few transactions whose coins have scripts of all forms.
+/// Returns an empty snapshot, and snapshots of a few transactions whose coins have scripts of all forms.
 pub fn seeds() -> Vec<Vec<u8>> {
     let file = |txs: &[(u8, &[u32])]| {
         let coins: usize = txs.iter().map(|(_, vouts)| vouts.len()).sum();

@@ -1,4 +1,4 @@
-//! Targets over `wire`: blocks, transactions, numbers, coins.
+//! Fuzz targets for `wire`: blocks, transactions, numbers, coins.
 
 use bitcoin::{Transaction, consensus::deserialize, hashes::Hash as _};
 use digest::sha256::{Message, sha256d};
@@ -11,7 +11,7 @@ use wire::{
     read::{MAX_SIZE, write_compact_size, write_var_int},
 };
 
-/// What the view says of a block, put together again, is the block.
+/// A block that is parsed and serialised again is the same.
 pub fn block(bytes: &[u8]) -> bool {
     let mut arena = BlockArena::default();
     let Ok(block) = arena.parse(bytes) else { return false };
@@ -76,7 +76,7 @@ fn serialise(tx: &TxView<'_>, with_witness: bool) -> Vec<u8> {
     bytes
 }
 
-/// The crate `bitcoin` accepts the same transactions, and reads the same from them.
+/// The crate `bitcoin` accepts the same transactions, and parses them to the same values.
 pub fn transaction(bytes: &[u8]) -> bool {
     let mut arena = BlockArena::default();
     let ours = arena.parse_tx(bytes);
@@ -86,7 +86,7 @@ pub fn transaction(bytes: &[u8]) -> bool {
         (Err(_), Err(_)) => return false,
         (ours, theirs) => {
             let (ours, theirs) = (ours.map(|_| "fine"), theirs.map(|_| "fine"));
-            assert!(differs_from_bitcoin_crate(bytes), "we say {ours:?}, the crate bitcoin {theirs:?}");
+            assert!(differs_from_bitcoin_crate(bytes), "wire: {ours:?}, crate bitcoin: {theirs:?}");
             return false;
         }
     };
@@ -113,8 +113,8 @@ pub fn transaction(bytes: &[u8]) -> bool {
     true
 }
 
-/// Where the crate `bitcoin` 0.32 is not Core's `UnserializeTransaction`, and we are; both matter to no valid
-/// block.
+/// Returns whether the crate `bitcoin` 0.32 differs from Core's `UnserializeTransaction`, which `wire`
+/// follows. Neither case occurs in a valid block.
 fn differs_from_bitcoin_crate(tx: &[u8]) -> bool {
     match tx.get(4..) {
         // No inputs, flag 0: to Core no inputs and no outputs, to the crate an unknown flag.
@@ -125,7 +125,7 @@ fn differs_from_bitcoin_crate(tx: &[u8]) -> bool {
     }
 }
 
-/// Numbers are read back as they are written, and written as they are read: each has one encoding.
+/// Numbers that are written are read as the same number, and the reverse: each has one encoding.
 pub fn numbers(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let mut again = Vec::new();
@@ -159,7 +159,7 @@ pub fn numbers(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
-/// [`super::CANARY`]: false for most seeds.
+/// The body of [`super::CANARY`]: fails for most seeds.
 pub fn canary(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     while let Ok(number) = reader.var_int() {
@@ -168,8 +168,8 @@ pub fn canary(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
-/// A row of the chainstate, its key's length in the first byte: what is read of it, written again, is the
-/// row.
+/// A row of the chainstate, with the length of its key in the first byte, is the same when it is read and
+/// written again.
 pub fn chainstate_row(bytes: &[u8]) -> bool {
     let Some((&len, row)) = bytes.split_first() else { return false };
     let Some((key, value)) = row.split_at_checked(len.into()) else { return false };
@@ -195,7 +195,7 @@ pub fn chainstate_row(bytes: &[u8]) -> bool {
     outpoint.is_ok()
 }
 
-/// A coin's output is the same after it has been decompressed and compressed again.
+/// Checks that a coin's output is the same after it was decompressed and compressed again.
 pub(super) fn check_coin(coin: &Coin<'_>) {
     assert_eq!(Coin::code_of(coin.height(), coin.is_coinbase()), coin.code);
     let Ok((amount, script)) = coin.output() else { return };
@@ -208,7 +208,7 @@ pub(super) fn check_coin(coin: &Coin<'_>) {
     assert_eq!(script.witness_program(), wire::script::witness_program(&plain));
     let mut again = Vec::new();
     compress_output(&mut again, amount, &plain);
-    // Core never writes a script in full that has a special form; hostile bytes may.
+    // Core always compresses a script that has a compressed form; hostile bytes may have it uncompressed.
     if !matches!(script, CompressedScript::Raw(_)) || again.len() >= coin.out.len() {
         assert_eq!(again, coin.out);
     }

@@ -1,4 +1,4 @@
-//! Rows about the block as a whole: its trees, its size, its coinbase, its signature operations.
+//! Mutations of the block as a whole: merkle trees, size, coinbase, signature operations.
 
 use super::{
     CheckLevel, Mutation,
@@ -11,12 +11,12 @@ use bitcoin::{
     script::{Builder, PushBytesBuf},
 };
 
-/// The weight limit, in units and in bytes without witness.
+/// Maximum weight of a block, in weight units.
 const MAX_WEIGHT: u64 = 4_000_000;
-/// A script of `0 IF .. ENDIF 1` may hold so many more operations (201 in all).
+/// Number of CHECKMULTISIGs in a script `0 IF .. ENDIF 1`, close to the limit of 201 operations.
 const MULTISIGS: u64 = 190;
 
-/// A block with a coin spent by a transaction that has a witness.
+/// A block with a transaction that has a witness.
 fn with_witness(builder: &mut BlockBuilder<'_>) -> Draft {
     let coin = unknown_witness_coin(builder);
     let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
@@ -24,7 +24,7 @@ fn with_witness(builder: &mut BlockBuilder<'_>) -> Draft {
     builder.draft(vec![tx])
 }
 
-/// A coin of witness version 16: any witness satisfies it, of any size.
+/// A coin with witness version 16: any witness of any size satisfies it.
 fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> super::BuilderCoin {
     let coin = builder.take();
     let script = Builder::new().push_opcode(OP_PUSHNUM_16).push_slice([7; 2]).into_script();
@@ -33,7 +33,7 @@ fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> super::BuilderCoin {
     builder.tip_coin_of(&setup, 0)
 }
 
-/// A block of exactly `size` bytes without witness, and no witness.
+/// A block of exactly `size` bytes, without a witness.
 fn of_stripped_size(builder: &mut BlockBuilder<'_>, size: usize) -> Draft {
     let coin = builder.take();
     let filler = |len| paying(0, ScriptBuf::from_bytes([vec![0x6a], vec![0; len]].concat()));
@@ -54,12 +54,12 @@ fn of_weight(builder: &mut BlockBuilder<'_>, weight: u64) -> Draft {
     let guess = 3_900_000;
     let bytes = builder.seal(&make(guess)).bytes;
     let mut arena = wire::BlockArena::default();
-    let got = arena.parse(&bytes).expect("we made it").weight().0;
+    let got = arena.parse(&bytes).expect("the block is well-formed").weight().0;
     make(guess + (weight - got) as usize)
 }
 
-/// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 for each of the former, 1 for each of the latter;
-/// anyone can spend it.
+/// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 signature operations per CHECKMULTISIG and 1 per
+/// CHECKSIG; anyone can spend it.
 fn costly_script(multisigs: u64, sigs: u64) -> ScriptBuf {
     let mut builder = Builder::new().push_int(0).push_opcode(OP_IF);
     for _ in 0..multisigs {
@@ -71,7 +71,7 @@ fn costly_script(multisigs: u64, sigs: u64) -> ScriptBuf {
     builder.push_opcode(OP_ENDIF).push_int(1).into_script()
 }
 
-/// Scripts that count `sigops` in all.
+/// Scripts that count `sigops` signature operations in total.
 fn costly_scripts(mut sigops: u64) -> Vec<ScriptBuf> {
     let mut scripts = Vec::new();
     while sigops > 0 {
@@ -84,7 +84,7 @@ fn costly_scripts(mut sigops: u64) -> Vec<ScriptBuf> {
     scripts
 }
 
-/// A block that spends outputs with hashed scripts which count `sigops`.
+/// A block that spends outputs whose hashed scripts count `sigops` signature operations in total.
 fn of_spent_sigops(
     builder: &mut BlockBuilder<'_>,
     sigops: u64,
@@ -132,8 +132,7 @@ fn of_output_sigops(builder: &mut BlockBuilder<'_>, sigops: usize) -> Draft {
     builder.draft(vec![tx])
 }
 
-/// A block whose coinbase script is the height and then zeros up to `len` bytes; shorter than the height, it
-/// is cut.
+/// A block whose coinbase script is the height, padded with zeros or truncated to `len` bytes.
 fn of_coinbase_length(builder: &BlockBuilder<'_>, len: usize) -> Draft {
     let mut draft = builder.draft(vec![]);
     let mut script = Builder::new().push_int(builder.height().into()).into_script().into_bytes();

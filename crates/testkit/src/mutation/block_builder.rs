@@ -1,5 +1,5 @@
-//! Where mutated blocks are made: a chain's tip with coins to spend, and drafts whose every part can be
-//! spoiled.
+//! Builds mutated blocks: the tip of a chain with coins to spend, and drafts in which every part can be
+//! changed.
 
 use crate::{
     block::{
@@ -21,27 +21,27 @@ use wire::{
     BlockHash, BlockTime, Coin, Header, OutPoint, Sats, coin::compress_output, read::write_compact_size,
 };
 
-/// A coin and where it is.
+/// A coin and its outpoint.
 #[derive(Clone, Debug)]
 pub struct BuilderCoin {
-    /// Where it was made.
+    /// Its outpoint.
     pub outpoint: OutPoint,
     /// The coin.
     pub coin: ModelCoin,
 }
 
-/// What to do about the witness commitment.
+/// The witness commitment of a draft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Commitment {
-    /// There is one if a transaction has a witness.
+    /// A commitment if a transaction has a witness.
     AsNeeded,
-    /// There is one.
+    /// A commitment, even if no transaction has a witness.
     Present,
-    /// There is none.
+    /// No commitment.
     Absent,
-    /// There is one, and it is wrong.
+    /// A wrong commitment.
     Wrong,
-    /// There are two: a wrong one, then the right one.
+    /// Two commitments: a wrong one, then the right one.
     WrongThenRight,
 }
 
@@ -56,42 +56,42 @@ pub struct Draft {
     pub bits: u32,
     /// Whether the hash meets the target.
     pub has_work: bool,
-    /// The coinbase, without commitment; `None`: the block has none.
+    /// The coinbase without its commitment; `None` for a block without coinbase.
     pub coinbase: Option<Transaction>,
     /// The other transactions.
     pub txs: Vec<Transaction>,
-    /// Transactions after those, as bytes without witness.
+    /// Serialised transactions without witness, to follow the others.
     pub raw: Vec<Vec<u8>>,
-    /// The commitment.
+    /// The witness commitment.
     pub commitment: Commitment,
-    /// The coinbase's witness, if there is a commitment; `None`: 32 zero bytes.
+    /// The coinbase's witness, if there is a commitment; `None` for 32 zero bytes.
     pub reserved_value: Option<Vec<Vec<u8>>>,
-    /// Whether the merkle root is another.
+    /// Whether the merkle root is wrong.
     pub wrong_root: bool,
-    /// How many transactions from the end are repeated without changing the merkle root (CVE-2012-2459).
+    /// Number of transactions at the end that are repeated without changing the merkle root (CVE-2012-2459).
     pub repeated: usize,
 }
 
-/// A chain being extended.
+/// Extends a chain with blocks.
 #[derive(Debug)]
 pub struct BlockBuilder<'a> {
     chain: &'a Chain,
     pool: ScriptPool,
     model: Model,
-    /// What the blocks added here have spent.
+    /// The coins that the added blocks spend.
     spent: BTreeMap<OutPoint, ModelCoin>,
-    /// Coins that pay to `TRUE` and are mature.
+    /// Mature coins that pay to `TRUE`.
     free: Vec<BuilderCoin>,
     /// Header times by height.
     times: Vec<u32>,
     tip: BlockHash,
-    /// In every coinbase: no two mutations share a block.
+    /// Part of every coinbase, so that no two mutations share a block.
     salt: u64,
     added: Vec<GeneratedBlock>,
 }
 
 impl<'a> BlockBuilder<'a> {
-    /// Starts at the chain's tip.
+    /// Creates a builder whose next block extends the chain's tip.
     #[must_use]
     pub fn new(chain: &'a Chain, salt: u64) -> Self {
         let next = chain.tip().height + 1;
@@ -115,13 +115,13 @@ impl<'a> BlockBuilder<'a> {
         builder
     }
 
-    /// Height of the next block.
+    /// Returns the height of the next block.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.times.len() as u32
     }
 
-    /// Median time of the eleven blocks up to `height`.
+    /// Returns the median time of the eleven blocks up to `height`.
     #[must_use]
     pub fn median_time_past(&self, height: u32) -> u32 {
         let from = (height as usize).saturating_sub(10);
@@ -130,12 +130,12 @@ impl<'a> BlockBuilder<'a> {
         times[times.len() / 2]
     }
 
-    /// Takes a mature coin that anyone can spend, the oldest first.
+    /// Takes the oldest mature coin that anyone can spend.
     pub fn take(&mut self) -> BuilderCoin {
         self.free.pop().expect("the chain has reserved coins")
     }
 
-    /// An unspent coinbase coin made at `height`.
+    /// Returns an unspent coinbase coin that was created at `height`.
     #[must_use]
     pub fn coinbase_of(&self, height: u32) -> BuilderCoin {
         let found = self.model.coins.iter().find(|(_, coin)| {
@@ -146,19 +146,19 @@ impl<'a> BlockBuilder<'a> {
         BuilderCoin { outpoint: *outpoint, coin: coin.clone() }
     }
 
-    /// A script of the pool that [`BlockBuilder::spend`] signs with.
+    /// Returns a script of the pool whose coins [`BlockBuilder::spend`] can sign.
     #[must_use]
     pub fn pool_script(&self, script: ScriptRef) -> ScriptBuf {
         self.pool.script(script)
     }
 
-    /// The output of a transaction as a coin of the next block.
+    /// Returns an output of a transaction as a coin of the next block.
     #[must_use]
     pub fn coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height(), vout)
     }
 
-    /// The output of a transaction as a coin of the newest block.
+    /// Returns an output of a transaction as a coin of the newest block.
     #[must_use]
     pub fn tip_coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height() - 1, vout)
@@ -174,7 +174,7 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// A signed transaction of version 2 with these outputs.
+    /// Makes a signed transaction of version 2 with these outputs.
     #[must_use]
     pub fn spend(&self, coins: &[&BuilderCoin], output: Vec<TxOut>) -> Transaction {
         let input = coins.iter().map(|coin| {
@@ -195,21 +195,21 @@ impl<'a> BlockBuilder<'a> {
                 Some(Prevout { amount: coin.coin.amount as u64, script })
             })
             .collect();
-        // Coins with scripts of our own are satisfied by whoever made them up.
+        // Coins with other scripts are satisfied by the caller.
         if let Some(prevouts) = prevouts {
             self.pool.satisfy(&mut tx, &prevouts);
         }
         tx
     }
 
-    /// Spends a free coin whole, to `TRUE`.
+    /// Makes a transaction that spends a whole free coin to `TRUE`.
     pub fn simple(&mut self) -> Transaction {
         let coin = self.take();
         self.spend(&[&coin], vec![anyone(coin.coin.amount)])
     }
 
-    /// The coin that `prevout` names, as a node would find it that does not see what is wrong: among the
-    /// coins, those spent here, or those of the same block.
+    /// Returns the coin of `prevout` as a node that misses the violation would find it: among the coins, the
+    /// coins spent by added blocks, or the outputs of the same block.
     fn claim(&self, prevout: &OutPoint, coinbase: Option<&Transaction>, txs: &[Transaction]) -> ModelCoin {
         if let Some(coin) = self.model.coins.get(prevout).or_else(|| self.spent.get(prevout)) {
             return coin.clone();
@@ -227,7 +227,7 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// A block with these transactions whose coinbase takes all it may.
+    /// Makes a draft with these transactions, whose coinbase claims the whole reward.
     #[must_use]
     pub fn draft(&self, txs: Vec<Transaction>) -> Draft {
         let amount_in: i64 = txs
@@ -255,7 +255,7 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// Seals a draft without changing the builder.
+    /// Makes a block from a draft, without changing the builder.
     #[must_use]
     pub fn seal(&self, draft: &Draft) -> GeneratedBlock {
         let mut made: Vec<MadeTx> =
@@ -268,7 +268,7 @@ impl<'a> BlockBuilder<'a> {
             undo: vec![0],
         }));
         if let Some(coinbase) = &draft.coinbase {
-            made.insert(0, MadeTx::new(&committed(coinbase, draft, &made), Vec::new()));
+            made.insert(0, MadeTx::new(&with_commitment(coinbase, draft, &made), Vec::new()));
         }
         let mut root = merkle_root(made.iter().map(|tx| tx.txid).collect());
         root[0] ^= u8::from(draft.wrong_root);
@@ -293,7 +293,7 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// Undo data of a transaction of the draft.
+    /// Makes the undo data of a transaction of the draft.
     fn undo(&self, tx: &Transaction, draft: &Draft) -> Vec<u8> {
         let mut undo = Vec::new();
         write_compact_size(&mut undo, tx.input.len() as u64);
@@ -309,7 +309,7 @@ impl<'a> BlockBuilder<'a> {
     /// Adds a valid block to the chain.
     pub fn add(&mut self, txs: Vec<Transaction>) {
         let block = self.seal(&self.draft(txs));
-        let decoded: bitcoin::Block = deserialize(&block.bytes).expect("we made it");
+        let decoded: bitcoin::Block = deserialize(&block.bytes).expect("the block is well-formed");
         for input in decoded.txdata.iter().skip(1).flat_map(|tx| &tx.input) {
             let prevout = outpoint(&input.previous_output);
             if let Some(coin) = self.model.coins.get(&prevout) {
@@ -322,26 +322,26 @@ impl<'a> BlockBuilder<'a> {
         self.added.push(block);
     }
 
-    /// The blocks added.
+    /// Returns the added blocks.
     #[must_use]
     pub fn into_added(self) -> Vec<GeneratedBlock> {
         self.added
     }
 
-    /// What the coinbases of this builder hold after the height.
+    /// Returns the content of this builder's coinbase scripts after the height.
     #[must_use]
     pub const fn salt(&self) -> u64 {
         self.salt
     }
 
-    /// The chain below.
+    /// Returns the chain that is extended.
     #[must_use]
     pub const fn chain(&self) -> &Chain {
         self.chain
     }
 }
 
-fn committed(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Transaction {
+fn with_commitment(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Transaction {
     let mut tx = coinbase.clone();
     let commits = match draft.commitment {
         Commitment::AsNeeded => made.iter().any(MadeTx::has_witness),
@@ -368,19 +368,19 @@ fn committed(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Transact
     tx
 }
 
-/// `TRUE`
+/// Returns the script `TRUE`.
 #[must_use]
 pub fn true_script() -> ScriptBuf {
     Builder::new().push_opcode(OP_TRUE).into_script()
 }
 
-/// An output that anyone can spend; a negative amount is possible.
+/// Returns an output that anyone can spend. The amount may be negative.
 #[must_use]
 pub fn anyone(amount: i64) -> TxOut {
     paying(amount, true_script())
 }
 
-/// An output.
+/// Returns an output. The amount may be negative.
 #[must_use]
 pub fn paying(amount: i64, script_pubkey: ScriptBuf) -> TxOut {
     TxOut { value: Amount::from_sat(amount as u64), script_pubkey }

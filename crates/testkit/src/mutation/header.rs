@@ -1,4 +1,4 @@
-//! Rows about the header.
+//! Mutations of the header.
 
 use super::{CheckLevel, Mutation};
 use CheckLevel::Header;

@@ -1,9 +1,9 @@
-//! Blocks that break exactly one rule, with what Bitcoin Core says of them.
+//! Blocks that break exactly one consensus rule, with Bitcoin Core's reject string.
 //!
-//! Each row makes the next block of a valid chain and spoils one thing in it; all else is made right again:
-//! merkle root, witness commitment, proof of work, coinbase amount, and undo data as a node would have
-//! written it that lacks that one rule. Where a rule has a boundary, a twin row stands exactly on it and must
-//! be accepted: it shows that the row beside it fails for its reason and no other.
+//! Each row makes the next block of a valid chain with one violation in it. Everything else is correct:
+//! merkle root, witness commitment, proof of work, coinbase amount, and undo data as a node without that rule
+//! would have written it. If a rule has a boundary, another row is exactly on it and must be accepted, which
+//! shows that the rejected row fails for the stated reason and no other.
 
 mod block;
 mod block_builder;
@@ -18,7 +18,7 @@ pub use block_builder::{BlockBuilder, BuilderCoin, Draft};
 
 use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
 
-/// Core's reject string for a script that fails so (`script_error.cpp`, `ScriptErrorString`).
+/// Core's reject string for a script that fails for this reason (`script_error.cpp`, `ScriptErrorString`).
 macro_rules! failed {
     ($reason:literal) => {
         concat!("block-script-verify-flag-failed (", $reason, ")")
@@ -26,39 +26,39 @@ macro_rules! failed {
 }
 use failed;
 
-/// What must see the flaw.
+/// What is needed to detect a violation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckLevel {
-    /// The header, with those before it.
+    /// The header and the headers before it.
     Header,
-    /// The block's own bytes, with its header's context.
+    /// The block's own bytes, with the context of its header.
     Block,
-    /// The coins it spends.
+    /// The coins that the block spends.
     Spend,
-    /// Their scripts.
+    /// The scripts of these coins.
     Script,
 }
 
-/// A way to make a block.
+/// A row of the table: how to make a block, and Core's verdict.
 #[derive(Debug)]
 pub struct Mutation {
-    /// Unique, for messages.
+    /// A unique name.
     pub name: &'static str,
-    /// Core's reject string; `None`: the block is valid.
+    /// Core's reject string; `None` if the block is valid.
     pub core: Option<&'static str>,
-    /// What sees it.
+    /// The level of checks that the rule belongs to.
     pub level: CheckLevel,
     make: fn(&mut BlockBuilder<'_>) -> Draft,
 }
 
-/// A chain whose last block is mutated.
+/// A chain whose last block was made by a mutation.
 #[derive(Clone, Debug)]
 pub struct MutatedChain {
-    /// Valid blocks between the chain and the mutated block.
+    /// Valid blocks that were added before the mutated block.
     pub setup: Vec<GeneratedBlock>,
-    /// The mutated block: the tip.
+    /// The mutated block, which is the tip.
     pub block: GeneratedBlock,
-    /// All blocks, the mutated one at the end with its undo data; the model holds the coins at the last
+    /// All blocks, with the mutated one and its undo data at the end. The model has the coins at the last
     /// *valid* block.
     pub chain: Chain,
 }
@@ -81,7 +81,7 @@ impl Mutation {
         Self { name, core: None, level, make }
     }
 
-    /// Builds the mutated block on `chain`, which must have enough reserved coins: see [`base_chain`].
+    /// Builds the mutated block on `chain`, which must have enough reserved coins; see [`base_chain`].
     #[must_use]
     pub fn apply(&self, chain: &Chain) -> MutatedChain {
         let mut builder = BlockBuilder::new(chain, Rng::new(chain.spec.seed, self.name).next_u64());
@@ -100,14 +100,14 @@ impl Mutation {
     }
 }
 
-/// A small chain that mutations can be built on.
+/// Generates a small chain with reserved coins for mutations.
 #[must_use]
 pub fn base_chain(seed: u64) -> Chain {
     let spec = ChainSpec { blocks: Some(160), reserved: 30, ..ChainSpec::new(seed, 400_000) };
     Chain::generate(&spec)
 }
 
-/// All rows.
+/// Returns all rows of the table.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
     [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, script_limits::ROWS, tapscript::ROWS]
         .into_iter()

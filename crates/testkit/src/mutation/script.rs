@@ -1,5 +1,5 @@
-//! Rows about what scripts say of signed spends: one thing changed after signing, or signed for other than
-//! what is spent. (Scripts that need no signature: `script_limits`.)
+//! Mutations of signed spends: something is changed after signing, or the signature is for something other
+//! than what is spent. (For scripts without signatures, see `script_limits`.)
 
 use super::{
     CheckLevel, Mutation,
@@ -21,7 +21,7 @@ const SCHNORR_SIG: &str = failed!("Invalid Schnorr signature");
 const SCHNORR_SIG_HASHTYPE: &str = failed!("Invalid Schnorr signature hash type");
 const WITNESS_UNEXPECTED: &str = failed!("Witness provided for non-witness script");
 
-/// The amount modulo 64 decides which hash type the pool signs with.
+/// The amount modulo 64 determines the hash type with which the pool signs.
 const ALL: i64 = 0;
 const ALL_ANYONECANPAY: i64 = 1;
 const NONE: i64 = 2;
@@ -35,21 +35,21 @@ fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf, low_bits: i64) -> Bui
     builder.tip_coin_of(&setup, 0)
 }
 
-/// A signed transaction that spends one coin of a kind to an output that anyone can spend.
+/// A signed transaction that spends one coin of a kind to `TRUE`.
 fn signed(builder: &mut BlockBuilder<'_>, kind: Kind, low_bits: i64) -> Transaction {
     let script = builder.pool_script(ScriptRef::new(kind, 1));
     let coin = coin(builder, script, low_bits);
     builder.spend(&[&coin], vec![anyone(coin.coin.amount)])
 }
 
-/// A signed spend, changed.
+/// A block with a signed spend that is then changed.
 fn changed(builder: &mut BlockBuilder<'_>, kind: Kind, change: impl FnOnce(&mut Transaction)) -> Draft {
     let mut tx = signed(builder, kind, ALL);
     change(&mut tx);
     builder.draft(vec![tx])
 }
 
-/// A signed spend whose witness is changed.
+/// A block with a signed spend whose witness is then changed.
 fn witness(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
     changed(builder, kind, |tx| {
         let mut items = tx.input[0].witness.to_vec();
@@ -58,7 +58,7 @@ fn witness(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u
     })
 }
 
-/// A signed spend where what the signature script pushes is changed.
+/// A block with a signed spend in which the pushes of the signature script are then changed.
 fn pushes(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8>>)) -> Draft {
     changed(builder, kind, |tx| {
         let pushed = tx.input[0].script_sig.instructions().map(|instruction| match instruction {
@@ -74,7 +74,7 @@ fn pushes(builder: &mut BlockBuilder<'_>, kind: Kind, change: fn(&mut Vec<Vec<u8
     })
 }
 
-/// A spend that is signed as if the coin had another amount.
+/// A block with a spend that is signed for another amount than the coin's.
 fn for_another_amount(builder: &mut BlockBuilder<'_>, kind: Kind) -> Draft {
     let script = builder.pool_script(ScriptRef::new(kind, 1));
     let coin = coin(builder, script, ALL);
@@ -84,7 +84,7 @@ fn for_another_amount(builder: &mut BlockBuilder<'_>, kind: Kind) -> Draft {
     builder.draft(vec![tx])
 }
 
-/// One transaction that spends a coin of each kind.
+/// A block with a transaction that spends a coin of each kind.
 fn of_each_kind(builder: &mut BlockBuilder<'_>) -> Draft {
     let coin = builder.take();
     let share = coin.coin.amount / Kind::ALL.len() as i64;
@@ -97,25 +97,25 @@ fn of_each_kind(builder: &mut BlockBuilder<'_>) -> Draft {
     builder.draft(vec![tx])
 }
 
-/// Pays someone else after signing.
+/// Changes the output's script after signing.
 fn pay_another(tx: &mut Transaction) {
     tx.output[0].script_pubkey = ScriptBuf::from_bytes(vec![0x52]);
 }
 
-/// The byte before the hash type: the last one of a number.
-fn spoil_number(signature: &mut [u8]) {
+/// Changes the byte before the hash type, the last byte of s.
+fn change_s(signature: &mut [u8]) {
     let at = signature.len() - 2;
     signature[at] ^= 1;
 }
 
-fn spoil_last(bytes: &mut [u8]) {
+fn change_last_byte(bytes: &mut [u8]) {
     if let Some(last) = bytes.last_mut() {
         *last ^= 2;
     }
 }
 
-/// Spends a coin of hash type `low_bits`, and a free coin that joins after signing.
-fn joined(builder: &mut BlockBuilder<'_>, low_bits: i64) -> Draft {
+/// A block with a spend that is signed with the hash type of `low_bits`, to which an input is then added.
+fn with_added_input(builder: &mut BlockBuilder<'_>, low_bits: i64) -> Draft {
     let mut tx = signed(builder, Kind::P2wpkh, low_bits);
     let free = builder.simple();
     tx.input.extend(free.input);
@@ -129,7 +129,7 @@ fn with_script_sig(tx: &mut Transaction, bytes: &[u8]) {
 pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("spends-of-each-kind", Script, of_each_kind),
     Mutation::rejects("p2pk-signature-byte", EVAL_FALSE, Script, |builder| {
-        pushes(builder, Kind::P2pk, |items| spoil_number(&mut items[0]))
+        pushes(builder, Kind::P2pk, |items| change_s(&mut items[0]))
     }),
     Mutation::rejects("p2pk-signed-for-another-key", EVAL_FALSE, Script, |builder| {
         let [own, other] = [1, 2].map(|key| builder.pool_script(ScriptRef::new(Kind::P2pk, key)));
@@ -140,7 +140,7 @@ pub(super) static ROWS: &[Mutation] = &[
         builder.draft(vec![tx])
     }),
     Mutation::rejects("p2pkh-hash-type-byte", EVAL_FALSE, Script, |builder| {
-        pushes(builder, Kind::P2pkh, |items| spoil_last(&mut items[0]))
+        pushes(builder, Kind::P2pkh, |items| change_last_byte(&mut items[0]))
     }),
     Mutation::rejects(
         "p2pkh-another-key",
@@ -177,8 +177,10 @@ pub(super) static ROWS: &[Mutation] = &[
         pay_another(&mut tx);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("input-joined-under-all", EVAL_FALSE, Script, |builder| joined(builder, ALL)),
-    Mutation::accepts("input-joined-under-anyonecanpay", Script, |builder| joined(builder, ALL_ANYONECANPAY)),
+    Mutation::rejects("input-joined-under-all", EVAL_FALSE, Script, |builder| with_added_input(builder, ALL)),
+    Mutation::accepts("input-joined-under-anyonecanpay", Script, |builder| {
+        with_added_input(builder, ALL_ANYONECANPAY)
+    }),
     Mutation::accepts("legacy-for-another-amount", Script, |builder| {
         for_another_amount(builder, Kind::P2pkh)
     }),
@@ -195,7 +197,7 @@ pub(super) static ROWS: &[Mutation] = &[
         pushes(builder, Kind::Multisig, |items| items.swap(1, 2))
     }),
     Mutation::rejects("p2sh-redeem-script-byte", EVAL_FALSE, Script, |builder| {
-        pushes(builder, Kind::P2shMultisig, |items| spoil_last(&mut items[3]))
+        pushes(builder, Kind::P2shMultisig, |items| change_last_byte(&mut items[3]))
     }),
     Mutation::rejects(
         "p2sh-not-only-pushes",
@@ -218,13 +220,13 @@ pub(super) static ROWS: &[Mutation] = &[
         witness(builder, Kind::P2shP2wpkh, Vec::clear)
     }),
     Mutation::rejects("p2sh-p2wsh-script-byte", MISMATCH, Script, |builder| {
-        witness(builder, Kind::P2shP2wsh, |items| spoil_last(&mut items[3]))
+        witness(builder, Kind::P2shP2wsh, |items| change_last_byte(&mut items[3]))
     }),
     Mutation::rejects("p2wpkh-signature-byte", EVAL_FALSE, Script, |builder| {
-        witness(builder, Kind::P2wpkh, |items| spoil_number(&mut items[0]))
+        witness(builder, Kind::P2wpkh, |items| change_s(&mut items[0]))
     }),
     Mutation::rejects("p2wpkh-hash-type-byte", EVAL_FALSE, Script, |builder| {
-        witness(builder, Kind::P2wpkh, |items| spoil_last(&mut items[0]))
+        witness(builder, Kind::P2wpkh, |items| change_last_byte(&mut items[0]))
     }),
     Mutation::rejects("p2wpkh-item-removed", MISMATCH, Script, |builder| {
         witness(builder, Kind::P2wpkh, |items| drop(items.remove(0)))
@@ -248,7 +250,7 @@ pub(super) static ROWS: &[Mutation] = &[
         |builder| witness(builder, Kind::P2wsh, Vec::clear),
     ),
     Mutation::rejects("p2wsh-script-byte", MISMATCH, Script, |builder| {
-        witness(builder, Kind::P2wsh, |items| spoil_last(&mut items[3]))
+        witness(builder, Kind::P2wsh, |items| change_last_byte(&mut items[3]))
     }),
     Mutation::rejects("p2wsh-dummy-not-null", NULLDUMMY, Script, |builder| {
         witness(builder, Kind::P2wsh, |items| items[0] = vec![1])
@@ -260,7 +262,7 @@ pub(super) static ROWS: &[Mutation] = &[
         |builder| witness(builder, Kind::P2wsh, |items| items.insert(0, vec![1])),
     ),
     Mutation::rejects("p2tr-signature-byte", SCHNORR_SIG, Script, |builder| {
-        witness(builder, Kind::P2trKey, |items| spoil_last(&mut items[0]))
+        witness(builder, Kind::P2trKey, |items| change_last_byte(&mut items[0]))
     }),
     Mutation::rejects(
         "p2tr-signature-63-bytes",
@@ -287,7 +289,7 @@ pub(super) static ROWS: &[Mutation] = &[
         |builder| witness(builder, Kind::P2trKey, Vec::clear),
     ),
     Mutation::rejects("tapscript-signature-byte", SCHNORR_SIG, Script, |builder| {
-        witness(builder, Kind::P2trScript, |items| spoil_last(&mut items[0]))
+        witness(builder, Kind::P2trScript, |items| change_last_byte(&mut items[0]))
     }),
     Mutation::rejects("tapscript-signature-empty", EVAL_FALSE, Script, |builder| {
         witness(builder, Kind::P2trScript, |items| items[0].clear())
@@ -296,7 +298,7 @@ pub(super) static ROWS: &[Mutation] = &[
         witness(builder, Kind::P2trScript, |items| items[1][5] ^= 1)
     }),
     Mutation::rejects("control-block-path-byte", MISMATCH, Script, |builder| {
-        witness(builder, Kind::P2trScript, |items| spoil_last(&mut items[2]))
+        witness(builder, Kind::P2trScript, |items| change_last_byte(&mut items[2]))
     }),
     Mutation::rejects("control-block-parity", MISMATCH, Script, |builder| {
         witness(builder, Kind::P2trScript, |items| items[2][0] ^= 1)
@@ -321,10 +323,10 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Mutation::rejects("one-bad-input-of-many", SCHNORR_SIG, Script, |builder| {
         let mut draft = of_each_kind(builder);
-        // The kinds' order is the pool's.
+        // Inputs are in the order of the kinds.
         let bad: &mut TxIn = &mut draft.txs[0].input[Kind::P2trKey as usize];
         let mut items = bad.witness.to_vec();
-        spoil_last(&mut items[0]);
+        change_last_byte(&mut items[0]);
         bad.witness = Witness::from_slice(&items);
         draft
     }),

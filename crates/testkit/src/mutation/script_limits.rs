@@ -1,5 +1,5 @@
-//! Rows about scripts that need no signature: locks that are just met and just not, sizes at their limits,
-//! operations that must not be run.
+//! Mutations of scripts without signatures: locks that are just satisfied or just not, sizes at their limits,
+//! operations that must not be executed.
 
 use super::{
     CheckLevel, Mutation,
@@ -28,14 +28,14 @@ const UNBALANCED: &str = failed!("Invalid OP_IF construction");
 const INVALID_STACK: &str = failed!("Operation not valid with the current stack size");
 const BAD_OPCODE: &str = failed!("Opcode missing or not understood");
 
-/// Bit of a sequence that turns a relative lock off.
+/// The sequence bit that disables a relative lock.
 const OFF: u32 = 1 << 31;
-/// Bit that makes it one of time.
+/// The sequence bit that makes a relative lock count time instead of blocks.
 const BY_TIME: u32 = 1 << 22;
-/// From here on a lock time is a time.
+/// Lock times from this value on are times, below it heights.
 const LOCKTIME_THRESHOLD: i64 = 500_000_000;
 
-/// A coin of the newest block, whole.
+/// Adds a block with a coin of this script, and returns the coin.
 pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf) -> BuilderCoin {
     let coin = builder.take();
     let setup = builder.spend(&[&coin], vec![paying(coin.coin.amount, script)]);
@@ -43,7 +43,8 @@ pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf) -> Builder
     builder.tip_coin_of(&setup, 0)
 }
 
-/// Spends a coin that was made one block before.
+/// A block that spends a coin of this script, created one block before; `change` is applied to the spending
+/// transaction.
 fn spend(builder: &mut BlockBuilder<'_>, script: ScriptBuf, change: impl FnOnce(&mut Transaction)) -> Draft {
     let coin = coin(builder, script);
     let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
@@ -51,12 +52,12 @@ fn spend(builder: &mut BlockBuilder<'_>, script: ScriptBuf, change: impl FnOnce(
     builder.draft(vec![tx])
 }
 
-/// Spends a coin of this script with that signature script.
+/// A block that spends a coin of `script` with `script_sig`.
 pub(super) fn run(builder: &mut BlockBuilder<'_>, script: impl Into<ScriptBuf>, script_sig: &[u8]) -> Draft {
     spend(builder, script.into(), |tx| tx.input[0].script_sig = ScriptBuf::from_bytes(script_sig.to_vec()))
 }
 
-/// Spends a coin of this witness script with these items.
+/// A block that spends a P2WSH coin of `script` with the witness items `items`.
 pub(super) fn run_in_witness(builder: &mut BlockBuilder<'_>, script: Builder, items: &[Vec<u8>]) -> Draft {
     let script = script.into_script();
     spend(builder, ScriptBuf::new_p2wsh(&script.wscript_hash()), |tx| {
@@ -69,10 +70,10 @@ fn lock_script(number: i64, lock: Opcode) -> ScriptBuf {
     Builder::new().push_int(number).push_opcode(lock).push_opcode(OP_DROP).push_int(1).into_script()
 }
 
-/// Spends under CHECKLOCKTIMEVERIFY, in a transaction as late as it can be: its lock time is one less than
-/// its block's height, the number so much more than that.
+/// A block with a spend under CHECKLOCKTIMEVERIFY. The transaction's lock time is the latest possible, one
+/// less than its block's height; the script requires a lock time that is greater by `more`.
 fn cltv(builder: &mut BlockBuilder<'_>, more: i64, sequence: u32) -> Draft {
-    // One block goes by to make the coin.
+    // The coin takes one block to create, so this is the height before the spend's.
     let lock_time = builder.height();
     let script = lock_script(i64::from(lock_time) + more, OP_CLTV);
     spend(builder, script, |tx| {
@@ -81,7 +82,7 @@ fn cltv(builder: &mut BlockBuilder<'_>, more: i64, sequence: u32) -> Draft {
     })
 }
 
-/// Spends a coin of age 1 under CHECKSEQUENCEVERIFY.
+/// A block with a spend of a coin of age 1 under CHECKSEQUENCEVERIFY.
 fn csv(builder: &mut BlockBuilder<'_>, number: i64, version: i32, sequence: u32) -> Draft {
     spend(builder, lock_script(number, OP_CSV), |tx| {
         tx.version = Version(version);
@@ -93,15 +94,15 @@ fn repeated(opcode: Opcode, count: usize) -> Vec<u8> {
     vec![opcode.to_u8(); count]
 }
 
-/// `0 IF <unrun> ENDIF 1`
-fn unrun(opcode: Opcode) -> ScriptBuf {
+/// `0 IF <opcode> ENDIF 1`
+fn not_executed(opcode: Opcode) -> ScriptBuf {
     let builder = Builder::new().push_int(0).push_opcode(OP_IF).push_opcode(opcode);
     builder.push_opcode(OP_ENDIF).push_int(1).into_script()
 }
 
 /// `<len bytes> DROP 1`
 fn of_push(len: usize) -> ScriptBuf {
-    let bytes = PushBytesBuf::try_from(vec![7; len]).expect("so many can be pushed");
+    let bytes = PushBytesBuf::try_from(vec![7; len]).expect("the bytes can be pushed");
     Builder::new().push_slice(bytes).push_opcode(OP_DROP).push_int(1).into_script()
 }
 
@@ -110,7 +111,7 @@ fn of_operations(count: usize) -> ScriptBuf {
     ScriptBuf::from_bytes([repeated(OP_NOP, count), vec![OP_PUSHNUM_1.to_u8()]].concat())
 }
 
-/// `0 0 <keys> <count> CHECKMULTISIG`: no signature is asked for.
+/// `0 0 <keys> <count> CHECKMULTISIG`: requires no signature.
 fn of_keys(count: i64) -> ScriptBuf {
     let keys = (0..count).fold(Builder::new().push_int(0).push_int(0), |builder, _| builder.push_int(1));
     keys.push_int(count).push_opcode(OP_CHECKMULTISIG).into_script()
@@ -169,10 +170,14 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Mutation::accepts("return-not-run", Script, |builder| run(builder, return_if(), &[0])),
     Mutation::rejects("disabled-not-run", failed!("Attempted to use a disabled opcode"), Script, |builder| {
-        run(builder, unrun(OP_CAT), &[])
+        run(builder, not_executed(OP_CAT), &[])
     }),
-    Mutation::rejects("verif-not-run", BAD_OPCODE, Script, |builder| run(builder, unrun(OP_VERIF), &[])),
-    Mutation::accepts("unknown-not-run", Script, |builder| run(builder, unrun(Opcode::from(0xfe)), &[])),
+    Mutation::rejects("verif-not-run", BAD_OPCODE, Script, |builder| {
+        run(builder, not_executed(OP_VERIF), &[])
+    }),
+    Mutation::accepts("unknown-not-run", Script, |builder| {
+        run(builder, not_executed(Opcode::from(0xfe)), &[])
+    }),
     Mutation::rejects("unknown-run", BAD_OPCODE, Script, |builder| {
         run(builder, ScriptBuf::from_bytes(vec![0xfe]), &[])
     }),

@@ -1,4 +1,4 @@
-//! Rows about the coins a block spends.
+//! Mutations of the coins that a block spends.
 
 use super::{
     CheckLevel, Mutation,
@@ -9,14 +9,14 @@ use bitcoin::ScriptBuf;
 
 const MISSING: &str = "bad-txns-inputs-missingorspent";
 
-/// Spends the coinbase of so many blocks ago.
+/// A block that spends the coinbase of `age` blocks ago.
 fn of_coinbase_age(builder: &BlockBuilder<'_>, age: u32) -> Draft {
     let coin = builder.coinbase_of(builder.height() - age);
     let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
     builder.draft(vec![tx])
 }
 
-/// Pays out so much more than comes in.
+/// A block whose outputs exceed its inputs by `surplus`.
 fn of_surplus(builder: &mut BlockBuilder<'_>, surplus: i64) -> Draft {
     let coins = [builder.take(), builder.take()];
     let total = coins[0].coin.amount + coins[1].coin.amount;
@@ -88,7 +88,7 @@ pub(super) static ROWS: &[Mutation] = &[
         builder.draft(vec![tx])
     }),
     Mutation::rejects("transaction-made-again", "bad-txns-BIP30", Spend, |builder| {
-        // Its inputs are spent as well, but Core looks for what it would overwrite first.
+        // Its inputs are spent too, but Core first checks for coins that it would overwrite.
         let tx = builder.simple();
         builder.add(vec![tx.clone()]);
         builder.draft(vec![tx])

@@ -1,4 +1,4 @@
-//! Rows about taproot's script path: leaves of our own making, each at a limit of BIP-0341 and BIP-0342.
+//! Mutations of spends through taproot's script path: each leaf is at a limit of BIP-0341 or BIP-0342.
 
 use super::{
     CheckLevel, Mutation,
@@ -42,22 +42,22 @@ const SCHNORR_SIG: &str = failed!("Invalid Schnorr signature");
 const SCHNORR_SIG_SIZE: &str = failed!("Invalid Schnorr signature size");
 const SCHNORR_SIG_HASHTYPE: &str = failed!("Invalid Schnorr signature hash type");
 
-/// Version of leaves that are run as tapscript.
+/// Version of leaves that are executed as tapscript.
 const TAPSCRIPT: u8 = 0xc0;
-/// The code separator's position where none was run.
+/// Position of the code separator if none was executed.
 const NO_SEPARATOR: u32 = u32::MAX;
-/// Steps that a path may have at most.
+/// Maximum number of steps in a merkle path.
 const PATH: usize = 128;
-/// Opcodes that make a tapscript valid wherever they stand.
+/// Opcodes whose presence makes a tapscript valid (`OP_SUCCESSx`).
 const SUCCESS: [std::ops::RangeInclusive<u8>; 8] =
     [80..=80, 98..=98, 126..=129, 131..=134, 137..=138, 141..=142, 149..=153, 187..=254];
 
-/// The key that signs in all leaves and is the internal key of all trees.
+/// Returns the key that signs in all leaves, which is also the internal key of all trees.
 fn key() -> Key {
     random_key(&mut Rng::new(0, "tapscript"))
 }
 
-/// A leaf, and how it hangs in its tree.
+/// A leaf and its merkle path.
 struct Leaf {
     hash: TapLeafHash,
     script: ScriptBuf,
@@ -66,10 +66,11 @@ struct Leaf {
 }
 
 impl Leaf {
-    /// So many steps below the root.
+    /// A leaf that is `steps` steps below the root.
     fn new(version: u8, script: Builder, steps: usize) -> Self {
         let (script, internal) = (script.into_script(), key().x_only);
-        let leaf_version = LeafVersion::from_consensus(version).expect("an even number, no annex's tag");
+        let leaf_version =
+            LeafVersion::from_consensus(version).expect("the version is even and not the annex's tag");
         let hash = TapLeafHash::from_script(&script, leaf_version);
         let sibling = [7; 32];
         let root = (0..steps).fold(TapNodeHash::from(hash), |node, _| {
@@ -81,13 +82,13 @@ impl Leaf {
         Self { hash, script, control, output: ScriptBuf::new_p2tr_tweaked(output_key) }
     }
 
-    /// The whole tree.
+    /// A leaf that is the whole tree.
     fn only(script: Builder) -> Self {
         Self::new(TAPSCRIPT, script, 0)
     }
 }
 
-/// A spend whose witness is still to be made.
+/// A spend without its witness.
 struct Unsigned {
     tx: Transaction,
     prevout: TxOut,
@@ -95,7 +96,7 @@ struct Unsigned {
 }
 
 impl Unsigned {
-    /// A signature of 64 bytes.
+    /// Makes a signature of 64 bytes.
     fn signature(&self, annex: Option<&[u8]>, separator: u32) -> Vec<u8> {
         let annex = annex.map(|annex| Annex::new(annex).expect("it starts with its tag"));
         let prevouts = Prevouts::All(std::slice::from_ref(&self.prevout));
@@ -107,7 +108,7 @@ impl Unsigned {
     }
 }
 
-/// Spends a coin of this output script with that witness.
+/// A block that spends a coin of this output script with the witness that `witness` returns.
 fn spend(
     builder: &mut BlockBuilder<'_>,
     output: &ScriptBuf,
@@ -122,7 +123,7 @@ fn spend(
     builder.draft(vec![unsigned.tx])
 }
 
-/// Spends by a leaf; `items` go before its script and its control block.
+/// A block with a spend through a leaf; `items` returns the witness items before script and control block.
 fn by_leaf(
     builder: &mut BlockBuilder<'_>,
     leaf: &Leaf,
@@ -133,12 +134,12 @@ fn by_leaf(
     })
 }
 
-/// Runs a script on these items.
+/// A block with a spend that executes a script on these items.
 fn run(builder: &mut BlockBuilder<'_>, script: Builder, items: &[&[u8]]) -> Draft {
     by_leaf(builder, &Leaf::only(script), |_| items.iter().map(|item| item.to_vec()).collect())
 }
 
-/// Runs a script on what is made of a signature for it.
+/// A block with a spend that executes a script on the items that `items` makes from a signature for it.
 fn run_signed(builder: &mut BlockBuilder<'_>, script: Builder, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
     by_leaf(builder, &Leaf::only(script), |unsigned| items(unsigned.signature(None, NO_SEPARATOR)))
 }
@@ -147,24 +148,24 @@ fn opcodes(opcodes: &[Opcode]) -> Builder {
     opcodes.iter().fold(Builder::new(), |builder, opcode| builder.push_opcode(*opcode))
 }
 
-/// `IF 1 ELSE 1 ENDIF`, or with NOTIF: only the form of what is asked decides.
+/// `IF 1 ELSE 1 ENDIF`, or with NOTIF: only the encoding of the condition matters.
 fn either_way(opcode: Opcode) -> Builder {
     let builder = Builder::new().push_opcode(opcode).push_int(1).push_opcode(OP_ELSE).push_int(1);
     builder.push_opcode(OP_ENDIF)
 }
 
-/// `0 IF <unrun> ENDIF 1`
-fn unrun(opcode: Opcode) -> Builder {
+/// `0 IF <opcode> ENDIF 1`
+fn not_executed(opcode: Opcode) -> Builder {
     let builder = Builder::new().push_int(0).push_opcode(OP_IF).push_opcode(opcode);
     builder.push_opcode(OP_ENDIF).push_int(1)
 }
 
-/// Spends one coin for each opcode that makes a tapscript valid, whose script else fails in every way.
+/// A block that spends one coin for each `OP_SUCCESSx`, whose script would otherwise fail in several ways.
 fn of_all_success_opcodes(builder: &mut BlockBuilder<'_>) -> Draft {
     let leaves: Vec<Leaf> = SUCCESS
         .into_iter()
         .flatten()
-        // RETURN, the opcode, a push that is torn.
+        // RETURN, the opcode, a truncated push.
         .map(|opcode| Leaf::only(Builder::from(vec![OP_RETURN.to_u8(), opcode, 75, 1])))
         .collect();
     let coin = builder.take();
@@ -180,8 +181,9 @@ fn of_all_success_opcodes(builder: &mut BlockBuilder<'_>) -> Draft {
     builder.draft(vec![tx])
 }
 
-/// Checks a signature of one byte by a key of no known type, twice, then does nothing so many times. The
-/// witness has 44 bytes more than that, an annex two; 50 bytes are there for free, and each check takes 50.
+/// A block with a spend that checks a signature of one byte twice, for a key of unknown type, followed by
+/// `padding` NOPs. The witness has 44 bytes more than the padding, and two more with an annex. The budget is
+/// that size and 50; each check costs 50.
 fn two_checks(builder: &mut BlockBuilder<'_>, padding: usize, has_annex: bool) -> Draft {
     let check = |builder: Builder| builder.push_opcode(OP_DUP).push_int(1).push_opcode(OP_CHECKSIGVERIFY);
     let script = [check(check(Builder::new())).into_bytes(), vec![OP_NOP.to_u8(); padding]].concat();
@@ -192,8 +194,8 @@ fn two_checks(builder: &mut BlockBuilder<'_>, padding: usize, has_annex: bool) -
     })
 }
 
-/// Checks a true signature eleven times: the witness has 488 bytes and the padding, of which, with the 50
-/// that are free, 550 are needed.
+/// A block with a spend that checks a valid signature eleven times, which costs 550. The budget is 50, the
+/// 488 bytes of the witness, and the padding.
 fn eleven_checks(builder: &mut BlockBuilder<'_>, padding: usize) -> Draft {
     let check = |builder: Builder, _| {
         builder.push_opcode(OP_DUP).push_x_only_key(&key().x_only).push_opcode(OP_CHECKSIGVERIFY)
@@ -202,7 +204,7 @@ fn eleven_checks(builder: &mut BlockBuilder<'_>, padding: usize) -> Draft {
     run_signed(builder, Builder::from(script), |signature| vec![signature])
 }
 
-/// Checks nothing by our key, thirty times.
+/// A block with a spend that checks an empty signature thirty times.
 fn thirty_empty_checks(builder: &mut BlockBuilder<'_>) -> Draft {
     let check = |builder: Builder, _| {
         let builder = builder.push_int(0).push_x_only_key(&key().x_only);
@@ -221,14 +223,14 @@ fn own_key_check(check: Opcode) -> Builder {
     key_check(&key().x_only.serialize(), check)
 }
 
-/// `<number> <our key> CHECKSIGADD DROP 1` on an empty signature.
+/// `<number> <key> CHECKSIGADD DROP 1` on an empty signature.
 fn add_to(builder: &mut BlockBuilder<'_>, number: &[u8]) -> Draft {
     let number = PushBytesBuf::try_from(number.to_vec()).expect("a number can be pushed");
     let script = Builder::new().push_slice(number).push_x_only_key(&key().x_only);
     run(builder, script.push_opcode(OP_CHECKSIGADD).push_opcode(OP_DROP).push_int(1), &[&[]])
 }
 
-/// Asks for two of three signatures by our key.
+/// A block with a spend that requires two of three signatures with the same key.
 fn two_of_three(builder: &mut BlockBuilder<'_>, items: fn(Vec<u8>) -> Vec<Vec<u8>>) -> Draft {
     let key = key().x_only;
     let add = |builder: Builder| builder.push_x_only_key(&key).push_opcode(OP_CHECKSIGADD);
@@ -236,7 +238,7 @@ fn two_of_three(builder: &mut BlockBuilder<'_>, items: fn(Vec<u8>) -> Vec<Vec<u8
     run_signed(builder, add(add(first)).push_int(2).push_opcode(OP_NUMEQUAL), items)
 }
 
-/// `CODESEPARATOR <our key> CHECKSIG`, signed as if the separator stood there.
+/// `CODESEPARATOR <key> CHECKSIG`, signed for a code separator at position `separator`.
 fn separated(builder: &mut BlockBuilder<'_>, separator: u32) -> Draft {
     let script = Builder::new().push_opcode(OP_CODESEPARATOR).push_x_only_key(&key().x_only);
     by_leaf(builder, &Leaf::only(script.push_opcode(OP_CHECKSIG)), |unsigned| {
@@ -244,14 +246,15 @@ fn separated(builder: &mut BlockBuilder<'_>, separator: u32) -> Draft {
     })
 }
 
-/// `1`, spent with a control block that is changed.
+/// A block that spends a leaf `1` with a changed control block.
 fn control(builder: &mut BlockBuilder<'_>, steps: usize, change: fn(&mut Vec<u8>)) -> Draft {
     let mut leaf = Leaf::new(TAPSCRIPT, Builder::new().push_int(1), steps);
     change(&mut leaf.control);
     by_leaf(builder, &leaf, |_| vec![])
 }
 
-/// Spends by our key, which no tree has changed, with a signature of this annex, and that one.
+/// A block that spends through the key path, for an untweaked key, with a signature for the annex `signed`,
+/// and with `annex`.
 fn with_annex(builder: &mut BlockBuilder<'_>, signed: Option<&[u8]>, annex: &[u8]) -> Draft {
     let output = [&[0x51, 32][..], &key().x_only.serialize()].concat();
     spend(builder, &ScriptBuf::from_bytes(output), None, |unsigned| {
@@ -259,22 +262,23 @@ fn with_annex(builder: &mut BlockBuilder<'_>, signed: Option<&[u8]>, annex: &[u8
     })
 }
 
-/// Drops all but one of so many items.
+/// A block that spends with `count` items, of which the script drops all but one.
 fn of_items(builder: &mut BlockBuilder<'_>, count: usize) -> Draft {
     let mut script = vec![OP_2DROP.to_u8(); (count - 1) / 2];
     script.extend((count.is_multiple_of(2)).then_some(OP_DROP.to_u8()));
     run(builder, Builder::from(script), &vec![&[1][..]; count])
 }
 
-/// `DROP 1` on an item of so many bytes.
+/// `DROP 1` on an item of `len` bytes.
 fn of_item(builder: &mut BlockBuilder<'_>, len: usize) -> Draft {
     run(builder, Builder::new().push_opcode(OP_DROP).push_int(1), &[&vec![7; len]])
 }
 
-/// Dropped pushes, then `1`: so many bytes, 44 or fewer more than a multiple of 524.
+/// Pushes that are dropped, then `1`, `len` bytes in total, which must be at most 44 more than a multiple of
+/// 524.
 fn of_bytes(len: usize) -> Builder {
     let push = |builder: Builder, len| {
-        let bytes = PushBytesBuf::try_from(vec![7; len]).expect("so many can be pushed");
+        let bytes = PushBytesBuf::try_from(vec![7; len]).expect("the bytes can be pushed");
         builder.push_slice(bytes).push_opcode(OP_DROP)
     };
     let full = (0..len / 524).fold(Builder::new(), |builder, _| push(builder, 520));
@@ -301,7 +305,9 @@ pub(super) static ROWS: &[Mutation] = &[
         run_in_witness(builder, either_way(OP_IF), &[vec![1, 0]])
     }),
     Mutation::accepts("success-opcodes", Script, of_all_success_opcodes),
-    Mutation::accepts("success-opcode-not-run", Script, |builder| run(builder, unrun(OP_RESERVED), &[])),
+    Mutation::accepts("success-opcode-not-run", Script, |builder| {
+        run(builder, not_executed(OP_RESERVED), &[])
+    }),
     Mutation::accepts("success-opcode-with-an-item-of-521-bytes", Script, |builder| {
         run(builder, opcodes(&[OP_RESERVED]), &[&[7; 521]])
     }),
@@ -343,7 +349,7 @@ pub(super) static ROWS: &[Mutation] = &[
         run(builder, opcodes(&[OP_CHECKMULTISIGVERIFY]), &[])
     }),
     Mutation::accepts("tapscript-checkmultisig-not-run", Script, |builder| {
-        run(builder, unrun(OP_CHECKMULTISIG), &[])
+        run(builder, not_executed(OP_CHECKMULTISIG), &[])
     }),
     Mutation::accepts("witness-checkmultisig-of-none", Script, |builder| {
         let script = Builder::new().push_int(0).push_int(0).push_int(0).push_opcode(OP_CHECKMULTISIG);
@@ -481,7 +487,7 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
 ];
 
-/// `0 <our key> CHECKSIGADD`
+/// `0 <key> CHECKSIGADD`
 fn own_checksigadd_to_0() -> Builder {
     Builder::new().push_int(0).push_x_only_key(&key().x_only).push_opcode(OP_CHECKSIGADD)
 }

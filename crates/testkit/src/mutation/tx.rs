@@ -1,4 +1,4 @@
-//! Rows about single transactions: their form and their locks.
+//! Mutations of single transactions: their form and their lock times.
 
 use super::{
     CheckLevel, Mutation,
@@ -7,11 +7,11 @@ use super::{
 use CheckLevel::{Block, Spend};
 use bitcoin::{OutPoint, Sequence, TxIn, absolute::LockTime, transaction::Version};
 
-/// The greatest amount, in satoshis.
+/// The maximum amount, in satoshis.
 const MAX_MONEY: i64 = 2_100_000_000_000_000;
-/// The sequence bit that makes a relative lock one of time.
+/// The sequence bit that makes a relative lock count time instead of blocks.
 const BY_TIME: u32 = 1 << 22;
-/// The sequence bit that turns a relative lock off.
+/// The sequence bit that disables a relative lock.
 const OFF: u32 = 1 << 31;
 
 fn paying_amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
@@ -27,7 +27,7 @@ fn locked(builder: &mut BlockBuilder<'_>, lock_time: u32, sequence: u32) -> Draf
     builder.draft(vec![tx])
 }
 
-/// A relative lock on a coin that was made three blocks ago.
+/// A block with a relative lock on a coin that was created three blocks ago.
 fn relative(
     builder: &mut BlockBuilder<'_>,
     version: i32,
@@ -46,7 +46,7 @@ fn relative(
     builder.draft(vec![tx])
 }
 
-/// Units of 512 seconds that have passed for a coin made at `made`.
+/// Returns how many units of 512 seconds have passed for a coin that was created at height `made`.
 fn units(builder: &BlockBuilder<'_>, made: u32) -> u32 {
     (builder.median_time_past(builder.height() - 1) - builder.median_time_past(made - 1)) >> 9
 }
@@ -117,7 +117,7 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("relative-lock-of-3-blocks", Spend, |builder| relative(builder, 2, |_, _| 3)),
     Mutation::accepts("relative-lock-in-version-1", Spend, |builder| relative(builder, 1, |_, _| 4)),
     Mutation::rejects("relative-lock-in-version-minus-1", "bad-txns-nonfinal", Spend, |builder| {
-        // Versions are unsigned here (Core since 28).
+        // Versions are compared as unsigned numbers (in Core since 28).
         relative(builder, -1, |_, _| 4)
     }),
     Mutation::accepts("relative-lock-turned-off", Spend, |builder| relative(builder, 2, |_, _| OFF | 4)),

@@ -9,7 +9,7 @@ mod statistics;
 use clap::Args as ClapArgs;
 use cli::{
     exit::Exit,
-    output::{Done, json, say},
+    output::{Done, json, print_message},
     run_log::create_new,
     stop::{self, interrupt},
 };
@@ -146,7 +146,7 @@ impl<'a> Comparison<'a> {
         let free = place::free_bytes(&args.work_dir)
             .map_err(|error| environment("look at the disk of", &args.work_dir, error))?;
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        say(&format!(
+        print_message(&format!(
             "needs about {} MiB of the {} MiB free in {}",
             mib(needed),
             mib(free),
@@ -199,7 +199,7 @@ impl<'a> Comparison<'a> {
                 environment("write", self.args.csv.as_deref().unwrap_or(Path::new("")), error)
             })?;
         }
-        say(&format!("run {run} of {}: {}", self.args.runs, row.text()));
+        print_message(&format!("run {run} of {}: {}", self.args.runs, row.text()));
         if !ok {
             return Err(failed(&row, &measured));
         }
@@ -228,9 +228,9 @@ impl<'a> Comparison<'a> {
         let cached = place::cached_percent(&files);
         let state = cached.map_or("an unknown share".to_owned(), |percent| format!("{percent:.0} %"));
         if self.args.cold && cached.is_none_or(|percent| percent >= 1.0) {
-            say(&format!("note: not surely cold: {state} of the pages is still in the page cache"));
+            print_message(&format!("note: not surely cold: {state} of the pages is still in the page cache"));
         } else if !self.args.cold && cached.is_none_or(|percent| percent <= 99.0) {
-            say(&format!("note: not surely warm: {state} of the pages is in the page cache"));
+            print_message(&format!("note: not surely warm: {state} of the pages is in the page cache"));
         }
         Ok(cached)
     }
@@ -274,7 +274,7 @@ fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -
     let network = args.datadir.join(args.chain.folder().unwrap_or(""));
     let _lock = place::lock(&network)
         .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
-    say("copying the blocks");
+    print_message("copying the blocks");
     let copy = Copy::new(blocks, datadir, folder).and_then(|mut copy| copy.restore().map(|()| copy));
     copy.map_err(|error| environment("copy", blocks, error))
 }

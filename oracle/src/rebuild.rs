@@ -1,30 +1,30 @@
-//! Our side of a comparison: a rebuild as the tests here want it.
+//! Peregrine's side of a comparison: rebuilds with the options that the tests need.
 
 use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
-/// About how many bytes of coins go into one table, so that small chains make many tables.
-const SMALL_RANGE: u64 = 4 << 10;
+/// Approximate number of bytes of coins in one table, small enough that small chains make many tables.
+const SMALL_RANGE_BYTES: u64 = 4 << 10;
 
-/// What the tests vary.
+/// The options that the tests vary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rebuild {
-    /// Ignore the block index and write a new one.
+    /// Whether to ignore the block index and write a new one.
     pub scan: bool,
-    /// Last block; nothing for the last one on disk.
+    /// Height of the last block; `None` for the last one on disk.
     pub stop_at_height: Option<Height>,
-    /// Make many small tables, where the default makes few of a small chain.
+    /// Whether to make many small tables, where the default makes few for a small chain.
     pub many_tables: bool,
 }
 
 impl Rebuild {
-    /// Rebuilds the chainstate of the datadir `root` in place, on two threads, all scripts run.
+    /// Rebuilds the chainstate of the datadir `root` in place, on two threads, and runs all scripts.
     ///
     /// # Errors
-    /// As [`engine::reindex`].
+    /// The same errors as [`engine::reindex`].
     ///
     /// # Panics
-    /// If it succeeds although some script was not run.
+    /// If it succeeds without having run all scripts.
     pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Box<Error>> {
         let default = ReindexOptions::new(root, network);
         let options = ReindexOptions {
@@ -33,9 +33,9 @@ impl Rebuild {
             scripts: Some(&script::Core),
             assume_valid: AssumeValid::Nothing,
             stop_at_height: self.stop_at_height,
-            // What Core's own reindex leaves out is left out, though the index of the datadir has it.
+            // Core's own reindex also leaves out blocks that the datadir's index has.
             accept_lower_tip: true,
-            range_bytes: if self.many_tables { SMALL_RANGE } else { default.range_bytes },
+            range_bytes: if self.many_tables { SMALL_RANGE_BYTES } else { default.range_bytes },
             ..default
         };
         let report =
@@ -46,10 +46,10 @@ impl Rebuild {
     }
 }
 
-/// How many tables a database in `dir` has.
+/// Returns the number of tables of the database in `dir`.
 ///
 /// # Errors
-/// If the directory cannot be listed.
+/// Any I/O error.
 pub fn tables(dir: &Path) -> std::io::Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(dir)? {
