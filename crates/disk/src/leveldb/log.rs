@@ -219,7 +219,7 @@ mod tests {
         check(7, &[9], "0: checksum is");
         check(6, &[LAST], "0: checksum is");
 
-        // A fragment of each wrong kind with a right checksum.
+        // A fragment of each invalid kind with a correct checksum.
         for (kind, before, want) in [
             (MIDDLE, None, "a record lacks its first fragment"),
             (LAST, None, "a record lacks its first fragment"),
