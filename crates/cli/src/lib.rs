@@ -1,4 +1,5 @@
-//! What Peregrine's programs share: exit codes, the effect of signals, the log of a run, and how a result is printed.
+//! What Peregrine's programs share: exit codes, the effect of signals, the log of a run, and how a result is
+//! printed.
 #![forbid(unsafe_code)]
 
 pub mod exit;

@@ -1,5 +1,5 @@
-//! A run's log: one JSON object a line, so that a rebuild can be drawn afterwards (`peregrine-bench plot`) by this
-//! program or any other. One type is both written and read.
+//! The log of a run: one JSON object per line, so that the rebuild can be plotted afterwards by
+//! `peregrine-bench plot` or any other program. One type is both written and read.
 
 use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
 use serde::{Deserialize, Serialize};

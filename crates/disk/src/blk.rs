@@ -53,7 +53,7 @@ pub fn parse_record_header(bytes: [u8; RECORD_HEADER_LEN], magic: [u8; 4]) -> Op
 /// If `data` has 4 GiB or more.
 pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], data: &[u8]) {
     let size = u32::try_from(data.len());
-    assert!(size.is_ok(), "a record holds less than 4 GiB");
+    assert!(size.is_ok(), "a record has less than 4 GiB");
     record.extend_from_slice(&magic);
     record.extend_from_slice(&size.unwrap_or_default().to_le_bytes());
     record.extend_from_slice(data);

@@ -43,7 +43,7 @@ const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 5 * 4;
 const FILE_LEN: usize = 4 + 4 * 8;
 const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
 const CHECKSUM_LEN: usize = 4;
-/// Maximum length of a manifest, which is read whole, in bytes: enough for a chain with 30 million blocks.
+/// Maximum length of a manifest, which is read at once, in bytes: enough for a chain with 30 million blocks.
 const MAX_LEN: u64 = 256 << 20;
 /// Bytes that are written at once: a checkpoint needs little memory.
 const PIECE_LEN: usize = 64 << 10;
@@ -532,7 +532,7 @@ mod tests {
             assert!(error.contains("ends early"), "field {field}: {error}");
         }
         assert!(refused(counts, 69).contains("bits of completed blocks"), "the 70th is completed");
-        assert!(refused(counts + 16, 0).contains("8 unexpected bytes"));
+        assert!(refused(counts + 16, 0).contains("manifest at byte 0: 8 "), "8 bytes are left");
         assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
 
         let beyond = Checkpoint { blocks: 129, ..small() };

@@ -45,7 +45,7 @@ const MIN_COIN_LEN: u64 = 4;
 const MAX_COIN_LEN: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE + 1;
 /// Bytes read or written at once.
 const BUFFER_LEN: usize = 256 << 10;
-const _: () = assert!(BUFFER_LEN >= 2 * MAX_COIN_LEN, "a coin is read whole");
+const _: () = assert!(BUFFER_LEN >= 2 * MAX_COIN_LEN, "a coin fits into the buffer");
 
 /// The metadata at the beginning of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,8 +149,8 @@ impl<'d> SnapshotWriter<'d> {
     /// Appends a coin. Coins must be in the order of the chainstate's keys ([`chainstate_key_order`]).
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if it does not come behind the coin before it, or is one too many; nothing
-    /// is appended then. [`DiskError::File`] if the disk fails, which ends the snapshot.
+    /// [`DiskError::CallerError`] if it is out of order, or exceeds the number of coins; nothing is appended
+    /// then. [`DiskError::File`] if the disk fails; the snapshot is unusable then.
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
         if let Some(last) = &self.last
             && chainstate_key_order(last, outpoint) != Ordering::Less

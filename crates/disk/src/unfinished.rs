@@ -14,7 +14,7 @@ pub(crate) struct Unfinished<'d> {
     disk: &'d dyn Disk,
     /// `None` once the file is kept.
     path: Option<PathBuf>,
-    _lock: Box<dyn Lock>,
+    lock: Option<Box<dyn Lock>>,
 }
 
 impl<'d> Unfinished<'d> {
@@ -41,8 +41,9 @@ impl<'d> Unfinished<'d> {
             disk.remove_file(&path).during("remove the file left by a crash", &path)?;
         }
         let file = disk.create(&path).during("create", &path)?;
-        let _lock = lock(disk, &path)?;
-        Ok((path.clone(), file, Self { disk, path: Some(path), _lock }))
+        let mut unfinished = Self { disk, path: Some(path.clone()), lock: None };
+        unfinished.lock = Some(lock(disk, &path)?);
+        Ok((path, file, unfinished))
     }
 
     /// Does not remove the file: it has its final name now, or was removed already.

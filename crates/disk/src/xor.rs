@@ -104,7 +104,8 @@ pub fn check_block_obfuscation(
     let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
     let [digits, escapes] = ["", "\\x"].map(|before| key.map(|byte| format!("{before}{byte:02x}")).concat());
     let flaw = format!(
-        "{what}, which are obfuscated with {digits}; restore the file, or make it: printf '{escapes}' > '{}'",
+        "{what}, which are obfuscated with {digits}; restore the file, or create it: \
+         printf '{escapes}' > '{}'",
         path.display()
     );
     Err(DiskError::Damaged { path, offset: 0, flaw })
@@ -168,7 +169,7 @@ mod tests {
         let text = check([0; 8]).unwrap_err();
         assert!(text.contains("the file is missing") && text.contains("00a1ff5c270a0180"), "{text}");
         // The command in the message works.
-        let (_, command) = text.split_once("make it: ").unwrap();
+        let (_, command) = text.split_once("create it: ").unwrap();
         assert!(std::process::Command::new("bash").args(["-c", command]).status().unwrap().success());
         let made = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
         assert_eq!(made.key(), key);

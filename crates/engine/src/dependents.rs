@@ -41,7 +41,7 @@ pub fn check(
     Ok(())
 }
 
-/// Adds to an error about missing blocks that a node which was started from a snapshot lacks them until it has
+/// Explains an error about missing blocks: a node that was started from a snapshot lacks them until it has
 /// validated the chain below the snapshot.
 pub fn explain(files: &Files<'_>, error: Error) -> Error {
     let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
@@ -51,8 +51,8 @@ pub fn explain(files: &Files<'_>, error: Error) -> Error {
         return error;
     }
     let detail = format!(
-        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not validated the blocks below it \
-         yet, nothing is wrong; start bitcoind and let it finish that first)",
+        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks below \
+         it, nothing is wrong; start bitcoind and let it finish that first)",
         error.detail,
         dir.display()
     );

@@ -1,5 +1,5 @@
-//! `docs/crates.svg` is drawn from what cargo reports about the workspace: this test writes it (`UPDATE_DOCS=1`)
-//! and fails when it is stale.
+//! `docs/crates.svg` is drawn from what cargo reports about the workspace: this test writes it
+//! (`UPDATE_DOCS=1`) and fails when it is stale.
 
 use serde_json::Value;
 use std::{
@@ -64,8 +64,8 @@ fn picture() -> String {
         }
     }
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-         font-size=\"14\" text-anchor=\"middle\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"14\" text-anchor=\"middle\">\n\
          <title>The crates of Peregrine; imports go down only</title>\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
@@ -84,7 +84,8 @@ fn picture() -> String {
     for (name, (x, y)) in &places {
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"6\" fill=\"#eef3fb\" stroke=\"#33507a\"/>\n\
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"6\" fill=\"#eef3fb\" \
+             stroke=\"#33507a\"/>\n\
              <text x=\"{}\" y=\"{}\" fill=\"#1b2b44\">{name}</text>",
             BOX.0,
             BOX.1,

@@ -37,7 +37,7 @@ fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
-/// The program to measure. A test run of the whole workspace builds it; without it, the tests that need it are
+/// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
 /// skipped.
 fn peregrine() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");

@@ -1,24 +1,24 @@
-//! The records of `NNNNNN.log`: batches of puts and deletions that no table holds yet, and the sorted table
-//! in memory that the reader makes of them. Written by LevelDB `WriteBatch`; only read here.
+//! The records of `NNNNNN.log`: batches of puts and deletions that are not in tables yet, and the sorted
+//! table in memory that the reader builds from them. Written by LevelDB `WriteBatch`; only read here.
 //!
 //! ```text
 //! batch                                      operation
 //!    0  8  sequence number of the first         0  1  1 put, 0 delete
 //!    8  4  number of operations                 1  .  key, string
-//!   12  .  operations                           .  .  value, string; of a put only
+//!   12  .  operations                           .  .  value, string; only in a put
 //! ```
-//! Little-endian, strings as in `coding`. The n-th operation has the first sequence number + n.
+//! Numbers are little-endian, strings as in `coding`. The n-th operation has the first sequence number + n.
 
 use std::ops::Range;
 
 use super::coding::{DELETION, Input, MAX_SEQUENCE, VALUE};
 
-/// Bytes of all logs of a database that are taken into memory. Core's batches have 32 MiB or so and LevelDB
-/// begins a new log after each write buffer (2 MiB for chainstates), so a database in need of more is not a
-/// node's.
+/// Maximum number of bytes of a database's logs, which are read into memory. Core's batches have about 32
+/// MiB, and LevelDB begins a new log after each write buffer (2 MiB for chainstates), so a node's logs are
+/// shorter.
 pub(super) const MAX_LOG_BYTES: u64 = 256 << 20;
 
-/// One operation, pointing into the bytes of [`MemTable`].
+/// One operation, as ranges of the bytes of [`MemTable`].
 struct Row {
     key: Range<usize>,
     value: Range<usize>,
@@ -35,43 +35,46 @@ pub(super) struct MemTable {
 }
 
 impl MemTable {
-    /// Takes in one batch; else says what is wrong with it.
+    /// Adds one batch, or returns what is wrong with it.
     pub(super) fn add_batch(&mut self, batch: &[u8]) -> Result<(), &'static str> {
         let base = self.bytes.len();
         let mut rest = Input(batch);
         let (Some(first), Some(count)) = (rest.u64(), rest.u32()) else {
-            return Err("a batch has 12 bytes or more");
+            return Err("a batch is shorter than 12 bytes");
         };
         if first.checked_add(u64::from(count)).is_none_or(|end| end > MAX_SEQUENCE) {
             return Err("sequence number above 2^56");
         }
-        let place = |string: &[u8], rest: Input<'_>| {
+        let range_of = |string: &[u8], rest: Input<'_>| {
             let end = base + batch.len() - rest.0.len();
             end - string.len()..end
         };
         let mut sequence = first;
         while !rest.is_empty() {
-            let kind = rest.u8().ok_or("cut short")?;
+            let kind = rest.u8().ok_or("the batch is truncated")?;
             if kind > VALUE {
-                return Err("an operation is neither put nor delete");
+                return Err("an operation is neither a put nor a deletion");
             }
-            let key = rest.string().map(|key| place(key, rest)).ok_or("key runs beyond the batch")?;
+            let key = rest.string().map(|key| range_of(key, rest)).ok_or("a key extends beyond the batch")?;
             let value = match kind {
                 DELETION => 0..0,
-                _ => rest.string().map(|value| place(value, rest)).ok_or("value runs beyond the batch")?,
+                _ => rest
+                    .string()
+                    .map(|value| range_of(value, rest))
+                    .ok_or("a value extends beyond the batch")?,
             };
             self.rows.push(Row { key, value, trailer: sequence << 8 | u64::from(kind) });
             sequence += 1;
         }
         if sequence - first != u64::from(count) {
-            return Err("the batch has another number of operations than it says");
+            return Err("the number of operations differs from the one in the batch header");
         }
         self.bytes.extend_from_slice(batch);
         self.last_sequence = self.last_sequence.max(sequence.saturating_sub(1));
         Ok(())
     }
 
-    /// Sorts the rows and forgets all but the newest of each key. To be called once, after the last batch.
+    /// Sorts the rows and drops all but the newest of each key. To be called once, after the last batch.
     pub(super) fn finish(&mut self) {
         let (bytes, rows) = (&self.bytes, &mut self.rows);
         let key = |row: &Row| bytes.get(row.key.clone()).unwrap_or_default();
@@ -85,12 +88,12 @@ impl MemTable {
         self.rows.len()
     }
 
-    /// Index of the first row whose key is not below `start`.
+    /// Returns the index of the first row whose key is not below `start`.
     pub(super) fn seek(&self, start: &[u8]) -> usize {
         self.rows.partition_point(|row| self.bytes.get(row.key.clone()).is_some_and(|key| key < start))
     }
 
-    /// Key, trailer and value of the row at `index`.
+    /// Returns key, trailer and value of the row at `index`.
     pub(super) fn row(&self, index: usize) -> Option<(&[u8], u64, &[u8])> {
         let row = self.rows.get(index)?;
         Some((self.bytes.get(row.key.clone())?, row.trailer, self.bytes.get(row.value.clone())?))
@@ -102,7 +105,7 @@ mod tests {
     use super::super::coding::put_string;
     use super::*;
 
-    /// A batch of puts (with value) and deletions (without), in order.
+    /// Encodes a batch of puts (with value) and deletions (without).
     pub(super) fn batch(first: u64, count: u32, operations: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
         let mut out = [&first.to_le_bytes()[..], &count.to_le_bytes()].concat();
         for (key, value) in operations {
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_operation_of_each_key_stays_in_key_order() {
+    fn keeps_the_newest_operation_of_each_key_in_key_order() {
         let mut table = MemTable::default();
         table.add_batch(&batch(5, 3, &[(b"b", Some(b"1")), (b"a", Some(b"")), (b"c", None)])).unwrap();
         table.add_batch(&batch(8, 2, &[(b"b", None), (b"b", Some(b"2"))])).unwrap();
@@ -133,11 +136,14 @@ mod tests {
             assert!(MemTable::default().add_batch(&good[..len]).is_err(), "cut at {len}");
         }
         let check = |bytes: &[u8], want| assert_eq!(MemTable::default().add_batch(bytes), Err(want));
-        check(&batch(1, 2, &[(b"k", None)]), "the batch has another number of operations than it says");
+        check(
+            &batch(1, 2, &[(b"k", None)]),
+            "the number of operations differs from the one in the batch header",
+        );
         check(&batch(u64::MAX, 1, &[(b"k", None)]), "sequence number above 2^56");
         check(&batch(MAX_SEQUENCE, 1, &[(b"k", None)]), "sequence number above 2^56");
         let mut unknown = good;
         unknown[12] = 2;
-        check(&unknown, "an operation is neither put nor delete");
+        check(&unknown, "an operation is neither a put nor a deletion");
     }
 }

@@ -1,22 +1,22 @@
-//! Integers, strings, checksums and internal keys as all LevelDB files spell them.
+//! The encoding of integers, strings, checksums and internal keys in all LevelDB files.
 //!
 //! Fixed integers are little-endian. A varint has 7 bits per byte, lowest first, the top bit set on all
 //! bytes but the last (it is not Bitcoin Core's `VARINT`). A string is its length as a varint of 32 bits,
 //! then its bytes. An internal key is the user key and 8 bytes little-endian: sequence number << 8 | kind
-//! (1 row, 0 deletion). Checksums are CRC-32C, masked so that a checksum over bytes that hold checksums
+//! (1 row, 0 deletion). Checksums are CRC-32C, masked so that a checksum over bytes that contain checksums
 //! stays strong.
 
 /// The row kinds in the lowest byte of an internal key's trailer.
 pub(super) const DELETION: u8 = 0;
 pub(super) const VALUE: u8 = 1;
 
-/// Greatest sequence number (56 bits).
+/// Maximum sequence number (56 bits).
 pub(super) const MAX_SEQUENCE: u64 = (1 << 56) - 1;
 
-/// The trailer that is sought: before all others of the same user key.
+/// The trailer of the first possible internal key of a user key, for seeking.
 pub(super) const MAX_TRAILER: u64 = MAX_SEQUENCE << 8 | VALUE as u64;
 
-/// The stored form of the CRC-32C of `bytes`.
+/// Returns the masked CRC-32C of `bytes`, as it is stored.
 pub(super) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -27,7 +27,7 @@ pub(super) fn split_internal(key: &[u8]) -> Option<(&[u8], u64)> {
     Some((user, u64::from_le_bytes(*trailer)))
 }
 
-/// A place in bytes that came from a file; each `take` checks that what it wants is there.
+/// A cursor over bytes from a file. Each method takes a value, or returns `None` if the bytes end before.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(Input(&bytes).varint(), Some(value));
             assert_eq!(Input(&bytes).varint32(), u32::try_from(value).ok());
             bytes.pop();
-            assert_eq!(Input(&bytes).varint(), None, "cut short");
+            assert_eq!(Input(&bytes).varint(), None, "truncated");
         }
         assert_eq!(Input(&[0xff; 11]).varint(), None);
         let mut wide = [0xff; 10];
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_is_the_masked_castagnoli_crc() {
+    fn checksums_are_masked_crc_32c() {
         // CRC-32C of "123456789" is e3069283 (RFC 3720 B.4 polynomial); masked by hand.
         assert_eq!(masked_crc(b"123456789"), 0xe306_9283u32.rotate_right(15).wrapping_add(0xa282_ead8));
         assert_ne!(masked_crc(b"123456789"), masked_crc(b"123456788"));

@@ -1,8 +1,8 @@
-//! One view over all that a database holds: logs, level 0 and the levels below are merged into user key
-//! order, the newest row of a key hides the older ones, and deletions hide what they delete.
+//! A cursor over the rows of a database: logs, level 0 and the other levels are merged in user key order, the
+//! newest row of a key hides the older ones, and deletions hide what they delete.
 //!
-//! The merge looks at all sources only when the current one passes the runner-up. Most rows of a chainstate
-//! lie in one level, so most steps compare one key.
+//! The merge compares all sources only when the current one passes the second smallest. Most rows of a
+//! chainstate are in one level, so most steps compare one key.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::coding::{DELETION, VALUE};
 use super::manifest::LiveTable;
 use super::reader::Database;
-use super::table::Scan;
+use super::table::TableCursor;
 use super::{LevelDbError, hex};
 
-/// Walks rows in ascending order of their keys. It stands before the first row at first.
+/// A cursor over rows in ascending order of their keys. It starts before the first row.
 ///
 /// ```no_run
 /// # use disk::{fs::RealDisk, leveldb::{Database, LevelDbError}};
@@ -28,30 +28,29 @@ use super::{LevelDbError, hex};
 pub struct Cursor<'a> {
     database: &'a Database<'a>,
     sources: Vec<RowSource<'a>>,
-    /// Index in `sources` of the smallest and of the second smallest key. Sources have a row as long as
-    /// they are here.
+    /// Indices in `sources` of the smallest and the second smallest key. Sources without rows are removed.
     current: Option<usize>,
-    runner_up: Option<usize>,
-    /// No row may have a smaller key: the start of the range, and once `completed`, the key that was last
-    /// delivered or deleted.
+    second: Option<usize>,
+    /// A lower bound of all keys: the start of the range, and once `has_last`, the key that was last returned
+    /// or deleted.
     last: Vec<u8>,
-    completed: bool,
-    begun: bool,
-    /// First key that is not delivered.
+    has_last: bool,
+    has_begun: bool,
+    /// The first key after the range.
     end: Option<Vec<u8>>,
 }
 
-/// Rows in order, no key hidden.
+/// Rows in order, including those that others hide.
 enum RowSource<'a> {
     Memory { database: &'a Database<'a>, index: usize },
-    Tables { database: &'a Database<'a>, rest: &'a [LiveTable], scan: Box<Scan> },
+    Tables { database: &'a Database<'a>, rest: &'a [LiveTable], table_cursor: Box<TableCursor> },
 }
 
 impl RowSource<'_> {
     fn row(&self) -> (&[u8], u64, &[u8]) {
         match self {
             Self::Memory { database, index } => database.memory.row(*index).unwrap_or_default(),
-            Self::Tables { scan, .. } => scan.row(),
+            Self::Tables { table_cursor, .. } => table_cursor.row(),
         }
     }
 
@@ -60,19 +59,20 @@ impl RowSource<'_> {
         key.cmp(other_key).then(other_trailer.cmp(&trailer))
     }
 
-    /// Goes to the next row; false if there is none.
+    /// Moves to the next row. Returns false if there is none.
     fn step(&mut self) -> Result<bool, LevelDbError> {
         match self {
             Self::Memory { database, index } => {
                 *index += 1;
                 Ok(*index < database.memory.len())
             }
-            Self::Tables { database, rest, scan } => {
-                while !scan.step()? {
+            Self::Tables { database, rest, table_cursor } => {
+                while !table_cursor.step()? {
                     let Some((next, others)) = rest.split_first() else { return Ok(false) };
                     *rest = others;
-                    let (table_scan, found) = Scan::from(Arc::new(database.open_table(next, false)?), &[])?;
-                    **scan = table_scan;
+                    let (next_cursor, found) =
+                        TableCursor::from(Arc::new(database.open_table(next, false)?), &[])?;
+                    **table_cursor = next_cursor;
                     if found {
                         return Ok(true);
                     }
@@ -84,62 +84,68 @@ impl RowSource<'_> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Rows from `start` on, below `end` if there is one.
-    pub(super) fn over(
+    /// A cursor over the rows from `start`, and below `end` if there is one.
+    pub(super) fn range(
         database: &'a Database<'a>,
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Result<Self, LevelDbError> {
-        let mut cursor = Self::at(database, start, end);
-        for tables in database.runs(start, end) {
+        let mut cursor = Self::from_memory(database, start, end);
+        for tables in database.sorted_tables(start, end) {
             let Some((first, rest)) = tables.split_first() else { continue };
-            let (scan, found) = Scan::from(Arc::new(database.open_table(first, false)?), start)?;
-            let mut source = RowSource::Tables { database, rest, scan: Box::new(scan) };
+            let (table_cursor, found) =
+                TableCursor::from(Arc::new(database.open_table(first, false)?), start)?;
+            let mut source = RowSource::Tables { database, rest, table_cursor: Box::new(table_cursor) };
             if found || source.step()? {
                 cursor.sources.push(source);
             }
         }
-        cursor.pick();
+        cursor.find_smallest();
         Ok(cursor)
     }
 
-    /// The rows of one key; tables are kept open and their filters spare reads.
-    pub(super) fn of_key(database: &'a Database<'a>, key: &[u8]) -> Result<Self, LevelDbError> {
+    /// A cursor over the rows of one key. Tables are kept open, and their filters avoid reads.
+    pub(super) fn for_key(database: &'a Database<'a>, key: &[u8]) -> Result<Self, LevelDbError> {
         let after = [key, &[0]].concat();
-        let mut cursor = Self::at(database, key, Some(&after));
-        for table in database.runs(key, Some(&after)).flatten() {
-            if let Some(scan) = Scan::at_key(database.cached_table(table)?, key)? {
-                cursor.sources.push(RowSource::Tables { database, rest: &[], scan: Box::new(scan) });
+        let mut cursor = Self::from_memory(database, key, Some(&after));
+        for table in database.sorted_tables(key, Some(&after)).flatten() {
+            if let Some(table_cursor) = TableCursor::at_key(database.cached_table(table)?, key)? {
+                cursor.sources.push(RowSource::Tables {
+                    database,
+                    rest: &[],
+                    table_cursor: Box::new(table_cursor),
+                });
             }
         }
-        cursor.pick();
+        cursor.find_smallest();
         Ok(cursor)
     }
 
     /// A cursor over the rows in memory only.
-    fn at(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
+    fn from_memory(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
         let index = database.memory.seek(start);
         let in_memory = (index < database.memory.len()).then_some(RowSource::Memory { database, index });
         Self {
             database,
             sources: in_memory.into_iter().collect(),
             current: None,
-            runner_up: None,
+            second: None,
             last: start.to_vec(),
-            completed: false,
-            begun: false,
+            has_last: false,
+            has_begun: false,
             end: end.map(<[u8]>::to_vec),
         }
     }
 
-    /// Goes to the next row; false if there is none. After false or an error the cursor is spent.
+    /// Moves to the next row. Returns false if there is none. The cursor must not be used after false or an
+    /// error.
     ///
     /// # Errors
-    /// [`LevelDbError::File`], [`LevelDbError::Damaged`] or [`LevelDbError::Unsupported`] of a table on the
-    /// way.
+    /// [`LevelDbError::File`], [`LevelDbError::Damaged`] or [`LevelDbError::Unsupported`] for a table that is
+    /// read.
     pub fn advance(&mut self) -> Result<bool, LevelDbError> {
         loop {
-            if self.begun {
+            if self.has_begun {
                 self.step()?;
             }
             let Some(source) = self.current.and_then(|current| self.sources.get(current)) else {
@@ -148,7 +154,7 @@ impl<'a> Cursor<'a> {
             let (key, trailer, _) = source.row();
             match key.cmp(&self.last) {
                 Ordering::Less => return Err(self.out_of_order()),
-                Ordering::Equal if self.completed => continue, // an older row of a key
+                Ordering::Equal if self.has_last => continue, // an older row of a key
                 Ordering::Equal | Ordering::Greater => {}
             }
             if self.end.as_ref().is_some_and(|end| key >= end.as_slice()) {
@@ -156,13 +162,13 @@ impl<'a> Cursor<'a> {
                 self.current = None;
                 return Ok(false);
             }
-            self.begun = true;
+            self.has_begun = true;
             if trailer >> 8 > self.database.last_sequence() {
-                continue; // LevelDB reads as of the last sequence number
+                continue; // LevelDB ignores rows after the last sequence number
             }
             self.last.clear();
             self.last.extend_from_slice(key);
-            self.completed = true;
+            self.has_last = true;
             match trailer as u8 {
                 VALUE => return Ok(true),
                 DELETION => {}
@@ -185,29 +191,28 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn row(&self) -> (&[u8], &[u8]) {
-        let source = self.current.filter(|_| self.begun).and_then(|current| self.sources.get(current));
+        let source = self.current.filter(|_| self.has_begun).and_then(|current| self.sources.get(current));
         source.map(RowSource::row).map_or((&[], &[]), |(key, _, value)| (key, value))
     }
 
-    /// Leaves the current row and finds the smallest one of all sources.
+    /// Moves the current source to its next row, and finds the smallest row of all sources.
     fn step(&mut self) -> Result<(), LevelDbError> {
         let Some(current) = self.current else { return Ok(()) };
         let Some(source) = self.sources.get_mut(current) else { return Ok(()) };
         if !source.step()? {
             self.sources.swap_remove(current);
-            self.pick();
+            self.find_smallest();
             return Ok(());
         }
-        let runner_up = self.runner_up.and_then(|index| self.sources.get(index));
-        if runner_up
-            .is_some_and(|other| self.sources.get(current).is_some_and(|one| one.order(other).is_gt()))
-        {
-            self.pick();
+        let second = self.second.and_then(|index| self.sources.get(index));
+        if second.is_some_and(|other| self.sources.get(current).is_some_and(|one| one.order(other).is_gt())) {
+            self.find_smallest();
         }
         Ok(())
     }
 
-    fn pick(&mut self) {
+    /// Finds the sources with the smallest and the second smallest key.
+    fn find_smallest(&mut self) {
         let (mut best, mut second): (Option<usize>, Option<usize>) = (None, None);
         let before = |one: &RowSource<'_>, other: Option<usize>| {
             other.and_then(|index| self.sources.get(index)).is_none_or(|other| one.order(other).is_lt())
@@ -219,7 +224,7 @@ impl<'a> Cursor<'a> {
                 second = Some(index);
             }
         }
-        (self.current, self.runner_up) = (best, second);
+        (self.current, self.second) = (best, second);
     }
 
     #[cold]

@@ -1,6 +1,5 @@
-//! The filter block of a table: Bloom filters that spare a read of the data block for most absent keys.
-//! Written by LevelDB `FilterBlockBuilder` with `BloomFilterPolicy(10)`, Core's setting, and by
-//! `TableWriter`.
+//! The filter block of a table: Bloom filters that avoid reading the data block for most absent keys. Written
+//! by LevelDB `FilterBlockBuilder` with `BloomFilterPolicy(10)`, Core's setting, and by `TableWriter`.
 //!
 //! ```text
 //! filters, one after the other              one filter
@@ -8,21 +7,21 @@
 //! offset of the first offset, 4 bytes          1 byte: probes per key
 //! 1 byte: log2 of the span (11)
 //! ```
-//! Little-endian. The n-th filter has the user keys of the data blocks that begin in span n of the file (2
-//! KiB each); it has no byte if no block begins there. A damaged filter can only cost time or hide a key,
-//! so its block's checksum is verified like any other.
+//! Numbers are little-endian. The n-th filter covers the user keys of the data blocks that begin in span n of
+//! the file (2 KiB each); it is empty if no block begins there. A damaged filter could cost time or hide a
+//! key, so the checksum of its block is verified like that of any other block.
 
 use super::coding::Input;
 
-/// Name in the meta index block.
+/// Name of the filter in the meta index block.
 pub(super) const META_KEY: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
 
-/// File bytes per filter, as a power of two.
+/// Bytes of the file per filter, as a power of two.
 const SPAN_LOG2: u8 = 11;
 const BITS_PER_KEY: usize = 10;
 /// 10 bits * ln 2, rounded down.
 const PROBES: u8 = 6;
-/// Above this many probes the format is reserved: such a filter matches all.
+/// Maximum number of probes; greater ones are reserved in the format, and such a filter matches all keys.
 const MAX_PROBES: u8 = 30;
 
 /// LevelDB's hash of a user key for Bloom filters (like Murmur, 32 bits).
@@ -43,11 +42,11 @@ fn bloom_hash(key: &[u8]) -> u32 {
     hash
 }
 
-/// The bits that stand for a key among `bits`.
+/// Returns the indices, below `bits`, of the bits that a key sets.
 #[inline]
 fn probes(hash: u32, bits: u32, count: u8) -> impl Iterator<Item = u32> {
     let step = hash.rotate_right(17);
-    // Remainders by two multiplications: exact for all 32-bit numbers (Lemire, Kaser, Kurz 2019).
+    // Computes remainders by two multiplications: exact for all 32-bit numbers (Lemire, Kaser, Kurz 2019).
     let inverse = (u64::MAX / u64::from(bits)).wrapping_add(1);
     let remainder = move |number: u32| {
         let fraction = inverse.wrapping_mul(number.into());
@@ -56,21 +55,22 @@ fn probes(hash: u32, bits: u32, count: u8) -> impl Iterator<Item = u32> {
     (0..u32::from(count)).map(move |i| remainder(hash.wrapping_add(step.wrapping_mul(i))))
 }
 
-/// Makes the filter block of one table.
+/// Builds the filter block of one table.
 #[derive(Default)]
 pub(super) struct FilterWriter {
-    hashes: Vec<u32>, // of the keys of the filter to be made next
+    /// Hashes of the keys for the next filter.
+    hashes: Vec<u32>,
     block: Vec<u8>,
     offsets: Vec<u32>,
 }
 
 impl FilterWriter {
-    /// Counts `key` to the data block being written.
+    /// Adds a key of the data block being written.
     pub(super) fn add(&mut self, key: &[u8]) {
         self.hashes.push(bloom_hash(key));
     }
 
-    /// To be called when a data block is complete and the next one will begin at `offset`.
+    /// Starts the next data block, which begins at `offset`. To be called when a data block is complete.
     pub(super) fn start_block(&mut self, offset: u64) {
         while offset >> SPAN_LOG2 > self.offsets.len() as u64 {
             self.make_filter();
@@ -78,7 +78,8 @@ impl FilterWriter {
     }
 
     fn make_filter(&mut self) {
-        self.offsets.push(self.block.len() as u32); // 10 bits for each key of a file far below 4 GiB
+        // Fits: there are 10 bits for each key of a file far below 4 GiB.
+        self.offsets.push(self.block.len() as u32);
         if self.hashes.is_empty() {
             return;
         }
@@ -96,7 +97,7 @@ impl FilterWriter {
         self.block.push(PROBES);
     }
 
-    /// The whole block.
+    /// Returns the complete block.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if !self.hashes.is_empty() {
             self.make_filter();
@@ -110,7 +111,7 @@ impl FilterWriter {
     }
 }
 
-/// Whether the data block at `block_offset` can have `key`. A filter that makes no sense matches, as in
+/// Whether the data block at `block_offset` can contain `key`. A malformed filter matches all keys, as in
 /// LevelDB.
 pub(super) fn may_contain(block: &[u8], block_offset: u64, key: &[u8]) -> bool {
     find_filter(block, block_offset).is_none_or(|filter| match filter.split_last() {
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_has_the_known_values() {
+    fn bloom_hashes_equal_leveldbs() {
         // LevelDB util/hash_test.cc has these inputs with this seed.
         for (key, want) in [
             (&[][..], 0xbc9f_1d34),
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_remainders() {
+    fn probes_equal_the_remainders_of_division() {
         let mut hash = 1u32;
         for bits in (1..3000).chain([1 << 20, u32::MAX - 1, u32::MAX]) {
             hash = hash.wrapping_mul(0x915f_77f5).wrapping_add(1);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_and_most_others_do_not() {
+    fn all_added_keys_match_and_few_others() {
         let mut writer = FilterWriter::default();
         let key = |n: u32| n.to_be_bytes();
         (0..500).for_each(|n| writer.add(&key(n)));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_matches_everything() {
+    fn malformed_filters_match_all_keys() {
         for block in [&[][..], &[11], &[0, 0, 0, 0, 255], &[0xff, 0xff, 0xff, 0xff, 11]] {
             assert!(may_contain(block, 0, b"key") && may_contain(block, u64::MAX, b"key"), "{block:?}");
         }

@@ -1,69 +1,68 @@
-//! The framing of `NNNNNN.log` and `MANIFEST-NNNNNN`: records cut into fragments that never cross a 32 KiB
-//! block. Written by LevelDB `log::Writer` and by `write_database`; read as LevelDB `log::Reader` does with
-//! Core's `paranoid_checks`.
+//! The framing of `NNNNNN.log` and `MANIFEST-NNNNNN`: records are divided into fragments that never cross a
+//! 32 KiB block. Written by LevelDB `log::Writer` and by `write_database`; read as by LevelDB `log::Reader`
+//! with Core's `paranoid_checks`.
 //!
 //! ```text
 //! fragment, at offset
 //!    0  4  masked CRC-32C of type and data
 //!    4  2  length of data
-//!    6  1  type: 1 whole record, 2 first, 3 middle, 4 last fragment;
+//!    6  1  type: 1 complete record, 2 first, 3 middle, 4 last fragment;
 //!          0 with length 0: the rest of the block is unused
 //!    7  n  data
 //! ```
-//! Little-endian. Less than 7 bytes at the end of a block are zero and skipped.
+//! Numbers are little-endian. Fewer than 7 bytes at the end of a block are zero and skipped.
 //!
-//! A crash leaves a torn tail. Tolerated, as LevelDB does, is a file whose last block is short (the file's
-//! length is no multiple of 32 KiB) and ends inside a fragment's header or data, and a record whose last
-//! fragment is missing at the end of the file: that record was never acknowledged as written and is left
-//! out. All else (a wrong checksum anywhere, the tail included; a length beyond a full block; fragments out
-//! of order) is an error here and in Core.
+//! A crash leaves a torn tail. As in LevelDB, two cases are tolerated: a last block that is short (the file's
+//! length is not a multiple of 32 KiB) and ends inside a fragment's header or data, and a record whose last
+//! fragment is missing at the end of the file. Such a record was never acknowledged as written, and is
+//! ignored. Everything else (a wrong checksum anywhere, including the tail; a length beyond a full block;
+//! fragments out of order) is an error here and in Core.
 
 use std::path::Path;
 
 use super::LevelDbError;
 use super::coding::{Input, masked_crc};
 
-/// Bytes of a block.
-const BLOCK: usize = 32 << 10;
-/// Bytes before the data of a fragment.
-const HEADER: usize = 7;
+/// Length of a block in bytes.
+const BLOCK_LEN: usize = 32 << 10;
+/// Length of the header before the data of a fragment, in bytes.
+const HEADER_LEN: usize = 7;
 
 const UNUSED: u8 = 0;
-const WHOLE: u8 = 1;
+const COMPLETE: u8 = 1;
 const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// Calls `each` with offset and bytes of every record of the log `file`, in order; `path` names it in
-/// errors.
+/// Calls `each` with offset and bytes of every record of the log `file`, in order; `path` is used in errors.
 ///
 /// # Errors
-/// [`LevelDbError::Damaged`] as the module says, or what `each` returns.
+/// [`LevelDbError::Damaged`] in the cases described in the module, or the error of `each`.
 pub(super) fn read_records(
     file: &[u8],
     path: &Path,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), LevelDbError>,
 ) -> Result<(), LevelDbError> {
     let mut record = Vec::new();
-    let mut record_offset = None; // of the record whose fragments are being collected
-    for (number, block) in file.chunks(BLOCK).enumerate() {
+    // Offset of the record whose fragments are being collected.
+    let mut record_offset = None;
+    for (number, block) in file.chunks(BLOCK_LEN).enumerate() {
         let mut rest = Input(block);
-        while rest.0.len() >= HEADER {
-            let offset = (number * BLOCK + block.len() - rest.0.len()) as u64;
+        while rest.0.len() >= HEADER_LEN {
+            let offset = (number * BLOCK_LEN + block.len() - rest.0.len()) as u64;
             let damaged = |flaw: &str| damaged(path, offset, flaw);
             let Some((kind, data)) =
-                fragment(&mut rest, block.len() < BLOCK).map_err(|flaw| damaged(&flaw))?
+                fragment(&mut rest, block.len() < BLOCK_LEN).map_err(|flaw| damaged(&flaw))?
             else {
                 break;
             };
             match (kind, record_offset) {
                 (UNUSED, None) if data.is_empty() => break,
-                (WHOLE | FIRST, Some(_)) if !record.is_empty() => {
+                (COMPLETE | FIRST, Some(_)) if !record.is_empty() => {
                     return Err(damaged("a record begins inside another one"));
                 }
-                // An empty first fragment may stand at the end of a block before a whole record: an old
-                // writer's habit.
-                (WHOLE, _) => {
+                // Old writers left an empty first fragment at the end of a block before a complete record.
+                (COMPLETE, _) => {
                     record_offset = None;
                     each(offset, data)?;
                 }
@@ -91,7 +90,7 @@ fn damaged(path: &Path, offset: u64, flaw: &str) -> LevelDbError {
     LevelDbError::Damaged { path: path.into(), offset, flaw: flaw.into() }
 }
 
-/// Takes one fragment: type and data. `None` at a torn tail; else what is wrong.
+/// Takes one fragment and returns type and data; `None` at a torn tail. The error describes what is wrong.
 fn fragment<'a>(rest: &mut Input<'a>, last_block: bool) -> Result<Option<(u8, &'a [u8])>, String> {
     let header = *rest;
     let (Some(sum), Some(low), Some(high), Some(kind)) = (rest.u32(), rest.u8(), rest.u8(), rest.u8()) else {
@@ -109,28 +108,28 @@ fn fragment<'a>(rest: &mut Input<'a>, last_block: bool) -> Result<Option<(u8, &'
     if (kind, len) == (UNUSED, 0) {
         return Ok(Some((kind, data)));
     }
-    let found = masked_crc(header.0.get(HEADER - 1..HEADER + len).unwrap_or_default());
+    let found = masked_crc(header.0.get(HEADER_LEN - 1..HEADER_LEN + len).unwrap_or_default());
     if found != sum {
-        return Err(format!("checksum is {sum:08x}, the bytes have {found:08x}"));
+        return Err(format!("checksum is {sum:08x}, but the bytes have {found:08x}"));
     }
     Ok(Some((kind, data)))
 }
 
-/// Appends `record` to the log `out`, which must hold all of the log up to here.
+/// Appends `record` to `out`, which must contain the whole log so far.
 pub(super) fn append_record(out: &mut Vec<u8>, record: &[u8]) {
     let mut rest = Input(record);
     let mut first = true;
     loop {
-        let mut space = BLOCK - out.len() % BLOCK;
-        if space < HEADER {
+        let mut space = BLOCK_LEN - out.len() % BLOCK_LEN;
+        if space < HEADER_LEN {
             out.resize(out.len() + space, 0);
-            space = BLOCK;
+            space = BLOCK_LEN;
         }
-        let len = rest.0.len().min(space - HEADER);
+        let len = rest.0.len().min(space - HEADER_LEN);
         let data = rest.bytes(len).unwrap_or_default();
         let last = rest.is_empty();
         let kind = match (first, last) {
-            (true, true) => WHOLE,
+            (true, true) => COMPLETE,
             (true, false) => FIRST,
             (false, false) => MIDDLE,
             (false, true) => LAST,
@@ -161,7 +160,7 @@ mod tests {
         result.map(|()| records).map_err(|error| error.to_string())
     }
 
-    /// A log of records with these lengths, and the records.
+    /// Returns a log of records with these lengths, and the records.
     fn sample(lengths: &[usize]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let records: Vec<Vec<u8>> =
             lengths.iter().enumerate().map(|(i, &len)| vec![i as u8 + 1; len]).collect();
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn records_of_all_sizes_round_trip() {
-        let edge = BLOCK - HEADER;
+        let edge = BLOCK_LEN - HEADER_LEN;
         for lengths in [
             &[0, 1, 0][..],
             &[edge],
@@ -197,10 +196,10 @@ mod tests {
         let (file, records) = sample(&[40_000, 50, 60]);
         let starts: Vec<u64> = read(&file).unwrap().iter().map(|(offset, _)| *offset).collect();
         for len in 0..file.len() {
-            let whole = starts.iter().skip(1).filter(|&&start| start <= len as u64).count();
+            let complete = starts.iter().skip(1).filter(|&&start| start <= len as u64).count();
             match read(&file[..len]) {
                 Ok(found) => {
-                    assert!(found.iter().map(|(_, bytes)| bytes).eq(&records[..whole]), "cut at {len}")
+                    assert!(found.iter().map(|(_, bytes)| bytes).eq(&records[..complete]), "cut at {len}")
                 }
                 Err(error) => panic!("cut at {len}: {error}"),
             }
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_its_place() {
+    fn reports_damage_with_its_offset() {
         let (file, _) = sample(&[10, 20]);
         let check = |at: usize, bytes: &[u8], want: &str| {
             let mut file = file.clone();
@@ -220,11 +219,11 @@ mod tests {
         check(7, &[9], "0: checksum is");
         check(6, &[LAST], "0: checksum is");
 
-        // A fragment of each wrong kind with a right checksum.
+        // A fragment of each invalid kind with a correct checksum.
         for (kind, before, want) in [
             (MIDDLE, None, "a record lacks its first fragment"),
             (LAST, None, "a record lacks its first fragment"),
-            (WHOLE, Some(FIRST), "a record begins inside another one"),
+            (COMPLETE, Some(FIRST), "a record begins inside another one"),
             (UNUSED, Some(FIRST), "unused space inside a record"),
             (9, None, "unknown record type 9"),
         ] {
@@ -238,10 +237,10 @@ mod tests {
             }
             assert!(read(&file).unwrap_err().contains(want), "{kind}");
         }
-        let mut full = vec![0; BLOCK];
-        full[..HEADER].copy_from_slice(&[0, 0, 0, 0, 0xff, 0xff, WHOLE]);
+        let mut full = vec![0; BLOCK_LEN];
+        full[..HEADER_LEN].copy_from_slice(&[0, 0, 0, 0, 0xff, 0xff, COMPLETE]);
         assert!(read(&full).unwrap_err().contains("length 65535, but the block has 32761 bytes left"));
-        assert_eq!(read(&full[..BLOCK - 1]).unwrap(), [], "the same in a short block is a torn tail");
-        assert_eq!(read(&vec![0; 3 * BLOCK]).unwrap(), [], "space a crash left unused is skipped");
+        assert_eq!(read(&full[..BLOCK_LEN - 1]).unwrap(), [], "the same in a short block is a torn tail");
+        assert_eq!(read(&vec![0; 3 * BLOCK_LEN]).unwrap(), [], "space left unused by a crash is skipped");
     }
 }

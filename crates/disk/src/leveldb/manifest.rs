@@ -1,20 +1,20 @@
-//! `CURRENT` and `MANIFEST-NNNNNN`: which tables make up a database. Written by LevelDB `VersionSet` and by
-//! `write_database`; read as LevelDB `VersionSet::Recover` does.
+//! `CURRENT` and `MANIFEST-NNNNNN`: the list of a database's tables. Written by LevelDB `VersionSet` and by
+//! `write_database`; read as by LevelDB `VersionSet::Recover`.
 //!
-//! `CURRENT` is the manifest's file name and a newline. A manifest is a log (see `log`) of edits; the state
-//! is what all edits make together. An edit is a sequence of fields, each a varint tag and:
+//! `CURRENT` contains the manifest's file name and a newline. A manifest is a log (see `log`) of edits; the
+//! state is the result of all edits. An edit is a sequence of fields, each a varint tag and:
 //! ```text
 //! 1  comparator         string: leveldb.BytewiseComparator
 //! 2  log number         varint: logs below it are in tables
 //! 3  next file number   varint
 //! 4  last sequence      varint: greatest sequence number in the tables
-//! 5  compact pointer    level varint, internal key string: where compaction goes on; of no use to us
+//! 5  compact pointer    level varint, internal key string: where compaction continues; ignored here
 //! 6  deleted file       level varint, number varint
 //! 7  new file           level varint, number varint, size varint, smallest and largest internal key strings
 //! 9  previous log       varint: one older log to read, 0 for none
 //! ```
-//! A crash leaves a torn last edit (tolerated, the files of the edits before it are still there) or
-//! `CURRENT` pointing at the manifest before.
+//! A crash leaves a torn last edit (tolerated, because the files of the edits before it still exist) or a
+//! `CURRENT` that names the previous manifest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,12 @@ use super::coding::{Input, put_string, put_varint, split_internal};
 use super::{LevelDbError, hex, log};
 use crate::fs::{Disk, During as _};
 
-/// Levels of tables. In level 0 tables may overlap; in each other level they lie side by side.
+/// Number of levels of tables. Tables may overlap in level 0, but not in the others.
 pub(super) const LEVELS: usize = 7;
 
-/// Bytes of a manifest that are read. A table needs about 120 and LevelDB begins anew at each open.
-const MAX_MANIFEST_BYTES: u64 = 256 << 20;
+/// Maximum length of a manifest in bytes. A table needs about 120, and LevelDB begins a new manifest whenever
+/// it opens a database.
+const MAX_MANIFEST_LEN: u64 = 256 << 20;
 
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
@@ -44,7 +45,7 @@ const TAG_PREVIOUS_LOG: u64 = 9;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LiveTable {
     pub(super) number: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub(super) size: u64,
     /// Internal keys of the first and last row.
     pub(super) smallest: Vec<u8>,
@@ -63,23 +64,23 @@ impl LiveTable {
     }
 }
 
-/// The state that a manifest's edits make.
+/// The state after all edits of a manifest.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) log_number: u64,
     pub(super) previous_log: u64,
     pub(super) next_file: u64,
     pub(super) last_sequence: u64,
-    /// Per level, in file order: level 0 newest first, others by key.
+    /// The tables of each level: those of level 0 newest first, the others by key.
     pub(super) levels: [Vec<LiveTable>; LEVELS],
 }
 
-/// The path of the file `NUMBER.SUFFIX`, six digits at least.
+/// Returns the path of the file `NUMBER.SUFFIX`, with at least six digits.
 pub(super) fn numbered(dir: &Path, number: u64, suffix: &str) -> PathBuf {
     dir.join(format!("{number:06}.{suffix}"))
 }
 
-/// The file name of a manifest.
+/// Returns the file name of a manifest.
 pub(super) fn manifest_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
 }
@@ -96,22 +97,23 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
     let digits = name.and_then(|name| name.strip_prefix("MANIFEST-")).unwrap_or_default();
     let (Some(name), true) = (name, !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     else {
-        let flaw = "it is not the name of a MANIFEST and a newline".into();
+        let flaw = "it does not contain the name of a MANIFEST and a newline".into();
         return Err(LevelDbError::Damaged { path: current, offset: 0, flaw });
     };
     let path = dir.join(name);
-    let file = disk.read(&path, MAX_MANIFEST_BYTES).during("read", &path)?;
+    let file = disk.read(&path, MAX_MANIFEST_LEN).during("read", &path)?;
     decode(&file, &path)
 }
 
-/// The state that the manifest `file` makes.
+/// Decodes the manifest `file`.
 fn decode(file: &[u8], path: &Path) -> Result<Manifest, LevelDbError> {
-    let mut state = State::default();
+    let mut state = EditState::default();
     log::read_records(file, path, |offset, edit| {
-        state.apply(edit).map_err(|flaw| match flaw {
-            Flaw::Damaged(flaw) => LevelDbError::Damaged { path: path.into(), offset, flaw },
-            Flaw::Comparator(name) => {
-                let feature = format!("keys are in the order of {}", String::from_utf8_lossy(&name));
+        state.apply(edit).map_err(|error| match error {
+            EditError::Damaged(flaw) => LevelDbError::Damaged { path: path.into(), offset, flaw },
+            EditError::Comparator(name) => {
+                let name = String::from_utf8_lossy(&name);
+                let feature = format!("keys in the order of {name} are not supported");
                 LevelDbError::Unsupported { path: path.into(), offset, feature }
             }
         })
@@ -123,58 +125,62 @@ fn decode(file: &[u8], path: &Path) -> Result<Manifest, LevelDbError> {
     })
 }
 
-/// What is wrong with an edit.
-enum Flaw {
+/// The error of an edit.
+enum EditError {
     Damaged(String),
     Comparator(Vec<u8>),
 }
 
-impl From<&str> for Flaw {
+impl From<&str> for EditError {
     fn from(text: &str) -> Self {
         Self::Damaged(text.into())
     }
 }
 
-/// The fields seen so far.
+/// The fields of all edits so far.
 #[derive(Default)]
-struct State {
+struct EditState {
     log_number: Option<u64>,
     previous_log: Option<u64>,
     next_file: Option<u64>,
     last_sequence: Option<u64>,
-    tables: BTreeMap<(usize, u64), LiveTable>, // by level and number
+    /// The tables by level and number.
+    tables: BTreeMap<(usize, u64), LiveTable>,
 }
 
-impl State {
-    fn apply(&mut self, edit: &[u8]) -> Result<(), Flaw> {
+impl EditState {
+    fn apply(&mut self, edit: &[u8]) -> Result<(), EditError> {
         let mut rest = Input(edit);
-        // An edit is a set of deletions and one of additions, whatever the order of its fields: deletions
-        // go first.
+        // Deletions come before additions, whatever the order of the fields.
         let (mut deleted, mut added) = (Vec::new(), Vec::new());
         while !rest.is_empty() {
-            let tag = rest.varint().ok_or("edit cut short")?;
+            let tag = rest.varint().ok_or("the edit is truncated")?;
             match tag {
                 TAG_COMPARATOR => {
-                    let name = rest.string().ok_or("comparator cut short")?;
+                    let name = rest.string().ok_or("the comparator is truncated")?;
                     if name != COMPARATOR {
-                        return Err(Flaw::Comparator(name.to_vec()));
+                        return Err(EditError::Comparator(name.to_vec()));
                     }
                 }
-                TAG_LOG_NUMBER => self.log_number = Some(rest.varint().ok_or("log number cut short")?),
-                TAG_PREVIOUS_LOG => self.previous_log = Some(rest.varint().ok_or("previous log cut short")?),
-                TAG_NEXT_FILE => self.next_file = Some(rest.varint().ok_or("next file number cut short")?),
+                TAG_LOG_NUMBER => self.log_number = Some(rest.varint().ok_or("the log number is truncated")?),
+                TAG_PREVIOUS_LOG => {
+                    self.previous_log = Some(rest.varint().ok_or("the previous log is truncated")?)
+                }
+                TAG_NEXT_FILE => {
+                    self.next_file = Some(rest.varint().ok_or("the next file number is truncated")?)
+                }
                 TAG_LAST_SEQUENCE => {
-                    self.last_sequence = Some(rest.varint().ok_or("last sequence cut short")?)
+                    self.last_sequence = Some(rest.varint().ok_or("the last sequence is truncated")?)
                 }
                 TAG_COMPACT_POINTER => {
                     level(&mut rest)?;
-                    rest.string().ok_or("compact pointer cut short")?;
+                    rest.string().ok_or("the compact pointer is truncated")?;
                 }
                 TAG_DELETED_FILE => {
-                    deleted.push((level(&mut rest)?, rest.varint().ok_or("deleted file cut short")?))
+                    deleted.push((level(&mut rest)?, rest.varint().ok_or("the deleted file is truncated")?))
                 }
                 TAG_NEW_FILE => added.push((level(&mut rest)?, new_file(&mut rest)?)),
-                _ => return Err(Flaw::Damaged(format!("unknown field {tag} in an edit"))),
+                _ => return Err(EditError::Damaged(format!("unknown field {tag} in an edit"))),
             }
         }
         deleted.iter().for_each(|place| drop(self.tables.remove(place)));
@@ -184,14 +190,14 @@ impl State {
 
     fn finish(self) -> Result<Manifest, String> {
         let mut manifest = Manifest {
-            log_number: self.log_number.ok_or("no edit tells the log number")?,
+            log_number: self.log_number.ok_or("no edit contains the log number")?,
             previous_log: self.previous_log.unwrap_or(0),
-            next_file: self.next_file.ok_or("no edit tells the next file number")?,
-            last_sequence: self.last_sequence.ok_or("no edit tells the last sequence number")?,
+            next_file: self.next_file.ok_or("no edit contains the next file number")?,
+            last_sequence: self.last_sequence.ok_or("no edit contains the last sequence number")?,
             levels: Default::default(),
         };
         for ((level, _), table) in self.tables {
-            manifest.levels.get_mut(level).ok_or("level beyond 6")?.push(table);
+            manifest.levels.get_mut(level).ok_or("a level is beyond 6")?.push(table);
         }
         let [level0, deeper @ ..] = &mut manifest.levels;
         level0.reverse();
@@ -211,30 +217,30 @@ impl State {
     }
 }
 
-/// What internal keys are sorted by: the user key, then the newest first.
+/// Returns the sort key of an internal key: by user key, then newest first.
 fn internal_order(key: &[u8]) -> (&[u8], std::cmp::Reverse<u64>) {
     let (user, trailer) = split_internal(key).unwrap_or_default();
     (user, std::cmp::Reverse(trailer))
 }
 
-fn level(rest: &mut Input<'_>) -> Result<usize, Flaw> {
+fn level(rest: &mut Input<'_>) -> Result<usize, EditError> {
     let level = rest.varint().and_then(|level| usize::try_from(level).ok());
-    Ok(level.filter(|&level| level < LEVELS).ok_or("a level is cut short or beyond 6")?)
+    Ok(level.filter(|&level| level < LEVELS).ok_or("a level is truncated or beyond 6")?)
 }
 
-fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, Flaw> {
+fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, EditError> {
     let (number, size) = (rest.varint(), rest.varint());
     let mut key = || rest.string().filter(|key| split_internal(key).is_some()).map(<[u8]>::to_vec);
     let (Some(number), Some(size), Some(smallest), Some(largest)) = (number, size, key(), key()) else {
-        return Err("new file is cut short, or a key of it has less than 8 bytes".into());
+        return Err("a new file is truncated, or a key of it has fewer than 8 bytes".into());
     };
     if internal_order(&smallest) > internal_order(&largest) {
-        return Err(Flaw::Damaged(format!("new file {number:06} ends before it begins")));
+        return Err(EditError::Damaged(format!("new file {number:06} ends before it begins")));
     }
     Ok(LiveTable { number, size, smallest, largest })
 }
 
-/// The bytes of a manifest file that makes this state: one edit with the numbers, then one per table.
+/// Encodes a manifest file with this state: one edit, with the numbers and then the tables.
 pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     let mut file = Vec::new();
     let mut edit = Vec::new();
@@ -290,7 +296,7 @@ mod tests {
         decode(&file, Path::new("MANIFEST-000001")).map_err(|error| error.to_string())
     }
 
-    /// The edit that [`encode`] makes, without its framing.
+    /// Returns the edit that [`encode`] writes, without its framing.
     fn edit(manifest: &Manifest) -> Vec<u8> {
         encode(manifest)[7..].to_vec()
     }
@@ -299,7 +305,7 @@ mod tests {
     fn a_manifest_round_trips() {
         let manifest = sample();
         assert_eq!(decode(&encode(&manifest), Path::new("m")).unwrap(), manifest);
-        // Many tables: the edit spans blocks of the log.
+        // With many tables, the edit spans several blocks of the log.
         let mut large = sample();
         large.levels[6] =
             (0..5000).map(|n| table(n + 10, &format!("{n:04}a"), &format!("{n:04}b"))).collect();
@@ -307,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn later_edits_delete_move_and_renumber() {
+    fn later_edits_delete_and_move_tables_and_change_numbers() {
         let mut second = Vec::new();
         for value in
             [TAG_DELETED_FILE, 0, 4, TAG_DELETED_FILE, 6, 6, TAG_LAST_SEQUENCE, 80, TAG_LOG_NUMBER, 8]
         {
             put_varint(&mut second, value);
         }
-        // Moved within the edit: a new file in one level, deleted in another.
+        // The edit moves a table: it adds it to one level and deletes it from another.
         for value in [TAG_NEW_FILE, 5, 6, 6000] {
             put_varint(&mut second, value);
         }
@@ -337,12 +343,12 @@ mod tests {
             let text = decode_edits(edits).unwrap_err();
             assert!(text.contains(want), "{text}");
         };
-        check(&[], "no edit tells the log number");
-        check(&[vec![2, 5]], "no edit tells the next file number");
-        check(&[vec![2, 5, 3, 6]], "no edit tells the last sequence number");
+        check(&[], "no edit contains the log number");
+        check(&[vec![2, 5]], "no edit contains the next file number");
+        check(&[vec![2, 5, 3, 6]], "no edit contains the last sequence number");
         check(&[vec![8, 1]], "unknown field 8");
-        check(&[vec![6, 7, 1]], "a level is cut short or beyond 6");
-        check(&[vec![1, 1, b'x']], "keys are in the order of x");
+        check(&[vec![6, 7, 1]], "a level is truncated or beyond 6");
+        check(&[vec![1, 1, b'x']], "keys in the order of x");
         let mut overlap = sample();
         overlap.levels[6][1] = table(5, "b", "c");
         overlap.levels[6][0] = table(7, "a", "c");
@@ -352,7 +358,7 @@ mod tests {
         check(&[edit(&reversed)], "new file 000005 ends before it begins");
         let mut short = sample();
         short.levels[6][0].smallest.truncate(7);
-        check(&[edit(&short)], "less than 8 bytes");
+        check(&[edit(&short)], "fewer than 8 bytes");
         let good = edit(&sample());
         for len in 1..good.len() {
             let _ = decode_edits(&[good[..len].to_vec()]); // must not panic

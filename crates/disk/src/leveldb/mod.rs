@@ -1,19 +1,18 @@
-//! LevelDB databases as Bitcoin Core makes them (`chainstate`, `blocks/index`): read without a trace,
-//! written in one go.
+//! LevelDB databases as Bitcoin Core writes them (`chainstate`, `blocks/index`): read without changing any
+//! file, written in one pass.
 //!
 //! A database is a directory:
 //! ```text
 //! CURRENT            the name of the live MANIFEST and a newline
-//! MANIFEST-NNNNNN    which tables are live, in which level     (manifest, in the framing of log)
+//! MANIFEST-NNNNNN    the live tables and their levels          (manifest, in the framing of log)
 //! NNNNNN.ldb, .sst   sorted rows                               (table, filter)
 //! NNNNNN.log         rows not yet in tables                    (batch, in the framing of log)
 //! LOCK               empty, locked by the process that has the database open (not by this code)
 //! ```
-//! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and makes
-//! new files when it only opens a database, and a chainstate must stay as it was until its successor is
-//! proven. The writer makes tables bottom-up from rows that come in order, and one MANIFEST over them: many
-//! times faster than puts. The formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`,
-//! `doc/impl.md`), without compression.
+//! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and creates
+//! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
+//! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. The
+//! formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`, `doc/impl.md`), without compression.
 
 mod batch;
 mod coding;
@@ -40,27 +39,27 @@ pub enum LevelDbError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file is not what LevelDB writes.
+    /// A file does not have the format in which LevelDB writes it.
     #[error("{} at byte {offset}: {flaw}; the database is damaged, restore or rebuild it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// Byte offset in the file.
         offset: u64,
         /// What is wrong there.
         flaw: String,
     },
-    /// A file is sound, but this code does not read its kind.
+    /// A file is intact, but uses a feature that is not supported.
     #[error("{} at byte {offset}: {feature}; open it with Bitcoin Core once, or rebuild it", path.display())]
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// Byte offset in the file.
         offset: u64,
         /// What is not supported.
         feature: String,
     },
-    /// The writer was given rows or tables out of order.
+    /// The caller passed rows or tables out of order to the writer.
     #[error("{}: key {after} does not come after {before}; this is a bug, please report it", path.display())]
     Order {
         /// The table or manifest being written.
@@ -72,7 +71,7 @@ pub enum LevelDbError {
     },
 }
 
-/// Whether LevelDB gives a file of a database this name.
+/// Whether `name` is a name that LevelDB gives to files of a database.
 #[must_use]
 pub fn is_database_file(name: &OsStr) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -86,7 +85,7 @@ pub fn is_database_file(name: &OsStr) -> bool {
     }
 }
 
-/// Lower-case hex, for keys in messages.
+/// Returns lower-case hex, for keys in messages.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

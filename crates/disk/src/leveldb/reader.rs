@@ -1,7 +1,7 @@
-//! Opens a database without leaving a trace: reads `CURRENT`, the MANIFEST and the logs, and finds the live
-//! tables. Does what LevelDB `DBImpl::Recover` does with Core's `paranoid_checks`, in memory only: no file
-//! is made, locked, moved or changed. A process that writes the database at the same time can make reads
-//! fail, not lie: tables never change once made, and all bytes have checksums.
+//! Opens a database without changing it: reads `CURRENT`, the MANIFEST and the logs, and finds the live
+//! tables. It does what LevelDB `DBImpl::Recover` does with Core's `paranoid_checks`, but in memory: no file
+//! is created, locked, moved or changed. If another process writes the database at the same time, reads can
+//! fail, but never return wrong rows: tables are never changed, and all bytes have checksums.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use super::table::Table;
 use super::{LevelDbError, log};
 use crate::fs::{Disk, During as _};
 
-/// Tables that [`Database::get`] keeps open, with index and filter (about 1 MiB for a table of 32 MiB).
+/// Number of tables that [`Database::get`] keeps open, with index and filter (about 1 MiB for a table of 32
+/// MiB).
 const CACHED_TABLES: usize = 16;
 
 /// A database, open for reading by any number of threads.
@@ -22,19 +23,19 @@ pub struct Database<'d> {
     disk: &'d dyn Disk,
     dir: PathBuf,
     manifest: Manifest,
-    /// Numbers of the tables whose file ends in `.sst`.
-    old_suffix: BTreeSet<u64>,
+    /// Numbers of the tables whose file name ends in `.sst`.
+    sst_tables: BTreeSet<u64>,
     pub(super) memory: MemTable,
     cache: Mutex<Vec<(u64, Arc<Table>)>>,
 }
 
 impl<'d> Database<'d> {
-    /// Opens the database in `dir`. Logs are read whole (256 MiB at most), tables when they are needed.
+    /// Opens the database in `dir`. Logs are read into memory (256 MiB at most), tables when they are needed.
     ///
     /// # Errors
-    /// [`LevelDbError::File`] if `dir` is no database or cannot be read, [`LevelDbError::Damaged`] if
-    /// LevelDB would refuse it too (a wrong checksum, a live table missing; see `log` for the tail that a
-    /// crash may leave), and [`LevelDbError::Unsupported`] for another key order or larger logs.
+    /// [`LevelDbError::File`] if `dir` is not a database or cannot be read; [`LevelDbError::Damaged`] if
+    /// LevelDB would refuse it too (a wrong checksum, a missing live table; see `log` for the tail that a
+    /// crash may leave); [`LevelDbError::Unsupported`] for another key order or larger logs.
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, LevelDbError> {
         let mut manifest = manifest::read(disk, dir)?;
         let names = disk.list(dir).during("list", dir)?;
@@ -45,11 +46,11 @@ impl<'d> Database<'d> {
             };
             names.iter().filter_map(number).collect()
         };
-        let (tables, mut old_suffix) = (numbers("ldb"), numbers("sst"));
-        old_suffix.retain(|number| !tables.contains(number));
+        let (tables, mut sst_tables) = (numbers("ldb"), numbers("sst"));
+        sst_tables.retain(|number| !tables.contains(number));
         let mut live = manifest.levels.iter().flatten().map(|table| table.number);
-        if let Some(number) = live.find(|number| !tables.contains(number) && !old_suffix.contains(number)) {
-            let flaw = "the MANIFEST names this table, but it is missing".into();
+        if let Some(number) = live.find(|number| !tables.contains(number) && !sst_tables.contains(number)) {
+            let flaw = "the MANIFEST lists this table, but it is missing".into();
             return Err(LevelDbError::Damaged { path: numbered(dir, number, "ldb"), offset: 0, flaw });
         }
         let needed = |number: &u64| *number >= manifest.log_number || *number == manifest.previous_log;
@@ -57,36 +58,36 @@ impl<'d> Database<'d> {
         logs.retain(needed);
         let memory = read_logs(disk, dir, &logs)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
-        Ok(Self { disk, dir: dir.into(), manifest, old_suffix, memory, cache: Mutex::default() })
+        Ok(Self { disk, dir: dir.into(), manifest, sst_tables, memory, cache: Mutex::default() })
     }
 
-    /// All rows.
+    /// Returns a cursor over all rows.
     ///
     /// # Errors
-    /// As [`Cursor::advance`].
+    /// The same errors as [`Cursor::advance`].
     pub fn cursor(&self) -> Result<Cursor<'_>, LevelDbError> {
         self.range(&[], None)
     }
 
-    /// The rows from key `start` on, below key `end` if there is one. Ranges can be walked by threads side
-    /// by side; each takes about 0.5 MiB per level in use.
+    /// Returns a cursor over the rows from key `start`, and below key `end` if there is one. Threads can read
+    /// ranges in parallel; each cursor needs about 0.5 MiB per level in use.
     ///
     /// # Errors
-    /// As [`Cursor::advance`].
+    /// The same errors as [`Cursor::advance`].
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<Cursor<'_>, LevelDbError> {
-        Cursor::over(self, start, end)
+        Cursor::range(self, start, end)
     }
 
-    /// The value under `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// As [`Cursor::advance`].
+    /// The same errors as [`Cursor::advance`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LevelDbError> {
-        let mut rows = Cursor::of_key(self, key)?;
+        let mut rows = Cursor::for_key(self, key)?;
         Ok(rows.advance()?.then(|| rows.value().to_vec()))
     }
 
-    /// Bytes of all live tables: what a walk over all rows reads, logs excepted.
+    /// Total size of all live tables in bytes: what a cursor over all rows reads, except for logs.
     pub fn table_bytes(&self) -> u64 {
         self.manifest.levels.iter().flatten().fold(0, |sum, table| sum.saturating_add(table.size))
     }
@@ -104,8 +105,9 @@ impl<'d> Database<'d> {
         LevelDbError::Damaged { path: self.dir.clone(), offset: 0, flaw }
     }
 
-    /// Runs of tables that have keys in the range: inside a run the tables lie side by side in key order.
-    pub(super) fn runs<'a>(
+    /// Returns groups of tables that have keys in the range: each table of level 0 alone, and the tables of
+    /// each other level, which are in key order and do not overlap.
+    pub(super) fn sorted_tables<'a>(
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
@@ -119,13 +121,13 @@ impl<'d> Database<'d> {
     }
 
     pub(super) fn open_table(&self, live: &LiveTable, keep_filter: bool) -> Result<Table, LevelDbError> {
-        let suffix = if self.old_suffix.contains(&live.number) { "sst" } else { "ldb" };
+        let suffix = if self.sst_tables.contains(&live.number) { "sst" } else { "ldb" };
         let path = numbered(&self.dir, live.number, suffix);
         let file = self.disk.open(&path).during("open for reading", &path)?;
         Table::open(file, path, live, keep_filter)
     }
 
-    /// The table from the cache, or opened and put there in place of the oldest.
+    /// Returns the table from the cache, or opens it and replaces the oldest one in the cache.
     pub(super) fn cached_table(&self, live: &LiveTable) -> Result<Arc<Table>, LevelDbError> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, table)) = cache.iter().find(|(number, _)| *number == live.number) {

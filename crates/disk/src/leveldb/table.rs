@@ -1,5 +1,6 @@
 //! `NNNNNN.ldb` (`.sst` before 2013): rows sorted by internal key. Written by LevelDB `TableBuilder` and by
-//! `TableWriter`; never changed once made, so a crash leaves a whole table or one that no MANIFEST names.
+//! `TableWriter`, and never changed after that: a crash leaves a complete table or one that no MANIFEST
+//! lists.
 //!
 //! ```text
 //! file                                     footer, 48 bytes
@@ -10,16 +11,16 @@
 //!    footer
 //!
 //! block                                    entry of a block
-//!    entries                                  shared varint: bytes in common with the key before
+//!    entries                                  shared varint: length of the prefix shared with the key before
 //!    offsets of restarts, 4 bytes each        unshared varint, value length varint
 //!    number of restarts, 4 bytes              the unshared bytes of the key, the value
 //! after each block
 //!    1 byte: compression (0 none)
 //!    4 bytes: masked CRC-32C of block and compression byte
 //! ```
-//! At a restart, every 16 entries of a data block and every entry of an index block, shared is 0. A data
-//! block has internal keys. The index has for each data block a key not below its last one and below the
-//! next block's first one, and the block's handle. The meta index has the filter's name and handle. The
+//! At a restart, `shared` is 0: every 16 entries of a data block, and every entry of an index block. A data
+//! block has internal keys. For each data block, the index has a key that is at least its last one and below
+//! the next block's first one, and the block's handle. The meta index has the filter's name and handle. The
 //! filter block has no entries and no restarts. Data blocks have about 4 KiB, files in a chainstate 32 MiB.
 
 use std::ops::Range;
@@ -31,24 +32,25 @@ use super::manifest::LiveTable;
 use super::{LevelDbError, filter};
 use crate::fs::{During as _, FileError, ReadAt};
 
-/// Bytes after each block.
-pub(super) const TRAILER: usize = 5;
-/// Bytes of a footer.
-pub(super) const FOOTER: usize = 48;
+/// Length of the trailer after each block, in bytes.
+pub(super) const TRAILER_LEN: usize = 5;
+/// Length of a footer in bytes.
+pub(super) const FOOTER_LEN: usize = 48;
 const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
-/// The compression byte of plain blocks.
-pub(super) const PLAIN: u8 = 0;
+/// The compression byte of uncompressed blocks.
+pub(super) const UNCOMPRESSED: u8 = 0;
 const SNAPPY: u8 = 1;
 
-/// Bytes of a block that are read. Data blocks have 4 KiB or one larger row (a node's rows stay below 4
+/// Maximum length of a block in bytes. Data blocks have 4 KiB or one larger row (a node's rows stay below 4
 /// MiB), an index 1 % of its table.
-const MAX_BLOCK: u64 = 256 << 20;
+const MAX_BLOCK_LEN: u64 = 256 << 20;
 
-/// Bytes read at once by a scan: enough for full speed of a disk, small against the memory of a run.
+/// Bytes that a cursor reads at once: enough for the full speed of a disk, little compared with the memory of
+/// a rebuild.
 const READ_AHEAD: u64 = 256 << 10;
 
-/// Where a block lies: file offset and size without trailer, in bytes.
+/// Position of a block: file offset, and size without trailer, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle {
     pub(super) offset: u64,
@@ -65,28 +67,28 @@ impl Handle {
         put_varint(out, self.size);
     }
 
-    /// Bytes of block and trailer.
+    /// Length of block and trailer in bytes.
     fn stored_size(self) -> u64 {
-        self.size + TRAILER as u64
+        self.size + TRAILER_LEN as u64
     }
 }
 
-/// A table's last 48 bytes.
+/// Encodes the footer, a table's last 48 bytes.
 pub(super) fn encode_footer(meta_index: Handle, index: Handle) -> Vec<u8> {
-    let mut footer = Vec::with_capacity(FOOTER);
+    let mut footer = Vec::with_capacity(FOOTER_LEN);
     meta_index.put(&mut footer);
     index.put(&mut footer);
-    footer.resize(FOOTER - 8, 0);
+    footer.resize(FOOTER_LEN - 8, 0);
     footer.extend_from_slice(&MAGIC.to_le_bytes());
     footer
 }
 
-/// One decoded entry: its key is the first `shared` bytes of the key before it and `unshared`.
+/// A decoded entry. Its key consists of the first `shared` bytes of the key before it, and `unshared`.
 struct Entry<'a> {
     shared: usize,
     unshared: &'a [u8],
     value: &'a [u8],
-    /// Bytes before the value.
+    /// Offset of the value in the entry.
     value_start: usize,
 }
 
@@ -106,7 +108,7 @@ fn decode_entry(entries: &[u8]) -> Option<Entry<'_>> {
     Some(Entry { shared, unshared, value: rest.get(..value)?, value_start: entries.len() - rest.len() })
 }
 
-/// Length of the entries of `block`, that is, without the restarts.
+/// Returns the length of the entries of `block`, without the restarts.
 fn entries_len(block: &[u8]) -> Option<usize> {
     let (_, count) = block.split_last_chunk()?;
     let restarts = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_add(1)?.checked_mul(4)?;
@@ -130,14 +132,14 @@ fn each_entry(block: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) ->
     Some(())
 }
 
-/// A data block in the index.
+/// The index entry of a data block.
 struct IndexEntry {
-    /// End of its separator, a user key, in [`Table::separators`].
+    /// End of its separator, which is a user key, in [`Table::separators`].
     separator_end: usize,
     handle: Handle,
 }
 
-/// An open table: its index in memory, its data in the file.
+/// An open table, with the index in memory and the data in the file.
 pub(super) struct Table {
     path: PathBuf,
     file: Box<dyn ReadAt>,
@@ -147,8 +149,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads footer, index, meta index and filter of the table `file`, and verifies them; `live` is what
-    /// the MANIFEST says of it. The filter is kept in memory if `keep_filter`.
+    /// Reads and verifies footer, index, meta index and filter of the table `file`; `live` is its entry in
+    /// the MANIFEST. The filter is kept in memory if `keep_filter`.
     pub(super) fn open(
         file: Box<dyn ReadAt>,
         path: PathBuf,
@@ -157,13 +159,13 @@ impl Table {
     ) -> Result<Self, LevelDbError> {
         let mut table = Self { path, file, index: Vec::new(), separators: Vec::new(), filter: Vec::new() };
         let len = table.file.len().during("measure", &table.path)?;
-        if len != live.size || len < FOOTER as u64 {
+        if len != live.size || len < FOOTER_LEN as u64 {
             return Err(
-                table.damaged(len, format!("the file ends here, the MANIFEST says at byte {}", live.size))
+                table.damaged(len, format!("the file ends here, but at byte {} in the MANIFEST", live.size))
             );
         }
-        let footer_offset = len - FOOTER as u64;
-        let mut footer = [0; FOOTER];
+        let footer_offset = len - FOOTER_LEN as u64;
+        let mut footer = [0; FOOTER_LEN];
         table.read(&mut footer, footer_offset)?;
         let (handles, magic) = footer.split_last_chunk().unwrap_or((&[], &[0; 8]));
         if *magic != MAGIC.to_le_bytes() {
@@ -173,7 +175,7 @@ impl Table {
         let (Some(meta_index), Some(index)) = (Handle::take(&mut rest), Handle::take(&mut rest)) else {
             return Err(table.damaged(footer_offset, "the footer is malformed".into()));
         };
-        // No checksum covers the footer, but there is only one way to write it.
+        // No checksum covers the footer, but its encoding is unique.
         if encode_footer(meta_index, index) != footer {
             return Err(table.damaged(footer_offset, "the footer is malformed".into()));
         }
@@ -190,8 +192,8 @@ impl Table {
         let mut data_end = 0;
         each_entry(&block, |key, value| {
             let handle = Handle::take(&mut Input(value))?;
-            let end = handle.offset.checked_add(handle.size)?.checked_add(TRAILER as u64)?;
-            if handle.offset < data_end || end > limit || handle.size > MAX_BLOCK {
+            let end = handle.offset.checked_add(handle.size)?.checked_add(TRAILER_LEN as u64)?;
+            if handle.offset < data_end || end > limit || handle.size > MAX_BLOCK_LEN {
                 return None;
             }
             data_end = end;
@@ -202,7 +204,7 @@ impl Table {
         .ok_or_else(|| self.damaged(handle.offset, "the index is malformed".into()))
     }
 
-    /// The filter block; empty if the table has none of the kind we know.
+    /// Reads the filter block. Returns an empty one if the table has none of the known kind.
     fn read_filter(&self, meta_index: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
         let mut filter = None;
         each_entry(&self.block(meta_index, limit)?, |key, value| {
@@ -215,15 +217,15 @@ impl Table {
         filter.map_or(Ok(Vec::new()), |handle| self.block(handle, limit))
     }
 
-    /// Reads one block that lies below `limit`, and verifies it.
+    /// Reads and verifies one block, which must end before `limit`.
     fn block(&self, handle: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
-        let end = handle.offset.checked_add(handle.size).and_then(|end| end.checked_add(TRAILER as u64));
-        let size = usize::try_from(handle.size).ok().filter(|_| handle.size <= MAX_BLOCK);
+        let end = handle.offset.checked_add(handle.size).and_then(|end| end.checked_add(TRAILER_LEN as u64));
+        let size = usize::try_from(handle.size).ok().filter(|_| handle.size <= MAX_BLOCK_LEN);
         let (Some(size), true) = (size, end.is_some_and(|end| end <= limit)) else {
-            let flaw = format!("block of {} bytes, but there are {limit}", handle.size);
+            let flaw = format!("a block of {} bytes extends beyond byte {limit}", handle.size);
             return Err(self.damaged(handle.offset, flaw));
         };
-        let mut stored = vec![0; size + TRAILER];
+        let mut stored = vec![0; size + TRAILER_LEN];
         self.read(&mut stored, handle.offset)?;
         self.verify(&stored, handle.offset)?;
         stored.truncate(size);
@@ -238,11 +240,11 @@ impl Table {
         let (sum, found) = (u32::from_le_bytes(*sum), masked_crc(summed));
         if sum != found {
             return Err(
-                self.damaged(offset, format!("block checksum is {sum:08x}, the bytes have {found:08x}"))
+                self.damaged(offset, format!("block checksum is {sum:08x}, but the bytes have {found:08x}"))
             );
         }
         match summed.split_last() {
-            Some((&PLAIN, block)) => Ok(block),
+            Some((&UNCOMPRESSED, block)) => Ok(block),
             Some((&SNAPPY, _)) => {
                 let feature = "compressed blocks (snappy) are not supported".into();
                 Err(LevelDbError::Unsupported { path: self.path.clone(), offset, feature })
@@ -259,11 +261,10 @@ impl Table {
         LevelDbError::Damaged { path: self.path.clone(), offset, flaw }
     }
 
-    /// Number of the first data block that can have a user key not below `key`.
+    /// Returns the number of the first data block that can have a user key not below `key`.
     fn find_block(&self, key: &[u8]) -> usize {
         let mut start = 0;
-        // The separators are laid end to end, so a search by halves needs the end of the entry before:
-        // index - 1.
+        // The separators are concatenated, so a binary search needs the end of the entry before.
         let separator = |at: usize, entry: &IndexEntry| {
             let start =
                 at.checked_sub(1).and_then(|before| self.index.get(before)).map_or(0, |e| e.separator_end);
@@ -281,38 +282,40 @@ impl Table {
     }
 }
 
-/// Walks the rows of a table in order, reading ahead.
-pub(super) struct Scan {
+/// A cursor over the rows of a table, which reads ahead.
+pub(super) struct TableCursor {
     table: Arc<Table>,
     next_block: usize,
     read_ahead: u64,
-    /// Bytes of the file from `window_offset` on.
+    /// Bytes of the file from `window_offset`.
     window: Vec<u8>,
     window_offset: u64,
-    /// What is left of the current block's entries, in `window`.
+    /// Range of the current block's remaining entries in `window`.
     entries: Range<usize>,
-    key: Vec<u8>, // internal
+    /// Internal key of the current row.
+    key: Vec<u8>,
     value: Range<usize>,
 }
 
-impl Scan {
-    /// A scan of all rows whose user key is not below `start`. It stands before the first one.
+impl TableCursor {
+    /// Returns a cursor at the first row whose user key is not below `start`, and whether there is one.
     pub(super) fn from(table: Arc<Table>, start: &[u8]) -> Result<(Self, bool), LevelDbError> {
         let next_block = table.find_block(start);
-        let mut scan = Self::at_block(table, next_block, READ_AHEAD);
-        let found = scan.skip_to(start)?;
-        Ok((scan, found))
+        let mut cursor = Self::at_block(table, next_block, READ_AHEAD);
+        let found = cursor.skip_to(start)?;
+        Ok((cursor, found))
     }
 
-    /// A scan that begins at the rows with exactly this user key, or `None` if the filter rules them out.
+    /// Returns a cursor at the first row whose user key is not below `key`, or `None` if there is none or the
+    /// filter excludes `key`.
     pub(super) fn at_key(table: Arc<Table>, key: &[u8]) -> Result<Option<Self>, LevelDbError> {
         let block = table.find_block(key);
         let Some(entry) = table.index.get(block) else { return Ok(None) };
         if !table.filter.is_empty() && !filter::may_contain(&table.filter, entry.handle.offset, key) {
             return Ok(None);
         }
-        let mut scan = Self::at_block(table, block, 0);
-        Ok(scan.skip_to(key)?.then_some(scan))
+        let mut cursor = Self::at_block(table, block, 0);
+        Ok(cursor.skip_to(key)?.then_some(cursor))
     }
 
     fn at_block(table: Arc<Table>, next_block: usize, read_ahead: u64) -> Self {
@@ -320,7 +323,7 @@ impl Scan {
         Self { table, next_block, read_ahead, window, window_offset: 0, entries: 0..0, key, value: 0..0 }
     }
 
-    /// Steps to the first row whose user key is not below `start`; false if there is none.
+    /// Moves to the first row whose user key is not below `start`. Returns false if there is none.
     fn skip_to(&mut self, start: &[u8]) -> Result<bool, LevelDbError> {
         while self.step()? {
             if self.row().0 >= start {
@@ -330,7 +333,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// Goes to the next row; false if there is none.
+    /// Moves to the next row. Returns false if there is none.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool, LevelDbError> {
         while self.entries.is_empty() {
@@ -340,12 +343,12 @@ impl Scan {
         }
         let decoded = self.window.get(self.entries.clone()).and_then(decode_entry);
         let Some(entry) = decoded.filter(|entry| entry.shared <= self.key.len()) else {
-            return Err(self.malformed("an entry runs beyond its block"));
+            return Err(self.malformed("an entry extends beyond its block"));
         };
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(entry.unshared);
         if self.key.len() < 8 {
-            return Err(self.malformed("an internal key has less than 8 bytes"));
+            return Err(self.malformed("an internal key has fewer than 8 bytes"));
         }
         let start = self.entries.start + entry.value_start;
         self.value = start..start + entry.value.len();
@@ -358,7 +361,7 @@ impl Scan {
         self.table.damaged(self.window_offset + self.entries.start as u64, flaw.into())
     }
 
-    /// Makes the data block at `handle` (checked when the index was read) the current one.
+    /// Makes the data block at `handle`, which was validated with the index, the current one.
     fn load(&mut self, handle: Handle) -> Result<(), LevelDbError> {
         let table = Arc::clone(&self.table);
         let in_window = handle.offset.checked_sub(self.window_offset);
@@ -385,7 +388,7 @@ impl Scan {
         Ok(())
     }
 
-    /// User key, trailer and value of the current row.
+    /// Returns user key, trailer and value of the current row.
     #[inline]
     pub(super) fn row(&self) -> (&[u8], u64, &[u8]) {
         let (user, trailer) = split_internal(&self.key).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The room against an independent LevelDB (`rusty-leveldb`, always on a copy), real databases of Bitcoin
-//! Core, and damage.
+//! Tests with an independent LevelDB (`rusty-leveldb`, always on a copy), real databases of Bitcoin Core, and
+//! damaged files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::fs::RealDisk;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// All rows, as our reader gives them.
+/// Reads all rows with this crate's reader.
 fn dump(dir: &Path) -> Result<Rows, LevelDbError> {
     let database = Database::open(&RealDisk, dir)?;
     collect(database.cursor()?)
@@ -28,7 +28,7 @@ fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {
     Ok(rows)
 }
 
-/// LevelDB as it is when Core opens it, made small so that few rows fill several levels.
+/// Core's options of LevelDB, but with small sizes, so that few rows fill several levels.
 fn options() -> Options {
     let write_buffer_size = 16 << 10;
     Options {
@@ -40,7 +40,7 @@ fn options() -> Options {
     }
 }
 
-/// All rows, as `rusty-leveldb` gives them from a copy of `dir`.
+/// Reads all rows with `rusty-leveldb` from a copy of `dir`.
 fn dump_by_other(dir: &Path) -> Rows {
     let copy = tempfile::tempdir().unwrap();
     for (name, bytes) in files(dir) {
@@ -51,13 +51,13 @@ fn dump_by_other(dir: &Path) -> Rows {
     std::iter::from_fn(|| rows.next()).collect()
 }
 
-/// Names and bytes of all files in `dir`.
+/// Returns names and bytes of all files in `dir`.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
 }
 
-/// A pseudo-random number for each `n` (SplitMix64).
+/// Returns a pseudorandom number for each `n` (SplitMix64).
 fn mix(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -65,7 +65,8 @@ fn mix(n: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Rows like a chainstate's in ascending order, with keys that begin other keys, and large values.
+/// Returns rows like a chainstate's in ascending order, with keys that are prefixes of others, and large
+/// values.
 fn sample_rows(count: u64) -> Rows {
     let mut rows = BTreeMap::new();
     for n in 0..count {
@@ -80,8 +81,7 @@ fn sample_rows(count: u64) -> Rows {
     rows.into_iter().collect()
 }
 
-/// Writes `rows` as a database whose tables have about `table_size` bytes, and numbers that run against key
-/// order.
+/// Writes `rows` as a database whose tables have about `table_size` bytes, and numbers in reverse key order.
 fn write(dir: &Path, rows: &Rows, table_size: u64) -> Vec<TableMeta> {
     let (mut tables, mut writer) = (Vec::new(), None);
     for (key, value) in rows {
@@ -98,7 +98,7 @@ fn write(dir: &Path, rows: &Rows, table_size: u64) -> Vec<TableMeta> {
 }
 
 #[test]
-fn what_we_write_is_read_by_us_and_by_another_leveldb() {
+fn written_databases_can_be_read_by_this_reader_and_by_another_leveldb() {
     for (count, table_size) in [(0, 1 << 20), (1, 1), (3000, 20_000), (3000, 1 << 30)] {
         let rows = sample_rows(count);
         let dir = tempfile::tempdir().unwrap();
@@ -106,9 +106,9 @@ fn what_we_write_is_read_by_us_and_by_another_leveldb() {
         assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), rows.len() as u64);
         assert!(dump(dir.path()).unwrap() == rows);
         assert!(dump_by_other(dir.path()) == rows);
-        // The other one's point reads go through our filters and restarts. A row is put first: at the
-        // sequence number of our rows, this library (not LevelDB) misses a row whose internal key is its
-        // block's key in the index.
+        // The other library's point reads use the filters and restarts written here. A row is put first: at
+        // the sequence number of the written rows, that library (not LevelDB) misses a row whose internal key
+        // is its block's key in the index.
         let mut db = DB::open(dir.path(), options()).unwrap();
         db.put(b"new", b"row").unwrap();
         for (key, value) in &rows {
@@ -119,10 +119,10 @@ fn what_we_write_is_read_by_us_and_by_another_leveldb() {
 }
 
 #[test]
-fn what_another_leveldb_writes_is_read_as_it_stands() {
+fn databases_of_another_leveldb_can_be_read_and_are_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = BTreeMap::new();
-    // Reopened now and then, so that logs become tables; rows overwritten and deleted over all levels.
+    // The database is reopened, so that logs become tables; rows are overwritten and deleted in all levels.
     for session in 0..6 {
         let mut db = DB::open(dir.path(), options()).unwrap();
         for n in 0..4000 {
@@ -142,7 +142,7 @@ fn what_another_leveldb_writes_is_read_as_it_stands() {
         let before = files(dir.path());
         let rows: Rows = model.clone().into_iter().collect();
         assert!(dump(dir.path()).unwrap() == rows, "session {session}");
-        assert_eq!(files(dir.path()), before, "reading leaves no trace");
+        assert_eq!(files(dir.path()), before, "reading changes no file");
     }
     let database = Database::open(&RealDisk, dir.path()).unwrap();
     assert!(database.memory.len() > 0, "some rows are in the log only");
@@ -165,7 +165,7 @@ fn what_another_leveldb_writes_is_read_as_it_stands() {
 }
 
 #[test]
-fn ranges_are_walked_by_threads_and_make_up_the_whole() {
+fn threads_can_read_adjacent_ranges_that_add_up_to_all_rows() {
     let (dir, rows) = (tempfile::tempdir().unwrap(), sample_rows(5000));
     write(dir.path(), &rows, 30_000);
     let database = Database::open(&RealDisk, dir.path()).unwrap();
@@ -209,19 +209,19 @@ fn rows_and_tables_out_of_order_are_refused() {
 }
 
 #[test]
-fn what_is_no_database_or_not_supported_is_named() {
+fn names_what_is_missing_malformed_or_unsupported() {
     let dir = tempfile::tempdir().unwrap();
     let text = |dir: &Path| dump(dir).unwrap_err().to_string();
     assert!(text(dir.path()).contains("CURRENT: cannot read: No such file"), "{}", text(dir.path()));
     write(dir.path(), &sample_rows(10), 1 << 20);
     fs::remove_file(dir.path().join("001000.ldb")).unwrap();
     assert!(
-        text(dir.path()).contains("001000.ldb at byte 0: the MANIFEST names this table, but it is missing")
+        text(dir.path()).contains("001000.ldb at byte 0: the MANIFEST lists this table, but it is missing")
     );
     for current in ["", "MANIFEST-000001", "MANIFEST-\n", "../MANIFEST-000001\n", "MANIFEST-1/2\n"] {
         fs::write(dir.path().join("CURRENT"), current).unwrap();
         assert!(
-            text(dir.path()).contains("CURRENT at byte 0: it is not the name of a MANIFEST"),
+            text(dir.path()).contains("CURRENT at byte 0: it does not contain the name of a MANIFEST"),
             "{current:?}"
         );
     }
@@ -239,9 +239,9 @@ fn what_is_no_database_or_not_supported_is_named() {
     );
 }
 
-/// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code made it when the format was
-/// completed. A line each: three rows, restarts, trailer; filter, trailer; meta index, trailer; index,
-/// trailer; footer in two.
+/// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code wrote it when the format was
+/// completed. Each of these has a line: three rows, restarts, trailer; filter, trailer; meta index, trailer;
+/// index, trailer; the footer has two.
 const GOLDEN: &str = "\
     00090161010100000000000031\
     010900620101000000000000\
@@ -258,7 +258,7 @@ const GOLDEN: &str = "\
     57fb808b247547db";
 
 #[test]
-fn a_tiny_table_has_its_golden_bytes() {
+fn a_small_table_has_its_golden_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Rows = [("a", "1"), ("ab", ""), ("b", "23")].map(|(k, v)| (k.into(), v.into())).into();
     write(dir.path(), &rows, 1 << 20);
@@ -268,7 +268,7 @@ fn a_tiny_table_has_its_golden_bytes() {
 }
 
 #[test]
-fn each_damaged_byte_of_a_table_is_noticed() {
+fn every_damaged_byte_of_a_table_is_detected() {
     let (dir, mut rows) = (tempfile::tempdir().unwrap(), sample_rows(70));
     rows.retain(|(_, value)| value.len() < 60); // two data blocks remain
     write(dir.path(), &rows, 1 << 20);
@@ -292,7 +292,7 @@ fn each_damaged_byte_of_a_table_is_noticed() {
 }
 
 #[test]
-fn each_damaged_byte_of_a_manifest_is_noticed() {
+fn every_damaged_byte_of_a_manifest_is_detected() {
     let (dir, rows) = (tempfile::tempdir().unwrap(), sample_rows(300));
     write(dir.path(), &rows, 4000);
     let path = dir.path().join(fs::read_to_string(dir.path().join("CURRENT")).unwrap().trim());
@@ -305,7 +305,7 @@ fn each_damaged_byte_of_a_manifest_is_noticed() {
     }
 }
 
-/// A database that another LevelDB made, with a log and two levels, as files.
+/// Returns the files of a database that another LevelDB wrote, with a log and two levels.
 fn other_database() -> BTreeMap<String, Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let mut db = DB::open(dir.path(), options()).unwrap();
@@ -317,8 +317,8 @@ fn other_database() -> BTreeMap<String, Vec<u8>> {
     files(dir.path())
 }
 
-/// Replaces checksums by right ones, so that damage reaches what lies behind them.
-fn reseal_log(file: &mut [u8]) {
+/// Corrects the checksums of a log, so that damage gets past them.
+fn fix_log_checksums(file: &mut [u8]) {
     let mut at = 0;
     while let Some(header) = file.get(at..at + 7) {
         let end = at + 7 + usize::from(u16::from_le_bytes([header[4], header[5]]));
@@ -329,8 +329,8 @@ fn reseal_log(file: &mut [u8]) {
     }
 }
 
-/// The same for the blocks of a table that we wrote with one data block: `ends` are the ends of the blocks.
-fn reseal_table(file: &mut [u8], ends: &[usize]) {
+/// Corrects the checksums of a table with one data block: `ends` are the ends of its blocks.
+fn fix_table_checksums(file: &mut [u8], ends: &[usize]) {
     let mut start = 0;
     for &end in ends {
         let sum = coding::masked_crc(&file[start..end - 4]).to_le_bytes();
@@ -339,19 +339,19 @@ fn reseal_table(file: &mut [u8], ends: &[usize]) {
     }
 }
 
-/// Found by fuzzing: a row too new to be seen stood first in the range, and nothing compared the row behind
-/// it, of a smaller key, with the start of the range.
+/// Found by fuzzing: the first row of the range was hidden because it was too new, and the row after it, with
+/// a smaller key, was not compared with the start of the range.
 #[test]
-fn no_row_before_its_range_slips_in_behind_a_hidden_one() {
+fn detects_a_row_before_its_range_after_a_hidden_row() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &[("c", "1"), ("d", "2")].map(|(k, v)| (k.into(), v.into())).into(), 1 << 20);
     let path = dir.path().join("001000.ldb");
     let mut bytes = fs::read(&path).unwrap();
     let ends = block_ends(&bytes);
     assert_eq!((bytes[3], bytes[16]), (b'c', b'd'), "an entry has 3 lengths, key, trailer 8 and value");
-    bytes[11] = 1; // of the sequence number of "c"
+    bytes[11] = 1; // the sequence number of "c"
     bytes[16] = b'a';
-    reseal_table(&mut bytes, &ends);
+    fix_table_checksums(&mut bytes, &ends);
     fs::write(&path, bytes).unwrap();
     let database = Database::open(&RealDisk, dir.path()).unwrap();
     let error = collect(database.range(b"b", None).unwrap()).unwrap_err();
@@ -362,13 +362,13 @@ fn no_row_before_its_range_slips_in_behind_a_hidden_one() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any damage gives rows or an error, in bounded memory, and never a panic.
+    /// Reading a damaged database returns rows or an error, in bounded memory, and never panics.
     #[test]
     fn damage_never_panics(
         which: prop::sample::Index,
         flips: Vec<(prop::sample::Index, u8)>,
         cut: Option<prop::sample::Index>,
-        reseal: bool,
+        fix_checksums: bool,
     ) {
         static FILES: std::sync::OnceLock<BTreeMap<String, Vec<u8>>> = std::sync::OnceLock::new();
         let files = FILES.get_or_init(other_database);
@@ -384,8 +384,8 @@ proptest! {
                 if let Some(cut) = cut {
                     bytes.truncate(cut.index(bytes.len()));
                 }
-                if reseal && (name.ends_with("log") || name.starts_with("MANIFEST")) {
-                    reseal_log(&mut bytes);
+                if fix_checksums && (name.ends_with("log") || name.starts_with("MANIFEST")) {
+                    fix_log_checksums(&mut bytes);
                 }
             }
             fs::write(dir.path().join(name), bytes).unwrap();
@@ -395,7 +395,7 @@ proptest! {
         }
     }
 
-    /// Damage behind right checksums: what a hostile maker of a table can do.
+    /// Damage with correct checksums: what an attacker who writes a table can do.
     #[test]
     fn a_hostile_table_never_panics(flips: Vec<(prop::sample::Index, u8)>) {
         let dir = tempfile::tempdir().unwrap();
@@ -407,7 +407,7 @@ proptest! {
         for (at, bits) in &flips {
             *at.get_mut(&mut bytes) ^= bits;
         }
-        reseal_table(&mut bytes, &ends);
+        fix_table_checksums(&mut bytes, &ends);
         fs::write(&path, bytes).unwrap();
         let _ = Database::open(&RealDisk, dir.path()).unwrap().get(b"C\x05");
         if let Ok(rows) = dump(dir.path()) {
@@ -415,7 +415,7 @@ proptest! {
         }
     }
 
-    /// Any set of rows comes back, whatever the table size.
+    /// Any set of rows round-trips, whatever the table size.
     #[test]
     fn any_rows_round_trip(rows: BTreeMap<Vec<u8>, Vec<u8>>, table_size in 200u64..5000) {
         let (dir, rows) = (tempfile::tempdir().unwrap(), rows.into_iter().collect());
@@ -424,7 +424,8 @@ proptest! {
     }
 }
 
-/// Ends of the data, filter, meta index and index block, trailers included, of a table with one data block.
+/// Returns the ends of the data, filter, meta index and index block, including trailers, of a table with one
+/// data block.
 fn block_ends(table: &[u8]) -> Vec<usize> {
     let mut footer = coding::Input(&table[table.len() - 48..]);
     let [meta, meta_len, _, _] = [(); 4].map(|()| footer.varint().unwrap() as usize);
@@ -434,7 +435,7 @@ fn block_ends(table: &[u8]) -> Vec<usize> {
     vec![filter, meta, meta + meta_len + 5, table.len() - 48]
 }
 
-/// The folder of real data; `None` (said so) if this is a bare clone.
+/// Returns the directory of real data. In a bare clone, prints that it is missing and returns `None`.
 fn data() -> Option<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
     let dir = std::env::var_os("PEREGRINE_DATA").map_or(beside.into(), PathBuf::from);
@@ -446,7 +447,7 @@ fn data() -> Option<PathBuf> {
 }
 
 #[test]
-fn databases_of_bitcoin_core_are_read_as_they_stand() {
+fn databases_of_bitcoin_core_can_be_read_and_rewritten() {
     let Some(data) = data() else { return };
     for (archive, folder) in
         [("main", ""), ("testnet3", "testnet3"), ("signet", "signet"), ("regtest", "regtest")]
@@ -458,7 +459,7 @@ fn databases_of_bitcoin_core_are_read_as_they_stand() {
             let database = find(dir.path(), name).unwrap_or_else(|| panic!("{archive}: no {folder}/{name}"));
             let before = files(&database);
             let rows = dump(&database).unwrap();
-            assert_eq!(files(&database), before, "{archive} {name}: reading leaves no trace");
+            assert_eq!(files(&database), before, "{archive} {name}: reading changes no file");
             assert!(!rows.is_empty() && rows == dump_by_other(&database), "{archive} {name}");
             println!("{archive} {name}: {} rows", rows.len());
 
@@ -466,15 +467,15 @@ fn databases_of_bitcoin_core_are_read_as_they_stand() {
             for (key, value) in rows.iter().step_by(37) {
                 assert_eq!(opened.get(key).unwrap().as_deref(), Some(&value[..]));
             }
-            // Our own writer gives the same rows back.
-            let ours = tempfile::tempdir().unwrap();
-            write(ours.path(), &rows, 200_000);
-            assert!(dump(ours.path()).unwrap() == rows && dump_by_other(ours.path()) == rows);
+            // This crate's writer writes the same rows.
+            let copy = tempfile::tempdir().unwrap();
+            write(copy.path(), &rows, 200_000);
+            assert!(dump(copy.path()).unwrap() == rows && dump_by_other(copy.path()) == rows);
         }
     }
 }
 
-/// The directory below `root` whose path ends in `name` and that has a `CURRENT`.
+/// Finds the directory below `root` whose path ends in `name` and that has a `CURRENT`.
 fn find(root: &Path, name: &str) -> Option<PathBuf> {
     let here = root.join(name);
     if here.join("CURRENT").is_file() {

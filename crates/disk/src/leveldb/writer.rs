@@ -1,29 +1,28 @@
-//! Makes a database in one go from rows that come in key order: tables bottom-up, each row written once,
-//! and a MANIFEST over them. Bitcoin Core opens it like one that LevelDB made (blocks of 4 KiB, restarts
-//! every 16 rows, filters of 10 bits, no compression, tables of 32 MiB: Core's settings).
+//! Writes a database in one pass from rows in key order: tables in which each row is written once, then a
+//! MANIFEST. Bitcoin Core opens it like one that LevelDB wrote (blocks of 4 KiB, restarts every 16 rows,
+//! filters of 10 bits, no compression, tables of 32 MiB: Core's settings).
 //!
-//! All tables go to level 6: no table there is ever too many, so LevelDB starts no compaction when it opens
-//! the database. All rows have sequence number 1. There is no log; LevelDB begins one.
+//! All tables are in level 6, which has no limit, so LevelDB starts no compaction when it opens the database.
+//! All rows have sequence number 1. There is no log; LevelDB begins one.
 //!
-//! A crash at any point leaves a directory without `CURRENT`, which is no database, or the whole one: files
-//! are synced before the directory, and the directory before `CURRENT` gets its name.
+//! A crash at any point leaves a directory without `CURRENT`, which is not a database, or the complete
+//! database: files are synced before the directory, and the directory before the rename to `CURRENT`.
 
 use std::path::{Path, PathBuf};
 
 use super::coding::{VALUE, put_varint};
 use super::filter::{self, FilterWriter};
 use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
-use super::table::{Handle, PLAIN, TRAILER, encode_footer};
+use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
 use super::{LevelDbError, coding, hex};
 use crate::fs::{Disk, During as _, WriteFile};
 
-/// Bytes after which a caller should finish a table and begin the next one: Core's
-/// `DBWRAPPER_MAX_FILE_SIZE`.
+/// Bytes at which a caller should finish a table and begin the next one: Core's `DBWRAPPER_MAX_FILE_SIZE`.
 pub const TARGET_TABLE_SIZE: u64 = 32 << 20;
 
-/// Bytes of a data block, restarts included, after which it is complete (LevelDB `Options::block_size`).
+/// Bytes of a data block, including restarts, at which it is complete (LevelDB `Options::block_size`).
 const BLOCK_SIZE: usize = 4096;
-/// Rows from one restart to the next (LevelDB `Options::block_restart_interval`).
+/// Number of rows from one restart to the next (LevelDB `Options::block_restart_interval`).
 const RESTART_INTERVAL: usize = 16;
 /// Bytes written to the file at once.
 const WRITE_SIZE: usize = 1 << 20;
@@ -32,12 +31,12 @@ const WRITE_SIZE: usize = 1 << 20;
 const SEQUENCE: u64 = 1;
 const ROW_TRAILER: [u8; 8] = (SEQUENCE << 8 | VALUE as u64).to_le_bytes();
 
-/// A finished table, as the MANIFEST needs to know it.
+/// The properties of a finished table that the MANIFEST contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// File number; the file is `NUMBER.ldb`.
     pub number: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub size: u64,
     /// Key of the first row.
     pub smallest: Vec<u8>,
@@ -66,7 +65,7 @@ impl UnsyncedTable {
     }
 }
 
-/// The path of table `number` in the database `dir`.
+/// Returns the path of table `number` in the database `dir`.
 pub fn table_path(dir: &Path, number: u64) -> PathBuf {
     numbered(dir, number, "ldb")
 }
@@ -75,29 +74,30 @@ pub fn table_path(dir: &Path, number: u64) -> PathBuf {
 #[derive(Default)]
 struct BlockWriter {
     restarts: Vec<u32>,
-    rows: usize, // since the last restart
+    /// Number of rows since the last restart.
+    rows: usize,
     start: usize,
 }
 
 impl BlockWriter {
-    /// A block that begins at the end of `out`.
+    /// Begins a block at the end of `out`.
     fn begin(&mut self, out: &[u8]) {
         self.restarts.clear();
         self.rows = 0;
         self.start = out.len();
     }
 
-    /// Bytes of the block if it ended here.
+    /// Length of the block if it ended here.
     fn len(&self, out: &[u8]) -> usize {
         out.len() - self.start + 4 * self.restarts.len() + 4
     }
 
-    /// Appends a row whose `key` has its first `common` bytes in common with the key before.
+    /// Appends a row whose `key` shares its first `common` bytes with the key before.
     #[inline]
     fn add(&mut self, out: &mut Vec<u8>, key: &[u8], common: usize, value: &[u8], interval: usize) {
         let mut shared = common;
         if self.restarts.is_empty() || self.rows == interval {
-            self.restarts.push((out.len() - self.start) as u32); // a block has a few KiB or one row
+            self.restarts.push((out.len() - self.start) as u32); // fits: a block has a few KiB or one row
             self.rows = 0;
             shared = 0;
         }
@@ -128,35 +128,35 @@ impl BlockWriter {
 
 /// Appends the trailer of the block that begins at `start` of `out`.
 fn seal(out: &mut Vec<u8>, start: usize) {
-    out.push(PLAIN);
+    out.push(UNCOMPRESSED);
     let sum = coding::masked_crc(out.get(start..).unwrap_or_default());
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// Writes one table. Tables of one database can be written by threads side by side, each with its own
-/// number.
+/// Writes one table. Threads can write tables of one database in parallel, each with its own number.
 pub struct TableWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     number: u64,
-    /// Bytes not yet written; they begin at `written` in the file.
+    /// Bytes not yet written; they belong at offset `written` of the file.
     out: Vec<u8>,
     written: u64,
     data: BlockWriter,
-    /// The last complete data block, which the index gets when the next key is known.
+    /// The last complete data block, which is added to the index when the next key is known.
     pending: Option<Handle>,
     index: Vec<u8>,
     index_block: BlockWriter,
     filter: FilterWriter,
     smallest: Vec<u8>,
-    /// Internal key of the last row, and the room for the next.
+    /// Internal key of the last row.
     last: Vec<u8>,
+    /// Buffer for the internal key of the next row.
     key: Vec<u8>,
     entries: u64,
 }
 
 impl TableWriter {
-    /// Makes the file of table `number` (1 or more) in the directory `dir`, which must exist.
+    /// Creates the file of table `number` (at least 1) in the directory `dir`, which must exist.
     ///
     /// # Errors
     /// [`LevelDbError::File`], also if the file exists.
@@ -181,7 +181,7 @@ impl TableWriter {
         })
     }
 
-    /// Appends a row. Keys must ascend, and value and key have less than 4 GiB.
+    /// Appends a row. Keys must ascend; key and value must be shorter than 4 GiB.
     ///
     /// # Errors
     /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
@@ -195,7 +195,7 @@ impl TableWriter {
             self.smallest = key.to_vec();
         } else {
             let before = user_key(&self.last);
-            // The first byte that differs tells the order, unless one key is the beginning of the other.
+            // The first byte that differs determines the order, unless one key is a prefix of the other.
             let ascends = match (before.get(common), key.get(common)) {
                 (Some(before), Some(after)) => before < after,
                 _ => before.len() < key.len(),
@@ -219,7 +219,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Bytes of the file so far, without filter and index (about 4 % more).
+    /// Length of the file so far in bytes, without filter and index (about 4 % more).
     pub fn size(&self) -> u64 {
         self.written + self.out.len() as u64
     }
@@ -230,18 +230,18 @@ impl TableWriter {
     /// [`LevelDbError::File`] if the disk fails.
     ///
     /// # Panics
-    /// If the table has no row: LevelDB has no such tables.
+    /// If the table has no row: LevelDB has no empty tables.
     pub fn finish(self) -> Result<TableMeta, LevelDbError> {
         self.complete()?.sync()
     }
 
-    /// Completes the table and leaves it to the caller, who may have other threads for waiting, to sync it.
+    /// Completes the table without syncing it, so that the caller can sync it on another thread.
     ///
     /// # Errors
-    /// As [`TableWriter::finish`].
+    /// The same errors as [`TableWriter::finish`].
     ///
     /// # Panics
-    /// As [`TableWriter::finish`].
+    /// In the same case as [`TableWriter::finish`].
     pub fn complete(mut self) -> Result<UnsyncedTable, LevelDbError> {
         assert!(self.entries > 0, "a table has a row");
         if self.pending.is_none() {
@@ -277,7 +277,7 @@ impl TableWriter {
     fn finish_data_block(&mut self) -> Result<(), LevelDbError> {
         let offset = self.written + self.data.start as u64;
         self.data.finish(&mut self.out);
-        let size = self.size() - offset - TRAILER as u64;
+        let size = self.size() - offset - TRAILER_LEN as u64;
         self.pending = Some(Handle { offset, size });
         self.filter.start_block(self.size());
         if self.out.len() >= WRITE_SIZE {
@@ -293,7 +293,7 @@ impl TableWriter {
         self.index_block.add(&mut self.index, separator, 0, &value, 1);
     }
 
-    /// Appends a block that has no trailer yet.
+    /// Appends a block without trailer, and its trailer.
     fn add_block(&mut self, block: &[u8]) -> Handle {
         let offset = self.size();
         let start = self.out.len();
@@ -302,11 +302,11 @@ impl TableWriter {
         Handle { offset, size: block.len() as u64 }
     }
 
-    /// Appends a block with its trailer.
+    /// Appends a block that ends with its trailer.
     fn add_sealed(&mut self, stored: &[u8]) -> Handle {
         let offset = self.size();
         self.out.extend_from_slice(stored);
-        Handle { offset, size: (stored.len() - TRAILER) as u64 }
+        Handle { offset, size: (stored.len() - TRAILER_LEN) as u64 }
     }
 
     fn write_out(&mut self) -> Result<(), LevelDbError> {
@@ -317,48 +317,48 @@ impl TableWriter {
     }
 }
 
-/// The user key of an internal key of ours.
+/// Returns the user key of a well-formed internal key.
 fn user_key(internal: &[u8]) -> &[u8] {
     coding::split_internal(internal).map_or(&[], |(user, _)| user)
 }
 
-/// A short internal key from `last` (internal) up, below the user key `next`: LevelDB
+/// Returns a short internal key that is at least `last` (internal) and below the user key `next`: LevelDB
 /// `FindShortestSeparator`.
 fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
     let user = user_key(last);
     let common = user.iter().zip(next).take_while(|(a, b)| a == b).count();
     match (user.get(common), next.get(common)) {
         (Some(&byte), Some(&limit)) if common + 1 < user.len() && u16::from(byte) + 1 < u16::from(limit) => {
-            bumped(user, common, byte)
+            incremented(user, common, byte)
         }
         _ => last.to_vec(),
     }
 }
 
-/// A short internal key from `last` (internal) up: LevelDB `FindShortSuccessor`.
+/// Returns a short internal key that is at least `last` (internal): LevelDB `FindShortSuccessor`.
 fn successor(last: &[u8]) -> Vec<u8> {
     let user = user_key(last);
     match user.iter().position(|&byte| byte != 0xff) {
-        Some(at) if at + 1 < user.len() => bumped(user, at, user.get(at).copied().unwrap_or_default()),
+        Some(at) if at + 1 < user.len() => incremented(user, at, user.get(at).copied().unwrap_or_default()),
         _ => last.to_vec(),
     }
 }
 
-/// The internal key before all others of the user key that is `user` up to `at`, and then `byte` + 1.
-fn bumped(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
+/// Returns the first internal key of the user key that consists of `user` up to `at`, and `byte` + 1.
+fn incremented(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
     let mut key = user.get(..at).unwrap_or_default().to_vec();
     key.push(byte + 1);
     key.extend_from_slice(&coding::MAX_TRAILER.to_le_bytes());
     key
 }
 
-/// Makes the database in `dir` out of finished tables, in any order, that lie there and have no key range
-/// in common: writes `LOCK`, the MANIFEST and `CURRENT`, and syncs all. The directory's own name is the
-/// caller's matter.
+/// Completes the database in `dir` from the finished tables there, which may be in any order and must not
+/// overlap: writes `LOCK`, the MANIFEST and `CURRENT`, and syncs all. The caller syncs the directory's own
+/// name.
 ///
 /// # Errors
-/// [`LevelDbError::Order`] if two tables overlap; [`LevelDbError::File`] if the disk fails or `dir` holds a
-/// database.
+/// [`LevelDbError::Order`] if two tables overlap; [`LevelDbError::File`] if the disk fails or `dir` contains
+/// a database.
 pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Result<(), LevelDbError> {
     let number = 1 + tables.iter().map(|table| table.number).max().unwrap_or(0);
     let name = manifest_name(number);

@@ -1,5 +1,5 @@
-//! `peregrine-bench reindex`: rebuilds by Peregrine and by another program on the same blocks, in turns, measured
-//! so that others can repeat it. `docs/benchmarks.md` explains the columns.
+//! `peregrine-bench reindex`: rebuilds by Peregrine and by another program on the same blocks, in turns,
+//! measured so that others can repeat it. `docs/benchmarks.md` explains the columns.
 
 mod measure;
 mod place;

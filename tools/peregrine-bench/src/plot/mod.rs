@@ -1,4 +1,4 @@
-//! `peregrine-bench plot`: logs of rebuilds as one HTML page that needs nothing else, and their numbers as CSV.
+//! `peregrine-bench plot`: logs of rebuilds as one self-contained HTML page, and their numbers as CSV.
 
 mod chart;
 mod log;
