@@ -32,7 +32,7 @@ fn our_log(dir: &Path) -> PathBuf {
     path
 }
 
-/// A log with a block each two seconds, and some lines that say nothing.
+/// A log with a block every two seconds, and some irrelevant lines.
 fn cores_log(dir: &Path, name: &str, blocks: u32) -> PathBuf {
     let mut text = "2026-01-02T00:00:00.000000Z Bitcoin Core version v31.0.0 (release build)\n".to_owned();
     for height in 0..blocks {
@@ -100,7 +100,7 @@ fn what_is_no_log_is_refused() {
     assert!(!page.exists());
 }
 
-/// Chromium takes the page and draws it; skipped where it is not installed.
+/// Chromium renders the page. Skipped if it is not installed.
 #[test]
 fn a_browser_draws_the_page() {
     let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter();

@@ -1,6 +1,6 @@
-//! One process from start to end: what it took of time, memory and disk, by the kernel's own account.
+//! Runs one process and measures its time, memory and disk traffic, as the kernel accounts for them.
 //!
-//! The account includes the process's own children that it waited for, so a command may be run by a shell.
+//! The account includes the children that the process waited for, so that a command may be run by a shell.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::{
@@ -15,21 +15,21 @@ use std::{
 };
 use wait4::Wait4;
 
-/// Most of a process's report that is read.
+/// Maximum bytes of a process's report that are read.
 const MOST_OUTPUT: u64 = 1 << 20;
-/// How much of the end of its messages is kept, to be shown if it fails.
+/// Bytes of the end of its messages that are kept, to be shown if it fails.
 const MESSAGES: u64 = 16 << 10;
-/// How often it is looked whether the user wants to stop.
+/// How often the interrupt flag is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a process took.
+/// The resources that a process used.
 pub struct Measured {
     pub wall: Duration,
     pub user: Duration,
     pub system: Duration,
-    /// The most memory that it, or one of its children, had resident at once.
+    /// Peak resident memory of the process or of one of its children.
     pub peak_rss_bytes: u64,
-    /// Bytes that really came from disk and went there (Linux `/proc/PID/io`); the page cache does not count.
+    /// Bytes read from and written to disk (Linux `/proc/PID/io`), page cache excluded.
     pub io: Option<DiskBytes>,
     pub status: ExitStatus,
     /// Its standard output.
@@ -45,8 +45,8 @@ pub struct DiskBytes {
     pub written: u64,
 }
 
-/// Runs a process to its end. What it prints goes to files in `scratch`: nobody has to empty a pipe while the
-/// clock runs. When `interrupt` is set, it is asked to end too.
+/// Runs a process to its end. Its output goes to files in `scratch`, so that no pipe must be read while the
+/// clock runs. When `interrupt` is set, the process is asked to end.
 pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {
     let (stdout, stderr) = (scratch.join("stdout"), scratch.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
@@ -69,7 +69,7 @@ pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) ->
     })
 }
 
-/// Waits until the process has ended, and leaves it to be reaped.
+/// Waits until the process has ended, and does not reap it.
 fn watch(child: &Child, interrupt: &AtomicBool, started: Instant) -> io::Result<Duration> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the system gave a process number that is none"))?;
@@ -79,7 +79,7 @@ fn watch(child: &Child, interrupt: &AtomicBool, started: Instant) -> io::Result<
             let mut told = false;
             while !ended.load(Ordering::Acquire) {
                 if interrupt.load(Ordering::Relaxed) && !told {
-                    // Not SIGINT: shells start what runs in the background with that one ignored.
+                    // Not SIGINT: shells start background jobs with SIGINT ignored.
                     told = kill_process_group(pid, Signal::TERM).is_ok();
                 }
                 thread::park_timeout(LOOK_EVERY);
@@ -92,7 +92,7 @@ fn watch(child: &Child, interrupt: &AtomicBool, started: Instant) -> io::Result<
     })
 }
 
-/// The end of a file, as text.
+/// Returns the end of a file as text.
 fn tail(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

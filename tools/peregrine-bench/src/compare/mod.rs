@@ -49,7 +49,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub peregrine: Option<PathBuf>,
 
-    /// More arguments for its reindex, separated by blanks
+    /// More arguments for its reindex, separated by spaces
     #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
     #[arg(allow_hyphen_values = true)]
     pub args: String,
@@ -100,7 +100,7 @@ pub fn run(args: &CompareArgs) -> Done {
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     let interrupt = interrupt(args.json)?;
-    // Programs that are measured must be ended too.
+    // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
     let csv = args.csv.as_deref().map(create_new).transpose()?;
     let mut bench = Comparison::new(args, csv, &interrupt)?;
@@ -113,10 +113,10 @@ pub fn run(args: &CompareArgs) -> Done {
     Ok((if args.json { json(&report) } else { report.text() }, Exit::Done))
 }
 
-/// One of the programs that are compared.
+/// One of the programs to compare.
 struct Program {
     name: String,
-    /// The shell command, with `{datadir}` for its data directory; nothing for our own reindex.
+    /// The shell command, with `{datadir}` for its data directory; `None` for Peregrine's reindex.
     command: Option<String>,
 }
 
@@ -129,18 +129,18 @@ struct Comparison<'a> {
     datadir: PathBuf,
     copy: Option<Copy>,
     rows: Vec<Row>,
-    // Dropped last: everything above may lie in it.
+    // Dropped last: all of the above may be in it.
     scratch: Scratch,
 }
 
 impl<'a> Comparison<'a> {
-    /// Checks that there are blocks and room, and makes a scratch folder.
+    /// Checks that there are blocks and enough disk space, and creates a scratch directory.
     fn new(args: &'a CompareArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
         let folder = Path::new(args.chain.folder().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
         let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
-        // A chainstate is at most an eighth of the blocks it comes from, on any network that has seen use.
+        // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
         let needed = if args.against.is_some() { bytes + 2 * results } else { results };
         let free = place::free_bytes(&args.work_dir)
@@ -169,8 +169,8 @@ impl<'a> Comparison<'a> {
         Ok(Self { args, interrupt, csv, programs, datadir, copy, rows: Vec::new(), scratch })
     }
 
-    /// One run of one program: everything is put right, the cache is prepared, the program runs, its answer
-    /// is compared.
+    /// Measures one run of one program: restores the copy, prepares the cache, runs the program, and compares
+    /// its UTXO set.
     fn once(&mut self, run: u32, program: usize) -> Result<(), Error> {
         if let Some(copy) = &mut self.copy {
             copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
@@ -218,7 +218,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Brings the page cache into its state; which share of the pages is in it then, in percent.
+    /// Prepares the page cache; returns the share of the pages that is in it, in percent.
     fn prepare_cache(&self) -> Result<Option<f64>, Error> {
         let blocks = self.datadir.join(self.args.chain.folder().unwrap_or("")).join("blocks");
         let prepare =
@@ -252,8 +252,8 @@ impl<'a> Comparison<'a> {
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))
     }
 
-    /// The UTXO set's hash in a datadir, if it holds a chainstate that can be read. A process of its own, as
-    /// the memory of this one would be counted in the peak of those it starts.
+    /// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another process,
+    /// as the memory of this process would count towards the peak of those it starts.
     fn utxo_hash(&self, datadir: &Path) -> Result<Option<String>, Error> {
         let output = self.peregrine(&["utxo", "stats"], datadir)?.output();
         let output = output.map_err(|error| environment("look at", datadir, error))?;
@@ -269,7 +269,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Copies the blocks while no node can change them.
+/// Copies the blocks, with the datadir locked.
 fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
     let network = args.datadir.join(args.chain.folder().unwrap_or(""));
     let _lock = place::lock(&network)
@@ -279,14 +279,15 @@ fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -
     copy.map_err(|error| environment("copy", blocks, error))
 }
 
-/// What a shell command is called in reports: its first word's file name; not the same as ours.
+/// Returns the name of a shell command in reports: the file name of its first word, unless that is
+/// `peregrine`.
 fn program_name(command: &str) -> String {
     let word = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("command");
     let name = word.trim_matches(['\'', '"']).rsplit('/').next().unwrap_or(word);
     if name == "peregrine" { "against".to_owned() } else { name.to_owned() }
 }
 
-/// A path as a shell takes it for one word.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

@@ -14,14 +14,14 @@ use std::{
     time::SystemTime,
 };
 
-/// Pages of each file that are asked for whether they are in the page cache.
+/// Number of pages of each file that are sampled for whether they are in the page cache.
 const SAMPLES: u64 = 64;
 
-/// A folder of our own, gone when the benchmark is.
+/// A directory of this process, removed when dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// Makes the folder in `parent`.
+    /// Creates the directory in `parent`.
     pub fn new(parent: &Path) -> io::Result<Self> {
         let path = parent.join(format!("peregrine-bench-{}", std::process::id()));
         fs::create_dir(&path)?;
@@ -35,7 +35,7 @@ impl Drop for Scratch {
     }
 }
 
-/// All files below a folder, in order of their names. Lock files are left out: they hold nothing, and a copy
+/// Returns all files below a directory, sorted by name. Lock files are left out: they are empty, and a copy
 /// must not look locked.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -48,7 +48,7 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
                 open.push(path);
             } else if !path.ends_with("LOCK") && !path.ends_with(".lock") {
                 if !found_there.is_file() {
-                    // Whoever reads a named pipe could wait for ever.
+                    // Reading a named pipe could block for ever.
                     let text = format!("{} is not a regular file; remove it", path.display());
                     return Err(io::Error::other(text));
                 }
@@ -60,24 +60,24 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The bytes of these files.
+/// Returns the total length of the files, in bytes.
 pub fn bytes(files: &[PathBuf]) -> io::Result<u64> {
     files.iter().map(|path| Ok(fs::metadata(path)?.len())).sum()
 }
 
-/// The bytes that this user may still write to the disk that holds `folder`.
+/// Returns the free space of the file system that holds `folder`, in bytes.
 pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let disk = statvfs(folder)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A copy of a folder that programs may write to.
+/// A copy of a directory that programs may write to.
 pub struct Copy {
     from: PathBuf,
-    /// Its root; the copied folder is below.
+    /// The root of the copy; the copied directory is below it.
     root: PathBuf,
     folder: PathBuf,
-    /// What was copied, relative to `folder`, with length and time when it was.
+    /// The copied files, relative to `folder`, with their length and modification time.
     files: BTreeMap<PathBuf, Option<(u64, SystemTime)>>,
 }
 
@@ -90,7 +90,7 @@ impl Copy {
         Ok(Self { from: from.to_owned(), root: root.to_owned(), folder: root.join(folder), files })
     }
 
-    /// Makes the copy what it was at first: what was added goes, what was changed is copied again. All is on
+    /// Restores the copy: removes files that were added, and copies again those that were changed. All is on
     /// disk when this returns, so that no run pays for it.
     pub fn restore(&mut self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
@@ -121,7 +121,7 @@ fn state(path: &Path) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
-/// Bitcoin Core's lock, shared: a node that runs must not change files while they are copied.
+/// Takes Bitcoin Core's lock, shared: a running node must not change files while they are copied.
 pub fn lock(network_folder: &Path) -> io::Result<Option<File>> {
     let file = match open_regular(&network_folder.join(".lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -131,12 +131,12 @@ pub fn lock(network_folder: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Reads files once, so that they are in the page cache as far as they fit.
+/// Reads files once, so that as much of them as possible is in the page cache.
 pub fn warm(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| io::copy(&mut File::open(path)?, &mut io::sink()).map(drop))
 }
 
-/// Asks the system to drop files from its page cache. It may keep what others use.
+/// Asks the system to drop files from its page cache. It may keep pages that other processes use.
 pub fn evict(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| {
         let file = File::open(path)?;
@@ -146,14 +146,14 @@ pub fn evict(files: &[PathBuf]) -> io::Result<()> {
     })
 }
 
-/// Which share of some pages, spread over the files, is in the page cache, in percent; nothing if the system
-/// does not say.
+/// Returns which share of some pages, spread over the files, is in the page cache, in percent; `None` if the
+/// system does not report it.
 pub fn cached_percent(files: &[PathBuf]) -> Option<f64> {
     let (mut asked, mut there) = (0_u64, 0_u64);
     for path in files {
         let file = File::open(path).ok()?;
         let length = file.metadata().ok()?.len();
-        // So that a look does not bring in what comes after.
+        // No read-ahead, so that sampling does not load other pages.
         fadvise(&file, 0, None, Advice::Random).ok()?;
         for offset in (0..length).step_by((length / SAMPLES).max(4096) as usize) {
             let mut byte = [0];
@@ -217,7 +217,7 @@ mod tests {
             Some(percent) => assert_eq!(percent, 100.0),
             None => println!("skipped: this system does not say what it caches"),
         }
-        // Whether pages go is the system's affair (a file system in memory keeps them); asking must work.
+        // The system decides whether pages are dropped (a file system in memory keeps them).
         evict(&files).unwrap();
         assert!(cached_percent(&files).is_none_or(|percent| percent <= 100.0));
     }

@@ -1,4 +1,4 @@
-//! What was measured, as a line per run (CSV), as JSON and for people.
+//! The measurements as CSV (one line per run), as JSON and as text.
 
 use super::{
     CompareArgs, Program,
@@ -9,18 +9,18 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// The columns of [`csv_row`]: those of the recorded runs, then what this program can tell besides.
+/// The columns of [`csv_row`]: those of the recorded runs, then those that only this program measures.
 pub const CSV_HEADER: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
     blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
 
-/// Fewer runs than this say little about how others would turn out.
+/// With fewer runs, the interval of the ratio means little.
 const FEW: u32 = 5;
 
-/// One run. Fields and order of CSV and JSON are promised.
+/// One run. The fields of CSV and JSON, and their order, are stable.
 #[derive(Serialize, Clone, Debug)]
 pub struct Row {
     pub program: String,
-    /// Our version, for our own runs.
+    /// Version of Peregrine, for its runs.
     pub commit: Option<&'static str>,
     pub threads: Option<u64>,
     pub cache: &'static str,
@@ -34,13 +34,13 @@ pub struct Row {
     pub utxo_hash: Option<String>,
     pub read_bytes: Option<u64>,
     pub written_bytes: Option<u64>,
-    /// The exit code; nothing if a signal ended it.
+    /// The exit code; `None` if a signal ended the program.
     pub exit: Option<i32>,
     pub cached_percent: Option<f64>,
 }
 
 impl Row {
-    /// `answer` is what the program printed, if it prints a report as ours does.
+    /// `answer` is the JSON that the program printed, if it printed any.
     pub fn new(
         program: String,
         cache: &'static str,
@@ -70,7 +70,7 @@ impl Row {
         }
     }
 
-    /// The run in a few words.
+    /// Summarises the run in one line.
     pub fn text(&self) -> String {
         format!(
             "{} {:.2} s, {:.2} s of CPU, {} MiB",
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// A run as a line of [`CSV_HEADER`]'s columns; what is not known is left empty.
+/// Returns a run as a line of [`CSV_HEADER`]'s columns. Unknown values are empty.
 pub fn csv_row(row: &Row) -> String {
     fn or_empty<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
@@ -112,7 +112,7 @@ pub fn csv_row(row: &Row) -> String {
 /// A number of a run, if it is known.
 type Read = fn(&Row) -> Option<f64>;
 
-/// What is said of each program, and how it is read from a run.
+/// The values in the report, and how each is taken from a run.
 const QUANTITIES: &[(&str, &str, Read)] = &[
     ("wall_s", "time, s", |row| Some(row.wall_s)),
     ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
@@ -124,10 +124,10 @@ const QUANTITIES: &[(&str, &str, Read)] = &[
 #[derive(Serialize)]
 struct Summary {
     program: String,
-    /// As typed, for the one that is compared.
+    /// The shell command; `None` for Peregrine.
     command: Option<String>,
     quantities: Vec<Quantity>,
-    /// Of blocks, at the median time.
+    /// Megabytes of blocks per second, at the median time.
     mb_per_second: Option<f64>,
     utxo_hash: Option<String>,
 }
@@ -141,7 +141,7 @@ struct Quantity {
     spread: Spread,
 }
 
-/// The whole benchmark.
+/// The result of the benchmark.
 #[derive(Serialize)]
 pub struct Report {
     datadir: String,
@@ -150,7 +150,7 @@ pub struct Report {
     runs: u32,
     args: String,
     programs: Vec<Summary>,
-    /// Time of the other program / time of ours, and its 95 % interval.
+    /// Time of the other program divided by Peregrine's, and its 95 % interval.
     ratio: Option<Ratio>,
     rows: Vec<Row>,
 }
@@ -176,7 +176,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Returns the report as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "rebuilds of {} ({}), {} cache, {} runs{}\n",
@@ -226,7 +226,7 @@ fn summary(program: Program, rows: &[Row]) -> Summary {
         .filter_map(|&(name, title, of)| Some(Quantity { name, title, spread: spread(of)? }))
         .collect();
     let utxo_hash = own.iter().find_map(|row| row.utxo_hash.clone());
-    // Equal answers come from equal blocks, of which the other program may not tell the bytes.
+    // Both programs read the same blocks, but the other one may not report their size.
     let bytes = rows.iter().find(|row| row.utxo_hash == utxo_hash && row.bytes.is_some());
     let bytes = bytes.and_then(|row| row.bytes).filter(|_| utxo_hash.is_some());
     let seconds = spread(|row| Some(row.wall_s)).map(|spread| spread.median);

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-/// Resamples of a bootstrap: more move the interval's ends by less than a run's noise.
+/// Number of bootstrap resamples. More would move the interval's ends by less than the noise of a run.
 const RESAMPLES: usize = 10_000;
 /// The bootstrap's seed: the same measurements give the same interval.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How measurements lie.
+/// The spread of measurements.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     pub lowest: f64,
@@ -18,7 +18,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of one measurement or more; nothing of none.
+    /// Returns `None` if there are no measurements.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut values = values.to_vec();
         values.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
     }
 }
 
-/// A ratio of medians, and between which ratios 95 of 100 bootstrap resamples lie.
+/// A ratio of medians, and its 95 % bootstrap interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
     pub ratio: f64,
@@ -55,7 +55,7 @@ impl Ratio {
     }
 }
 
-/// A quantile of sorted values, between neighbours in proportion (type 7 of Hyndman and Fan: R's and NumPy's
+/// Returns a quantile of sorted values, interpolated linearly (type 7 of Hyndman and Fan: R's and NumPy's
 /// default).
 fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let place = q * sorted.len().checked_sub(1)? as f64;

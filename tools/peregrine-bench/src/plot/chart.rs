@@ -1,5 +1,5 @@
-//! A line chart as SVG. Colours come from the page's style sheet, so that one picture does for light and
-//! dark; lines differ in their dashes too, for who cannot tell colours apart.
+//! A line chart as SVG. Colours come from the page's style sheet, so that one picture works for light and
+//! dark themes. Lines differ in their dashes too, for colour-blind readers.
 
 use std::fmt::Write;
 
@@ -9,21 +9,21 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 52.0;
-/// Corners of a drawn line: about one per column.
+/// Maximum number of corners of a line: about one per column.
 const CORNERS: usize = 800;
-/// Spots of a line that tell their numbers when pointed at.
+/// Number of spots of a line that show their values when pointed at.
 const SPOTS: usize = 40;
 
 /// A line.
 pub struct Curve {
-    /// Which of the page's colours and dashes, from 0.
+    /// Index of the page's colour and dashes.
     pub style: usize,
     pub name: String,
-    /// By rising x.
+    /// Points by ascending x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// An axis: what it counts, and how a number on it is said.
+/// An axis: what it shows, and how its numbers are formatted.
 pub struct Axis {
     pub title: String,
     /// Numbers are divided by this where they are shown.
@@ -33,25 +33,25 @@ pub struct Axis {
 
 /// A chart.
 pub struct Chart {
-    /// Names it within the page: letters and digits.
+    /// Identifies the chart within the page: letters and digits.
     pub id: &'static str,
     pub title: String,
     pub x: Axis,
     pub y: Axis,
     pub curves: Vec<Curve>,
-    /// A line across at this y: what things are compared with.
+    /// Draws a horizontal line at this y, the baseline.
     pub level: Option<f64>,
 }
 
 impl Chart {
-    /// The picture; nothing if there is nothing to draw.
+    /// Returns the picture; `None` if there are no points.
     pub fn svg(&self) -> Option<String> {
         let all = || self.curves.iter().flat_map(|curve| &curve.points);
         let (x_low, x_high) = range(all().map(|point| point.0), self.x.from_zero)?;
         let ys = all().map(|point| point.1).chain(self.level);
         let (y_low, y_high) = range(ys, self.y.from_zero)?;
         let (x_ticks, y_ticks) = (ticks(x_low, x_high, self.x.unit), ticks(y_low, y_high, self.y.unit));
-        // Up to the next line of the grid: no curve runs along the edge.
+        // Up to the next grid line, so that no curve runs along the edge.
         let step = y_ticks.get(1).map_or(0.0, |second| second - y_ticks[0]);
         let mut y_ticks = y_ticks;
         if let Some(&last) = y_ticks.last().filter(|last| **last < y_high) {
@@ -146,7 +146,7 @@ impl Chart {
     }
 }
 
-/// Lowest and highest, not equal.
+/// Returns the minimum and the maximum, which differ.
 fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<(f64, f64)> {
     let found = values.fold(None, |found: Option<(f64, f64)>, value| {
         Some(found.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -156,7 +156,7 @@ fn range(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<(f64, f64
     Some((low, if high > low { high } else { low + 1.0 }))
 }
 
-/// Four to eight round numbers in a range, as they are shown in `unit`s.
+/// Returns four to eight round numbers in a range, in units of `unit`.
 fn ticks(low: f64, high: f64, unit: f64) -> Vec<f64> {
     let span = (high - low) / unit;
     let magnitude = 10_f64.powf((span / 5.0).log10().floor());
@@ -169,7 +169,7 @@ fn ticks(low: f64, high: f64, unit: f64) -> Vec<f64> {
         .collect()
 }
 
-/// At most about `most` points, evenly, the last among them.
+/// Returns an even sample of about `most` points, including the last.
 fn thinned(points: &[(f64, f64)], most: usize) -> impl Iterator<Item = (f64, f64)> {
     let step = points.len().div_ceil(most).max(1);
     let rest = points.len().saturating_sub(1) % step;
@@ -177,14 +177,14 @@ fn thinned(points: &[(f64, f64)], most: usize) -> impl Iterator<Item = (f64, f64
     points.iter().step_by(step).copied().chain(last)
 }
 
-/// A number beside an axis: groups of three digits, no needless decimals.
+/// Formats a number beside an axis: groups of three digits, no needless decimals.
 fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     grouped(if text == "-0" { "0" } else { text })
 }
 
-/// A number with three or four digits of note.
+/// Formats a number with three or four significant digits.
 pub fn precise(number: f64) -> String {
     let decimals = match number.abs() {
         number if number >= 1000.0 => 0,
@@ -196,7 +196,7 @@ pub fn precise(number: f64) -> String {
     grouped(if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text })
 }
 
-/// `1234567.5` as `1,234,567.5`.
+/// Formats `1234567.5` as `1,234,567.5`.
 pub fn grouped(number: &str) -> String {
     let whole = number.find('.').unwrap_or(number.len());
     let mut text = String::new();
@@ -210,7 +210,7 @@ pub fn grouped(number: &str) -> String {
     text
 }
 
-/// Text as HTML and SVG take it, in attributes too.
+/// Escapes text for HTML and SVG, also in attributes.
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Reads logs: our run logs and Bitcoin Core's `debug.log`. Logs are hostile: lines are bounded, what does
-//! not fit is counted and skipped, and however long a log is, about the same number of points is kept.
+//! Reads logs: Peregrine's run logs and Bitcoin Core's `debug.log`. Logs are hostile: long lines are
+//! counted and skipped, and the number of points that are kept does not depend on the length of the log.
 
 use cli::run_log::Line;
 use engine::open_regular;
@@ -8,31 +8,31 @@ use std::{
     path::Path,
 };
 
-/// Bytes of the longest line that is looked at; Core's `UpdateTip` lines have 300.
+/// Bytes of the longest line that is parsed; Core's `UpdateTip` lines have 300.
 const MOST_LINE: u64 = 64 << 10;
-/// At most twice as many points of a log are kept: more than a screen has columns.
+/// At most twice this number of points of a log is kept: more than a screen has columns.
 const KEEP: usize = 2048;
-/// Heights above this are no chain's: 2,000 years of blocks.
+/// Greater heights are refused: this is 2,000 years of blocks.
 const MOST_HEIGHT: u32 = 100_000_000;
 
-/// Where a run was at a time.
+/// The progress of a run at one time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Point {
-    /// Since the run began.
+    /// Time since the start of the run.
     pub seconds: f64,
     pub height: u32,
-    /// Block data done: our logs tell.
+    /// Bytes of blocks done; only in Peregrine's logs.
     pub bytes: Option<u64>,
-    /// Transactions in the chain so far: Core's logs tell.
+    /// Transactions in the chain so far; only in Core's logs.
     pub transactions: Option<u64>,
-    /// Coins cache: Core's logs tell.
+    /// Size of the coins cache; only in Core's logs.
     pub cache_bytes: Option<u64>,
     pub cache_coins: Option<u64>,
-    /// Resident memory: our logs tell.
+    /// Resident memory; only in Peregrine's logs.
     pub memory_bytes: Option<u64>,
 }
 
-/// Who wrote a log.
+/// The program that wrote a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writer {
     Peregrine,
@@ -44,11 +44,11 @@ pub enum Writer {
 pub struct Series {
     pub name: String,
     pub writer: Option<Writer>,
-    /// Times and heights rise.
+    /// Times and heights ascend.
     pub points: Vec<Point>,
-    /// When the run ended, if the log says; it may have worked on after its last block.
+    /// When the run ended, if the log contains it; work may continue after the last block.
     pub end: Option<f64>,
-    /// Lines that should have said something and did not.
+    /// Number of lines that could not be parsed.
     pub bad_lines: u64,
 }
 
@@ -79,12 +79,12 @@ fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {
     Ok(Series { name, writer, points, end, bad_lines })
 }
 
-/// Some of all points, evenly.
+/// An even sample of the points.
 #[derive(Default)]
 struct Thinned {
     kept: Vec<Point>,
     seen: usize,
-    /// Each how many-th is kept, less 1.
+    /// One point is kept, then this number is dropped.
     skip: usize,
 }
 
@@ -112,9 +112,9 @@ struct Reading {
     writer: Option<Writer>,
     end: Option<f64>,
     bad_lines: u64,
-    /// Core: the time that counts as 0, seconds of the Unix era.
+    /// Core: the time that counts as 0, in seconds since 1970.
     zero: Option<f64>,
-    /// Core: the time of the line before, and when the node was started last if no block followed yet.
+    /// Core: the time of the previous line, and when the node was last started if no block followed yet.
     before: Option<f64>,
     started: Option<f64>,
 }
@@ -138,7 +138,7 @@ impl Reading {
             }
             Ok(Line::Progress { seconds, blocks, bytes, memory_bytes, .. }) => {
                 self.writer = Some(Writer::Peregrine);
-                // Of `blocks` blocks from genesis on, the last has this height.
+                // The last of `blocks` blocks has this height, since genesis counts.
                 let height = blocks.saturating_sub(1);
                 let (bytes, point) = (Some(bytes), Point { seconds, height, ..Point::default() });
                 self.point(Point { bytes, memory_bytes, ..point });
@@ -146,7 +146,7 @@ impl Reading {
             Ok(Line::End { seconds }) if seconds.is_finite() && seconds >= 0.0 => self.end = Some(seconds),
             Ok(Line::End { .. }) => self.bad_lines += 1,
             Ok(_) => {}
-            // Other events, of a later version.
+            // Events of a later version.
             Err(_) if line.starts_with("{\"event\":") && line.ends_with('}') => {
                 let known = ["start", "progress", "end"].map(|name| format!("{{\"event\":\"{name}\""));
                 self.bad_lines += u64::from(known.iter().any(|start| line.starts_with(start)));
@@ -155,8 +155,8 @@ impl Reading {
         }
     }
 
-    /// A line of Core's. Where the node was started again in the middle, the pause does not count; where it
-    /// began anew, what was before does not.
+    /// Parses a line of Core's log. If the node was restarted, the pause does not count; if it
+    /// started over, earlier lines do not count.
     fn cores(&mut self, line: &str) {
         let time = line.split_once(' ').and_then(|(stamp, _)| unix_time(stamp));
         if line.contains("Bitcoin Core version v") {
@@ -189,7 +189,7 @@ impl Reading {
         self.point(Point { seconds: time - zero, ..point });
     }
 
-    /// When the node was last heard of before it was started again.
+    /// The time of the last line before the node was restarted.
     fn before_start(&self, started: f64) -> f64 {
         self.zero.zip(self.last).map_or(started, |(zero, last)| zero + last.seconds)
     }
@@ -200,14 +200,14 @@ impl Reading {
         if !seconds.is_finite() || seconds < before.0 || height > MOST_HEIGHT {
             self.bad_lines += 1;
         } else if height > before.1 || self.last.is_none() {
-            // A tip that is not higher is a reorganisation: the line goes on above it.
+            // A tip that is not higher is a reorganisation: the line continues above it.
             self.points.push(point);
             self.last = Some(point);
         }
     }
 }
 
-/// What follows `UpdateTip: new best=`: names and values. The cache is `12.3MiB(4567txo)`.
+/// Parses the text after `UpdateTip: new best=`: names and values. The cache is `12.3MiB(4567txo)`.
 fn tip_point(text: &str) -> Option<Point> {
     let field = |name: &str| {
         let mut words = text.split_ascii_whitespace();
@@ -224,7 +224,7 @@ fn tip_point(text: &str) -> Option<Point> {
     })
 }
 
-/// `2026-01-02T03:04:05Z`, with or without a fraction, as seconds since 1970.
+/// Parses `2026-01-02T03:04:05Z`, with or without a fraction, to seconds since 1970.
 fn unix_time(stamp: &str) -> Option<f64> {
     let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());

@@ -14,9 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// As many as the page has colours.
+/// The page has this number of colours.
 const MOST_LOGS: usize = 6;
-/// Blocks below it are small: whole chains are compared above it.
+/// Blocks below this height are small, so that long chains are compared above it.
 const SMALL_BLOCKS: u32 = 400_000;
 
 #[derive(ClapArgs, Debug)]
@@ -42,14 +42,14 @@ pub struct PlotArgs {
     pub from_height: Option<u32>,
 }
 
-/// What a page is made of.
+/// The contents of a page.
 struct Plot {
     series: Vec<Series>,
     baseline: usize,
     from_height: u32,
 }
 
-/// Reads the logs, writes page and numbers, and says what was found.
+/// Reads the logs, writes the page and the CSV, and returns a summary.
 pub fn run(args: &PlotArgs) -> Done {
     if args.logs.len() > MOST_LOGS {
         let detail = format!("{} logs: at most {MOST_LOGS} fit one page", args.logs.len());
@@ -101,7 +101,7 @@ fn found(series: &Series) -> String {
     format!("{}: {} points, up to height {height}{bad}", series.name, series.points.len())
 }
 
-/// All points of all logs; what a log does not tell is left empty.
+/// Returns all points of all logs as CSV. Unknown values are empty.
 fn numbers(series: &[Series]) -> String {
     fn or_empty(value: Option<u64>) -> String {
         value.map_or(String::new(), |value| value.to_string())

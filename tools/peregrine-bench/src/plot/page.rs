@@ -8,13 +8,13 @@ use super::{
 };
 use std::fmt::Write;
 
-/// Heights at which logs are compared, in the picture and in the table.
+/// Number of heights at which logs are compared, in the picture and in the table.
 const COMPARED: u32 = 200;
 const ROWS: u32 = 10;
 /// A ratio of shorter times is noise.
 const LEAST_SECONDS: f64 = 0.001;
 
-/// The whole page.
+/// Returns the whole page.
 pub fn html(plot: &Plot) -> String {
     let mut body = String::new();
     for (chart, about) in charts(plot) {
@@ -61,7 +61,7 @@ fn charts(plot: &Plot) -> Vec<(Chart, String)> {
         "From the start of each run. A run's last stages, after its last block, are in the table below."
             .to_owned(),
     )];
-    // The log that tells of bytes and goes furthest tells the others' bytes, too.
+    // The log that reports bytes up to the greatest height also provides the bytes of the others.
     let telling = series.iter().filter(|series| series.points.iter().any(|point| point.bytes.is_some()));
     if let Some(telling) = telling.max_by_key(|series| series.points.last().map(|point| point.height)) {
         let by_bytes = |_: usize, point: &Point| {
@@ -100,7 +100,7 @@ fn charts(plot: &Plot) -> Vec<(Chart, String)> {
     charts
 }
 
-/// How many times as fast as the baseline each other log reached a height.
+/// Returns how many times as fast as the baseline each other log reached a height.
 fn ratio(plot: &Plot) -> (Chart, String) {
     let base = &plot.series[plot.baseline];
     let top = base.points.last().map_or(0, |point| point.height);
@@ -130,7 +130,7 @@ fn others(plot: &Plot) -> impl Iterator<Item = (usize, &Series)> {
     plot.series.iter().enumerate().filter(|(index, _)| *index != plot.baseline)
 }
 
-/// How many times as fast `series` reached a height as `base`.
+/// Returns how many times as fast as `base` the run `series` reached a height.
 fn faster(base: &Series, series: &Series, height: u32) -> Option<f64> {
     let [base, own] = [base, series].map(|series| at_height(series, height, |point| Some(point.seconds)));
     let (base, own) = base.zip(own)?;
@@ -144,7 +144,7 @@ fn steps(from: u32, to: u32, count: u32) -> impl Iterator<Item = u32> {
         .map(move |index| if span < u64::from(count) { from + index } else { step(index) })
 }
 
-/// What a log says of a height, between its points in proportion; nothing outside them.
+/// Returns the value of a log at a height, interpolated linearly; `None` outside its points.
 fn at_height(series: &Series, height: u32, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     let after = series.points.partition_point(|point| point.height < height);
     let above = series.points.get(after)?;
@@ -188,7 +188,7 @@ fn legend(curves: &[Curve]) -> String {
     text + "</ul>\n"
 }
 
-/// A table of what each log says of its run as a whole.
+/// Returns a table with the totals of each log.
 fn summary(plot: &Plot) -> String {
     let heads =
         ["log", "written by", "last height", "reached after, s", "run ended after, s", "blocks, MB/s"];
@@ -221,7 +221,7 @@ fn summary(plot: &Plot) -> String {
     table("Runs", heads.map(str::to_owned).collect(), rows)
 }
 
-/// A table of times by height, with how they compare.
+/// Returns a table of times by height, and their ratios.
 fn times(plot: &Plot) -> String {
     let base = &plot.series[plot.baseline];
     let top = plot.series.iter().filter_map(|series| series.points.last()).map(|point| point.height).max();
