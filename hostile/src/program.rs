@@ -42,7 +42,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    /// Returns a random disturbance. `traced` tells whether `strace` is available.
+    /// Returns a random disturbance. `traced`: whether `strace` is available.
     pub fn random(rng: &mut Rng, traced: bool) -> Self {
         let signal = [Signal::INT, Signal::TERM, Signal::KILL, Signal::KILL][rng.below(4) as usize];
         match rng.below(if traced { 12 } else { 6 }) {

@@ -32,7 +32,7 @@ pub struct Scene<'a> {
     pub peregrine_user: Option<u32>,
     /// The user that `bitcoind` runs as.
     pub node_user: Option<u32>,
-    /// Files that are neither Core's nor Peregrine's, relative to `live`, with their content.
+    /// Files of the user, which belong to neither Core nor Peregrine, relative to `live`, with their content.
     pub foreign: BTreeMap<PathBuf, Vec<u8>>,
     /// Mount points that were added.
     pub mounts: Vec<PathBuf>,

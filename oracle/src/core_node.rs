@@ -75,7 +75,7 @@ impl Verdict {
     }
 }
 
-/// A block refused by Core.
+/// A block that Core rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rejection {
     /// The block that breaks a rule.

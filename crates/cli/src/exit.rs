@@ -3,7 +3,7 @@
 use engine::{Error, ErrorKind};
 use std::process::ExitCode;
 
-/// How the process ends. Scripts may rely on these numbers.
+/// The exit code of the process. Scripts may rely on these numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Exit {
@@ -13,7 +13,7 @@ pub enum Exit {
     Internal = 1,
     /// The command line is invalid, by itself (clap uses the same code) or for this datadir.
     Usage = 2,
-    /// A block breaks a consensus rule: Bitcoin Core refuses the chain too.
+    /// A block breaks a consensus rule; Bitcoin Core rejects the chain too.
     Consensus = 3,
     /// Files are damaged or missing.
     Damaged = 4,

@@ -191,7 +191,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     )
 }
 
-/// What is checked where undo data is used.
+/// What is checked for blocks whose undo data is used.
 const ALL_RULES: &str = "headers, proof of work, all rules of blocks and spends except scripts:";
 
 /// Returns what a run with hints has proven, and what it took on trust from the assumed-valid block (`None`

@@ -55,7 +55,7 @@ pub fn header_of(block: &[u8]) -> Header {
 pub struct HeaderPlan {
     /// Height.
     pub height: u32,
-    /// Hash of the block before.
+    /// Hash of the parent.
     pub prev: BlockHash,
     /// Version.
     pub version: i32,

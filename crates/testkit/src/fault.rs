@@ -127,7 +127,7 @@ impl FaultDisk {
     /// below `place`, which must be on the same file system.
     ///
     /// # Panics
-    /// If the disk is in use, or the folder cannot be made.
+    /// If the disk is in use, or the folder cannot be created.
     #[must_use]
     pub fn with_names_at_risk(mut self, place: &Path) -> Self {
         let names = Names::new(place).expect("a folder can be made");

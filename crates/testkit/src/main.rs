@@ -77,7 +77,7 @@ struct ChainArgs {
     /// Approximate maximum number of unspent coins.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     max_coins: u64,
-    /// Height of a block with a transaction of 17,000 outputs; 0: none.
+    /// Height of a block with a transaction of 17,000 outputs; 0 for none.
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
     wide_tx: u32,
     /// Upper limit of the size of a blk file.

@@ -127,7 +127,7 @@ pub struct BlockPlan {
     pub stale: u32,
 }
 
-/// Plans block after block.
+/// Plans one block after the other.
 #[derive(Debug)]
 pub struct Planner<'a> {
     spec: &'a ChainSpec,
@@ -239,7 +239,7 @@ impl<'a> Planner<'a> {
         }
         self.free_slots.append(&mut usage.freed);
         self.times.push(plan.time);
-        // Weight is about 2.5 times the size of such blocks.
+        // The weight of such blocks is about 2.5 times their size in bytes.
         self.bytes += usage.weight * 2 / 5;
         let enough = match self.spec.outputs {
             Some(outputs) => self.outputs >= outputs,
@@ -282,7 +282,7 @@ impl<'a> Planner<'a> {
         };
         let mean = (bytes * 5 / 2).max(20_000);
         if mean >= MAX_TARGET {
-            // As on mainnet: most blocks are full.
+            // Most blocks are full, as on mainnet.
             let full = self.rng.chance(85, 100);
             return if full { most } else { 400_000 + self.rng.below(most.saturating_sub(400_000)) };
         }
@@ -430,7 +430,7 @@ impl<'a> Planner<'a> {
         match self.rng.below(100_000) {
             0..4_000 => ScriptRef::Data { len: 2 + self.rng.below(75) as u16, salt },
             4_000..4_010 => ScriptRef::Data { len: 0, salt },
-            // Longer than a script that can be run.
+            // Longer than the maximum size of a script.
             4_010..4_012 => ScriptRef::Data { len: 10_000 + self.rng.below(2_000) as u16, salt },
             4_012..4_100 => ScriptRef::Bulky { len: 40 + self.rng.below(600) as u16, salt },
             4_100..4_104 => ScriptRef::Bulky { len: 9_000 + self.rng.below(1_000) as u16, salt },

@@ -175,7 +175,12 @@ pub fn blk_record_length(scene: &mut Scene<'_>) -> Description {
     let lengths = [0, 79, record.len - 9, record.len - 7, record.len + 500, 5_000_000, u32::MAX as usize];
     let Some(len) = scene.pick(&lengths) else { return Ok(None) };
     scene.write_plain(&path, record.at + 4, &(len as u32).to_le_bytes())?;
-    Ok(Some(format!("the record at {} of {} says {len} for {}", record.at, name(&path), record.len - 8)))
+    Ok(Some(format!(
+        "the record at {} of {} has length {len} instead of {}",
+        record.at,
+        name(&path),
+        record.len - 8
+    )))
 }
 
 /// Adds a sibling: a block with the same transactions as another one, but another time.

@@ -79,37 +79,40 @@ fn serialise(tx: &TxView<'_>, with_witness: bool) -> Vec<u8> {
 /// The crate `bitcoin` accepts the same transactions, and parses them to the same values.
 pub fn transaction(bytes: &[u8]) -> bool {
     let mut arena = BlockArena::default();
-    let ours = arena.parse_tx(bytes);
-    let theirs = deserialize::<Transaction>(bytes);
-    let (tx, theirs) = match (ours, theirs) {
-        (Ok(ours), Ok(theirs)) => (ours, theirs),
+    let parsed = arena.parse_tx(bytes);
+    let reference = deserialize::<Transaction>(bytes);
+    let (tx, reference) = match (parsed, reference) {
+        (Ok(parsed), Ok(reference)) => (parsed, reference),
         (Err(_), Err(_)) => return false,
-        (ours, theirs) => {
-            let (ours, theirs) = (ours.map(|_| "fine"), theirs.map(|_| "fine"));
-            assert!(differs_from_bitcoin_crate(bytes), "wire: {ours:?}, crate bitcoin: {theirs:?}");
+        (parsed, reference) => {
+            let (parsed, reference) = (parsed.map(|_| "fine"), reference.map(|_| "fine"));
+            assert!(differs_from_bitcoin_crate(bytes), "wire: {parsed:?}, crate bitcoin: {reference:?}");
             return false;
         }
     };
     check_tx(&tx);
-    assert_eq!(tx.version(), theirs.version.0 as u32);
-    assert_eq!(tx.lock_time(), theirs.lock_time.to_consensus_u32());
-    assert_eq!((tx.input_count(), tx.output_count()), (theirs.input.len(), theirs.output.len()));
-    for (ours, theirs) in tx.inputs().zip(&theirs.input) {
-        let (prevout, their_prevout) = (ours.prevout(), theirs.previous_output);
-        assert_eq!((prevout.txid.0, prevout.vout), (their_prevout.txid.to_byte_array(), their_prevout.vout));
-        assert_eq!(ours.script_sig(), theirs.script_sig.as_bytes());
-        assert_eq!(ours.sequence(), theirs.sequence.to_consensus_u32());
-        assert!(ours.witness().eq(&theirs.witness));
+    assert_eq!(tx.version(), reference.version.0 as u32);
+    assert_eq!(tx.lock_time(), reference.lock_time.to_consensus_u32());
+    assert_eq!((tx.input_count(), tx.output_count()), (reference.input.len(), reference.output.len()));
+    for (parsed, reference) in tx.inputs().zip(&reference.input) {
+        let (prevout, reference_prevout) = (parsed.prevout(), reference.previous_output);
+        assert_eq!(
+            (prevout.txid.0, prevout.vout),
+            (reference_prevout.txid.to_byte_array(), reference_prevout.vout)
+        );
+        assert_eq!(parsed.script_sig(), reference.script_sig.as_bytes());
+        assert_eq!(parsed.sequence(), reference.sequence.to_consensus_u32());
+        assert!(parsed.witness().eq(&reference.witness));
     }
-    for (ours, theirs) in tx.outputs().zip(&theirs.output) {
-        assert_eq!(ours.value().0 as u64, theirs.value.to_sat());
-        assert_eq!(ours.script_pubkey(), theirs.script_pubkey.as_bytes());
+    for (parsed, reference) in tx.outputs().zip(&reference.output) {
+        assert_eq!(parsed.value().0 as u64, reference.value.to_sat());
+        assert_eq!(parsed.script_pubkey(), reference.script_pubkey.as_bytes());
     }
-    assert_eq!(tx.is_coinbase(), theirs.is_coinbase());
+    assert_eq!(tx.is_coinbase(), reference.is_coinbase());
     let txid = sha256d(&tx.txid_message().0.concat());
-    assert_eq!(txid, theirs.compute_txid().to_byte_array());
-    assert_eq!(sha256d(tx.bytes()), theirs.compute_wtxid().to_byte_array());
-    assert_eq!(3 * tx.stripped_size() + tx.total_size(), theirs.weight().to_wu() as usize);
+    assert_eq!(txid, reference.compute_txid().to_byte_array());
+    assert_eq!(sha256d(tx.bytes()), reference.compute_wtxid().to_byte_array());
+    assert_eq!(3 * tx.stripped_size() + tx.total_size(), reference.weight().to_wu() as usize);
     true
 }
 
@@ -117,9 +120,10 @@ pub fn transaction(bytes: &[u8]) -> bool {
 /// follows. Neither case occurs in a valid block.
 fn differs_from_bitcoin_crate(tx: &[u8]) -> bool {
     match tx.get(4..) {
-        // No inputs, flag 0: to Core no inputs and no outputs, to the crate an unknown flag.
+        // No inputs, flag 0: Core reads no inputs and no outputs, the crate an unknown flag.
         Some([0, 0, ..]) => true,
-        // Flag 1, but no inputs, so no witness: to Core superfluous, to the crate fine.
+        // Flag 1 but no inputs, and so no witness: Core rejects a superfluous witness record, the crate
+        // accepts it.
         Some([0, 1, 0, ..]) => true,
         _ => false,
     }

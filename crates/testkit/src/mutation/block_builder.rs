@@ -45,7 +45,7 @@ pub enum Commitment {
     WrongThenRight,
 }
 
-/// A block before it is sealed.
+/// The parts of a block that [`BlockBuilder::seal`] assembles.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// Header version.

@@ -53,7 +53,7 @@ fn units(builder: &BlockBuilder<'_>, made: u32) -> u32 {
 
 pub(super) static ROWS: &[Mutation] = &[
     Mutation::rejects("no-inputs", "bad-txns-vin-empty", Block, |builder| {
-        // Without outputs as well: with some, these bytes would be read as a segwit marker.
+        // It has no outputs either; with outputs, these bytes would be read as a segwit marker.
         Draft { raw: vec![vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 0]], ..builder.draft(vec![]) }
     }),
     Mutation::rejects("no-outputs", "bad-txns-vout-empty", Block, |builder| paying_amounts(builder, &[])),
