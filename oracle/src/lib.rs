@@ -6,8 +6,8 @@
 //! build of the rest needs no C++.
 //!
 //! [`core_node`] runs Core on a datadir, [`log`] captures reject strings (the API gives only classes),
-//! [`coins`] reads and compares chainstates row by row, [`rebuild`] runs a rebuild, [`block_verdict`] converts
-//! the verdicts of both to one type, [`mine`] makes empty blocks for any branch, [`mutant`] makes random
+//! [`coins`] reads and compares chainstates row by row, [`rebuild`] runs a rebuild, [`block_verdict`]
+//! converts the verdicts of both to one type, [`mine`] makes empty blocks for any branch, [`mutant`] makes random
 //! mutants of blocks, [`scenario`] has steps that several tests share, [`datadir`] copies datadirs so that
 //! each test has its own.
 

@@ -51,8 +51,8 @@ pub fn explain(files: &Files<'_>, error: Error) -> Error {
         return error;
     }
     let detail = format!(
-        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks below \
-         it, nothing is wrong; start bitcoind and let it finish that first)",
+        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks \
+         below it, nothing is wrong; start bitcoind and let it finish that first)",
         error.detail,
         dir.display()
     );

@@ -108,3 +108,48 @@ fn unsafe_code_is_forbidden_in_other_crates() {
         }
     }
 }
+
+/// Words that an earlier dialect of this project used for persons, pictures or several things at once
+/// (`docs/glossary.md` has the words to use).
+#[test]
+fn comments_and_texts_use_the_words_of_the_glossary() {
+    let this_file = "testkit/tests/tidy.rs";
+    let words = ["whoever", "whomever", "misfit", "gone on with", "by hints", "ledger", "purse", "attic"];
+    let is_word = |text: &str, word: &str| {
+        text.match_indices(word).any(|(at, _)| {
+            let ends = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+            ends(text[..at].chars().next_back()) && ends(text[at + word.len()..].chars().next())
+        })
+    };
+    let mut found = String::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| !path.ends_with(this_file)) {
+        for (number, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            let prose = line.contains("//") || line.contains('"');
+            for word in words.iter().filter(|word| prose && is_word(&line, word)) {
+                found += &format!("\n{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+    }
+    assert!(found.is_empty(), "words that the glossary replaces:{found}");
+}
+
+/// "Of each thread." or "As the other." is no sentence, and no phrase that documentation of Rust uses.
+#[test]
+fn doc_comments_do_not_begin_as_fragments() {
+    let mut found = String::new();
+    for (path, text) in sources() {
+        let mut before = "";
+        for (number, line) in text.lines().map(str::trim).enumerate() {
+            let doc = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+            let opens = !before.starts_with("///") && !before.starts_with("//!");
+            let is_fragment =
+                |doc: &str| (doc.starts_with("Of ") || doc.starts_with("As ")) && doc.split(' ').count() < 6;
+            if doc.is_some_and(|doc| opens && is_fragment(doc)) {
+                found += &format!("\n{}:{}: {line}", path.display(), number + 1);
+            }
+            before = line;
+        }
+    }
+    assert!(found.is_empty(), "doc comments that are no sentences:{found}");
+}

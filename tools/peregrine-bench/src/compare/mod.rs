@@ -252,8 +252,8 @@ impl<'a> Comparison<'a> {
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))
     }
 
-    /// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another process,
-    /// as the memory of this process would count towards the peak of those it starts.
+    /// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another
+    /// process, as the memory of this one would count towards the peak of those it starts.
     fn utxo_hash(&self, datadir: &Path) -> Result<Option<String>, Error> {
         let output = self.peregrine(&["utxo", "stats"], datadir)?.output();
         let output = output.map_err(|error| environment("look at", datadir, error))?;
