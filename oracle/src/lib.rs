@@ -5,11 +5,13 @@
 //! that Peregrine wrote. Only tests use this crate, so that no release contains Core's code through it, and a
 //! build of the rest needs no C++.
 //!
-//! [`core_node`] runs Core on a datadir, [`log`] captures reject strings (the API gives only classes),
-//! [`coins`] reads and compares chainstates row by row, [`rebuild`] runs a rebuild, [`block_verdict`]
-//! converts the verdicts of both to one type, [`mine`] makes empty blocks for any branch, [`mutant`] makes random
-//! mutants of blocks, [`scenario`] has steps that several tests share, [`datadir`] copies datadirs so that
-//! each test has its own.
+//! - [`core_node`] runs Core on a datadir.
+//! - [`log`] captures reject strings (the API gives only classes).
+//! - [`coins`] reads and compares chainstates row by row.
+//! - [`rebuild`] runs a rebuild, and [`block_verdict`] converts the verdicts of both to one type.
+//! - [`mine`] makes empty blocks for any branch, and [`mutant`] random mutants of blocks.
+//! - [`scenario`] has steps that several tests share, and [`datadir`] copies datadirs so that each test has its
+//!   own.
 
 #![forbid(unsafe_code)]
 
