@@ -79,7 +79,6 @@ fn commands_refuse_named_pipes() {
         &["hints", "convert", pipe, "new", "--format", "bitmap"],
         &["snapshot", "info", pipe],
         &["snapshot", "verify", pipe],
-        &["plot", pipe, "-o", "new"],
     ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_peregrine"))
             .args(args)

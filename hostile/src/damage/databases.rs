@@ -37,7 +37,7 @@ fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<P
 }
 
 fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
-    let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
+    let Some(path) = file(scene, dir, |name| !name.ends_with(".txt")) else { return Ok(None) };
     let old = fs::metadata(&path)?.len();
     let len = scene.rng.below(old);
     truncate(&path, len)?;
@@ -45,7 +45,7 @@ fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
 }
 
 fn flip(scene: &mut Scene<'_>, dir: &Path) -> Description {
-    let Some(path) = file(scene, dir, |_| true) else { return Ok(None) };
+    let Some(path) = file(scene, dir, |name| !name.ends_with(".txt")) else { return Ok(None) };
     let at = scene.rng.below(fs::metadata(&path)?.len());
     flip_bit(&path, at, scene.rng.below(8) as u32)?;
     Ok(Some(format!("a bit flipped in {} at {at}", name(&path))))
