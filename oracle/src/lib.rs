@@ -10,8 +10,8 @@
 //! - [`coins`] reads and compares chainstates row by row.
 //! - [`rebuild`] runs a rebuild, and [`block_verdict`] converts the verdicts of both to one type.
 //! - [`mine`] makes empty blocks for any branch, and [`mutant`] random mutants of blocks.
-//! - [`scenario`] has steps that several tests share, and [`datadir`] copies datadirs so that each test has its
-//!   own.
+//! - [`scenario`] has steps that several tests share, and [`datadir`] copies datadirs, one for each
+//!   test.
 
 #![forbid(unsafe_code)]
 
