@@ -62,9 +62,8 @@ fn make_datadir(root: &Path, count: u32) {
         let (file, in_file) = (height / BLOCKS_PER_FILE, height % BLOCKS_PER_FILE);
         let status = BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         let undo = if height > 0 { BlockStatus::HAVE_UNDO } else { 0 };
-        index
-            .files
-            .resize(file as usize + 1, FileInfo { size: BLOCK_LEN * BLOCKS_PER_FILE, ..FileInfo::default() });
+        let (size, undo_size) = (BLOCK_LEN * BLOCKS_PER_FILE, UNDO_LEN * BLOCKS_PER_FILE);
+        index.files.resize(file as usize + 1, FileInfo { size, undo_size, ..FileInfo::default() });
         index.entries.push(IndexEntry {
             hash: header.hash(),
             header,
