@@ -132,7 +132,7 @@ fn nonsense_is_refused_before_anything_runs() {
     let csv = work.path().join("raw.csv");
     fs::write(&csv, "measured before").unwrap();
     let refused: [(&[&str], i32, &str); 4] = [
-        (&["--csv", csv.to_str().unwrap()], 5, "name another file"),
+        (&["--csv", csv.to_str().unwrap()], 5, "choose another file"),
         (&["--against", "true"], 2, "{datadir}"),
         (&["--cold", "--warm"], 2, "cannot be used with"),
         (&["--runs", "0"], 2, "--runs"),
