@@ -320,6 +320,16 @@ pub fn stream_block_index(
     Ok(index)
 }
 
+/// Returns the height of a block; `None` if the index does not contain it.
+///
+/// # Errors
+/// The same errors as [`read_block_index`].
+pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<Height>, DiskError> {
+    let mut height = None;
+    stream_block_index(disk, dir, |entry| height = height.or((entry.hash == *hash).then_some(entry.height)))?;
+    Ok(height)
+}
+
 /// Calls `link` with each block's hash and its parent's, in the order of [`stream_block_index`]: a caller
 /// that has all hashes from there can store parents by index. Hashes are taken from the keys, not checked.
 ///

@@ -17,7 +17,7 @@ use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
     fs::{Disk, During as _},
-    index::stream_block_index,
+    index::find_height,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_stats::{StatsPart, UtxoHasher},
 };
@@ -198,11 +198,7 @@ fn aggregate_from_blocks(
         return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
     }
     let datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let mut height = None;
-    stream_block_index(disk, &datadir.index_dir(), |entry| {
-        height = height.or((entry.hash == metadata.base_block).then_some(entry.height));
-    })?;
-    let height = height.ok_or_else(|| {
+    let height = find_height(disk, &datadir.index_dir(), &metadata.base_block)?.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };

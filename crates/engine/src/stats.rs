@@ -5,7 +5,7 @@ use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
     fs::{Disk, During as _},
-    index::stream_block_index,
+    index::find_height,
     lock::{DatadirLock, LockMode},
     utxo_stats::stats_of_coins,
 };
@@ -67,15 +67,12 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     let best_block = reader.best_block();
     let stats = stats_of_coins(&reader, options.muhash, options.threads.get())?;
     // The coins are what was asked for: if the index is missing or damaged, only the height is unknown.
-    let mut height = None;
-    let index = stream_block_index(disk, &datadir.index_dir(), |entry| {
-        height = height.or((entry.hash == best_block).then_some(entry.height));
-    });
+    let height = find_height(disk, &datadir.index_dir(), &best_block).ok().flatten();
     let total_amount = stats.total_amount.ok_or_else(|| {
         Error::damaged("the amounts exceed 64 bits; the chainstate is damaged").in_file(&dir, None)
     })?;
     Ok(UtxoStatsReport {
-        height: height.filter(|_| index.is_ok()),
+        height,
         best_block,
         txouts: stats.txouts,
         transactions: stats.transactions,

@@ -18,7 +18,7 @@ use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
     fs::Disk,
-    index::stream_block_index,
+    index::find_height,
     lock::{DatadirLock, LockMode},
 };
 use std::{
@@ -188,9 +188,7 @@ fn match_and_compare(
 /// Returns the height of the chainstate's best block according to the block index.
 fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
     let dir = datadir.index_dir();
-    let mut height = None;
-    stream_block_index(disk, &dir, |entry| height = height.or((entry.hash == best).then_some(entry.height)))?;
-    height.ok_or_else(|| {
+    find_height(disk, &dir, &best)?.ok_or_else(|| {
         let detail =
             format!("the chainstate's best block {best} is not in the block index; rebuild the chainstate");
         Error::new(ErrorKind::Damaged, detail).in_file(dir, None)
