@@ -1,15 +1,26 @@
-//! Bitcoin's hash functions, as fast as the machine allows: SHA-256 and SHA-256d in batches, SipHash,
-//! MuHash3072, the XOR that obfuscates block files, and cache prefetching.
+//! Bitcoin's hash functions, as fast as the machine allows: SHA-256 and SHA-256d in batches (re-exported from
+//! crate `sha256d`), SipHash, MuHash3072, the XOR that obfuscates block files, and cache prefetching.
 //!
-//! The crate handles bytes, not blocks, and has no dependencies. Txids are the hot path of the whole program,
-//! so SHA-256 is implemented once per instruction set: `sha256/portable.rs` is the specification, the files
-//! beside it are faster versions of the same functions, and [`kernel`] selects one of them once. This is the
-//! only crate that may contain `unsafe`, and only for those instructions: a [`kernel::Kernel`] proves that
-//! the processor has them, and safe code cannot forge one; a prefetch needs no such proof.
+//! The crate handles bytes, not blocks.
+//!
+//! ```
+//! use digest::muhash::MuHash3072;
+//!
+//! // The hash of a set does not depend on the order of its elements.
+//! let (mut one, mut other) = (MuHash3072::new(), MuHash3072::new());
+//! one.insert(b"first");
+//! one.insert(b"second");
+//! other.insert(b"second");
+//! other.insert(b"first");
+//! assert_eq!(one.finalize(), other.finalize());
+//! ```
+//!
+//! Apart from `sha256d`, this is the only crate that may contain `unsafe`: for the instructions of one
+//! SipHash kernel, and for prefetching.
 
 pub mod cache;
-pub mod kernel;
 pub mod muhash;
 pub mod obfuscation;
-pub mod sha256;
 pub mod siphash;
+
+pub use sha256d::{self as sha256, kernel};

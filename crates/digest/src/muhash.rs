@@ -6,7 +6,7 @@
 //! computed in parallel and combined.
 //! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this hash of all coins.
 
-use crate::sha256::sha256;
+use sha256d::sha256;
 
 /// Number of 64-bit words in a number, least significant first.
 const LIMBS: usize = 48;

@@ -11,7 +11,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use crate::kernel::Kernel;
+use sha256d::kernel::Kernel;
 
 /// The finalizer of the standard hash.
 const FINALIZER: u64 = 0xff;
@@ -166,9 +166,9 @@ pub fn siphash24_128_sum_with(kernel: Kernel, k0: u64, k1: u64, words: &[u64], p
         words.len()
     );
     let start = State::new_128(k0, k1);
-    let (sum, rest) = match kernel.0 {
+    let (sum, rest) = match kernel.has_avx512f() {
         #[cfg(target_arch = "x86_64")]
-        crate::kernel::Isa::Avx512(_) => {
+        true => {
             let lone = words.len() % (avx512::LANES * per_message);
             let (full, rest) = words.split_at(words.len() - lone);
             // SAFETY: the kernel proves the feature.

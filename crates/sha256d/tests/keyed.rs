@@ -2,9 +2,9 @@
 //! and numbers of messages.
 
 use bitcoin_hashes::sha256 as reference;
-use digest::kernel::Kernel;
-use digest::sha256::block_count;
-use digest::sha256::keyed::{MAX_ONE_BLOCK, midstate, one_block, push_blocks, sum, sum_with};
+use sha256d::block_count;
+use sha256d::kernel::Kernel;
+use sha256d::keyed::{MAX_ONE_BLOCK, midstate, one_block, push_blocks, sum, sum_with};
 
 const KEY: [u8; 64] = {
     let mut key = [0; 64];

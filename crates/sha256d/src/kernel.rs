@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-use crate::sha256::{Hasher, portable::Portable};
+use crate::{Hasher, portable::Portable};
 #[cfg(target_arch = "aarch64")]
-use crate::sha256::{armsha::ArmSha, neon::Neon, wide::Wide};
+use crate::{armsha::ArmSha, neon::Neon, wide::Wide};
 #[cfg(target_arch = "x86_64")]
-use crate::sha256::{avx2::Avx2, avx512::Avx512, shani::ShaNi, wide::Wide};
+use crate::{avx2::Avx2, avx512::Avx512, shani::ShaNi, wide::Wide};
 
 /// The environment variable that names the kernel [`Kernel::active`] returns, for tests and measurements.
 pub const ENVIRONMENT_VARIABLE: &str = "PEREGRINE_SHA256";
@@ -111,6 +111,15 @@ impl Kernel {
             #[cfg(target_arch = "aarch64")]
             Isa::ArmSha(_) => "armsha",
         }
+    }
+
+    /// Returns whether the processor has AVX-512F. Because safe code cannot forge a kernel, `true` proves it
+    /// to functions that need the instructions.
+    pub fn has_avx512f(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return matches!(self.0, Isa::Avx512(_));
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// Returns the implementation.

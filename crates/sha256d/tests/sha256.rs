@@ -2,8 +2,8 @@
 //! messages of the batch.
 
 use bitcoin_hashes::{sha256 as reference, sha256d as reference_double};
-use digest::kernel::Kernel;
-use digest::sha256::{
+use sha256d::kernel::Kernel;
+use sha256d::{
     Message, Sha256, sha256, sha256d, sha256d_many, sha256d_many_with, sha256d_pairs, sha256d_pairs_with,
 };
 

@@ -1,9 +1,24 @@
-//! SHA-256 and SHA-256d of one message, of a stream, and of many messages at once.
+//! SHA-256 and SHA-256d (Bitcoin's double SHA-256) of one message, of a stream, and of many messages at once.
 //!
-//! The batch functions are the reason for this module. One SHA-256 is a chain of dependent steps that no
-//! processor can run in parallel; many of them side by side fill vector registers. Callers therefore collect
-//! the messages of a whole block, or of many blocks, and make one call. Digests are in the byte order of the
-//! hash function (internal order), not reversed as Bitcoin displays them.
+//! The batch functions are the reason for this crate. One SHA-256 is a chain of dependent steps that no
+//! processor can run in parallel; many of them side by side fill vector registers: 16 lanes with AVX-512, 8
+//! with AVX2, 4 with NEON, or two interleaved messages with the SHA instructions of x86 and ARM. Callers
+//! therefore collect the messages of a whole block, or of many blocks, and make one call.
+//!
+//! ```
+//! use sha256d::{Message, sha256d, sha256d_many};
+//!
+//! // Each message may consist of three parts, which are hashed as their concatenation.
+//! let messages = [Message([b"version", b"inputs and outputs", b"lock time"]), Message([b"abc", b"", b""])];
+//! let mut digests = Vec::new();
+//! sha256d_many(&messages, &mut digests);
+//! assert_eq!(digests[1], sha256d(b"abc"));
+//! ```
+//!
+//! Digests are in the byte order of the hash function (internal order), not reversed as Bitcoin displays
+//! them. `portable.rs` is the specification; the files beside it are faster versions of the same functions,
+//! one per instruction set, and [`kernel`] selects one of them once. Each contains `unsafe` only for its
+//! instructions: a [`kernel::Kernel`] proves that the processor has them, and safe code cannot forge one.
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod armsha;
@@ -11,6 +26,7 @@ pub(crate) mod armsha;
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+pub mod kernel;
 pub mod keyed;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
