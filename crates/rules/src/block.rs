@@ -10,6 +10,7 @@ use crate::{
     violation::{Violation, ViolationDetails, first_violation},
 };
 use digest::sha256::sha256d;
+use hex_conservative::DisplayHex as _;
 use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
 
 /// Lock times below this are heights, others are times (Core `LOCKTIME_THRESHOLD`).
@@ -244,15 +245,11 @@ pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), ViolationDetai
     let pushed = script.get(..expected.len()).unwrap_or(script);
     Err(ViolationDetails::new(format!(
         "coinbase script starts with {}, expected {} for height {}",
-        hex(pushed),
-        hex(expected),
+        pushed.as_hex(),
+        expected.as_hex(),
         c.height
     ))
     .at_tx(TxIndex(0)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the witness commitment: that of the last coinbase output with the form of one. `None` if there is
@@ -347,7 +344,7 @@ mod tests {
             (2_147_483_648, "050000008000"),
         ] {
             let push = height_push(Height(height));
-            assert_eq!(hex(&push.bytes[..push.len]), expected, "{height}");
+            assert_eq!(push.bytes[..push.len].to_lower_hex_string(), expected, "{height}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The program `testkit`: writes generated chains as datadirs that Bitcoin Core and Peregrine open.
 
+use bitcoin::hex::DisplayHex as _;
 use clap::{Parser, Subcommand};
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 use testkit::{
@@ -182,7 +183,6 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
     if let Some(out) = &args.out {
         base.write_datadir(&out.join("base"), &layout)?;
     }
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     for mutation in mutations() {
         let mutated = mutation.apply(&base);
         if let Some(out) = &args.out {
@@ -192,8 +192,8 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
             "name": mutation.name,
             "core": mutation.core,
             "stage": format!("{:?}", mutation.level),
-            "setup": mutated.setup.iter().map(|block| hex(&block.bytes)).collect::<Vec<_>>(),
-            "block": hex(&mutated.block.bytes),
+            "setup": mutated.setup.iter().map(|block| block.bytes.to_lower_hex_string()).collect::<Vec<_>>(),
+            "block": mutated.block.bytes.to_lower_hex_string(),
         });
         println!("{json}");
     }

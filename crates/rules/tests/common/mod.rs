@@ -28,8 +28,7 @@ pub(crate) fn data(file: &str) -> Option<PathBuf> {
 }
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2));
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    hex_conservative::decode_to_vec(text).unwrap()
 }
 
 /// Decodes a headers file: 80 bytes each, from the genesis block on.
