@@ -351,18 +351,8 @@ pub struct StatsArgs {
 
 /// Parses a size in bytes, with K, M, G or T for the powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim_end_matches('B').trim_end_matches('i');
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        unit => return Err(format!("unknown unit {unit}; use K, M, G or T")),
-    };
-    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
-    let bytes = number.checked_mul(1 << shift).ok_or("the size is too large")?;
+    let bytes = parse_size::Config::new().with_binary().parse_size(text);
+    let bytes = bytes.map_err(|error| format!("{error}; give a number with unit K, M, G or T"))?;
     if bytes < engine::MIN_MEMORY {
         return Err(format!("at least {} MiB are needed", engine::MIN_MEMORY >> 20));
     }
@@ -502,6 +492,7 @@ mod tests {
     fn sizes_are_parsed_with_units() {
         assert_eq!(size("134217728"), Ok(128 << 20));
         assert_eq!((size("128M"), size("1g"), size("2GiB")), (Ok(128 << 20), Ok(1 << 30), Ok(2 << 30)));
+        assert_eq!((size("256MB"), size("524288k")), (Ok(256 << 20), Ok(512 << 20)));
         for text in ["", "M", "64M", "1X", "-1G", "99999999T"] {
             assert!(size(text).is_err(), "{text}");
         }
