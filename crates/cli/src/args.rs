@@ -73,15 +73,16 @@ pub enum HintsCommand {
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
     /// Write the UTXO set at a height
-    Make(MakeSnapshotArgs),
+    Make(MakeArgs),
     /// Show the metadata of a snapshot; its coins are not read
     Info(SnapshotFileArgs),
     /// Hash a snapshot and, with --datadir, prove it against the blocks
     Verify(VerifySnapshotArgs),
 }
 
+/// Options of all commands that make a file from the blocks up to a height.
 #[derive(ClapArgs, Debug)]
-pub struct MakeHintsArgs {
+pub struct MakeArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
@@ -95,6 +96,12 @@ pub struct MakeHintsArgs {
     /// File to write
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeHintsArgs {
+    #[command(flatten)]
+    pub make: MakeArgs,
 
     /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
     #[arg(long, default_value_t = HintFormat::Peregrine)]
@@ -148,23 +155,6 @@ pub struct CheckHintsArgs {
 
     #[command(flatten)]
     pub check: CheckArgs,
-}
-
-#[derive(ClapArgs, Debug)]
-pub struct MakeSnapshotArgs {
-    #[command(flatten)]
-    pub check: CheckArgs,
-
-    #[command(flatten)]
-    pub resume: ResumeArgs,
-
-    /// Last block: a height, or tip
-    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
-    pub height: HeightOrTip,
-
-    /// File to write
-    #[arg(long, short, value_name = "FILE")]
-    pub output: PathBuf,
 }
 
 /// An existing snapshot.
@@ -430,6 +420,13 @@ impl CheckArgs {
             checkpoint_interval: Duration::from_secs(resume.checkpoint_every.into()),
             ..self.options()
         }
+    }
+}
+
+impl MakeArgs {
+    /// Returns the engine's options for making the file.
+    pub fn options(&self) -> ReindexOptions {
+        ReindexOptions { stop_at_height: self.height.0, ..self.check.resumable(&self.resume) }
     }
 }
 
