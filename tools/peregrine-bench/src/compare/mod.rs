@@ -13,7 +13,7 @@ use cli::{
     run_log::create_new,
     stop::{self, interrupt},
 };
-use engine::{Error, ErrorKind, Network, Stage};
+use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, Stage};
 use measure::{Measured, measure};
 use place::{Copy, Scratch};
 use report::{Report, Row, csv_row};
@@ -143,7 +143,8 @@ impl<'a> Comparison<'a> {
         // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
         let needed = if args.against.is_some() { bytes + 2 * results } else { results };
-        let free = place::free_bytes(&args.work_dir)
+        let free = RealDisk
+            .free_space(&args.work_dir)
             .map_err(|error| environment("look at the disk of", &args.work_dir, error))?;
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         print_message(&format!(
