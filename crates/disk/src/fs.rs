@@ -5,12 +5,14 @@
 //! both. The trait is object-safe and small; it returns plain [`io::Error`], and callers add path and action
 //! with [`During::during`].
 
+mod atomic_file;
 mod real;
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use atomic_file::AtomicFile;
 pub use real::{NotRegular, RealDisk, limit_remedy, open_regular};
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
@@ -330,6 +332,11 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
         return Err(error);
     }
     disk.rename(&parked, b)
+}
+
+/// The directory that `path` is in.
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The temporary name of `path` during an exchange.

@@ -106,6 +106,22 @@ fn every_format_round_trips_and_is_recognised_by_content() {
 }
 
 #[test]
+fn a_link_to_a_missing_file_is_followed() {
+    let (dir, elsewhere) = (Dir::new(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(elsewhere.path().join("target"), dir.path()).unwrap();
+    let chain = simulated(20, 6);
+    // A bitmap file has two temporary files.
+    for format in [HintFormat::Peregrine, HintFormat::Bitmap] {
+        write(&dir.path(), format, &chain);
+        assert!(fs::symlink_metadata(dir.path()).unwrap().is_symlink());
+        check(&mut dir.open(Some(format)).unwrap(), &chain);
+        for folder in [dir.0.path(), elsewhere.path()] {
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "no other file is left");
+        }
+    }
+}
+
+#[test]
 fn blocks_can_be_read_in_any_order() {
     let chain = simulated(500, 2);
     for format in HintFormat::ALL {

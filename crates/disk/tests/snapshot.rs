@@ -6,7 +6,8 @@ use disk::DiskError;
 use disk::chainstate::ChainstateReader;
 use disk::datadir::Datadir;
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
-use disk::snapshot::{INCOMPLETE, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
+use disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
+use hex_conservative::DisplayHex as _;
 use proptest::{collection::vec, prelude::*};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -342,9 +343,20 @@ fn files_of_the_user_beside_a_snapshot_stay() {
     assert!(error.contains("move it away"), "{error}");
 }
 
+#[test]
+fn a_link_to_a_missing_file_is_followed() {
+    let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (path, target) = (dir.path().join("utxo.dat"), elsewhere.path().join("target"));
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 0).unwrap();
+    assert!(incomplete(&target).exists() && !incomplete(&path).exists());
+    writer.finish().unwrap();
+    assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink() && target.is_file());
+}
+
 fn incomplete(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(INCOMPLETE);
+    name.push(INCOMPLETE_SUFFIX);
     name.into()
 }
 
@@ -416,8 +428,7 @@ fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
 
         let mut hasher = Sha256::new();
         hasher.update(&std::fs::read(&path).unwrap());
-        let got: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(got, hash, "{name}");
+        assert_eq!(hasher.finalize().to_lower_hex_string(), hash, "{name}");
 
         let mut snapshot = SnapshotReader::open(&RealDisk, &path).unwrap();
         assert_eq!(*snapshot.metadata(), SnapshotMetadata { network, base_block: best, coins: count });

@@ -370,10 +370,9 @@ pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Resu
     disk.sync_dir(dir).during("sync", dir)?;
 
     let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
-    create_synced(disk, &temporary, format!("{name}\n").as_bytes())?;
-    disk.rename(&temporary, &current).during("rename to CURRENT", &temporary)?;
-    disk.sync_dir(dir).during("sync", dir)?;
-    Ok(())
+    let mut file = AtomicFile::create(disk, temporary, &current)?;
+    file.write_all(format!("{name}\n").as_bytes())?;
+    Ok(file.commit()?)
 }
 
 fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manifest, LevelDbError> {
