@@ -1,10 +1,12 @@
 //! UTXO snapshots: files have the bytes that Bitcoin Core writes, coins round-trip, and damage is reported
 //! with its offset.
 
+mod core_datadirs;
+
+use core_datadirs::Sample;
 use digest::sha256::Sha256;
 use disk::DiskError;
 use disk::chainstate::ChainstateReader;
-use disk::datadir::Datadir;
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
 use hex_conservative::DisplayHex as _;
@@ -400,24 +402,17 @@ const CORE: [(&str, Network, &str); 4] = [
 
 #[test]
 fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
-    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into();
-    let data = std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from).join("core-datadirs");
-    if !data.is_dir() {
-        println!("skipped: no real datadirs at {} (set PEREGRINE_DATA)", data.display());
-        return;
-    }
     for (name, network, hash) in CORE {
-        let root = tempfile::tempdir().unwrap();
-        let packed = std::fs::File::open(data.join(format!("{name}.tar.xz"))).unwrap();
-        tar::Archive::new(liblzma::read::XzDecoder::new(packed)).unpack(root.path()).unwrap();
-        let datadir = Datadir::open(&RealDisk, root.path(), network).unwrap();
+        let Some(sample) = Sample::unpack(name, network) else { return };
+        let datadir = &sample.datadir;
         let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir()).unwrap();
         let mut count = 0;
         let mut coins = chainstate.coins().unwrap();
         while coins.advance().unwrap().is_some() {
             count += 1;
         }
-        let path = root.path().join("utxo.dat");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("utxo.dat");
         let best = chainstate.best_block();
         let mut writer = SnapshotWriter::create(&RealDisk, &path, network, best, count).unwrap();
         let mut coins = chainstate.coins().unwrap();
