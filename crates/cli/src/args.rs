@@ -387,7 +387,7 @@ impl CheckArgs {
     /// Returns the folders in which `datadir` may have the blocks of a network: the network's folder in it,
     /// or `datadir` itself if it is already that folder.
     pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
-        match network.folder() {
+        match network.subdirectory() {
             None => vec![datadir.to_owned()],
             Some(folder) => {
                 let own = datadir.file_name().is_some_and(|name| name == folder);

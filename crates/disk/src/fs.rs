@@ -242,7 +242,7 @@ pub trait Disk: Send + Sync {
     ///
     /// This is atomic where the system can swap (Linux `renameat2` with `RENAME_EXCHANGE`, macOS
     /// `renameatx_np`). Elsewhere it takes three renames: `a` to `a` + [`PARKED_SUFFIX`], `b` to `a`, the
-    /// parked one to `b`. After a crash between them, [`finish_exchange`] repairs the names.
+    /// parked one to `b`. After a crash between them, [`repair_exchange`] repairs the names.
     ///
     /// # Errors
     /// Any I/O error; the names are then as before, unless restoring them failed too.
@@ -310,7 +310,7 @@ pub trait Disk: Send + Sync {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn finish_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
+pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
     let parked = parked(a);
     if !disk.exists(&parked)? {
         return Ok(false);

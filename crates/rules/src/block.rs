@@ -58,7 +58,7 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     if let Some(sums) = passes_all(context) {
         return Ok(sums);
     }
-    first_block_violation(context)
+    check_block_with_table(context)
 }
 
 /// [`check_block`] with the table alone: slower, and its specification.
@@ -68,7 +68,7 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
 ///
 /// # Panics
 /// Panics like [`check_block`].
-pub fn first_block_violation(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+pub fn check_block_with_table(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     let &BlockContext { params, height, block, txids, wtxids, .. } = context;
     assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(wtxids.is_empty() || wtxids.len() == txids.len(), "one wtxid for each transaction, or none");
@@ -96,7 +96,7 @@ fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
             return None;
         }
         stripped -= tx.total_size() - tx.stripped_size();
-        legacy += sigops::legacy_of_tx(&tx);
+        legacy += sigops::count_legacy_of_tx(&tx);
         any_witness |= tx.has_witness();
     }
     let stripped = stripped as u64;
@@ -165,7 +165,7 @@ pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), Viola
 }
 
 fn legacy_sigops(block: &BlockView<'_>) -> u32 {
-    block.txs().map(|tx| sigops::legacy_of_tx(&tx)).sum()
+    block.txs().map(|tx| sigops::count_legacy_of_tx(&tx)).sum()
 }
 
 pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {

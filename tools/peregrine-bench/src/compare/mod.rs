@@ -136,7 +136,7 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Checks that there are blocks and enough disk space, and creates a scratch directory.
     fn new(args: &'a CompareArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
-        let folder = Path::new(args.chain.folder().unwrap_or("")).join("blocks");
+        let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
         let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
@@ -221,7 +221,7 @@ impl<'a> Comparison<'a> {
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
     fn prepare_cache(&self) -> Result<Option<f64>, Error> {
-        let blocks = self.datadir.join(self.args.chain.folder().unwrap_or("")).join("blocks");
+        let blocks = self.datadir.join(self.args.chain.subdirectory().unwrap_or("")).join("blocks");
         let prepare =
             |files: &[PathBuf]| if self.args.cold { place::evict(files) } else { place::warm(files) };
         let files = place::files(&blocks).and_then(|files| prepare(&files).map(|()| files));
@@ -272,7 +272,7 @@ impl<'a> Comparison<'a> {
 
 /// Copies the blocks, with the datadir locked.
 fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
-    let network = args.datadir.join(args.chain.folder().unwrap_or(""));
+    let network = args.datadir.join(args.chain.subdirectory().unwrap_or(""));
     let _lock = place::lock(&network)
         .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
     print_message("copying the blocks");
