@@ -7,6 +7,7 @@ use crate::{
     program::{Disturbance, Program},
 };
 use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
+use hex_conservative::DisplayHex as _;
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -187,10 +188,6 @@ pub fn copy_all(from: &Path, to: &Path) -> Res<()> {
     Err(format!("cp: {}", String::from_utf8_lossy(&done.stderr)).into())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Generates a chain of small blocks with all kinds of scripts and stale branches.
 fn chain(seed: u64, blocks: u32) -> Chain {
     let bytes = u64::from(blocks) * 3_000;
@@ -253,7 +250,7 @@ impl Making<'_> {
 }
 
 fn submit(node: &Node, bytes: &[u8]) -> Res<Value> {
-    node.call("submitblock", json!([hex(bytes)]))
+    node.call("submitblock", json!([bytes.to_lower_hex_string()]))
 }
 
 fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) -> Res<()> {
@@ -308,7 +305,7 @@ fn finish(node: Node, chain: &Chain, tail: Tail) -> Res<()> {
         }
         Tail::Gaps => {
             for block in chain.blocks.iter().rev().take(4).rev() {
-                node.call("submitheader", json!([hex(&block.bytes[..80])]))?;
+                node.call("submitheader", json!([block.bytes[..80].to_lower_hex_string()]))?;
             }
             // The second last of the missing blocks, whose parent is missing.
             let last = &chain.blocks[chain.blocks.len() - 2];

@@ -3,6 +3,7 @@
 //! Rows are compared as bytes without obfuscation, all except the obfuscation key itself, so rows that are
 //! not coins are compared too.
 
+use bitcoin::hex::DisplayHex as _;
 use disk::{
     fs::RealDisk,
     leveldb::{Database, LevelDbError, TableWriter, write_database},
@@ -137,14 +138,10 @@ fn describe(row: &Row) -> String {
     match Coin::read_chainstate_value(&row.1) {
         Ok(coin) if row.0.first() == Some(&coin::COIN_KEY_PREFIX) => {
             let coinbase = if coin.is_coinbase() { " coinbase" } else { "" };
-            format!("height {}{coinbase} out {}", coin.height(), hex(coin.out))
+            format!("height {}{coinbase} out {}", coin.height(), coin.out.as_hex())
         }
-        _ => hex(&row.1),
+        _ => row.1.to_lower_hex_string(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

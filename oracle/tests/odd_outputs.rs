@@ -1,7 +1,7 @@
 //! Thousands of unusual outputs in one transaction: tests the compression of coins and their order in the
 //! chainstate.
 
-use bitcoin::{Amount, ScriptBuf, TxOut};
+use bitcoin::{Amount, ScriptBuf, TxOut, hex::FromHex as _};
 use oracle::{Rebuild, coins::Rows, scenario};
 use std::{error::Error, ops::Range};
 use testkit::{
@@ -23,15 +23,9 @@ const ON_CURVE: [&str; 2] = [
     "483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8",
 ];
 
-fn bytes_of(hex: &str) -> Vec<u8> {
-    (0..hex.len() / 2)
-        .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap_or_default())
-        .collect()
-}
-
 /// Returns a script in one of the forms that are compressed, or nearly so.
 fn script(rng: &mut Rng) -> Vec<u8> {
-    let (x, y) = (bytes_of(ON_CURVE[0]), bytes_of(ON_CURVE[1]));
+    let [x, y] = ON_CURVE.map(|digits| Vec::from_hex(digits).expect("hex digits"));
     let mut hash = [0; 20];
     rng.fill(&mut hash);
     let first = [0, 2, 3, 4, 5, 6, 7][rng.below(7) as usize];

@@ -11,7 +11,7 @@ use wire::Network;
 /// tip.
 fn rebuilds_and_core_have_the_same_coins(archive: &str, network: Network) -> Result<(), Box<dyn Error>> {
     let Some(original) = unpack_core_datadir(archive) else { return Ok(()) };
-    let folder = network.folder().unwrap_or("");
+    let folder = network.subdirectory().unwrap_or("");
     let wanted = Rows::read(&original.path().join(folder).join("chainstate"))?;
     assert!(wanted.coins() > 0);
 

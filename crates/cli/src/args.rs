@@ -73,15 +73,16 @@ pub enum HintsCommand {
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
     /// Write the UTXO set at a height
-    Make(MakeSnapshotArgs),
+    Make(MakeArgs),
     /// Show the metadata of a snapshot; its coins are not read
     Info(SnapshotFileArgs),
     /// Hash a snapshot and, with --datadir, prove it against the blocks
     Verify(VerifySnapshotArgs),
 }
 
+/// Options of all commands that make a file from the blocks up to a height.
 #[derive(ClapArgs, Debug)]
-pub struct MakeHintsArgs {
+pub struct MakeArgs {
     #[command(flatten)]
     pub check: CheckArgs,
 
@@ -95,6 +96,12 @@ pub struct MakeHintsArgs {
     /// File to write
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeHintsArgs {
+    #[command(flatten)]
+    pub make: MakeArgs,
 
     /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
     #[arg(long, default_value_t = HintFormat::Peregrine)]
@@ -148,23 +155,6 @@ pub struct CheckHintsArgs {
 
     #[command(flatten)]
     pub check: CheckArgs,
-}
-
-#[derive(ClapArgs, Debug)]
-pub struct MakeSnapshotArgs {
-    #[command(flatten)]
-    pub check: CheckArgs,
-
-    #[command(flatten)]
-    pub resume: ResumeArgs,
-
-    /// Last block: a height, or tip
-    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
-    pub height: HeightOrTip,
-
-    /// File to write
-    #[arg(long, short, value_name = "FILE")]
-    pub output: PathBuf,
 }
 
 /// An existing snapshot.
@@ -351,18 +341,8 @@ pub struct StatsArgs {
 
 /// Parses a size in bytes, with K, M, G or T for the powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim_end_matches('B').trim_end_matches('i');
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        unit => return Err(format!("unknown unit {unit}; use K, M, G or T")),
-    };
-    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
-    let bytes = number.checked_mul(1 << shift).ok_or("the size is too large")?;
+    let bytes = parse_size::Config::new().with_binary().parse_size(text);
+    let bytes = bytes.map_err(|error| format!("{error}; give a number with unit K, M, G or T"))?;
     if bytes < engine::MIN_MEMORY {
         return Err(format!("at least {} MiB are needed", engine::MIN_MEMORY >> 20));
     }
@@ -407,7 +387,7 @@ impl CheckArgs {
     /// Returns the folders in which `datadir` may have the blocks of a network: the network's folder in it,
     /// or `datadir` itself if it is already that folder.
     pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
-        match network.folder() {
+        match network.subdirectory() {
             None => vec![datadir.to_owned()],
             Some(folder) => {
                 let own = datadir.file_name().is_some_and(|name| name == folder);
@@ -440,6 +420,13 @@ impl CheckArgs {
             checkpoint_interval: Duration::from_secs(resume.checkpoint_every.into()),
             ..self.options()
         }
+    }
+}
+
+impl MakeArgs {
+    /// Returns the engine's options for making the file.
+    pub fn options(&self) -> ReindexOptions {
+        ReindexOptions { stop_at_height: self.height.0, ..self.check.resumable(&self.resume) }
     }
 }
 
@@ -502,6 +489,7 @@ mod tests {
     fn sizes_are_parsed_with_units() {
         assert_eq!(size("134217728"), Ok(128 << 20));
         assert_eq!((size("128M"), size("1g"), size("2GiB")), (Ok(128 << 20), Ok(1 << 30), Ok(2 << 30)));
+        assert_eq!((size("256MB"), size("524288k")), (Ok(256 << 20), Ok(512 << 20)));
         for text in ["", "M", "64M", "1X", "-1G", "99999999T"] {
             assert!(size(text).is_err(), "{text}");
         }

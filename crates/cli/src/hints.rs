@@ -39,7 +39,7 @@ struct CheckJson {
 /// Runs a command. Returns whether its output is JSON, and its result.
 pub fn run(command: &HintsCommand) -> (bool, Done) {
     match command {
-        HintsCommand::Make(args) => (args.check.datadir.json, make(args)),
+        HintsCommand::Make(args) => (args.make.check.datadir.json, make(args)),
         HintsCommand::Info(args) => (args.json, info(args)),
         HintsCommand::Convert(args) => (args.file.json, convert(args)),
         HintsCommand::Check(args) => (args.check.datadir.json, check(args)),
@@ -47,12 +47,13 @@ pub fn run(command: &HintsCommand) -> (bool, Done) {
 }
 
 fn make(args: &MakeHintsArgs) -> Done {
-    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
+    let MakeHintsArgs { make: args, format } = args;
+    let options = args.options();
     paths::check_output(&args.check, &args.output)?;
     limits::check(&options)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
-    let made = engine::make_hints(&RealDisk, &options, &args.output, args.format, &progress, &interrupt);
+    let made = engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt);
     progress.close();
     Ok((info_text(&args.output, &made?, args.check.datadir.json), Exit::Done))
 }

@@ -1,9 +1,9 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::args::{CheckArgs, ReindexArgs};
-use engine::{Error, ErrorKind};
+use engine::{Disk as _, Error, ErrorKind, RealDisk};
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
 };
 
@@ -104,13 +104,14 @@ fn refused(flag: &str, path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Usage, format!("{flag} {} {what}", path.display()))
 }
 
-/// Resolves the symbolic links in the part of a path that exists; the rest is kept as written.
+/// Resolves the symbolic links in the part of a path that exists, and a link that leads to nothing yet; the
+/// rest is kept as written.
 fn resolve(path: &Path) -> PathBuf {
     let path = match env::current_dir() {
         Ok(here) => here.join(path),
         Err(_) => path.to_owned(),
     };
-    let existing = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    let existing = path.ancestors().find_map(|above| Some((above, RealDisk.resolve(above).ok()?)));
     match existing {
         Some((above, real)) => match path.strip_prefix(above) {
             Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
@@ -125,6 +126,7 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser;
+    use std::fs;
     use tempfile::TempDir;
 
     fn check(root: &Path, more: &[&str]) -> Result<(), String> {
@@ -149,6 +151,7 @@ mod tests {
         fs::create_dir_all(root.path().join("disk")).unwrap();
         std::os::unix::fs::symlink(root.path().join("disk"), net.join("chainstate")).unwrap();
         std::os::unix::fs::symlink(net.join("blocks"), root.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(net.join("blocks/new"), root.path().join("dangling")).unwrap();
         for good in [
             &[][..],
             &["--log", "@/log", "--output", "@/new", "--work-dir", "@/work"],
@@ -165,6 +168,7 @@ mod tests {
             ("--log", "@/d/regtest/chainstate.peregrine/log", "is inside"),
             ("--log", "@/d/regtest/peregrine-work/log", "is inside"),
             ("--output", "@/link/new", "blocks, which"),
+            ("--output", "@/dangling", "blocks, which"),
             ("--output", "@/d/regtest/chainstate", "is inside"),
             ("--output", "@/d", "is the datadir itself"),
             ("--output", "@/d/regtest/../../d/", "is the datadir itself"),

@@ -106,7 +106,7 @@ impl RunLog {
                 blocks_total: progress.blocks_total,
                 bytes: progress.bytes,
                 bytes_total: progress.bytes_total,
-                memory_bytes: resident_bytes(),
+                memory_bytes: engine::resident_bytes(),
             },
             Event::Note(text) | Event::Warning(text) => Line::Note { seconds, text: text.clone() },
             _ => return,
@@ -150,11 +150,4 @@ pub fn create_new(path: &Path) -> Result<File, Error> {
         let what = format!("cannot be created: {error}; remove it or choose another file");
         Error::new(ErrorKind::Environment, what).in_file(path, None)
     })
-}
-
-/// Returns the resident memory of the process in bytes (Linux `VmRSS`).
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,7 +1,7 @@
 //! The commands `peregrine snapshot make`, `info` and `verify`.
 
 use crate::{
-    args::{MakeSnapshotArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
+    args::{MakeArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
     limits, paths,
     progress::Progress,
 };
@@ -49,8 +49,8 @@ pub fn run(command: &SnapshotCommand) -> (bool, Done) {
     }
 }
 
-fn make(args: &MakeSnapshotArgs) -> Done {
-    let options = ReindexOptions { stop_at_height: args.height.0, ..args.check.resumable(&args.resume) };
+fn make(args: &MakeArgs) -> Done {
+    let options = args.options();
     paths::check_output(&args.check, &args.output)?;
     limits::check(&options)?;
     let interrupt = interrupt(args.check.datadir.json)?;

@@ -1,17 +1,13 @@
 //! The memory per coin, as the join computes it and as the system measures it. The latter requires that this
 //! test is alone in its process.
 
+mod process_memory;
+
 use coins::Join;
+use process_memory::resident;
 use wire::{Coin, OutPoint, Txid};
 
 const COINS: u64 = 1_000_000;
-
-/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-}
 
 #[test]
 fn a_coin_takes_about_100_bytes() {

@@ -4,7 +4,10 @@
 //! Before chunks were shared, each thread's arena of the allocator grew to the most that the thread had ever
 //! held, and the process to a third more than the join reported.
 
+mod process_memory;
+
 use coins::{Join, SHARDS};
+use process_memory::{peak, resident};
 use std::thread;
 use wire::{Coin, OutPoint, Txid};
 
@@ -16,22 +19,6 @@ const TURNS: u64 = 16;
 const THREADS: u64 = 2;
 /// Number of coins that a thread creates between two checks of the join's size.
 const STEP: u64 = 1000;
-
-/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
-fn resident() -> Option<u64> {
-    memory("VmRSS:")
-}
-
-/// Returns the highest resident memory that the process has had, in bytes.
-fn peak() -> Option<u64> {
-    memory("VmHWM:")
-}
-
-fn memory(field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-}
 
 /// Creates coins with outputs of `len` bytes until the join has reached its size.
 fn fill(join: &Join, turn: u64, thread: u64, len: usize) {

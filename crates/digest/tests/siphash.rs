@@ -6,6 +6,7 @@ use digest::kernel::Kernel;
 use digest::siphash::{
     SipHash13Uj, push_words, siphash24, siphash24_128, siphash24_128_sum_with, word_count,
 };
+use hex_conservative::decode_to_vec;
 use siphasher::sip128::Hasher128;
 
 const K0: u64 = 0x0706_0504_0302_0100;
@@ -116,8 +117,8 @@ fn equals_cores_vectors() {
     let mut unpadded = 0;
     for vector in &vectors {
         let (k0, k1) = (number(&vector["key"][0]), number(&vector["key"][1]));
-        let blocks: Vec<Vec<u8>> =
-            vector["input"].as_array().unwrap().iter().map(|block| unhex(block.as_str().unwrap())).collect();
+        let blocks = vector["input"].as_array().unwrap().iter();
+        let blocks: Vec<_> = blocks.map(|block| decode_to_vec(block.as_str().unwrap()).unwrap()).collect();
         assert_eq!(siphash24(k0, k1, &blocks.concat()), number(&vector["expected"]["siphash24"]), "{vector}");
         if !vector["expected"]["siphash13uj"].is_null() {
             let hasher = blocks.iter().fold(SipHash13Uj::new(k0, k1), |hasher, block| match block.len() {
@@ -129,9 +130,4 @@ fn equals_cores_vectors() {
         }
     }
     assert!(vectors.len() > 10 && unpadded > 5, "{} vectors, {unpadded} unpadded", vectors.len());
-}
-
-/// Decodes hex digits.
-fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex digits")).collect()
 }

@@ -23,7 +23,7 @@
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, Metadata, WriteFile};
+use crate::fs::{AtomicFile, Disk, During as _, Metadata};
 use crate::sorted_run;
 use std::ffi::OsStr;
 use std::fmt;
@@ -152,13 +152,10 @@ impl Checkpoint {
         if disk.exists(&unfinished).during("look at", &unfinished)? {
             disk.remove_file(&unfinished).during("remove", &unfinished)?;
         }
-        let file = disk.create_private(&unfinished).during("create", &unfinished)?;
-        let mut file = PieceWriter { file, path: &unfinished, buffer: Vec::new(), checksum: 0 };
+        let file = AtomicFile::create_private(disk, unfinished, &path)?;
+        let mut file = PieceWriter { file, buffer: Vec::new(), checksum: 0 };
         self.encode(&mut file)?;
-        file.finish()?;
-        disk.rename(&unfinished, &path).during("rename", &unfinished)?;
-        disk.sync_dir(dir).during("sync", dir)?;
-        Ok(())
+        file.finish()
     }
 
     /// Reads the manifest of `dir`. Returns `None` if there is none.
@@ -333,10 +330,9 @@ fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<SortedRunRef>,
     (0..count).map(|_| run()).collect()
 }
 
-/// Writes a file in pieces, and a checksum of all bytes at the end.
+/// Writes a file in pieces, with a checksum of all bytes at the end.
 struct PieceWriter<'a> {
-    file: Box<dyn WriteFile>,
-    path: &'a Path,
+    file: AtomicFile<'a>,
     buffer: Vec<u8>,
     checksum: u32,
 }
@@ -353,7 +349,7 @@ impl PieceWriter<'_> {
 
     fn flush(&mut self) -> Result<(), DiskError> {
         self.checksum = crc32c::crc32c_append(self.checksum, &self.buffer);
-        self.file.write_all(&self.buffer).during("write", self.path)?;
+        self.file.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
     }
@@ -362,8 +358,7 @@ impl PieceWriter<'_> {
         self.flush()?;
         self.buffer.extend(self.checksum.to_le_bytes());
         self.flush()?;
-        self.file.sync().during("sync", self.path)?;
-        Ok(())
+        Ok(self.file.commit()?)
     }
 }
 

@@ -43,7 +43,7 @@ impl Datadir {
         if is_dir(disk, &found.blocks_dir())? {
             return found.with_blocks(disk);
         }
-        let own = Network::ALL.into_iter().find(|own| own.folder().map(OsStr::new) == root.file_name());
+        let own = Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == root.file_name());
         if own == Some(network) {
             let found = Self { network, net_dir: root.to_owned() };
             if is_dir(disk, &found.blocks_dir())? {
@@ -80,7 +80,7 @@ impl Datadir {
             return Ok(self);
         }
         let blocks = self.blocks_dir();
-        let below = self.network.folder().map_or(String::new(), |folder| format!("/{folder}"));
+        let below = self.network.subdirectory().map_or(String::new(), |folder| format!("/{folder}"));
         let flaw = format!(
             "there are no block files (blkNNNNN.dat); if bitcoind runs with -blocksdir=DIR, link them: \
              ln -s DIR{below}/blocks/*.dat {}/",
@@ -92,7 +92,7 @@ impl Datadir {
     /// Returns the paths of a datadir at `root`, whether it exists or not.
     #[must_use]
     pub fn at(root: &Path, network: Network) -> Self {
-        let net_dir = network.folder().map_or_else(|| root.to_owned(), |folder| root.join(folder));
+        let net_dir = network.subdirectory().map_or_else(|| root.to_owned(), |folder| root.join(folder));
         Self { network, net_dir }
     }
 

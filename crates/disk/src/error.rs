@@ -3,6 +3,7 @@
 
 use crate::fs::FileError;
 use crate::leveldb::LevelDbError;
+use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 
 /// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
@@ -98,7 +99,6 @@ impl DiskError {
     }
 
     pub(crate) fn row(dir: &Path, key: &[u8], flaw: impl Into<String>) -> Self {
-        let key = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self::Row { dir: dir.to_owned(), key, flaw: flaw.into() }
+        Self::Row { dir: dir.to_owned(), key: key.to_lower_hex_string(), flaw: flaw.into() }
     }
 }

@@ -5,12 +5,14 @@
 //! both. The trait is object-safe and small; it returns plain [`io::Error`], and callers add path and action
 //! with [`During::during`].
 
+mod atomic_file;
 mod real;
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use atomic_file::AtomicFile;
 pub use real::{NotRegular, RealDisk, limit_remedy, open_regular};
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
@@ -240,7 +242,7 @@ pub trait Disk: Send + Sync {
     ///
     /// This is atomic where the system can swap (Linux `renameat2` with `RENAME_EXCHANGE`, macOS
     /// `renameatx_np`). Elsewhere it takes three renames: `a` to `a` + [`PARKED_SUFFIX`], `b` to `a`, the
-    /// parked one to `b`. After a crash between them, [`finish_exchange`] repairs the names.
+    /// parked one to `b`. After a crash between them, [`repair_exchange`] repairs the names.
     ///
     /// # Errors
     /// Any I/O error; the names are then as before, unless restoring them failed too.
@@ -308,7 +310,7 @@ pub trait Disk: Send + Sync {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn finish_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
+pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
     let parked = parked(a);
     if !disk.exists(&parked)? {
         return Ok(false);
@@ -330,6 +332,11 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
         return Err(error);
     }
     disk.rename(&parked, b)
+}
+
+/// The directory that `path` is in.
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The temporary name of `path` during an exchange.

@@ -21,7 +21,7 @@
 mod journal;
 
 use crate::error::DiskError;
-use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, finish_exchange};
+use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
 use crate::leveldb::is_database_file;
 use digest::sha256::Sha256;
 use journal::{Journal, JournalEntry, JournalPhase};
@@ -198,7 +198,7 @@ impl ReplacedDatabase {
     /// Completes or undoes an exchange in three steps that a crash has interrupted.
     fn repair_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
         if has_mark(disk, &with_suffix(&self.beside, PARKED_SUFFIX), id)? {
-            finish_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
+            repair_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
             disk.sync_dir(self.parent()).during("sync", self.parent())?;
         }
         Ok(())

@@ -13,13 +13,14 @@
 //! has loaded and compares the result with the assumeutxo hash in its source, so a changed file is detected
 //! by its UTXO-set hash or not at all.
 //!
-//! While it is written, the file has the suffix [`INCOMPLETE`]. An error removes that file; a
+//! While it is written, the file has the suffix [`INCOMPLETE_SUFFIX`]. An error removes that file; a
 //! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin takes at most 10,080 bytes; a
 //! mainnet file (2026) has about 11 GB.
 
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, FileError, ReadAt, WriteFile};
-use crate::unfinished::{SUFFIX, Unfinished};
+use crate::fs::{AtomicFile, Disk, During as _, FileError, ReadAt};
+use crate::unfinished;
+use hex_conservative::DisplayHex as _;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -30,7 +31,7 @@ use wire::script::MAX_SCRIPT_SIZE;
 use wire::{BlockHash, Coin, Network, OutPoint, Reader, Sats, Txid, WireError};
 
 /// Suffix of the name of a file that is being written.
-pub const INCOMPLETE: &str = SUFFIX;
+pub const INCOMPLETE_SUFFIX: &str = unfinished::SUFFIX;
 
 const MAGIC: [u8; 5] = *b"utxo\xff";
 const VERSION: u16 = 2;
@@ -85,8 +86,8 @@ impl SnapshotMetadata {
         }
         let magic: [u8; 4] = reader.array().map_err(short)?;
         let network = Network::ALL.into_iter().find(|network| network.magic() == magic).ok_or_else(|| {
-            let hex: String = magic.iter().map(|byte| format!("{byte:02x}")).collect();
-            (7, format!("no known network has the magic {hex}; custom signets are not supported"))
+            let text = "custom signets are not supported";
+            (7, format!("no known network has the magic {}; {text}", magic.as_hex()))
         })?;
         let base_block = BlockHash(reader.array().map_err(short)?);
         Ok(Self { network, base_block, coins: reader.u64().map_err(short)? })
@@ -95,11 +96,8 @@ impl SnapshotMetadata {
 
 /// Writes a snapshot, coin by coin.
 pub struct SnapshotWriter<'d> {
-    disk: &'d dyn Disk,
     path: PathBuf,
-    incomplete: PathBuf,
-    unfinished: Unfinished<'d>,
-    file: Box<dyn WriteFile>,
+    file: AtomicFile<'d>,
     buffer: Vec<u8>,
     /// Bytes of the file before the buffer.
     written: u64,
@@ -128,14 +126,11 @@ impl<'d> SnapshotWriter<'d> {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(FileError { path: path.to_owned(), action: "create", source }.into());
         }
-        let (incomplete, file, unfinished) = Unfinished::create(disk, path, SUFFIX)?;
+        let file = unfinished::create(disk, path, INCOMPLETE_SUFFIX)?;
         let mut buffer = Vec::with_capacity(BUFFER_LEN + MAX_COIN_LEN);
         SnapshotMetadata { network, base_block, coins }.encode(&mut buffer);
         Ok(Self {
-            disk,
             path: path.to_owned(),
-            unfinished,
-            incomplete,
             file,
             buffer,
             written: 0,
@@ -184,14 +179,7 @@ impl<'d> SnapshotWriter<'d> {
         }
         self.close_transaction()?;
         self.flush()?;
-        self.file.sync().during("sync", &self.incomplete)?;
-        self.disk.rename(&self.incomplete, &self.path).during("rename", &self.incomplete)?;
-        self.unfinished.keep();
-        let dir = match self.path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
-        self.disk.sync_dir(dir).during("sync", dir)?;
+        self.file.commit()?;
         Ok(self.written)
     }
 
@@ -205,7 +193,7 @@ impl<'d> SnapshotWriter<'d> {
     }
 
     fn flush(&mut self) -> Result<(), DiskError> {
-        self.file.write_all(&self.buffer).during("write", &self.incomplete)?;
+        self.file.write_all(&self.buffer)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())

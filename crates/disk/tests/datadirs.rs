@@ -1,7 +1,10 @@
 //! All formats with datadirs that Bitcoin Core wrote: what is read equals Core's results, and what is written
-//! reads the same.
+//! reads the same. Each datadir is unpacked once.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
+mod core_datadirs;
+
+use core_datadirs::Sample;
 use digest::obfuscation::Obfuscation;
 use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
@@ -16,45 +19,8 @@ use disk::utxo_stats::{UtxoStats, stats_of_chainstate};
 use disk::xor::read_block_obfuscation;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 use wire::{BlockArena, BlockHash, Network};
-
-/// An unpacked datadir, and the first line of the results of Core's `gettxoutsetinfo` for it.
-struct Sample {
-    _root: TempDir,
-    datadir: Datadir,
-    known: Value,
-}
-
-fn data_dir() -> PathBuf {
-    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into();
-    std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from)
-}
-
-fn samples() -> Vec<Sample> {
-    let dir = data_dir().join("core-datadirs");
-    if !dir.is_dir() {
-        println!("skipped: no real datadirs at {} (set PEREGRINE_DATA)", dir.display());
-        return Vec::new();
-    }
-    let archives = [
-        ("main", Network::Main),
-        ("testnet3", Network::Test),
-        ("signet", Network::Signet),
-        ("regtest", Network::Regtest),
-    ];
-    let unpack = |(name, network)| {
-        let root = tempfile::tempdir().unwrap();
-        let packed = std::fs::File::open(dir.join(format!("{name}.tar.xz"))).unwrap();
-        tar::Archive::new(liblzma::read::XzDecoder::new(packed)).unpack(root.path()).unwrap();
-        let known = std::fs::read_to_string(dir.join(format!("{name}.known.jsonl"))).unwrap();
-        let known = serde_json::from_str(known.lines().next().unwrap()).unwrap();
-        let datadir = Datadir::open(&RealDisk, root.path(), network).unwrap();
-        Sample { _root: root, datadir, known }
-    };
-    archives.into_iter().map(unpack).collect()
-}
 
 fn check_stats(stats: &UtxoStats, known: &Value) {
     assert_eq!(Some(stats.txouts), known["txouts"].as_u64());
@@ -108,52 +74,50 @@ fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
     writer.finish(reader.best_block(), tables).unwrap();
 }
 
-#[test]
-fn a_chainstate_and_its_copy_have_the_hashes_that_core_reports() {
-    for sample in samples() {
-        let old = sample.datadir.chainstate_dir();
-        let before = files(&old);
-        let best: BlockHash = sample.known["hash"].as_str().unwrap().parse().unwrap();
-        for threads in [1, 3] {
-            check_stats(&stats_of_chainstate(&RealDisk, &old, true, threads).unwrap(), &sample.known);
-        }
-        for ranges in [1, 4, 64] {
-            let [new, again] = [0, 1].map(|n| old.with_file_name(format!("new-{ranges}-{n}")));
-            write_chainstate(&old, &new, ranges);
-            write_chainstate(&old, &again, ranges);
-            assert!(files(&new) == files(&again), "the tables do not depend on the threads");
-            check_stats(&stats_of_chainstate(&RealDisk, &new, true, 2).unwrap(), &sample.known);
-            let reader = ChainstateReader::open(&RealDisk, &new).unwrap();
-            assert_eq!(reader.best_block(), best);
-            assert_eq!(reader.obfuscation().key(), [1, 2, 3, 4, 5, 6, 7, 8]);
-        }
-        assert!(files(&old) == before, "reading changes no file");
+/// The chainstate and its copy have the hashes that Core reports.
+fn check_chainstate(sample: &Sample) {
+    let old = sample.datadir.chainstate_dir();
+    let before = files(&old);
+    let best: BlockHash = sample.known["hash"].as_str().unwrap().parse().unwrap();
+    for threads in [1, 3] {
+        check_stats(&stats_of_chainstate(&RealDisk, &old, true, threads).unwrap(), &sample.known);
     }
+    for ranges in [1, 4, 64] {
+        let copies = tempfile::tempdir().unwrap();
+        let [new, again] = ["new", "again"].map(|name| copies.path().join(name));
+        write_chainstate(&old, &new, ranges);
+        write_chainstate(&old, &again, ranges);
+        assert!(files(&new) == files(&again), "the tables do not depend on the threads");
+        check_stats(&stats_of_chainstate(&RealDisk, &new, true, 2).unwrap(), &sample.known);
+        let reader = ChainstateReader::open(&RealDisk, &new).unwrap();
+        assert_eq!(reader.best_block(), best);
+        assert_eq!(reader.obfuscation().key(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+    assert!(files(&old) == before, "reading changes no file");
 }
 
-#[test]
-fn the_block_index_is_rewritten_with_the_same_rows() {
-    for sample in samples() {
-        let dir = sample.datadir.index_dir();
-        let before = files(&dir);
-        let index = read_block_index(&RealDisk, &dir).unwrap();
-        let tip = index.entries.iter().max_by_key(|entry| entry.height).unwrap();
-        assert_eq!(tip.hash.to_string(), sample.known["hash"]);
-        assert_eq!(Some(u64::from(tip.height.0)), sample.known["height"].as_u64());
-        assert!(!index.pruned && !index.reindexing);
-        let by_hash: HashMap<_, _> = index.entries.iter().map(|entry| (entry.hash, entry)).collect();
-        assert_eq!(by_hash.len(), index.entries.len());
-        for entry in &index.entries {
-            let parent = by_hash.get(&entry.header.prev).map(|parent| parent.height.0 + 1);
-            assert_eq!(entry.height.0, parent.unwrap_or(0), "{}", entry.hash);
-        }
-
-        let new = sample.datadir.net_dir().join("new-index");
-        write_block_index(&RealDisk, &new, &index).unwrap();
-        assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
-        assert_eq!(rows(&new), rows(&dir));
-        assert!(files(&dir) == before, "reading changes no file");
+/// The block index is rewritten with the same rows.
+fn check_block_index(sample: &Sample) {
+    let dir = sample.datadir.index_dir();
+    let before = files(&dir);
+    let index = read_block_index(&RealDisk, &dir).unwrap();
+    let tip = index.entries.iter().max_by_key(|entry| entry.height).unwrap();
+    assert_eq!(tip.hash.to_string(), sample.known["hash"]);
+    assert_eq!(Some(u64::from(tip.height.0)), sample.known["height"].as_u64());
+    assert!(!index.pruned && !index.reindexing);
+    let by_hash: HashMap<_, _> = index.entries.iter().map(|entry| (entry.hash, entry)).collect();
+    assert_eq!(by_hash.len(), index.entries.len());
+    for entry in &index.entries {
+        let parent = by_hash.get(&entry.header.prev).map(|parent| parent.height.0 + 1);
+        assert_eq!(entry.height.0, parent.unwrap_or(0), "{}", entry.hash);
     }
+
+    let copies = tempfile::tempdir().unwrap();
+    let new = copies.path().join("index");
+    write_block_index(&RealDisk, &new, &index).unwrap();
+    assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
+    assert_eq!(rows(&new), rows(&dir));
+    assert!(files(&dir) == before, "reading changes no file");
 }
 
 fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -167,46 +131,39 @@ fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     rows
 }
 
-#[test]
-fn a_scan_finds_blocks_and_undo_data_at_the_positions_in_the_index() {
-    for sample in samples() {
-        let datadir = &sample.datadir;
-        let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
-        let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-        let mut seen = Vec::new();
-        let scan = scan_files(&RealDisk, datadir, obfuscation, |file| {
-            seen.push(file);
-            true
-        })
-        .unwrap();
-        assert_eq!(seen, datadir.blk_files(&RealDisk).unwrap());
+/// A scan finds blocks and undo data at the positions in the index.
+fn check_scan(sample: &Sample) {
+    let datadir = &sample.datadir;
+    let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let mut seen = Vec::new();
+    let scan = scan_files(&RealDisk, datadir, obfuscation, |file| {
+        seen.push(file);
+        true
+    })
+    .unwrap();
+    assert_eq!(seen, datadir.blk_files(&RealDisk).unwrap());
 
-        let found: HashMap<_, _> = scan.blocks.iter().map(|block| (block.hash, block)).collect();
-        let expected: HashSet<_> =
-            index.entries.iter().filter(|entry| entry.status.has_data()).map(|entry| entry.hash).collect();
-        assert_eq!(found.keys().copied().collect::<HashSet<_>>(), expected);
-        for entry in &index.entries {
-            let block = found[&entry.hash];
-            assert_eq!(
-                (Some(block.file), Some(block.data_pos)),
-                (entry.file, entry.data_pos),
-                "{}",
-                entry.hash
-            );
-            assert_eq!((block.header, block.tx_count), (entry.header, entry.tx_count), "{}", entry.hash);
-            // A stale block that was never connected has no record, but if it has only a coinbase, its
-            // sibling's record matches too.
-            if entry.undo_pos.is_some() || block.tx_count > 1 {
-                assert_eq!(block.undo_pos, entry.undo_pos, "{} at height {}", entry.hash, entry.height);
-            }
+    let found: HashMap<_, _> = scan.blocks.iter().map(|block| (block.hash, block)).collect();
+    let expected: HashSet<_> =
+        index.entries.iter().filter(|entry| entry.status.has_data()).map(|entry| entry.hash).collect();
+    assert_eq!(found.keys().copied().collect::<HashSet<_>>(), expected);
+    for entry in &index.entries {
+        let block = found[&entry.hash];
+        assert_eq!((Some(block.file), Some(block.data_pos)), (entry.file, entry.data_pos), "{}", entry.hash);
+        assert_eq!((block.header, block.tx_count), (entry.header, entry.tx_count), "{}", entry.hash);
+        // A stale block that was never connected has no record, but if it has only a coinbase, its
+        // sibling's record matches too.
+        if entry.undo_pos.is_some() || block.tx_count > 1 {
+            assert_eq!(block.undo_pos, entry.undo_pos, "{} at height {}", entry.hash, entry.height);
         }
-        for file in &scan.files {
-            let FileInfo { blocks, size, undo_size, .. } = index.files[file.file.0 as usize];
-            let count = scan.blocks.iter().filter(|block| block.file == file.file).count();
-            assert_eq!((count as u32, file.size, file.undo_size), (blocks, size.into(), undo_size.into()));
-        }
-        check_records(datadir, &index, obfuscation);
     }
+    for file in &scan.files {
+        let FileInfo { blocks, size, undo_size, .. } = index.files[file.file.0 as usize];
+        let count = scan.blocks.iter().filter(|block| block.file == file.file).count();
+        assert_eq!((count as u32, file.size, file.undo_size), (blocks, size.into(), undo_size.into()));
+    }
+    check_records(datadir, &index, obfuscation);
 }
 
 /// Reads each block and its undo data, and compares the coins with the inputs.
@@ -239,17 +196,43 @@ fn check_records(datadir: &Datadir, index: &BlockIndex, obfuscation: Obfuscation
     }
 }
 
-#[test]
-fn real_datadirs_can_be_locked_in_both_modes() {
-    for sample in samples() {
-        for mode in [LockMode::Read, LockMode::Change] {
-            let before = RealDisk.list(sample.datadir.net_dir()).unwrap();
-            drop(DatadirLock::take(&RealDisk, &sample.datadir, mode).unwrap());
-            assert_eq!(
-                RealDisk.list(sample.datadir.net_dir()).unwrap(),
-                before,
-                "Core has created all lock files"
-            );
-        }
+/// The datadir can be locked in both modes.
+fn check_locks(sample: &Sample) {
+    for mode in [LockMode::Read, LockMode::Change] {
+        let before = RealDisk.list(sample.datadir.net_dir()).unwrap();
+        drop(DatadirLock::take(&RealDisk, &sample.datadir, mode).unwrap());
+        assert_eq!(
+            RealDisk.list(sample.datadir.net_dir()).unwrap(),
+            before,
+            "Core has created all lock files"
+        );
     }
+}
+
+fn check(name: &str, network: Network) {
+    let Some(sample) = Sample::unpack(name, network) else { return };
+    check_chainstate(&sample);
+    check_block_index(&sample);
+    check_scan(&sample);
+    check_locks(&sample);
+}
+
+#[test]
+fn all_formats_of_main_are_read_and_written_as_by_core() {
+    check("main", Network::Main);
+}
+
+#[test]
+fn all_formats_of_testnet3_are_read_and_written_as_by_core() {
+    check("testnet3", Network::Test);
+}
+
+#[test]
+fn all_formats_of_signet_are_read_and_written_as_by_core() {
+    check("signet", Network::Signet);
+}
+
+#[test]
+fn all_formats_of_regtest_are_read_and_written_as_by_core() {
+    check("regtest", Network::Regtest);
 }

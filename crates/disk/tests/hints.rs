@@ -8,6 +8,7 @@ use disk::DiskError;
 use disk::fs::RealDisk;
 use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
 use flate2::{Compression, write::GzEncoder};
+use hex_conservative::{DisplayHex as _, decode_to_vec};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
 use std::fs;
 use std::io::Write as _;
@@ -105,6 +106,22 @@ fn every_format_round_trips_and_is_recognised_by_content() {
 }
 
 #[test]
+fn a_link_to_a_missing_file_is_followed() {
+    let (dir, elsewhere) = (Dir::new(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(elsewhere.path().join("target"), dir.path()).unwrap();
+    let chain = simulated(20, 6);
+    // A bitmap file has two temporary files.
+    for format in [HintFormat::Peregrine, HintFormat::Bitmap] {
+        write(&dir.path(), format, &chain);
+        assert!(fs::symlink_metadata(dir.path()).unwrap().is_symlink());
+        check(&mut dir.open(Some(format)).unwrap(), &chain);
+        for folder in [dir.0.path(), elsewhere.path()] {
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "no other file is left");
+        }
+    }
+}
+
+#[test]
 fn blocks_can_be_read_in_any_order() {
     let chain = simulated(500, 2);
     for format in HintFormat::ALL {
@@ -163,7 +180,7 @@ fn each_format_has_its_documented_bytes() {
         (HintFormat::Peregrine, golden()),
     ];
     for (format, bytes) in cases {
-        assert_eq!(hex(&bytes_of(format, &chain)), hex(&bytes), "{format}");
+        assert_eq!(bytes_of(format, &chain).to_lower_hex_string(), bytes.to_lower_hex_string(), "{format}");
         check(&mut open(&bytes, Some(format)).unwrap(), &chain);
     }
     let gzip = bytes_of(HintFormat::Btcd, &chain);
@@ -172,17 +189,13 @@ fn each_format_has_its_documented_bytes() {
     assert_eq!(inside, [&utxo(1)[..], &[3, 3, 3, 4]].concat());
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Peregrine's own format, version 1: block 1 of regtest has 23 outputs, of which 3, 7 and 12 are unspent.
 fn golden() -> Vec<u8> {
     let hex = "504748494e54530a01000100fabfb5da010000000707070707070707070707070707070707070707\
                 070707070707070707070707d3fe9e800a1c64b6040000000e3dcb8d01003c000000000000000100\
                 0000030000000000000017000000000000005ffc61738509dab131beece83c0df0ec7f68da5bb8e0\
                 8ddf7001c65d53c4963101d24b0e";
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    decode_to_vec(hex).unwrap()
 }
 
 #[test]

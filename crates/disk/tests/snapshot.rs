@@ -1,12 +1,15 @@
 //! UTXO snapshots: files have the bytes that Bitcoin Core writes, coins round-trip, and damage is reported
 //! with its offset.
 
+mod core_datadirs;
+
+use core_datadirs::Sample;
 use digest::sha256::Sha256;
 use disk::DiskError;
 use disk::chainstate::ChainstateReader;
-use disk::datadir::Datadir;
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
-use disk::snapshot::{INCOMPLETE, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
+use disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
+use hex_conservative::DisplayHex as _;
 use proptest::{collection::vec, prelude::*};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -342,9 +345,20 @@ fn files_of_the_user_beside_a_snapshot_stay() {
     assert!(error.contains("move it away"), "{error}");
 }
 
+#[test]
+fn a_link_to_a_missing_file_is_followed() {
+    let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (path, target) = (dir.path().join("utxo.dat"), elsewhere.path().join("target"));
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 0).unwrap();
+    assert!(incomplete(&target).exists() && !incomplete(&path).exists());
+    writer.finish().unwrap();
+    assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink() && target.is_file());
+}
+
 fn incomplete(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(INCOMPLETE);
+    name.push(INCOMPLETE_SUFFIX);
     name.into()
 }
 
@@ -388,24 +402,17 @@ const CORE: [(&str, Network, &str); 4] = [
 
 #[test]
 fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
-    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into();
-    let data = std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from).join("core-datadirs");
-    if !data.is_dir() {
-        println!("skipped: no real datadirs at {} (set PEREGRINE_DATA)", data.display());
-        return;
-    }
     for (name, network, hash) in CORE {
-        let root = tempfile::tempdir().unwrap();
-        let packed = std::fs::File::open(data.join(format!("{name}.tar.xz"))).unwrap();
-        tar::Archive::new(liblzma::read::XzDecoder::new(packed)).unpack(root.path()).unwrap();
-        let datadir = Datadir::open(&RealDisk, root.path(), network).unwrap();
+        let Some(sample) = Sample::unpack(name, network) else { return };
+        let datadir = &sample.datadir;
         let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir()).unwrap();
         let mut count = 0;
         let mut coins = chainstate.coins().unwrap();
         while coins.advance().unwrap().is_some() {
             count += 1;
         }
-        let path = root.path().join("utxo.dat");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("utxo.dat");
         let best = chainstate.best_block();
         let mut writer = SnapshotWriter::create(&RealDisk, &path, network, best, count).unwrap();
         let mut coins = chainstate.coins().unwrap();
@@ -416,8 +423,7 @@ fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
 
         let mut hasher = Sha256::new();
         hasher.update(&std::fs::read(&path).unwrap());
-        let got: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(got, hash, "{name}");
+        assert_eq!(hasher.finalize().to_lower_hex_string(), hash, "{name}");
 
         let mut snapshot = SnapshotReader::open(&RealDisk, &path).unwrap();
         assert_eq!(*snapshot.metadata(), SnapshotMetadata { network, base_block: best, coins: count });

@@ -21,7 +21,6 @@ use crate::{
     work_dir::WorkDir,
 };
 use coins::aggregate::{Aggregate, AggregateKey};
-use digest::sha256::Sha256;
 use disk::{
     datadir::Datadir,
     fs::{Disk, During as _},
@@ -33,9 +32,6 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
-
-/// Bytes of a hint file that are hashed at once.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// Result of [`check_hints`].
 #[derive(Clone, Debug)]
@@ -107,7 +103,7 @@ pub fn method(
         );
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    let digest = digest(work.disk(), &options.file)?;
+    let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(job::random()?));
     let with_undo = !options.without_undo;
@@ -137,20 +133,6 @@ fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<
         return other(format!("these hints belong to another chain: block {} is {actual} here", info.height));
     }
     Ok(())
-}
-
-fn digest(disk: &dyn Disk, path: &Path) -> Result<[u8; 32], Error> {
-    let file = disk.open(path).during("open for reading", path)?;
-    let len = file.len().during("measure", path)?;
-    let (mut sha, mut chunk, mut at) = (Sha256::new(), vec![0; CHUNK_BYTES], 0);
-    while at < len {
-        let take = (len - at).min(CHUNK_BYTES as u64);
-        let chunk = &mut chunk[..take as usize];
-        file.read_exact_at(chunk, at).during("read", path)?;
-        sha.update(chunk);
-        at += take;
-    }
-    Ok(sha.finalize())
 }
 
 /// Opens a hint file, reads all of it, and returns its properties.

@@ -41,13 +41,13 @@ mod work_dir;
 mod worker_pool;
 
 pub use coins::aggregate::AggregateKind;
-pub use disk::fs::{RealDisk, open_regular};
+pub use disk::fs::{Disk, RealDisk, open_regular};
 pub use disk::hints::{HintFormat, HintInfo, Numbering};
 pub use disk::snapshot::SnapshotMetadata;
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventSink, Progress};
 pub use hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
-pub use machine::{Sha256Limit, memory_limit};
+pub use machine::{Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes};
 pub use memory::MIN_MEMORY;
 pub use options::{AssumeValid, HintOptions, Matching, ReindexOptions};
 pub use reindex::reindex;

@@ -124,6 +124,7 @@ impl SortedPositions {
         while let Some(&Reverse((position, source))) = self.heap.peek()
             && position >> 32 <= u64::from(height)
         {
+            debug_assert_eq!(position >> 32, u64::from(height), "each block is taken");
             indices.push(position as u32);
             self.heap.pop();
             self.refill(source)?;

@@ -2,7 +2,7 @@
 
 use crate::{error::Error, stages::spill::MergeInput};
 use coins::{
-    Entry, Merge, NetSize, SurvivorShard, Survivors,
+    Entry, Merge, NetSize, SHARDS, SurvivorShard, Survivors,
     merge::{MergeError, ShardSource},
 };
 use disk::sorted_run::SortedRunReader;
@@ -87,6 +87,8 @@ impl Unspent {
             }
             free_bytes = free_bytes.saturating_sub(len);
         }
+        let shards: usize = ranges.iter().map(|range| range.shards.len()).sum();
+        assert_eq!(shards, SHARDS, "each shard is in one range");
         (ranges, self.runs)
     }
 }

@@ -132,6 +132,11 @@ impl WorkerPool<'_> {
         let (mut runs, next) = self.spill.list();
         runs.extend(copies);
         let mut counts = state.outcome.counts;
+        debug_assert_eq!(
+            counts.blocks,
+            u64::from(state.completed.count()),
+            "a completed block is counted once"
+        );
         counts.scripts += self.queue.map_or(0, ScriptQueue::inputs);
         let matching = self.job.method.save(&mut state.outcome);
         let outcome = &state.outcome;

@@ -13,11 +13,11 @@ use disk::{
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
 };
-use engine::{ErrorKind, Event, ReindexOptions};
+use engine::{ErrorKind, Event, ReindexOptions, peak_memory_bytes, resident_bytes};
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     env,
-    fs::{File, create_dir_all, read_to_string},
+    fs::{File, create_dir_all},
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -83,16 +83,9 @@ fn make_datadir(root: &Path, count: u32) {
     write_block_index(&RealDisk, &datadir.index_dir(), &index).unwrap();
 }
 
-/// Memory of this process, in bytes, if Linux reports it: `VmRSS` (resident), `VmHWM` (its peak).
-fn memory(what: &str) -> Option<u64> {
-    let status = read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
-}
-
 /// Processor time of this process in hundredths of a second, if Linux reports it.
 fn processor_time() -> Option<u64> {
-    let stat = read_to_string("/proc/self/stat").ok()?;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
@@ -100,10 +93,10 @@ fn processor_time() -> Option<u64> {
 /// Makes the plan, and prints what it took.
 fn measure(root: &Path) {
     let (interrupt, planned) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (started, before) = (Instant::now(), memory("VmRSS").unwrap_or(0));
+    let (started, before) = (Instant::now(), resident_bytes().unwrap_or(0));
     let sink = |event| {
         if let Event::Planned { height, .. } = event {
-            let (peak, stays) = (memory("VmHWM").unwrap_or(0), memory("VmRSS").unwrap_or(0));
+            let (peak, stays) = (peak_memory_bytes().unwrap_or(0), resident_bytes().unwrap_or(0));
             let hundredths = processor_time().unwrap_or(0);
             println!("height {}, peak {peak} bytes, now {stays}, before {before}", height.0);
             println!("{} ms, {} ms of the processor", started.elapsed().as_millis(), hundredths * 10);

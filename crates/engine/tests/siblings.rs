@@ -265,7 +265,9 @@ fn with_siblings_in(name: &str) {
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
     let tip: BlockHash = known["hash"].as_str().unwrap().parse().unwrap();
     let mut blocks = Vec::new();
-    for (number, block) in CoreDatadir::open(dir.path(), Network::Regtest).blocks().into_iter().enumerate() {
+    let found = CoreDatadir::open(dir.path(), Network::Regtest).blocks();
+    drop(dir); // Up to 100 MB.
+    for (number, block) in found.into_iter().enumerate() {
         let number = number as u64;
         let is_tip = block.hash == tip;
         if block.height == 0 || block.stale || !number.is_multiple_of(7) && !is_tip {

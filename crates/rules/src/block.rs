@@ -10,6 +10,7 @@ use crate::{
     violation::{Violation, ViolationDetails, first_violation},
 };
 use digest::sha256::sha256d;
+use hex_conservative::DisplayHex as _;
 use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
 
 /// Lock times below this are heights, others are times (Core `LOCKTIME_THRESHOLD`).
@@ -57,7 +58,7 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     if let Some(sums) = passes_all(context) {
         return Ok(sums);
     }
-    first_block_violation(context)
+    check_block_with_table(context)
 }
 
 /// [`check_block`] with the table alone: slower, and its specification.
@@ -67,7 +68,7 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
 ///
 /// # Panics
 /// Panics like [`check_block`].
-pub fn first_block_violation(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+pub fn check_block_with_table(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
     let &BlockContext { params, height, block, txids, wtxids, .. } = context;
     assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(wtxids.is_empty() || wtxids.len() == txids.len(), "one wtxid for each transaction, or none");
@@ -95,7 +96,7 @@ fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
             return None;
         }
         stripped -= tx.total_size() - tx.stripped_size();
-        legacy += sigops::legacy_of_tx(&tx);
+        legacy += sigops::count_legacy_of_tx(&tx);
         any_witness |= tx.has_witness();
     }
     let stripped = stripped as u64;
@@ -164,7 +165,7 @@ pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), Viola
 }
 
 fn legacy_sigops(block: &BlockView<'_>) -> u32 {
-    block.txs().map(|tx| sigops::legacy_of_tx(&tx)).sum()
+    block.txs().map(|tx| sigops::count_legacy_of_tx(&tx)).sum()
 }
 
 pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
@@ -244,15 +245,11 @@ pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), ViolationDetai
     let pushed = script.get(..expected.len()).unwrap_or(script);
     Err(ViolationDetails::new(format!(
         "coinbase script starts with {}, expected {} for height {}",
-        hex(pushed),
-        hex(expected),
+        pushed.as_hex(),
+        expected.as_hex(),
         c.height
     ))
     .at_tx(TxIndex(0)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the witness commitment: that of the last coinbase output with the form of one. `None` if there is
@@ -347,7 +344,7 @@ mod tests {
             (2_147_483_648, "050000008000"),
         ] {
             let push = height_push(Height(height));
-            assert_eq!(hex(&push.bytes[..push.len]), expected, "{height}");
+            assert_eq!(push.bytes[..push.len].to_lower_hex_string(), expected, "{height}");
         }
     }
 }

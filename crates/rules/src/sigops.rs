@@ -30,7 +30,7 @@ const OP_INVALIDOPCODE: u8 = 0xff;
 /// Returns the number of signature operations of a script, each CHECKMULTISIG counted as 20.
 #[must_use]
 #[inline]
-pub fn legacy(script: &[u8]) -> u32 {
+pub fn count_legacy(script: &[u8]) -> u32 {
     match script {
         // Shortcuts for the forms of nearly all outputs and of native segwit inputs.
         [] => 0,
@@ -44,15 +44,15 @@ pub fn legacy(script: &[u8]) -> u32 {
 /// Returns the number of signature operations of a script, a CHECKMULTISIG counted as its number of keys if
 /// that is a constant.
 #[must_use]
-pub fn accurate(script: &[u8]) -> u32 {
+pub fn count_accurate(script: &[u8]) -> u32 {
     count::<true>(script)
 }
 
 /// Returns the number of legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
 #[must_use]
-pub fn legacy_of_tx(tx: &TxView<'_>) -> u32 {
+pub fn count_legacy_of_tx(tx: &TxView<'_>) -> u32 {
     let inputs: u32 = tx.inputs().map(|input| count::<false>(input.script_sig())).sum();
-    inputs + tx.outputs().map(|output| legacy(output.script_pubkey())).sum::<u32>()
+    inputs + tx.outputs().map(|output| count_legacy(output.script_pubkey())).sum::<u32>()
 }
 
 /// Returns the cost of one spend in addition to its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
@@ -64,7 +64,7 @@ pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, p2sh: bool, witne
         CompressedScript::P2sh(_) if p2sh => {
             let Some(redeem) = last_push(input.script_sig()) else { return 0 };
             let nested = witness_program(redeem).filter(|_| witness);
-            SIGOP_COST * u64::from(accurate(redeem))
+            SIGOP_COST * u64::from(count_accurate(redeem))
                 + nested.map_or(0, |program| witness_cost(program, input))
         }
         CompressedScript::Raw(script) if witness => {
@@ -77,7 +77,7 @@ pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, p2sh: bool, witne
 fn witness_cost((version, program): (u8, &[u8]), input: &InputView<'_>) -> u64 {
     match (version, program.len()) {
         (0, 20) => 1,
-        (0, 32) => input.witness().last().map_or(0, |script| accurate(script).into()),
+        (0, 32) => input.witness().last().map_or(0, |script| count_accurate(script).into()),
         _ => 0,
     }
 }
@@ -167,17 +167,17 @@ mod tests {
             (&[OP_PUSHDATA4, 1, 0, 0, 0, OP_CHECKSIG, OP_CHECKSIG], 1),
             (&[OP_PUSHDATA4, 0xff, 0xff, 0xff, 0xff, OP_CHECKSIG], 0),
         ] {
-            assert_eq!(legacy(script), expected, "{script:x?}");
+            assert_eq!(count_legacy(script), expected, "{script:x?}");
         }
         let p2pkh = [&[0x76, 0xa9, 20][..], &[OP_CHECKSIG; 20], &[0x88, OP_CHECKSIG]].concat();
         let p2sh = [&[0xa9, 20][..], &[OP_CHECKSIG; 20], &[0x87]].concat();
         let p2wpkh = [&[0, 20][..], &[OP_CHECKSIG; 20]].concat();
         let p2tr = [&[OP_1, 32][..], &[OP_CHECKSIG; 32]].concat();
         for (script, expected) in [(p2pkh, 1), (p2sh, 0), (p2wpkh, 0), (p2tr, 0)] {
-            assert_eq!((legacy(&script), accurate(&script)), (expected, expected));
+            assert_eq!((count_legacy(&script), count_accurate(&script)), (expected, expected));
             // With one more byte it is not one of the shortcuts' forms.
             let longer = [&script[..], &[OP_CHECKSIG]].concat();
-            assert_eq!((legacy(&longer), accurate(&longer)), (expected + 1, expected + 1));
+            assert_eq!((count_legacy(&longer), count_accurate(&longer)), (expected + 1, expected + 1));
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
             (&[1, 3, OP_CHECKMULTISIG], 20),
             (&[0x51, OP_CHECKSIG, OP_CHECKMULTISIG], 21),
         ] {
-            assert_eq!(accurate(script), expected, "{script:x?}");
+            assert_eq!(count_accurate(script), expected, "{script:x?}");
         }
     }
 

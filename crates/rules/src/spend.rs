@@ -126,7 +126,7 @@ pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
     if let Some(totals) = passes_all(context) {
         return Ok(totals);
     }
-    first_block_spend_violation(context)
+    check_block_spends_with_table(context)
 }
 
 /// [`check_block_spends`] with the table alone: slower, and its specification.
@@ -136,7 +136,7 @@ pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
 ///
 /// # Panics
 /// Panics like [`check_block_spends`].
-pub fn first_block_spend_violation(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
+pub fn check_block_spends_with_table(context: &BlockSpendContext<'_>) -> Result<BlockTotals, Violation> {
     let &BlockSpendContext { params, height, hash, block, mut coins, mtp_by_height, .. } = context;
     let mut before = BlockTotals::default();
     for (tx, index) in block.txs().zip(0..) {
@@ -348,7 +348,7 @@ fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {
     let (p2sh, witness) = script_rules(c.params, c.hash);
     let spends = c.tx.inputs().zip(c.coins);
     let cost: u64 = spends.map(|(input, coin)| sigops::spend_cost(&input, coin, p2sh, witness)).sum();
-    cost + u64::from(sigops::legacy_of_tx(c.tx)) * SIGOP_COST
+    cost + u64::from(sigops::count_legacy_of_tx(c.tx)) * SIGOP_COST
 }
 
 pub(crate) fn sigop_cost_within_limit(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {

@@ -172,6 +172,12 @@ impl std::ops::Div for U256 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        ChainParams,
+        pow::{decode_compact, encode_compact, work},
+    };
+    use bitcoin::{CompactTarget, Target, Work, consensus::Params};
+    use proptest::prelude::*;
 
     const MAX: U256 = U256([u64::MAX; 4]);
 
@@ -204,5 +210,66 @@ mod tests {
         }
         assert_eq!(U256::from_u64(5) / number, U256::ZERO);
         assert_eq!(U256::from_le_bytes(&number.to_le_bytes()), number);
+    }
+
+    /// Numbers of all lengths.
+    fn numbers() -> impl Strategy<Value = U256> {
+        (any::<[u64; 4]>(), 0..256u32).prop_map(|(limbs, shift)| U256(limbs) >> shift)
+    }
+
+    /// Compact targets without a sign.
+    fn compact_targets() -> impl Strategy<Value = u32> {
+        (0..35u32, 0..0x0080_0000u32, 0..24u32).prop_map(|(size, word, shift)| size << 24 | word >> shift)
+    }
+
+    fn target_of(number: U256) -> Target {
+        Target::from_le_bytes(number.to_le_bytes())
+    }
+
+    // The crate `bitcoin` has its own 256-bit numbers, inside of work and targets.
+    proptest! {
+        #[test]
+        fn sums_differences_and_order_equal_those_of_the_bitcoin_crate(a in numbers(), b in numbers()) {
+            let (a, b) = (a >> 1, b >> 1);
+            let [theirs_a, theirs_b] = [a, b].map(|number| Work::from_le_bytes(number.to_le_bytes()));
+            prop_assert_eq!((theirs_a + theirs_b).to_le_bytes(), a.wrapping_add(b).to_le_bytes());
+            prop_assert_eq!(theirs_a.cmp(&theirs_b), a.cmp(&b));
+            if a >= b {
+                prop_assert_eq!((theirs_a - theirs_b).to_le_bytes(), a.wrapping_sub(b).to_le_bytes());
+            }
+        }
+
+        #[test]
+        fn quotients_of_any_length_equal_those_of_the_bitcoin_crate(target in numbers()) {
+            let one = U256::from_u64(1);
+            // The crate has other values at the ends.
+            prop_assume!(one < target && target < MAX);
+            let work = (!target / target.wrapping_add(one)).wrapping_add(one);
+            prop_assert_eq!(target_of(target).to_work().to_le_bytes(), work.to_le_bytes());
+            prop_assert_eq!(target_of(target).to_compact_lossy().to_consensus(), encode_compact(target));
+        }
+
+        #[test]
+        fn compact_targets_and_their_work_equal_those_of_the_bitcoin_crate(bits in compact_targets()) {
+            let (target, usable) = decode_compact(bits);
+            prop_assume!(usable);
+            let theirs = Target::from_compact(CompactTarget::from_consensus(bits));
+            prop_assert_eq!(theirs.to_le_bytes(), target.to_le_bytes());
+            if target > U256::from_u64(1) {
+                prop_assert_eq!(theirs.to_work().to_le_bytes(), work(bits).to_le_bytes());
+            }
+        }
+
+        #[test]
+        fn retargets_equal_those_of_the_bitcoin_crate(target in numbers(), timespan in any::<u32>()) {
+            let params = ChainParams::of(wire::Network::Main);
+            let bits = encode_compact(target.min(params.pow_limit));
+            let expected = params.pow_target_timespan;
+            let clamped = timespan.clamp(expected / 4, expected * 4);
+            let next = decode_compact(bits).0.wrapping_mul_u32(clamped).div_u32(expected);
+            let last = CompactTarget::from_consensus(bits);
+            let theirs = CompactTarget::from_next_work_required(last, timespan.into(), Params::MAINNET);
+            prop_assert_eq!(theirs.to_consensus(), encode_compact(next.min(params.pow_limit)));
+        }
     }
 }

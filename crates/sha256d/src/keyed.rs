@@ -2,14 +2,14 @@
 //!
 //! The key fills the first block, which is hashed once; each message starts from the state after it (the
 //! midstate): SHA-256 of key block and message, one compression for each message of up to
-//! [`MAX_ONE_BLOCK`] bytes. Digests are read as little-endian numbers and added modulo 2^256; only their sum
+//! [`MAX_ONE_BLOCK_BYTES`] bytes. Digests are read as little-endian numbers and added modulo 2^256; only their sum
 //! leaves the vector registers. The users of such sums document what they prove.
 
 use super::{block_count, count_batched, portable};
 use crate::kernel::Kernel;
 
 /// Length of the longest message that fits into one padded block, in bytes.
-pub const MAX_ONE_BLOCK: usize = 55;
+pub const MAX_ONE_BLOCK_BYTES: usize = 55;
 
 /// The sums of each of the eight words of the digests, read as little-endian numbers.
 pub(super) type WordSums = [u64; 8];
@@ -24,7 +24,7 @@ pub fn midstate(key: &[u8; 64]) -> [u32; 8] {
 /// Returns the single padded block of a message that follows the key's block.
 #[inline]
 pub fn one_block<const LENGTH: usize>(message: &[u8; LENGTH]) -> [u8; 64] {
-    const { assert!(LENGTH <= MAX_ONE_BLOCK) };
+    const { assert!(LENGTH <= MAX_ONE_BLOCK_BYTES) };
     let mut block = [0; 64];
     block[..LENGTH].copy_from_slice(message);
     block[LENGTH] = 0x80;

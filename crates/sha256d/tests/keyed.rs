@@ -4,7 +4,7 @@
 use bitcoin_hashes::sha256 as reference;
 use sha256d::block_count;
 use sha256d::kernel::Kernel;
-use sha256d::keyed::{MAX_ONE_BLOCK, midstate, one_block, push_blocks, sum, sum_with};
+use sha256d::keyed::{MAX_ONE_BLOCK_BYTES, midstate, one_block, push_blocks, sum, sum_with};
 
 const KEY: [u8; 64] = {
     let mut key = [0; 64];
@@ -88,8 +88,8 @@ fn one_block_equals_the_padded_message() {
     }
     check::<0>();
     check::<36>();
-    check::<MAX_ONE_BLOCK>();
-    assert_eq!((block_count(MAX_ONE_BLOCK), block_count(MAX_ONE_BLOCK + 1)), (1, 2));
+    check::<MAX_ONE_BLOCK_BYTES>();
+    assert_eq!((block_count(MAX_ONE_BLOCK_BYTES), block_count(MAX_ONE_BLOCK_BYTES + 1)), (1, 2));
 }
 
 #[test]

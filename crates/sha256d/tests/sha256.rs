@@ -6,6 +6,7 @@ use sha256d::kernel::Kernel;
 use sha256d::{
     Message, Sha256, sha256, sha256d, sha256d_many, sha256d_many_with, sha256d_pairs, sha256d_pairs_with,
 };
+use hex_conservative::DisplayHex as _;
 
 /// A small random number generator (xorshift64*). Tests print its seed, so that a failure can be reproduced.
 struct Random(u64);
@@ -183,9 +184,15 @@ fn equals_the_nist_vectors() {
         for kernel in Kernel::available() {
             let mut hasher = Sha256::with_kernel(kernel);
             hasher.update(data);
-            assert_eq!(hex(&hasher.finalize()), wanted, "{}: {} bytes", kernel.name(), data.len());
+            assert_eq!(
+                hasher.finalize().to_lower_hex_string(),
+                wanted,
+                "{}: {} bytes",
+                kernel.name(),
+                data.len()
+            );
         }
-        assert_eq!(hex(&sha256(data)), wanted);
+        assert_eq!(sha256(data).to_lower_hex_string(), wanted);
         assert_eq!(sha256d(data), sha256(&sha256(data)));
     }
 }
@@ -210,8 +217,4 @@ fn active_kernel_hashes_in_batches() {
 #[should_panic(expected = "3 nodes cannot be paired")]
 fn rejects_an_odd_number_of_nodes() {
     sha256d_pairs(&[[0; 32]; 3], &mut Vec::new());
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

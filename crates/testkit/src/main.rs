@@ -1,6 +1,8 @@
 //! The program `testkit`: writes generated chains as datadirs that Bitcoin Core and Peregrine open.
 
+use bitcoin::hex::DisplayHex as _;
 use clap::{Parser, Subcommand};
+use parse_size::parse_size;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 use testkit::{
     ChainSpec,
@@ -45,7 +47,7 @@ struct ChainArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Bytes of block data to aim for, with suffix kB, MB, GB, KiB, MiB or GiB.
-    #[arg(long, default_value = "200MB", value_parser = parse_size)]
+    #[arg(long, default_value = "200MB", value_parser = |text: &str| parse_size(text))]
     size: u64,
     /// Height of the last block before the empty tail [default: as the size needs]
     #[arg(long, value_name = "N")]
@@ -81,7 +83,7 @@ struct ChainArgs {
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
     wide_tx: u32,
     /// Upper limit of the size of a blk file.
-    #[arg(long, default_value = "128MiB", value_parser = parse_size)]
+    #[arg(long, default_value = "128MiB", value_parser = |text: &str| parse_size(text))]
     file_size: u64,
     /// Write no block index, for rebuilds with --scan.
     #[arg(long)]
@@ -94,30 +96,12 @@ struct ChainArgs {
     no_xor: bool,
 }
 
+/// Parses a number above 0, with suffix k or M.
 fn parse_count(text: &str) -> Result<u64, String> {
-    let (number, unit) = match text.strip_suffix(['k', 'M']) {
-        Some(number) => (number, if text.ends_with('k') { 1_000 } else { 1_000_000 }),
-        None => (text, 1),
-    };
-    let number: u64 = number.parse().map_err(|error| format!("{text}: {error}"))?;
-    number.checked_mul(unit).filter(|count| *count > 0).ok_or_else(|| format!("{text} is too large or 0"))
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let unit = match suffix.trim() {
-        "" | "B" => 1,
-        "kB" | "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        other => return Err(format!("unknown unit `{other}`; use kB, MB, GB, KiB, MiB or GiB")),
-    };
-    let number: u64 = number.parse().map_err(|error| format!("{text}: {error}"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+    match parse_size(text) {
+        Ok(0) => Err("at least 1 is needed".to_owned()),
+        done => done.map_err(|error| error.to_string()),
+    }
 }
 
 fn chain(args: &ChainArgs) -> Result<(), WriteError> {
@@ -182,7 +166,6 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
     if let Some(out) = &args.out {
         base.write_datadir(&out.join("base"), &layout)?;
     }
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     for mutation in mutations() {
         let mutated = mutation.apply(&base);
         if let Some(out) = &args.out {
@@ -192,8 +175,8 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
             "name": mutation.name,
             "core": mutation.core,
             "stage": format!("{:?}", mutation.level),
-            "setup": mutated.setup.iter().map(|block| hex(&block.bytes)).collect::<Vec<_>>(),
-            "block": hex(&mutated.block.bytes),
+            "setup": mutated.setup.iter().map(|block| block.bytes.to_lower_hex_string()).collect::<Vec<_>>(),
+            "block": mutated.block.bytes.to_lower_hex_string(),
         });
         println!("{json}");
     }

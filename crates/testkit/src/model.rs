@@ -63,7 +63,7 @@ impl ModelStats {
     /// Returns the hash as Core prints it.
     #[must_use]
     pub fn hash_hex(&self) -> String {
-        self.hash_serialized_3.iter().rev().map(|byte| format!("{byte:02x}")).collect()
+        wire::BlockHash(self.hash_serialized_3).to_string()
     }
 }
 

@@ -446,9 +446,7 @@ mod tests {
     use super::*;
 
     fn from_hex(body: &str) -> Vec<u8> {
-        let digits: Vec<u8> =
-            body.bytes().filter_map(|c| (c as char).to_digit(16)).map(|d| d as u8).collect();
-        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+        hex_conservative::decode_to_vec(&body.replace(' ', "")).unwrap()
     }
 
     fn zeros(n: usize) -> String {

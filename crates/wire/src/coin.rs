@@ -413,10 +413,7 @@ const fn var_int_sort_key(value: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
-    }
+    use hex_conservative::decode_to_vec;
 
     #[test]
     fn amounts_round_trip_and_match_known_values() {
@@ -443,7 +440,7 @@ mod tests {
 
     #[test]
     fn each_script_form_round_trips() {
-        let p2pk = [&[65][..], &hex(GENESIS_KEY), &[0xac]].concat();
+        let p2pk = [&[65][..], &decode_to_vec(GENESIS_KEY).unwrap(), &[0xac]].concat();
         let mut off_curve = p2pk.clone();
         off_curve[65] ^= 1;
         let compressed_key = [&[33, 3][..], &[9; 32], &[0xac]].concat();

@@ -50,17 +50,8 @@ id! {
 pub struct ParseHashError;
 
 fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return Err(ParseHashError);
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().rev().zip(digits.chunks_exact(2)) {
-        for &digit in pair {
-            let value = (digit as char).to_digit(16).ok_or(ParseHashError)?;
-            *byte = *byte << 4 | value as u8;
-        }
-    }
+    let mut bytes: [u8; 32] = hex_conservative::decode_to_array(text).map_err(|_| ParseHashError)?;
+    bytes.reverse();
     Ok(bytes)
 }
 

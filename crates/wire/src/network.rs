@@ -39,7 +39,7 @@ impl Network {
 
     /// Returns the network's subdirectory in a datadir, or `None` for `main`, which uses the datadir itself.
     #[must_use]
-    pub const fn folder(self) -> Option<&'static str> {
+    pub const fn subdirectory(self) -> Option<&'static str> {
         match self {
             Self::Main => None,
             Self::Test => Some("testnet3"),

@@ -246,6 +246,7 @@ pub fn write_compact_size(out: &mut Vec<u8>, size: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hex_conservative::DisplayHex as _;
 
     #[test]
     fn var_int_round_trips_at_the_bounds_of_each_length() {
@@ -263,8 +264,7 @@ mod tests {
         ] {
             let mut out = Vec::new();
             write_var_int(&mut out, value);
-            let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(hex, bytes);
+            assert_eq!(out.as_hex().to_string(), bytes);
             let mut reader = Reader::new(&out);
             assert_eq!(reader.var_int(), Ok(value));
             assert_eq!(reader.finish(), Ok(()));

@@ -1,6 +1,6 @@
 //! [`Disk`] for the file system of this machine.
 
-use super::{CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteFile, exchange_in_steps};
+use super::{CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteFile, dir_of, exchange_in_steps};
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
@@ -267,11 +267,6 @@ impl NotRegular {
     pub fn is_cause_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
-}
-
-/// The directory that `path` is in.
-fn dir_of(path: &Path) -> &Path {
-    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Creates a file with the permissions that are both in `mode_max` and in the mode of its directory.

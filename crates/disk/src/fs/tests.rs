@@ -93,7 +93,7 @@ fn exchange_swaps_directories_in_one_step_or_three() {
         exchange(&a, &b).unwrap();
         assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new");
         assert_eq!(RealDisk.read(&b.join("file"), 9).unwrap(), b"old");
-        assert!(!finish_exchange(&RealDisk, &a, &b).unwrap());
+        assert!(!repair_exchange(&RealDisk, &a, &b).unwrap());
         fs::remove_dir_all(&b).unwrap();
         assert!(exchange(&a, &b).is_err());
         assert_eq!(RealDisk.read(&a.join("file"), 9).unwrap(), b"new", "a failed exchange changes nothing");
@@ -112,7 +112,7 @@ fn an_interrupted_exchange_is_undone_or_completed() {
         for (name, text) in left {
             write(&RealDisk, &dir.path().join(name), text.as_bytes());
         }
-        assert!(finish_exchange(&RealDisk, &dir.path().join("a"), &dir.path().join("b")).unwrap());
+        assert!(repair_exchange(&RealDisk, &dir.path().join("a"), &dir.path().join("b")).unwrap());
         for (name, text) in want {
             assert_eq!(RealDisk.read(&dir.path().join(name), 9).unwrap(), text.as_bytes());
         }

@@ -36,7 +36,7 @@ const HEADER_LEN: usize = 56;
 const ENTRY_LEN: u64 = 10;
 /// Length of the footer before its CRC, in bytes.
 const COUNTS_LEN: usize = 28;
-const SHA256_LEN: usize = 32;
+pub(super) const SHA256_LEN: usize = 32;
 /// Length of the footer in bytes.
 const FOOTER_LEN: usize = COUNTS_LEN + 4 + SHA256_LEN;
 
@@ -367,20 +367,4 @@ impl GroupWriter {
         bytes.extend(sum);
         Ok(sum)
     }
-}
-
-/// Whether the SHA-256 at the end of the file matches the content.
-pub(super) fn verify_sha256(file: &HintFile, stated: [u8; 32]) -> Result<bool, DiskError> {
-    let mut sha256 = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    let end = file.len.saturating_sub(SHA256_LEN as u64);
-    let mut at = 0;
-    while at < end {
-        let len = (end - at).min(buffer.len() as u64) as usize;
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        file.bytes.read_exact_at(piece, at).during("read the hints", &file.path)?;
-        sha256.update(piece);
-        at += len as u64;
-    }
-    Ok(sha256.finalize() == stated)
 }

@@ -8,8 +8,8 @@ use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
 use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
 use crate::DiskError;
-use crate::fs::{Disk, During as _, FileError, WriteFile};
-use crate::unfinished::{SUFFIX, Unfinished};
+use crate::fs::{AtomicFile, Disk, During as _, FileError};
+use crate::unfinished::{self, SUFFIX};
 use digest::sha256::Sha256;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use std::io::{self, Write as _};
@@ -40,9 +40,7 @@ pub struct HintWriter<'d> {
 
 /// A file under a temporary name.
 struct TemporaryFile<'d> {
-    path: PathBuf,
-    unfinished: Unfinished<'d>,
-    file: Box<dyn WriteFile>,
+    file: AtomicFile<'d>,
     written: u64,
     sha256: Sha256,
 }
@@ -251,7 +249,7 @@ impl<'d> HintWriter<'d> {
         }
         part.write(&mut bytes)?;
         info.bytes = part.written;
-        part.rename_to(disk, &path)?;
+        part.file.commit()?;
         Ok(info)
     }
 
@@ -285,43 +283,32 @@ fn with_table<'d>(
         }
     }
     part.write(&mut bytes)?;
-    let TemporaryFile { path: from, unfinished, written: len, file, .. } = records;
-    drop(file);
-    let source = disk.open(&from).during("open for reading", &from)?;
+    let TemporaryFile { file: records, written: len, .. } = records;
+    let from = records.temporary_path();
+    let source = disk.open(from).during("open for reading", from)?;
     let mut at = 0;
     while at < len {
         bytes.resize((len - at).min(BUFFER_LEN as u64) as usize, 0);
-        source.read_exact_at(&mut bytes, at).during("read", &from)?;
+        source.read_exact_at(&mut bytes, at).during("read", from)?;
         at += bytes.len() as u64;
         part.write(&mut bytes)?;
     }
-    disk.remove_file(&from).during("remove", &from)?;
-    unfinished.keep();
+    records.discard()?;
+    debug_assert_eq!(part.written, offset, "the table has the lengths of the records");
     Ok(part)
 }
 
 impl<'d> TemporaryFile<'d> {
     fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
-        let (path, file, unfinished) = Unfinished::create(disk, path, suffix)?;
-        Ok(Self { path, unfinished, file, written: 0, sha256: Sha256::new() })
+        Ok(Self { file: unfinished::create(disk, path, suffix)?, written: 0, sha256: Sha256::new() })
     }
 
     /// Writes all of `bytes` and empties it.
     fn write(&mut self, bytes: &mut Vec<u8>) -> Result<(), DiskError> {
-        self.file.write_all(bytes).during("write", &self.path)?;
+        self.file.write_all(bytes)?;
         self.sha256.update(bytes);
         self.written += bytes.len() as u64;
         bytes.clear();
-        Ok(())
-    }
-
-    fn rename_to(mut self, disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
-        self.file.sync().during("sync", &self.path)?;
-        drop(self.file);
-        disk.rename(&self.path, path).during("rename to its final name", &self.path)?;
-        self.unfinished.keep();
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        disk.sync_dir(dir).during("sync", dir)?;
         Ok(())
     }
 }

@@ -4,14 +4,15 @@
 //! The merge compares all sources only when the current one passes the second smallest. Most rows of a
 //! chainstate are in one level, so most steps compare one key.
 
+use hex_conservative::DisplayHex as _;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::LevelDbError;
 use super::coding::{DELETION, VALUE};
 use super::manifest::LiveTable;
 use super::reader::Database;
 use super::table::TableCursor;
-use super::{LevelDbError, hex};
 
 /// A cursor over rows in ascending order of their keys. It starts before the first row.
 ///
@@ -173,7 +174,9 @@ impl<'a> Cursor<'a> {
                 VALUE => return Ok(true),
                 DELETION => {}
                 kind => {
-                    return Err(self.database.damaged(format!("key {} is of unknown kind {kind}", hex(key))));
+                    return Err(self
+                        .database
+                        .damaged(format!("key {} is of unknown kind {kind}", key.as_hex())));
                 }
             }
         }
@@ -229,6 +232,6 @@ impl<'a> Cursor<'a> {
 
     #[cold]
     fn out_of_order(&self) -> LevelDbError {
-        self.database.damaged(format!("a row after key {} has a smaller key", hex(&self.last)))
+        self.database.damaged(format!("a row after key {} has a smaller key", self.last.as_hex()))
     }
 }

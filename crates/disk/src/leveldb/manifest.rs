@@ -16,11 +16,12 @@
 //! A crash leaves a torn last edit (tolerated, because the files of the edits before it still exist) or a
 //! `CURRENT` that names the previous manifest.
 
+use hex_conservative::DisplayHex as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::coding::{Input, put_string, put_varint, split_internal};
-use super::{LevelDbError, hex, log};
+use super::{LevelDbError, log};
 use crate::fs::{Disk, During as _};
 
 /// Number of levels of tables. Tables may overlap in level 0, but not in the others.
@@ -206,7 +207,7 @@ impl EditState {
             for (left, right) in tables.iter().zip(tables.iter().skip(1)) {
                 if internal_order(&left.largest) >= internal_order(&right.smallest) {
                     let [before, after] = [left, right].map(|table| table.number);
-                    let key = hex(right.first());
+                    let key = right.first().as_hex();
                     return Err(format!(
                         "tables {before:06} and {after:06} of one level overlap at key {key}"
                     ));

@@ -85,10 +85,5 @@ pub fn is_database_file(name: &OsStr) -> bool {
     }
 }
 
-/// Returns lower-case hex, for keys in messages.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests;

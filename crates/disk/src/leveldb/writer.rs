@@ -8,14 +8,15 @@
 //! A crash at any point leaves a directory without `CURRENT`, which is not a database, or the complete
 //! database: files are synced before the directory, and the directory before the rename to `CURRENT`.
 
+use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 
 use super::coding::{VALUE, put_varint};
 use super::filter::{self, FilterWriter};
 use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
-use super::{LevelDbError, coding, hex};
-use crate::fs::{Disk, During as _, WriteFile};
+use super::{LevelDbError, coding};
+use crate::fs::{AtomicFile, Disk, During as _, WriteFile};
 
 /// Bytes at which a caller should finish a table and begin the next one: Core's `DBWRAPPER_MAX_FILE_SIZE`.
 pub const TARGET_TABLE_SIZE: u64 = 32 << 20;
@@ -201,7 +202,7 @@ impl TableWriter {
                 _ => before.len() < key.len(),
             };
             if !ascends {
-                let [before, after] = [before, key].map(hex);
+                let [before, after] = [before, key].map(|key| key.to_lower_hex_string());
                 return Err(LevelDbError::Order { path: self.path.clone(), before, after });
             }
         }
@@ -369,10 +370,9 @@ pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Resu
     disk.sync_dir(dir).during("sync", dir)?;
 
     let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
-    create_synced(disk, &temporary, format!("{name}\n").as_bytes())?;
-    disk.rename(&temporary, &current).during("rename to CURRENT", &temporary)?;
-    disk.sync_dir(dir).during("sync", dir)?;
-    Ok(())
+    let mut file = AtomicFile::create(disk, temporary, &current)?;
+    file.write_all(format!("{name}\n").as_bytes())?;
+    Ok(file.commit()?)
 }
 
 fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manifest, LevelDbError> {
@@ -380,7 +380,7 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
     sorted.sort_by_key(|table| &table.smallest);
     for (left, right) in sorted.iter().zip(sorted.iter().skip(1)) {
         if left.largest >= right.smallest {
-            let [before, after] = [&left.largest, &right.smallest].map(|key| hex(key));
+            let [before, after] = [&left.largest, &right.smallest].map(|key| key.to_lower_hex_string());
             return Err(LevelDbError::Order { path: path.into(), before, after });
         }
     }

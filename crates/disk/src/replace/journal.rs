@@ -10,7 +10,7 @@
 //! is synced: after a crash it is complete or absent.
 
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
+use crate::fs::{AtomicFile, Disk, During as _};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -67,19 +67,9 @@ impl Journal {
     /// Replaces the journal in `home` by this one. When it returns, the journal is on the medium.
     pub fn write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
         Self::remove_unfinished(disk, home)?;
-        self.try_write(disk, home).inspect_err(|_| {
-            // The first error is the one to report; the next job removes what stays.
-            let _ = Self::remove_unfinished(disk, home);
-        })
-    }
-
-    fn try_write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
-        let (path, unfinished) = (home.join(NAME), home.join(UNFINISHED));
-        let mut file = disk.create(&unfinished).during("create", &unfinished)?;
-        file.write_all(&self.encode()).during("write", &unfinished)?;
-        file.sync().during("sync", &unfinished)?;
-        disk.rename(&unfinished, &path).during("rename", &unfinished)?;
-        Ok(disk.sync_dir(home).during("sync", home)?)
+        let mut file = AtomicFile::create(disk, home.join(UNFINISHED), &home.join(NAME))?;
+        file.write_all(&self.encode())?;
+        Ok(file.commit()?)
     }
 
     /// Reads the journal in `home`; `None` if there is none.

@@ -1,6 +1,10 @@
 //! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[path = "../core_datadirs/mod.rs"]
+mod core_datadirs;
+
+use core_datadirs::{NETWORKS, Sample};
 use digest::sha256::sha256d_many;
 use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use disk::chainstate::ChainstateReader;
@@ -10,7 +14,7 @@ use disk::hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renum
 use disk::index::read_block_index;
 use disk::xor::read_block_obfuscation;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use wire::script::is_unspendable;
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
 
@@ -101,32 +105,12 @@ pub fn simulated(count: u32, seed: u64) -> Chain {
     Chain { name: "simulated", network: Network::Main, tip: BlockHash(tip), blocks }
 }
 
-fn data_dir() -> PathBuf {
-    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into();
-    std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from)
-}
-
 /// Returns the chains of Core's datadirs. If the data is absent, prints that and returns none.
-pub fn real() -> Vec<Chain> {
-    let dir = data_dir().join("core-datadirs");
-    if !dir.is_dir() {
-        println!("skipped: no real datadirs at {} (set PEREGRINE_DATA)", dir.display());
-        return Vec::new();
-    }
-    let archives = [
-        ("main", Network::Main),
-        ("testnet3", Network::Test),
-        ("signet", Network::Signet),
-        ("regtest", Network::Regtest),
-    ];
-    let unpack = |(name, network)| {
-        let root = tempfile::tempdir().unwrap();
-        let packed = std::fs::File::open(dir.join(format!("{name}.tar.xz"))).unwrap();
-        tar::Archive::new(liblzma::read::XzDecoder::new(packed)).unpack(root.path()).unwrap();
-        let (tip, blocks) = blocks_of(&Datadir::open(&RealDisk, root.path(), network).unwrap());
-        Chain { name, network, tip, blocks }
-    };
-    archives.into_iter().map(unpack).collect()
+pub fn real() -> impl Iterator<Item = Chain> {
+    NETWORKS.into_iter().filter_map(|(name, network)| {
+        let (tip, blocks) = blocks_of(&Sample::unpack(name, network)?.datadir);
+        Some(Chain { name, network, tip, blocks })
+    })
 }
 
 /// Returns the best block of the chainstate, and the blocks up to it with their unspent outputs.

@@ -68,6 +68,7 @@ impl Finish<'_> {
     /// Any I/O error; [`ErrorKind::Interrupted`].
     pub fn write(&self, unspent: Unspent) -> Result<Option<UtxoCounts>, Error> {
         let range_bytes = self.range_bytes.min((unspent.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
+        let coins = unspent.coins();
         let (ranges, runs) = unspent.into_ranges(range_bytes);
         let count = ranges.len() as u32;
         let writer = ChainstateWriter::create(self.disk, self.dir, Obfuscation::from_key(self.key), count)?;
@@ -117,6 +118,7 @@ impl Finish<'_> {
         if mismatch {
             return Ok(None);
         }
+        debug_assert_eq!(counts.txouts, coins, "the net sizes of join and runs count the coins");
         writer.finish(self.chain.tip().hash, tables)?;
         Ok(Some(counts))
     }

@@ -4,8 +4,8 @@
 use digest::sha256::{sha256d, sha256d_many};
 use rules::{
     BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, HeaderContext, SpentCoin,
-    TxContext, Violation, block::first_block_violation, check_block, check_block_spends, check_header,
-    check_tx, spend::first_block_spend_violation,
+    TxContext, Violation, block::check_block_with_table, check_block, check_block_spends, check_header,
+    check_tx, spend::check_block_spends_with_table,
 };
 use std::path::PathBuf;
 use wire::{
@@ -28,8 +28,7 @@ pub(crate) fn data(file: &str) -> Option<PathBuf> {
 }
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2));
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    hex_conservative::decode_to_vec(text).unwrap()
 }
 
 /// Decodes a headers file: 80 bytes each, from the genesis block on.
@@ -260,7 +259,7 @@ pub(crate) fn check_bytes(
     let context =
         BlockContext { params, height, block, txids: &txids, wtxids: &wtxids, median_time_past_prev };
     let checked = check_block(&context);
-    assert_eq!(checked, first_block_violation(&context));
+    assert_eq!(checked, check_block_with_table(&context));
     checked
 }
 
@@ -273,10 +272,10 @@ pub(crate) fn check_spends(
     coins: &[SpentCoin<'_>],
     mtp_by_height: &[BlockTime],
 ) -> Result<BlockTotals, Violation> {
-    let legacy_sigops = block.txs().map(|tx| rules::sigops::legacy_of_tx(&tx)).sum();
+    let legacy_sigops = block.txs().map(|tx| rules::sigops::count_legacy_of_tx(&tx)).sum();
     let context = BlockSpendContext { params, height, hash, block, coins, mtp_by_height, legacy_sigops };
     let checked = check_block_spends(&context);
-    assert_eq!(checked, first_block_spend_violation(&context));
+    assert_eq!(checked, check_block_spends_with_table(&context));
     checked
 }
 

@@ -4,7 +4,7 @@
 
 use bitcoin::{
     Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
-    consensus::serialize, script::Builder, transaction::Version,
+    consensus::serialize, hex::FromHex, script::Builder, transaction::Version,
 };
 use script::{ScriptError, TxScripts};
 use serde_json::Value;
@@ -63,8 +63,7 @@ pub(crate) fn vectors(file: &str) -> Option<Vec<Value>> {
 }
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2));
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    Vec::from_hex(text).unwrap()
 }
 
 pub(crate) fn text(value: &Value) -> &str {

@@ -5,8 +5,8 @@ use crate::block::COMMITMENT_PREFIX;
 use digest::sha256::{Message, sha256d, sha256d_many};
 use disk::undo::{UndoArena, UndoView};
 use rules::{
-    BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::first_block_violation, check_block,
-    check_block_spends, merkle::merkle_root, spend::first_block_spend_violation,
+    BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::check_block_with_table, check_block,
+    check_block_spends, merkle::merkle_root, spend::check_block_spends_with_table,
 };
 use wire::{BlockArena, BlockView, Height, Network, Txid, Wtxid};
 
@@ -28,7 +28,7 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         median_time_past_prev: MEDIAN_TIMES[height.0 as usize - 1],
     };
     let sums = check_block(&context);
-    let by_table = first_block_violation(&context);
+    let by_table = check_block_with_table(&context);
     assert_eq!(sums.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
     let Ok(sums) = sums else { return false };
 
@@ -45,7 +45,7 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         mtp_by_height: &MEDIAN_TIMES,
         legacy_sigops: sums.legacy_sigops,
     };
-    let (totals, by_table) = (check_block_spends(&context), first_block_spend_violation(&context));
+    let (totals, by_table) = (check_block_spends(&context), check_block_spends_with_table(&context));
     assert_eq!(totals.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
     totals.is_ok()
 }

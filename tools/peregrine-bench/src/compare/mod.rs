@@ -13,7 +13,7 @@ use cli::{
     run_log::create_new,
     stop::{self, interrupt},
 };
-use engine::{Error, ErrorKind, Network, Stage};
+use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, Stage};
 use measure::{Measured, measure};
 use place::{Copy, Scratch};
 use report::{Report, Row, csv_row};
@@ -136,14 +136,15 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Checks that there are blocks and enough disk space, and creates a scratch directory.
     fn new(args: &'a CompareArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
-        let folder = Path::new(args.chain.folder().unwrap_or("")).join("blocks");
+        let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
         let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
         // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
         let needed = if args.against.is_some() { bytes + 2 * results } else { results };
-        let free = place::free_bytes(&args.work_dir)
+        let free = RealDisk
+            .free_space(&args.work_dir)
             .map_err(|error| environment("look at the disk of", &args.work_dir, error))?;
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         print_message(&format!(
@@ -220,7 +221,7 @@ impl<'a> Comparison<'a> {
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
     fn prepare_cache(&self) -> Result<Option<f64>, Error> {
-        let blocks = self.datadir.join(self.args.chain.folder().unwrap_or("")).join("blocks");
+        let blocks = self.datadir.join(self.args.chain.subdirectory().unwrap_or("")).join("blocks");
         let prepare =
             |files: &[PathBuf]| if self.args.cold { place::evict(files) } else { place::warm(files) };
         let files = place::files(&blocks).and_then(|files| prepare(&files).map(|()| files));
@@ -271,7 +272,7 @@ impl<'a> Comparison<'a> {
 
 /// Copies the blocks, with the datadir locked.
 fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
-    let network = args.datadir.join(args.chain.folder().unwrap_or(""));
+    let network = args.datadir.join(args.chain.subdirectory().unwrap_or(""));
     let _lock = place::lock(&network)
         .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
     print_message("copying the blocks");

@@ -3,7 +3,7 @@
 
 use engine::open_regular;
 use rustix::{
-    fs::{Advice, FlockOperation, fadvise, fcntl_lock, statvfs},
+    fs::{Advice, FlockOperation, fadvise, fcntl_lock},
     io::{Errno, ReadWriteFlags, preadv2},
 };
 use std::{
@@ -63,12 +63,6 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
 /// Returns the total length of the files, in bytes.
 pub fn bytes(files: &[PathBuf]) -> io::Result<u64> {
     files.iter().map(|path| Ok(fs::metadata(path)?.len())).sum()
-}
-
-/// Returns the free space of the file system that holds `folder`, in bytes.
-pub fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let disk = statvfs(folder)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A copy of a directory that programs may write to.

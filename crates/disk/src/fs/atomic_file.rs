@@ -1,0 +1,96 @@
+//! A file that is complete under its name, or not there.
+
+use super::{Disk, During as _, FileError, Lock, WriteFile, dir_of};
+use std::path::{Path, PathBuf};
+
+/// A new file that is written under a temporary name and renamed when all of it is on the medium: after a
+/// crash, its final name has the old content, or none, or all of the new.
+///
+/// If it is dropped before [`AtomicFile::commit`], the temporary file is removed: a job that fails or is
+/// interrupted leaves none. A crash leaves it. Whoever creates the file again must remove it first, and alone
+/// knows whether a file of that name can belong to another program.
+pub struct AtomicFile<'d> {
+    disk: &'d dyn Disk,
+    temporary: PathBuf,
+    path: PathBuf,
+    file: Box<dyn WriteFile>,
+    lock: Option<Box<dyn Lock>>,
+    /// Whether the temporary file exists.
+    is_temporary: bool,
+}
+
+impl<'d> AtomicFile<'d> {
+    /// Creates the file `temporary`, which must not exist, to become `path` in the same directory.
+    ///
+    /// # Errors
+    /// The errors of [`Disk::create`].
+    pub fn create(disk: &'d dyn Disk, temporary: PathBuf, path: &Path) -> Result<Self, FileError> {
+        let file = disk.create(&temporary).during("create", &temporary)?;
+        Ok(Self::new(disk, temporary, path, file))
+    }
+
+    /// Like [`AtomicFile::create`], for a file that holds a secret.
+    ///
+    /// # Errors
+    /// The errors of [`Disk::create_private`].
+    pub fn create_private(disk: &'d dyn Disk, temporary: PathBuf, path: &Path) -> Result<Self, FileError> {
+        let file = disk.create_private(&temporary).during("create", &temporary)?;
+        Ok(Self::new(disk, temporary, path, file))
+    }
+
+    fn new(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, file: Box<dyn WriteFile>) -> Self {
+        debug_assert_eq!(temporary.parent(), path.parent(), "a rename keeps the directory");
+        Self { disk, temporary, path: path.to_owned(), file, lock: None, is_temporary: true }
+    }
+
+    /// The path under which the file is written.
+    #[must_use]
+    pub fn temporary_path(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Holds a lock of the temporary file until the file is closed.
+    pub fn hold(&mut self, lock: Box<dyn Lock>) {
+        self.lock = Some(lock);
+    }
+
+    /// Appends all of `bytes`. Writes are not buffered: write in large pieces.
+    ///
+    /// # Errors
+    /// The errors of [`WriteFile::write_all`].
+    pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.file.write_all(bytes).during("write", &self.temporary)
+    }
+
+    /// Gives the file its final name, replacing the file there. When it returns, content and name are on the
+    /// medium.
+    ///
+    /// # Errors
+    /// Any I/O error. The final name then has its old content, or the new one if only the last sync failed.
+    pub fn commit(mut self) -> Result<(), FileError> {
+        self.file.sync().during("sync", &self.temporary)?;
+        self.disk.rename(&self.temporary, &self.path).during("rename to its final name", &self.temporary)?;
+        self.is_temporary = false;
+        let dir = dir_of(&self.path);
+        self.disk.sync_dir(dir).during("sync", dir)
+    }
+
+    /// Removes the file.
+    ///
+    /// # Errors
+    /// The errors of [`Disk::remove_file`].
+    pub fn discard(mut self) -> Result<(), FileError> {
+        self.disk.remove_file(&self.temporary).during("remove", &self.temporary)?;
+        self.is_temporary = false;
+        Ok(())
+    }
+}
+
+impl Drop for AtomicFile<'_> {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            // The error that ended the writing is the one to report.
+            let _ = self.disk.remove_file(&self.temporary);
+        }
+    }
+}
