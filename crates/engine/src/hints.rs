@@ -2,7 +2,7 @@
 //! format.
 
 use crate::{
-    chain::{self, Chain, Files},
+    chain::{Chain, Files},
     checkpoint,
     clock::Clock,
     error::{Error, ErrorKind},
@@ -11,6 +11,7 @@ use crate::{
     options::{HintOptions, ReindexOptions},
     output_positions::sort_positions,
     read_only_job::with_read_only_job,
+    session::Session,
     stages::{
         Stage,
         apply::{HintMatching, Method, PositionMatching},
@@ -23,10 +24,8 @@ use crate::{
 use coins::aggregate::{Aggregate, AggregateKey};
 use digest::sha256::Sha256;
 use disk::{
-    datadir::Datadir,
     fs::{Disk, During as _},
     hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
-    lock::{DatadirLock, LockMode},
 };
 use std::{
     path::Path,
@@ -377,10 +376,8 @@ pub fn convert_hints(
         }
         return Ok(writer.finish()?);
     };
-    let blocks_datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &blocks_datadir, LockMode::Read)?;
-    let obfuscation = chain::obfuscation(disk, &blocks_datadir)?;
-    let files = &Files { disk, datadir: &blocks_datadir, obfuscation, network: options.network };
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let files = &session.files()?;
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
     let chain = &job::plan(files, &options, &ChainPreferences::default(), sink, interrupt)?.chain;
     check_belongs_to(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;

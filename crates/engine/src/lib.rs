@@ -29,6 +29,7 @@ mod output_positions;
 mod read_only_job;
 mod reindex;
 mod report;
+mod session;
 mod size;
 mod snapshot;
 mod stages;

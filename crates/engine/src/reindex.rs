@@ -1,7 +1,6 @@
 //! The rebuild, stage by stage: control flow only.
 
 use crate::{
-    chain::{self, Files},
     checkpoint,
     clock::Clock,
     dependents,
@@ -14,22 +13,18 @@ use crate::{
     memory::{MemoryConsumers, join_bytes_now},
     options::{Matching, ReindexOptions},
     report::{HintsReport, ReindexReport},
+    session::Session,
     stages::{
         Stage,
         apply::Method,
-        commit::{self, Destination},
+        commit::Destination,
         existing_state::ExistingState,
         finish::{self, Finish},
     },
     work_dir::WorkDir,
 };
 use digest::sha256::batched_bytes;
-use disk::{
-    datadir::Datadir,
-    fs::Disk,
-    lock::{DatadirLock, LockMode},
-    utxo_stats::UtxoCounts,
-};
+use disk::{fs::Disk, utxo_stats::UtxoCounts};
 use rules::ChainParams;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockHash, Height};
@@ -49,28 +44,8 @@ pub fn reindex(
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
     let sink = &Warnings::new(sink);
-    let _read_lock = match &options.output {
-        Some(_) => {
-            commit::recover_before_reading(disk, &datadir, sink)?;
-            Some(DatadirLock::take(disk, &datadir, LockMode::Read)?)
-        }
-        None => None,
-    };
-    // The datadir of the result. Two rebuilds that read the same datadir must not write to the same place.
-    let result_datadir = match &options.output {
-        Some(output) => Datadir::at(output, options.network),
-        None => datadir.clone(),
-    };
-    if options.output.is_some() {
-        commit::prepare_output(disk, &result_datadir, options.scan, sink)?;
-    } else {
-        commit::check_owner(disk, &result_datadir, options.scan)?;
-    }
-    let _locks = DatadirLock::take(disk, &result_datadir, LockMode::Change)?;
-    commit::recover(disk, &result_datadir, sink)?;
+    let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let target = Destination::prepare(disk, result_datadir, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
     let attempt = |invalid: &[BlockHash]| {
@@ -79,7 +54,7 @@ pub fn reindex(
             target.start_over()?;
             work.remove()?;
         }
-        build(&work, options, &datadir, &target, invalid, (sink, interrupt), &mut clock)
+        build(&work, options, &session, &target, invalid, (sink, interrupt), &mut clock)
     };
     let result = job::retry_without_invalid(sink, attempt)
         .map_err(|error| checkpoint::with_resume_hint(error, &work, options.restart));
@@ -122,7 +97,7 @@ fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool)
 fn build(
     work: &WorkDir<'_>,
     options: &ReindexOptions,
-    datadir: &Datadir,
+    session: &Session<'_>,
     target: &Destination<'_>,
     invalid: &[BlockHash],
     (sink, interrupt): (&Warnings<'_>, &AtomicBool),
@@ -130,8 +105,7 @@ fn build(
 ) -> Result<ReindexReport, Error> {
     let hashed_before = batched_bytes();
     let disk = work.disk();
-    let obfuscation = chain::obfuscation(disk, datadir)?;
-    let files = &Files { disk, datadir, obfuscation, network: options.network };
+    let files = &session.files()?;
     let in_place = options.output.is_none();
     let before = if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
     let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
@@ -139,7 +113,7 @@ fn build(
         ChainPreferences { hints: hints.as_ref().map(hints::end), preferred: before.best_block, invalid };
     let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
     if in_place {
-        dependents::check(disk, datadir, plan, options.scan, sink)?;
+        dependents::check(disk, session.datadir(), plan, options.scan, sink)?;
     }
     let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
     clock.lap(Stage::Plan);

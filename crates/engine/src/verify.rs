@@ -2,15 +2,15 @@
 //! compares the existing chainstate coin by coin.
 
 use crate::{
-    chain::{self, Files},
+    chain::Files,
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings},
     job::{self, ChainPreferences, Job},
-    machine,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    stages::{Stage, apply::Method, commit, plan::Plan},
+    session::Session,
+    stages::{Stage, apply::Method, plan::Plan},
     unspent::{ForEachError, Unspent},
     work_dir::WorkDir,
 };
@@ -19,7 +19,6 @@ use disk::{
     datadir::Datadir,
     fs::Disk,
     index::find_height,
-    lock::{DatadirLock, LockMode},
 };
 use std::{
     cmp::Ordering,
@@ -101,22 +100,19 @@ pub fn verify(
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
-    commit::recover_before_reading(disk, &datadir, sink)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let datadir = session.datadir();
     let chainstate = match against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
         false => None,
     };
     let mut options = options.clone();
     if let Some(chainstate) = &chainstate {
-        options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
+        options.stop_at_height = Some(height_of(disk, datadir, chainstate.best_block())?);
     }
     let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::exclusive(disk, &parent);
-    let obfuscation = chain::obfuscation(disk, &datadir)?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let files = &session.files()?;
     let attempt = |invalid: &[BlockHash]| {
         let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
         let preferences = ChainPreferences { preferred, invalid, hints: None };
