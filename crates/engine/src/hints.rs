@@ -9,7 +9,7 @@ use crate::{
     event::{Event, EventSink},
     job::{self, ChainPreferences, Job},
     options::{HintOptions, ReindexOptions},
-    output_positions::sort_positions,
+    output_positions::PositionSorter,
     read_only_job::with_read_only_job,
     session::Session,
     stages::{
@@ -319,9 +319,9 @@ fn with_sorted_positions<T>(
     let outputs = (0..blocks).map(|_| AtomicU32::new(0)).collect();
     let method = Method::Positions(PositionMatching { numbering, outputs });
     let job = Job { method: &method, ..*job };
-    let matched = job.match_without_fallback(clock)?;
+    let matched = job.match_spends(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let mut sorted = sort_positions(&job, matched.unspent)?;
+    let (mut sorted, _) = job.for_each_coin(matched, clock, &mut PositionSorter(&job))?;
     let Method::Positions(PositionMatching { outputs, .. }) = &method else { return Err(Error::panicked()) };
     let mut each_block = |each: &mut ForEachBlock<'_>| {
         let mut unspent = Vec::new();

@@ -15,6 +15,7 @@
 mod chain;
 mod checkpoint;
 mod clock;
+mod coin_sink;
 mod dependents;
 mod disk_need;
 mod error;
