@@ -2,15 +2,16 @@
 //! format.
 
 use crate::{
-    chain::{self, Chain, Files},
+    chain::{Chain, Files},
     checkpoint,
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     job::{self, ChainPreferences, Job},
     options::{HintOptions, ReindexOptions},
-    output_positions::sort_positions,
+    output_positions::PositionSorter,
     read_only_job::with_read_only_job,
+    session::Session,
     stages::{
         Stage,
         apply::{HintMatching, Method, PositionMatching},
@@ -22,10 +23,8 @@ use crate::{
 };
 use coins::aggregate::{Aggregate, AggregateKey};
 use disk::{
-    datadir::Datadir,
     fs::{Disk, During as _},
     hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
-    lock::{DatadirLock, LockMode},
 };
 use std::{
     path::Path,
@@ -302,9 +301,9 @@ fn with_sorted_positions<T>(
     let outputs = (0..blocks).map(|_| AtomicU32::new(0)).collect();
     let method = Method::Positions(PositionMatching { numbering, outputs });
     let job = Job { method: &method, ..*job };
-    let matched = job.match_without_fallback(clock)?;
+    let matched = job.match_spends(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let mut sorted = sort_positions(&job, matched.unspent)?;
+    let (mut sorted, _) = job.for_each_coin(matched, clock, &mut PositionSorter(&job))?;
     let Method::Positions(PositionMatching { outputs, .. }) = &method else { return Err(Error::panicked()) };
     let mut each_block = |each: &mut ForEachBlock<'_>| {
         let mut unspent = Vec::new();
@@ -359,10 +358,8 @@ pub fn convert_hints(
         }
         return Ok(writer.finish()?);
     };
-    let blocks_datadir = Datadir::open(disk, &options.datadir, options.network)?;
-    let _locks = DatadirLock::take(disk, &blocks_datadir, LockMode::Read)?;
-    let obfuscation = chain::obfuscation(disk, &blocks_datadir)?;
-    let files = &Files { disk, datadir: &blocks_datadir, obfuscation, network: options.network };
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let files = &session.files()?;
     let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
     let chain = &job::plan(files, &options, &ChainPreferences::default(), sink, interrupt)?.chain;
     check_belongs_to(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;

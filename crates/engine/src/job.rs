@@ -44,6 +44,12 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 pub struct MatchedCoins {
     /// The coins.
     pub unspent: Unspent,
+    /// How they were obtained.
+    pub stats: MatchStats,
+}
+
+/// How the final UTXO set was obtained.
+pub struct MatchStats {
     /// Number of blocks, transactions, inputs and outputs checked.
     pub counts: Counts,
     /// How spends were matched with coins.
@@ -214,15 +220,9 @@ impl Job<'_> {
                 }
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let Outcome { counts, burned, .. } = state.outcome;
-                    let resumed = state.resumed;
-                    return Ok(MatchedCoins {
-                        unspent,
-                        counts,
-                        matching: Matching::Parallel,
-                        resumed,
-                        burned,
-                        spilled: spill.volume(),
-                    });
+                    let (matching, resumed) = (Matching::Parallel, state.resumed);
+                    let stats = MatchStats { counts, matching, resumed, burned, spilled: spill.volume() };
+                    return Ok(MatchedCoins { unspent, stats });
                 }
             }
         }
@@ -286,17 +286,6 @@ impl Job<'_> {
                 self.validate_sequentially(clock, Height(0), 0).and_then(|_| Err(Error::inconsistent_data()))
             }
         }
-    }
-
-    /// Like [`Job::match_spends`], but fails instead of using the result of sequential validation, which
-    /// consists of coins without output positions.
-    ///
-    /// # Errors
-    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if only sequential validation
-    /// found the coins.
-    pub fn match_without_fallback(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
-        let completed = self.match_spends(clock)?;
-        if completed.matching == Matching::Parallel { Ok(completed) } else { Err(Error::inconsistent_data()) }
     }
 
     /// Reports that hints and files contradict each other. It is not known which of them is wrong, so the
@@ -383,7 +372,8 @@ impl Job<'_> {
     /// scripts have been run before.
     ///
     /// # Errors
-    /// The first violation, damage, or [`ErrorKind::Interrupted`].
+    /// The first violation, damage, or [`ErrorKind::Interrupted`]; [`ErrorKind::Damaged`] if positions are
+    /// matched, because these coins have none.
     pub fn validate_sequentially(
         &self,
         clock: &mut Clock,
@@ -409,15 +399,12 @@ impl Job<'_> {
             .map_err(|error| self.mark_contested(error))?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Sequential);
+        if matches!(self.method, Method::Positions(_)) {
+            return Err(Error::inconsistent_data());
+        }
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
-        Ok(MatchedCoins {
-            unspent,
-            counts,
-            matching: Matching::Sequential,
-            resumed: 0,
-            burned: 0,
-            spilled: SpillVolume::default(),
-        })
+        let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
+        Ok(MatchedCoins { unspent, stats: MatchStats { counts, matching, resumed: 0, burned: 0, spilled } })
     }
 
     /// Marks the error as contested if it is about a last block that may never have been connected.

@@ -15,6 +15,7 @@
 mod chain;
 mod checkpoint;
 mod clock;
+mod coin_sink;
 mod dependents;
 mod disk_need;
 mod error;
@@ -29,6 +30,7 @@ mod output_positions;
 mod read_only_job;
 mod reindex;
 mod report;
+mod session;
 mod size;
 mod snapshot;
 mod stages;

@@ -1,10 +1,11 @@
 //! Sorts the positions of unspent outputs from txid order to chain order, within the memory budget.
 
 use crate::{
+    coin_sink::{CoinSink, Coins},
     error::Error,
     job::Job,
     memory::{MemoryConsumers, join_bytes_now},
-    unspent::{ForEachError, Unspent},
+    unspent::ForEachError,
     work_dir::WorkDir,
 };
 use coins::output_indices::index_of;
@@ -28,42 +29,38 @@ enum PositionSource {
     File { file: Box<dyn ReadAt>, path: PathBuf, len: u64, at: u64, chunk: std::vec::IntoIter<u64> },
 }
 
-/// Sorts the positions that a join of positions has left.
-///
-/// # Errors
-/// Any I/O error; [`crate::ErrorKind::Damaged`] if creations and spends do not match.
-pub fn sort_positions(job: &Job<'_>, unspent: Unspent) -> Result<SortedPositions, Error> {
-    let consumers = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
-    let join_bytes = join_bytes_now(job.options.memory, consumers);
-    let capacity = job.options.join_bytes.unwrap_or(join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
-    let mut positions: Vec<u64> = Vec::new();
-    let mut sources = Vec::new();
-    let (ranges, runs) = unspent.into_ranges(0);
-    for range in ranges {
-        range
-            .each(&runs, |_, coin| {
-                let index = index_of(coin).ok_or_else(Error::panicked)?;
-                positions.push(u64::from(coin.height().0) << 32 | u64::from(index));
-                if positions.len() >= capacity {
-                    sources.push(write(job.work, sources.len(), &mut positions)?);
-                    if job.interrupt.load(Ordering::Relaxed) {
-                        return Err(Error::interrupted());
-                    }
+/// Sorts the positions that the join of this job has left.
+pub struct PositionSorter<'a>(pub &'a Job<'a>);
+
+impl CoinSink for PositionSorter<'_> {
+    type Output = SortedPositions;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<SortedPositions, ForEachError> {
+        let job = self.0;
+        let consumers = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
+        let join_bytes = join_bytes_now(job.options.memory, consumers);
+        let capacity = job.options.join_bytes.unwrap_or(join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
+        let mut positions: Vec<u64> = Vec::new();
+        let mut sources = Vec::new();
+        coins.in_sequence(|_, coin| {
+            let index = index_of(coin).ok_or_else(Error::panicked)?;
+            positions.push(u64::from(coin.height().0) << 32 | u64::from(index));
+            if positions.len() >= capacity {
+                sources.push(write(job.work, sources.len(), &mut positions)?);
+                if job.interrupt.load(Ordering::Relaxed) {
+                    return Err(Error::interrupted());
                 }
-                Ok(())
-            })
-            .map_err(|error| match error {
-                ForEachError::Error(error) => error,
-                ForEachError::Mismatch => Error::inconsistent_data(),
-            })?;
+            }
+            Ok(())
+        })?;
+        positions.sort_unstable();
+        sources.push(PositionSource::Memory(positions.into_iter()));
+        let mut sorted = SortedPositions { sources, heap: BinaryHeap::new() };
+        for source in 0..sorted.sources.len() {
+            sorted.refill(source)?;
+        }
+        Ok(sorted)
     }
-    positions.sort_unstable();
-    sources.push(PositionSource::Memory(positions.into_iter()));
-    let mut sorted = SortedPositions { sources, heap: BinaryHeap::new() };
-    for source in 0..sorted.sources.len() {
-        sorted.refill(source)?;
-    }
-    Ok(sorted)
 }
 
 fn write(work: &WorkDir<'_>, number: usize, positions: &mut Vec<u64>) -> Result<PositionSource, Error> {

@@ -1,20 +1,16 @@
 //! Jobs that read the blocks of a datadir and leave the datadir unchanged.
 
 use crate::{
-    chain::{self, Files},
     clock::Clock,
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     job::{self, ChainPreferences, Job},
-    machine,
     options::ReindexOptions,
-    stages::{Stage, apply::Method, commit},
+    session::Session,
+    stages::{Stage, apply::Method},
     work_dir::WorkDir,
 };
-use disk::{
-    fs::Disk,
-    lock::{DatadirLock, LockMode},
-};
+use disk::fs::Disk;
 use std::{path::Path, sync::atomic::AtomicBool};
 
 /// Opens a datadir for reading, makes a plan, and calls `work`. If the result is a file, `beside` names it;
@@ -32,12 +28,8 @@ pub fn with_read_only_job<T>(
 ) -> Result<T, Error> {
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
-    commit::recover_before_reading(disk, &datadir, sink)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
-    let obfuscation = chain::obfuscation(disk, &datadir)?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
         let preferences = ChainPreferences { invalid, ..ChainPreferences::default() };
         let plan = &job::plan(files, options, &preferences, sink, interrupt)?;

@@ -1,7 +1,7 @@
 //! The rebuild, stage by stage: control flow only.
 
 use crate::{
-    chain::{self, Files},
+    chain::Files,
     checkpoint,
     clock::Clock,
     dependents,
@@ -9,30 +9,34 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings},
     hints,
-    job::{self, ChainPreferences, Job, MatchedCoins},
+    job::{self, ChainPreferences, Job, MatchStats, MatchedCoins},
     machine::{self, Sha256Limit},
     memory::{MemoryConsumers, join_bytes_now},
-    options::{Matching, ReindexOptions},
+    options::{HintOptions, Matching, ReindexOptions},
     report::{HintsReport, ReindexReport},
+    session::Session,
     stages::{
         Stage,
         apply::Method,
-        commit::{self, Destination},
+        commit::Destination,
         existing_state::ExistingState,
         finish::{self, Finish},
+        plan::Plan,
     },
     work_dir::WorkDir,
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    datadir::Datadir,
     fs::Disk,
-    lock::{DatadirLock, LockMode},
-    utxo_stats::UtxoCounts,
+    hints::HintReader,
+    utxo_stats::{UtxoCounts, UtxoStats},
 };
 use rules::ChainParams;
-use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockHash, Height};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use wire::{BlockHash, Height, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
 /// either the old chainstate or the new one, whole.
@@ -49,37 +53,18 @@ pub fn reindex(
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
     let sink = &Warnings::new(sink);
-    let _read_lock = match &options.output {
-        Some(_) => {
-            commit::recover_before_reading(disk, &datadir, sink)?;
-            Some(DatadirLock::take(disk, &datadir, LockMode::Read)?)
-        }
-        None => None,
-    };
-    // The datadir of the result. Two rebuilds that read the same datadir must not write to the same place.
-    let result_datadir = match &options.output {
-        Some(output) => Datadir::at(output, options.network),
-        None => datadir.clone(),
-    };
-    if options.output.is_some() {
-        commit::prepare_output(disk, &result_datadir, options.scan, sink)?;
-    } else {
-        commit::check_owner(disk, &result_datadir, options.scan)?;
-    }
-    let _locks = DatadirLock::take(disk, &result_datadir, LockMode::Change)?;
-    commit::recover(disk, &result_datadir, sink)?;
+    let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let target = Destination::prepare(disk, result_datadir, options)?;
     let work = WorkDir::new(disk, target.work_dir(options));
+    let rebuild = Rebuild { session: &session, options, target: &target, work: &work, sink, interrupt };
     let attempt = |invalid: &[BlockHash]| {
         if !invalid.is_empty() {
             // What the previous attempt left belongs to another chain.
             target.start_over()?;
             work.remove()?;
         }
-        build(&work, options, &datadir, &target, invalid, (sink, interrupt), &mut clock)
+        rebuild.build(invalid, &mut clock)
     };
     let result = job::retry_without_invalid(sink, attempt)
         .map_err(|error| checkpoint::with_resume_hint(error, &work, options.restart));
@@ -95,13 +80,13 @@ pub fn reindex(
 }
 
 /// Matches spends; if that fails because hints are wrong, and the caller asked for it, matches them again
-/// without hints. Returns whether hints were used for the result.
-fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool), Error> {
+/// without hints. Returns the hints too, unless they were given up.
+fn match_spends<'a>(
+    job: &Job<'a>,
+    clock: &mut Clock,
+) -> Result<(MatchedCoins, Option<&'a HintOptions>), Error> {
     let error = match job.match_spends(clock) {
-        Ok(matched) => {
-            let with_hints = matches!(job.method, Method::Hints(_)) && matched.matching == Matching::Parallel;
-            return Ok((matched, with_hints));
-        }
+        Ok(matched) => return Ok((matched, job.options.hints.as_ref())),
         Err(error) => error,
     };
     let options = job.options.hints.as_ref().filter(|options| options.on_failure_join);
@@ -116,116 +101,173 @@ fn match_spends(job: &Job<'_>, clock: &mut Clock) -> Result<(MatchedCoins, bool)
     job.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
     let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
     let plan = replanned.as_ref().unwrap_or(job.plan);
-    Ok((Job { method: &Method::Join, plan, ..job }.match_spends(clock)?, false))
+    Ok((Job { method: &Method::Join, plan, ..job }.match_spends(clock)?, None))
 }
 
-fn build(
-    work: &WorkDir<'_>,
-    options: &ReindexOptions,
-    datadir: &Datadir,
-    target: &Destination<'_>,
-    invalid: &[BlockHash],
-    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
-    clock: &mut Clock,
-) -> Result<ReindexReport, Error> {
-    let hashed_before = batched_bytes();
-    let disk = work.disk();
-    let obfuscation = chain::obfuscation(disk, datadir)?;
-    let files = &Files { disk, datadir, obfuscation, network: options.network };
-    let in_place = options.output.is_none();
-    let before = if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
-    let hints = options.hints.as_ref().map(|hints| hints::open(disk, hints)).transpose()?;
-    let preferences =
-        ChainPreferences { hints: hints.as_ref().map(hints::end), preferred: before.best_block, invalid };
-    let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
-    if in_place {
-        dependents::check(disk, datadir, plan, options.scan, sink)?;
-    }
-    let lost_blocks = if in_place { before.check(plan, files, options.accept_lower_tip, sink)? } else { 0 };
-    clock.lap(Stage::Plan);
-    let (chain, memory_consumers) = (&plan.chain, MemoryConsumers::new(options, plan.chain.block_count()));
-    let (threads, join_bytes) = (memory_consumers.threads, join_bytes_now(options.memory, memory_consumers));
-    let old = disk_need::directory_bytes(disk, &target.chainstate_dir());
-    let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
-    need.check(disk, target.building(), work.path())?;
-    sink.event(Event::Note(need.to_string()));
-    if options.restart {
-        // Before `hints::method` looks for a saved key in it.
-        work.remove()?;
-    }
-    let method = match options.hints.as_ref().zip(hints) {
-        Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
-        None => Method::Join,
-    };
-    let job = Job { files, plan, options, method: &method, work, resumable: true, sink, interrupt };
-    let (mut matched, mut with_hints) = match_spends(&job, clock)?;
+/// What all attempts of a rebuild share.
+struct Rebuild<'a> {
+    session: &'a Session<'a>,
+    options: &'a ReindexOptions,
+    target: &'a Destination<'a>,
+    work: &'a WorkDir<'a>,
+    sink: &'a Warnings<'a>,
+    interrupt: &'a AtomicBool,
+}
 
-    sink.event(Event::Started(Stage::Finish));
-    let key = options.obfuscation_key.map_or_else(job::random, Ok)?;
-    let dir = target.building();
-    let finish = Finish { disk, dir, chain, key, range_bytes: options.range_bytes, threads, interrupt };
-    let written = match finish.write(matched.unspent)? {
-        Some(written) => written,
-        // Only the last merge showed that a spend has no coin.
-        None => {
-            target.start_over()?;
-            (matched, with_hints) = (job.validate_sequentially(clock, Height(0), 0)?, false);
-            finish.write(matched.unspent)?.unwrap_or(UtxoCounts::ZERO)
+/// What an attempt has planned.
+struct Planned {
+    plan: Plan,
+    hint_reader: Option<HintReader>,
+    lost_blocks: u32,
+}
+
+/// What a successful attempt reports.
+struct Rebuilt<'a> {
+    hashed_before: u64,
+    stats: MatchStats,
+    hints: Option<&'a HintOptions>,
+    total_amount: Sats,
+    utxo_stats: UtxoStats,
+    kept: Vec<PathBuf>,
+    lost_blocks: u32,
+}
+
+impl Rebuild<'_> {
+    /// Rebuilds the chainstate from the best chain without the blocks in `invalid`.
+    fn build(&self, invalid: &[BlockHash], clock: &mut Clock) -> Result<ReindexReport, Error> {
+        let Self { options, work, sink, interrupt, .. } = *self;
+        let hashed_before = batched_bytes();
+        let files = &self.session.files()?;
+        let Planned { plan, hint_reader, lost_blocks } = self.plan(files, invalid)?;
+        let plan = &plan;
+        clock.lap(Stage::Plan);
+        self.check_disk_need(plan)?;
+        if options.restart {
+            // Before `hints::method` looks for a saved key in it.
+            work.remove()?;
         }
-    };
-    let params = ChainParams::of(options.network);
-    let total_amount = match finish::check_supply(params, chain, &written, matched.burned) {
-        Some(amount) => amount,
-        // Without undo data, this is the first check that fails if a coinbase claims too much.
-        None => {
-            job.validate_sequentially(clock, Height(0), 0)?;
-            let detail = "the coins amount to more than all subsidies; please report this bug";
-            return Err(Error::new(ErrorKind::Internal, detail));
+        let method = &match options.hints.as_ref().zip(hint_reader) {
+            Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
+            None => Method::Join,
+        };
+        let job = Job { files, plan, options, method, work, resumable: true, sink, interrupt };
+        let (matched, hints) = match_spends(&job, clock)?;
+
+        sink.event(Event::Started(Stage::Finish));
+        let mut finish = Finish {
+            disk: work.disk(),
+            target: self.target,
+            chain: &plan.chain,
+            key: options.obfuscation_key.map_or_else(job::random, Ok)?,
+            range_bytes: options.range_bytes,
+            threads: job.threads(),
+            interrupt,
+        };
+        let (written, stats) = job.for_each_coin(matched, clock, &mut finish)?;
+        let hints = hints.filter(|_| stats.matching == Matching::Parallel);
+        let total_amount = check_supply(&job, &written, stats.burned, clock)?;
+        clock.lap(Stage::Finish);
+
+        sink.event(Event::Started(Stage::Prove));
+        let utxo_stats = finish.prove(&written)?;
+        clock.lap(Stage::Prove);
+
+        let kept = self.commit(plan, clock)?;
+        let rebuilt = Rebuilt { hashed_before, stats, hints, total_amount, utxo_stats, kept, lost_blocks };
+        self.report(&job, rebuilt, clock)
+    }
+
+    /// Chooses the chain, and checks that its chainstate can replace the existing one.
+    fn plan(&self, files: &Files<'_>, invalid: &[BlockHash]) -> Result<Planned, Error> {
+        let Self { options, sink, .. } = *self;
+        let in_place = options.output.is_none();
+        let before =
+            if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
+        let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
+        let preferences = ChainPreferences {
+            hints: hint_reader.as_ref().map(hints::end),
+            preferred: before.best_block,
+            invalid,
+        };
+        let plan = job::plan(files, options, &preferences, sink, self.interrupt)?;
+        if in_place {
+            dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
         }
-    };
-    clock.lap(Stage::Finish);
-
-    sink.event(Event::Started(Stage::Prove));
-    let stats = finish.prove(&written)?;
-    clock.lap(Stage::Prove);
-
-    sink.event(Event::Started(Stage::Commit));
-    if interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
+        let lost_blocks =
+            if in_place { before.check(&plan, files, options.accept_lower_tip, sink)? } else { 0 };
+        Ok(Planned { plan, hint_reader, lost_blocks })
     }
-    let kept = target.commit(plan.new_index.as_ref(), sink)?;
-    if let Err(error) = work.remove() {
-        sink.event(Event::Warning(format!("temporary files could not be removed: {error}")));
-    }
-    clock.lap(Stage::Commit);
 
-    let elapsed = clock.started.elapsed();
-    let sha256_limit = Sha256Limit::since(hashed_before);
-    Ok(ReindexReport {
-        hints: options.hints.as_ref().filter(|_| with_hints).map(|hints| HintsReport::new(hints, &method)),
-        network: options.network,
-        height: chain.tip_height(),
-        hash: chain.tip().hash,
-        counts: matched.counts,
-        txouts: stats.txouts,
-        total_amount,
-        hash_serialized_3: stats.hash_serialized_3.0,
-        scripts: job::scripts_report(options, plan, &matched.counts),
-        matching: if with_hints { "swiftsync" } else { matched.matching.name() },
-        resumed: matched.resumed,
-        memory: options.memory,
-        spilled: matched.spilled,
-        threads,
-        elapsed,
-        bound_by: clock.bound_by(threads),
-        stages: std::mem::take(&mut clock.stages),
-        sha256_kernel: machine::sha256_kernel()?,
-        sha256_limit,
-        peak_memory_bytes: machine::peak_memory_bytes(),
-        chainstate: target.chainstate_dir(),
-        kept,
-        lost_blocks,
-        unconnected: plan.unconnected,
-        notes: sink.take(),
-    })
+    /// Checks that the new chainstate and the temporary files fit on the disk.
+    fn check_disk_need(&self, plan: &Plan) -> Result<(), Error> {
+        let (disk, options) = (self.work.disk(), self.options);
+        let memory_consumers = MemoryConsumers::new(options, plan.chain.block_count());
+        let join_bytes = join_bytes_now(options.memory, memory_consumers);
+        let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
+        let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
+        need.check(disk, self.target.building(), self.work.path())?;
+        self.sink.event(Event::Note(need.to_string()));
+        Ok(())
+    }
+
+    /// Puts the new databases in place, and removes the temporary files. Returns the paths of the old
+    /// databases, if they are kept.
+    fn commit(&self, plan: &Plan, clock: &mut Clock) -> Result<Vec<PathBuf>, Error> {
+        self.sink.event(Event::Started(Stage::Commit));
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let kept = self.target.commit(plan.new_index.as_ref(), self.sink)?;
+        if let Err(error) = self.work.remove() {
+            self.sink.event(Event::Warning(format!("temporary files could not be removed: {error}")));
+        }
+        clock.lap(Stage::Commit);
+        Ok(kept)
+    }
+
+    fn report(&self, job: &Job<'_>, rebuilt: Rebuilt<'_>, clock: &mut Clock) -> Result<ReindexReport, Error> {
+        let Self { options, .. } = *self;
+        let Rebuilt { stats, hints, utxo_stats, .. } = rebuilt;
+        let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
+        let sha256_limit = Sha256Limit::since(rebuilt.hashed_before);
+        Ok(ReindexReport {
+            hints: hints.map(|hints| HintsReport::new(hints, job.method)),
+            network: options.network,
+            height: plan.chain.tip_height(),
+            hash: plan.chain.tip().hash,
+            counts: stats.counts,
+            txouts: utxo_stats.txouts,
+            total_amount: rebuilt.total_amount,
+            hash_serialized_3: utxo_stats.hash_serialized_3.0,
+            scripts: job::scripts_report(options, plan, &stats.counts),
+            matching: if hints.is_some() { "swiftsync" } else { stats.matching.name() },
+            resumed: stats.resumed,
+            memory: options.memory,
+            spilled: stats.spilled,
+            threads,
+            elapsed,
+            bound_by: clock.bound_by(threads),
+            stages: std::mem::take(&mut clock.stages),
+            sha256_kernel: machine::sha256_kernel()?,
+            sha256_limit,
+            peak_memory_bytes: machine::peak_memory_bytes(),
+            chainstate: self.target.chainstate_dir(),
+            kept: rebuilt.kept,
+            lost_blocks: rebuilt.lost_blocks,
+            unconnected: plan.unconnected,
+            notes: self.sink.take(),
+        })
+    }
+}
+
+/// Returns the sum of all amounts, after checking that it does not exceed all subsidies.
+fn check_supply(job: &Job<'_>, written: &UtxoCounts, burned: u64, clock: &mut Clock) -> Result<Sats, Error> {
+    let params = ChainParams::of(job.options.network);
+    if let Some(amount) = finish::check_supply(params, &job.plan.chain, written, burned) {
+        return Ok(amount);
+    }
+    // Without undo data, this is the first check that fails if a coinbase claims too much.
+    job.validate_sequentially(clock, Height(0), 0)?;
+    let detail = "the coins amount to more than all subsidies; please report this bug";
+    Err(Error::new(ErrorKind::Internal, detail))
 }

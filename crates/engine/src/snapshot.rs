@@ -2,9 +2,10 @@
 //! blocks, and proves one against them.
 
 use crate::{
+    coin_sink::{CoinSink, Coins},
     error::{Error, ErrorKind},
     event::{Event, EventSink},
-    job::{self, Job, MatchedCoins},
+    job::{self, Job},
     options::ReindexOptions,
     read_only_job::with_read_only_job,
     stages::{
@@ -77,34 +78,33 @@ pub fn make_snapshot(
     with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
-        match write(job, matched, path) {
-            Err(ForEachError::Mismatch) => write(job, job.validate_sequentially(clock, Height(0), 0)?, path),
-            done => done,
-        }
-        .map_err(|error| match error {
-            ForEachError::Mismatch => Error::inconsistent_data(),
-            ForEachError::Error(error) => error,
-        })
+        let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
+        Ok(report)
     })
 }
 
-fn write(job: &Job<'_>, matched: MatchedCoins, path: &Path) -> Result<SnapshotReport, ForEachError> {
-    let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
-    let coins = matched.unspent.coins();
-    let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.network, hash, coins)?;
-    let mut hashing = Hashing::new();
-    let (ranges, runs) = matched.unspent.into_ranges(0);
-    for range in ranges {
-        if job.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted().into());
-        }
-        range.each(&runs, |outpoint, coin| {
+/// Writes the coins of a job as a snapshot at `path`. On a mismatch, nothing is left there.
+struct SnapshotSink<'a> {
+    job: &'a Job<'a>,
+    path: &'a Path,
+}
+
+impl CoinSink for SnapshotSink<'_> {
+    type Output = SnapshotReport;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<SnapshotReport, ForEachError> {
+        let Self { job, path } = self;
+        let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+        let count = coins.count();
+        let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.network, hash, count)?;
+        let mut hashing = Hashing::new();
+        coins.in_sequence(|outpoint, coin| {
             writer.add(outpoint, coin)?;
             hashing.add(outpoint, coin)
         })?;
+        let bytes = writer.finish()?;
+        Ok(SnapshotReport { height, hash, coins: count, bytes, hash_serialized_3: hashing.finish() })
     }
-    let bytes = writer.finish()?;
-    Ok(SnapshotReport { height, hash, coins, bytes, hash_serialized_3: hashing.finish() })
 }
 
 /// Computes `hash_serialized_3` of coins as they arrive.

@@ -1,12 +1,11 @@
 //! Computes what Core's `gettxoutsetinfo` returns, from a chainstate on disk.
 
-use crate::{error::Error, machine, stages::commit};
+use crate::{error::Error, machine, session::lock_for_reading};
 use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
     fs::{Disk, During as _},
     index::find_height,
-    lock::{DatadirLock, LockMode},
     utxo_stats::stats_of_coins,
 };
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -60,8 +59,7 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     if !disk.exists(&chainstate).during("look for", &chainstate)? {
         datadir = Datadir::open(disk, &options.datadir, options.network)?;
     }
-    commit::recover_before_reading(disk, &datadir, &|_| {})?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let _lock = lock_for_reading(disk, &datadir, &|_| {})?;
     let dir = datadir.chainstate_dir();
     let reader = ChainstateReader::open(disk, &dir)?;
     let best_block = reader.best_block();

@@ -2,16 +2,17 @@
 //! compares the existing chainstate coin by coin.
 
 use crate::{
-    chain::{self, Files},
+    chain::Files,
     clock::Clock,
+    coin_sink::{CoinSink, Coins},
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings},
-    job::{self, ChainPreferences, Job},
-    machine,
+    job::{self, ChainPreferences, Job, MatchStats},
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
-    stages::{Stage, apply::Method, commit, plan::Plan},
-    unspent::{ForEachError, Unspent},
+    session::Session,
+    stages::{Stage, apply::Method, plan::Plan},
+    unspent::ForEachError,
     work_dir::WorkDir,
 };
 use disk::{
@@ -19,7 +20,6 @@ use disk::{
     datadir::Datadir,
     fs::Disk,
     index::find_height,
-    lock::{DatadirLock, LockMode},
 };
 use std::{
     cmp::Ordering,
@@ -101,22 +101,19 @@ pub fn verify(
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    machine::sha256_kernel()?;
-    let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
-    commit::recover_before_reading(disk, &datadir, sink)?;
-    let _locks = DatadirLock::take(disk, &datadir, LockMode::Read)?;
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let datadir = session.datadir();
     let chainstate = match against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
         false => None,
     };
     let mut options = options.clone();
     if let Some(chainstate) = &chainstate {
-        options.stop_at_height = Some(height_of(disk, &datadir, chainstate.best_block())?);
+        options.stop_at_height = Some(height_of(disk, datadir, chainstate.best_block())?);
     }
     let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::exclusive(disk, &parent);
-    let obfuscation = chain::obfuscation(disk, &datadir)?;
-    let files = &Files { disk, datadir: &datadir, obfuscation, network: options.network };
+    let files = &session.files()?;
     let attempt = |invalid: &[BlockHash]| {
         let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
         let preferences = ChainPreferences { preferred, invalid, hints: None };
@@ -144,9 +141,10 @@ fn check(
     }
     let method = &Method::Join;
     let job = Job { files, plan, options, method, work, resumable: false, sink, interrupt };
-    let result = match_and_compare(&job, chainstate, clock);
+    let mut comparer = ChainstateComparer { chainstate, interrupt };
+    let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
     work.remove()?;
-    let (counts, txouts, against_chainstate) = result?;
+    let ((txouts, comparison), MatchStats { counts, .. }) = result?;
     Ok(VerifyReport {
         height,
         hash,
@@ -155,34 +153,9 @@ fn check(
         txouts,
         threads: job.threads(),
         elapsed: clock.started.elapsed(),
-        against_chainstate,
+        against_chainstate: chainstate.map(|_| comparison),
         notes: sink.take(),
     })
-}
-
-/// Matches the spends of the chain, and compares the coins that remain.
-fn match_and_compare(
-    job: &Job<'_>,
-    chainstate: Option<&ChainstateReader<'_>>,
-    clock: &mut Clock,
-) -> Result<(Counts, u64, Option<Comparison>), Error> {
-    let mut matched = job.match_spends(clock)?;
-    let mut txouts = matched.unspent.coins();
-    let comparison = match compare(matched.unspent, chainstate, job.interrupt) {
-        Err(ForEachError::Mismatch) => {
-            matched = job.validate_sequentially(clock, Height(0), 0)?;
-            txouts = matched.unspent.coins();
-            compare(matched.unspent, chainstate, job.interrupt)
-        }
-        done => done,
-    };
-    match comparison {
-        Ok(comparison) => Ok((matched.counts, txouts, chainstate.map(|_| comparison))),
-        Err(ForEachError::Error(error)) => Err(error),
-        Err(ForEachError::Mismatch) => {
-            Err(Error::new(ErrorKind::Internal, "sequential validation left spends among the coins"))
-        }
-    }
 }
 
 /// Returns the height of the chainstate's best block according to the block index.
@@ -195,23 +168,27 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     })
 }
 
-/// Walks the coins and the chainstate in key order; only the coins if there is no chainstate.
-fn compare(
-    unspent: Unspent,
-    chainstate: Option<&ChainstateReader<'_>>,
-    interrupt: &AtomicBool,
-) -> Result<Comparison, ForEachError> {
-    let mut comparison = Comparison::default();
-    let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
-    let mut next = || match &mut cursor {
-        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
-        Some(cursor) => next_coin(cursor),
-        None => Ok(None),
-    };
-    let mut stored = next()?;
-    let (ranges, runs) = unspent.into_ranges(0);
-    for range in ranges {
-        range.each(&runs, |outpoint, coin| {
+/// Compares the coins with a chainstate, in key order; only walks them if there is no chainstate.
+struct ChainstateComparer<'a> {
+    chainstate: Option<&'a ChainstateReader<'a>>,
+    interrupt: &'a AtomicBool,
+}
+
+impl CoinSink for ChainstateComparer<'_> {
+    /// Number of coins, and how the chainstate differs.
+    type Output = (u64, Comparison);
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError> {
+        let Self { chainstate, interrupt } = *self;
+        let (count, mut comparison) = (coins.count(), Comparison::default());
+        let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
+        let mut next = || match &mut cursor {
+            _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
+            Some(cursor) => next_coin(cursor),
+            None => Ok(None),
+        };
+        let mut stored = next()?;
+        coins.in_sequence(|outpoint, coin| {
             if chainstate.is_none() {
                 return next().map(drop);
             }
@@ -232,12 +209,12 @@ fn compare(
             }
             Ok(())
         })?;
+        while let Some((extra, _, _)) = stored {
+            comparison.add(Difference::Extra(extra));
+            stored = next()?;
+        }
+        Ok((count, comparison))
     }
-    while let Some((extra, _, _)) = stored {
-        comparison.add(Difference::Extra(extra));
-        stored = next()?;
-    }
-    Ok(comparison)
 }
 
 impl Comparison {

@@ -269,6 +269,23 @@ fn every_format_converts_into_every_other() {
     }
 }
 
+/// Like all commands that read a datadir; the conversion once did not.
+#[test]
+fn converting_hints_first_removes_what_an_interrupted_rebuild_has_left() {
+    let (case, truth) = (Case::new(), Truth::of(common::chain()));
+    let files = TempDir::new().unwrap();
+    let [from, to] = ["hints", "converted"].map(|name| file_in(&files, name));
+    truth.write(&from, HintFormat::Peregrine, &truth.hints(common::chain().tip().height));
+    let leftover = case.root().join("regtest/chainstate.peregrine");
+    std::fs::create_dir(&leftover).unwrap();
+    std::fs::write(leftover.join("000007.ldb"), b"half a table").unwrap();
+    std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+    let (disk, options) = (FaultDisk::healthy(), case.options());
+    let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
+    engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert!(!leftover.exists());
+}
+
 /// Interrupted repeatedly, at each file that is created, and resumed: the same coins.
 #[test]
 fn an_interrupted_rebuild_resumes() {

@@ -6,28 +6,20 @@
 
 use crate::{
     chain::Chain,
+    coin_sink::{CoinSink, Coins, RangeSink},
     error::{Error, ErrorKind},
-    threads::spawn,
-    unspent::{ForEachError, Range, Unspent},
+    stages::commit::Destination,
+    unspent::ForEachError,
 };
-use crossbeam::channel::{Receiver, Sender, bounded};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter, RangeTables, UnsyncedRange},
+    chainstate::{ChainstateReader, ChainstateWriter, RangeTables, RangeWriter, UnsyncedRange},
     fs::Disk,
-    sorted_run::SortedRunReader,
     utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
-use std::{
-    path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, ScopedJoinHandle},
-};
-use wire::{Height, Sats};
+use std::sync::atomic::AtomicBool;
+use wire::{Coin, Height, OutPoint, Sats};
 
 /// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some
 /// of it.
@@ -39,15 +31,12 @@ const MIN_RANGES: u64 = 64;
 /// Minimum bytes of rows in one range, despite [`MIN_RANGES`], because each range is a file to be synced.
 const MIN_RANGE_BYTES: u64 = 4 << 20;
 
-/// Number of coins between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
-
 /// What is written, and how.
 pub struct Finish<'a> {
     /// The file system.
     pub disk: &'a dyn Disk,
-    /// The directory to build the chainstate in.
-    pub dir: &'a Path,
+    /// Where the chainstate is built.
+    pub target: &'a Destination<'a>,
     /// The chain to which the coins belong.
     pub chain: &'a Chain,
     /// The new chainstate's obfuscation key.
@@ -60,97 +49,66 @@ pub struct Finish<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-impl Finish<'_> {
-    /// Writes the chainstate, syncs it, and returns what it contains; `None` if creations and spends do not
-    /// match.
-    ///
-    /// # Errors
-    /// Any I/O error; [`ErrorKind::Interrupted`].
-    pub fn write(&self, unspent: Unspent) -> Result<Option<UtxoCounts>, Error> {
-        let range_bytes = self.range_bytes.min((unspent.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
-        let coins = unspent.coins();
-        let (ranges, runs) = unspent.into_ranges(range_bytes);
-        let count = ranges.len() as u32;
-        let writer = ChainstateWriter::create(self.disk, self.dir, Obfuscation::from_key(self.key), count)?;
-        let ranges = Mutex::new(ranges.into_iter());
-        let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let failed = AtomicBool::new(false);
-        let fail = || failed.store(true, Ordering::Relaxed);
-        let write = |to_sync: Sender<UnsyncedRange>| -> Result<UtxoCounts, ForEachError> {
-            let mut counts = UtxoCounts::ZERO;
-            while !failed.load(Ordering::Relaxed)
-                && let Some(range) = next()
-            {
-                let (tables, part) = self.write_range(&writer, range, &runs).inspect_err(|_| fail())?;
-                counts.merge(part);
-                if to_sync.send(tables).is_err() {
-                    break; // All sync threads have failed; their errors are returned.
-                }
-            }
-            Ok(counts)
-        };
-        let sync = |unsynced: Receiver<UnsyncedRange>| -> Result<Vec<RangeTables>, Error> {
-            unsynced.iter().map(|tables| Ok(tables.sync().inspect_err(|_| fail())?)).collect()
-        };
-        let (to_sync, unsynced) = bounded(self.threads);
-        let (written, synced) = thread::scope(|scope| {
-            let (write, sync) = (&write, &sync);
-            let pair = |_| {
-                let (to_sync, unsynced) = (to_sync.clone(), unsynced.clone());
-                let writer = spawn(scope, "write", move || write(to_sync)).inspect_err(|_| fail());
-                (writer, spawn(scope, "sync", move || sync(unsynced)).inspect_err(|_| fail()))
-            };
-            let (writing, syncing): (Vec<_>, Vec<_>) = (0..self.threads).map(pair).unzip();
-            drop((to_sync, unsynced));
-            (join_all(writing), join_all(syncing))
-        });
-        let (mut counts, mut tables, mut mismatch) = (UtxoCounts::ZERO, Vec::new(), false);
-        for part in written {
-            match part {
-                Ok(part) => counts.merge(part),
-                Err(ForEachError::Mismatch) => mismatch = true,
-                Err(ForEachError::Error(error)) => return Err(error),
-            }
+impl CoinSink for Finish<'_> {
+    type Output = UtxoCounts;
+
+    /// Writes the chainstate, syncs it, and returns what it contains.
+    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
+        let range_bytes = self.range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
+        let count = coins.count();
+        let ranges = coins.into_ranges(range_bytes);
+        let (dir, key) = (self.target.building(), Obfuscation::from_key(self.key));
+        let writer = ChainstateWriter::create(self.disk, dir, key, ranges.count())?;
+        let begin = |index| TableSink { tables: writer.range(index), counter: CoinCounter::default() };
+        let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
+        for (range, part) in ranges.consume(self.threads, begin)? {
+            counts.merge(part);
+            tables.push(range);
         }
-        for part in synced {
-            tables.extend(part?);
-        }
-        if mismatch {
-            return Ok(None);
-        }
-        debug_assert_eq!(counts.txouts, coins, "the net sizes of join and runs count the coins");
+        debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
         writer.finish(self.chain.tip().hash, tables)?;
-        Ok(Some(counts))
+        Ok(counts)
     }
 
-    fn write_range(
-        &self,
-        writer: &ChainstateWriter<'_>,
-        range: Range,
-        runs: &[SortedRunReader],
-    ) -> Result<(UnsyncedRange, UtxoCounts), ForEachError> {
-        let mut tables = writer.range(range.index);
-        let mut counter = CoinCounter::default();
-        range.each(runs, |outpoint, coin| {
-            tables.add(outpoint, coin)?;
-            counter.add(outpoint, coin).map_err(|flaw| {
-                Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
-            })?;
-            let is_check_due = counter.counts().txouts.is_multiple_of(INTERRUPT_CHECK_INTERVAL);
-            if is_check_due && self.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
-            Ok(())
-        })?;
-        Ok((tables.complete()?, counter.counts()))
+    fn start_over(&mut self) -> Result<(), Error> {
+        self.target.start_over()
+    }
+}
+
+/// Writes and counts the coins of one range.
+struct TableSink<'d> {
+    tables: RangeWriter<'d>,
+    counter: CoinCounter,
+}
+
+impl RangeSink for TableSink<'_> {
+    type Unsynced = (UnsyncedRange, UtxoCounts);
+    type Done = (RangeTables, UtxoCounts);
+
+    fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
+        self.tables.add(outpoint, coin)?;
+        self.counter.add(outpoint, coin).map_err(|flaw| {
+            Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
+        })
     }
 
+    fn complete(self) -> Result<Self::Unsynced, Error> {
+        Ok((self.tables.complete()?, self.counter.counts()))
+    }
+
+    fn sync((tables, counts): Self::Unsynced) -> Result<Self::Done, Error> {
+        Ok((tables.sync()?, counts))
+    }
+}
+
+impl Finish<'_> {
     /// Reads the chainstate back, compares it with what was written, and returns its hash.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
     pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
-        let reader = ChainstateReader::open(self.disk, self.dir)?;
+        let dir = self.target.building();
+        let reader = ChainstateReader::open(self.disk, dir)?;
         let read = stats_unless_stopped(&reader, false, self.threads, self.interrupt)?;
         let read = read.ok_or_else(Error::interrupted)?;
         if read.counts() == *written && reader.best_block() == self.chain.tip().hash {
@@ -158,15 +116,8 @@ impl Finish<'_> {
         }
         let detail =
             "the new chainstate reads back differently from what was written; check the disk and the memory";
-        Err(Error::new(ErrorKind::Environment, detail).in_file(self.dir, None))
+        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None))
     }
-}
-
-/// A thread, or the error for one that could not be started.
-type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
-
-fn join_all<T, E: From<Error>>(threads: Vec<Started<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
-    threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())?).collect()
 }
 
 /// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all
