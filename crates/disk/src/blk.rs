@@ -1,7 +1,7 @@
 //! `blkNNNNN.dat`: blocks in the order in which a node received them, neither in height order nor only of the
 //! active chain.
 //!
-//! Written by Core `BlockManager::WriteBlock`; a file is closed at 128 MiB.
+//! Written by Core `BlockManager::WriteBlock`, and by [`crate::block_files`]; a file is closed at 128 MiB.
 //!
 //! ```text
 //! record   magic 4 | size 4 | block
@@ -23,13 +23,16 @@ use crate::error::DiskError;
 use crate::fs::{During as _, ReadAt};
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
-use wire::{ByteOffset, Header, Reader, WireError};
+use wire::{ByteOffset, Header, Reader, Weight, WireError, read::MAX_SIZE};
 
 /// Length of the magic and the size before a record's data, in `rev` files too, in bytes.
 pub const RECORD_HEADER_LEN: usize = 8;
 
 /// Maximum length of a block in bytes (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
-pub const MAX_BLOCK_LEN: usize = 4_000_000;
+pub const MAX_BLOCK_LEN: usize = Weight::MAX_BLOCK.0 as usize;
+
+/// Maximum length of a record's data in a `blk` file, in bytes; a record may be longer than its block.
+pub const MAX_RECORD_LEN: usize = MAX_SIZE as usize;
 
 /// Bytes that a search reads at once: few, because the blocks between two headers are skipped.
 const WINDOW_LEN: usize = 16 << 10;

@@ -24,6 +24,15 @@ pub const INDEX: &str = "blocks/index";
 /// Path of the chainstate, relative to the directory of the network.
 pub const CHAINSTATE: &str = "chainstate";
 
+/// Kind of a file of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FileKind {
+    /// `blk`: blocks.
+    Blk,
+    /// `rev`: undo data.
+    Rev,
+}
+
 /// The paths of one network in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datadir {
@@ -136,6 +145,15 @@ impl Datadir {
     #[must_use]
     pub fn rev_path(&self, file: FileNo) -> PathBuf {
         self.blocks_dir().join(format!("rev{:05}.dat", file.0))
+    }
+
+    /// The `blk` or `rev` file of a pair.
+    #[must_use]
+    pub fn block_file_path(&self, kind: FileKind, file: FileNo) -> PathBuf {
+        match kind {
+            FileKind::Blk => self.blk_path(file),
+            FileKind::Rev => self.rev_path(file),
+        }
     }
 
     /// Returns the numbers of the existing `blk` files, ascending; pruned datadirs have gaps.

@@ -87,6 +87,34 @@ pub trait WriteFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
+/// An open file that is written at explicit offsets, over its content and beyond its end.
+pub trait WriteAt: Send {
+    /// Writes all of `bytes` from byte `offset`. Writes are not buffered: write in large pieces.
+    ///
+    /// # Errors
+    /// Any I/O error, including a full disk; how much was written is then unknown.
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Extends the file with zeros if it has fewer than `len` bytes, and reserves space for all of them where
+    /// the file system can do so.
+    ///
+    /// # Errors
+    /// Any I/O error, including a full disk; the content is unchanged then.
+    fn allocate(&mut self, len: u64) -> io::Result<()>;
+
+    /// Cuts the file, which has at least `len` bytes, to `len` bytes.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+
+    /// Returns when all bytes written are on the medium. A new file's name also needs [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// Any I/O error; what was written since the last sync is then in doubt.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
 /// What [`Disk::metadata`] returns for a path. Symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -140,6 +168,17 @@ pub trait Disk: Send + Sync {
     /// The same errors as [`Disk::create`].
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         self.create(path)
+    }
+
+    /// Opens a regular file for writes at offsets, with its content as it is. Creates it, as
+    /// [`Disk::create`] does, if it is missing.
+    ///
+    /// A disk on which no file is written twice keeps the default, which refuses.
+    ///
+    /// # Errors
+    /// `InvalidInput` that contains [`NotRegular`] if it is not a regular file; any other I/O error.
+    fn open_for_writing(&self, _path: &Path) -> io::Result<Box<dyn WriteAt>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Reads the whole of a small file.

@@ -2,14 +2,15 @@
 //! encoding, not consensus.
 //!
 //! All file access goes through [`fs`]. [`leveldb`] reads and writes databases without knowing their content.
-//! Core's formats build on both: [`blk`] and [`undo`] records, their obfuscation ([`xor`]), the block
-//! [`index`], the [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`] has the paths in a datadir and
-//! [`mod@lock`] its locks; [`scan`] finds blocks without the index; [`replace`] puts new databases in place
-//! of old ones.
+//! Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`], their
+//! obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`]
+//! has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the index;
+//! [`replace`] puts new databases in place of old ones.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod blk;
+pub mod block_files;
 pub mod chainstate;
 pub mod checkpoint;
 pub mod datadir;

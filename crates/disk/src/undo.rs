@@ -2,7 +2,7 @@
 //!
 //! Core writes the undo data in `BlockManager::WriteBlockUndo` when a block is connected for the first time,
 //! into the file with the number of the block's own `blk` file: so mostly in chain order, unlike blocks. The
-//! genesis block has none.
+//! genesis block has none. [`crate::block_files`] writes the same.
 //!
 //! ```text
 //! record      magic 4 | size 4 | undo data | SHA-256d(previous block hash | undo data) 32
@@ -18,7 +18,7 @@
 //! The coins in undo data are claims: the checksum guards against damage, not against forgery, and does not
 //! identify the block among its siblings.
 
-use crate::blk::RECORD_HEADER_LEN;
+use crate::blk::{MAX_BLOCK_LEN, RECORD_HEADER_LEN};
 use digest::sha256::Sha256;
 use wire::coin::CoinError;
 use wire::read::write_compact_size;
@@ -32,7 +32,7 @@ pub const CHECKSUM_LEN: usize = 32;
 /// amount and length).
 pub const MAX_UNDO_LEN: usize = 256 << 20;
 
-const _: () = assert!(MAX_UNDO_LEN > 4_000_000 / 164 * (10_000 + 19), "all coins a block can spend");
+const _: () = assert!(MAX_UNDO_LEN > MAX_BLOCK_LEN / 164 * (10_000 + 19), "all coins a block can spend");
 
 /// Why bytes are not the undo data of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

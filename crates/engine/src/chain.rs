@@ -1,15 +1,21 @@
 //! The chain that is rebuilt, and the files that hold its blocks.
 
-use crate::{error::Error, error::ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    stages::block_fault::Damage,
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
+    block_files::{BlockFiles, RecordError, RecordFile, RecordFlaw},
     datadir::Datadir,
     fs::{Disk, NotRegular, ReadAt, limit_remedy},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
-use rules::{ChainParams, Violation};
+use rules::ChainParams;
 use std::{io, num::NonZeroU32, path::PathBuf};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
+
+pub use disk::datadir::FileKind;
 
 /// A block of the chain, and where it is on disk.
 #[derive(Clone, Copy, Debug)]
@@ -140,23 +146,11 @@ impl Chain {
     }
 }
 
-/// Kind of a file of a pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FileKind {
-    /// `blk`: blocks.
-    Blk,
-    /// `rev`: undo data.
-    Rev,
-}
-
-impl FileKind {
-    /// What to do, other than restoring it, if such a file is missing or damaged.
-    #[must_use]
-    pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::Blk => "or let bitcoind -reindex download its blocks again",
-            Self::Rev => "or run bitcoind -reindex, which writes undo data again",
-        }
+/// What to do, other than restoring it, if a file is missing or damaged.
+const fn remedy(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Blk => "or let bitcoind -reindex download its blocks again",
+        FileKind::Rev => "or run bitcoind -reindex, which writes undo data again",
     }
 }
 
@@ -187,10 +181,7 @@ impl Files<'_> {
     /// Path of a file.
     #[must_use]
     pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
-        match kind {
-            FileKind::Blk => self.datadir.blk_path(file),
-            FileKind::Rev => self.datadir.rev_path(file),
-        }
+        self.datadir.block_file_path(kind, file)
     }
 
     /// Opens a file and returns its length.
@@ -200,13 +191,26 @@ impl Files<'_> {
     pub fn open(&self, kind: FileKind, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
         let path = self.path(kind, file);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
-        opened.map_err(|source| match source.kind() {
+        opened.map_err(|source| Self::not_opened(kind, path, &source))
+    }
+
+    /// Opens a file for reading records.
+    ///
+    /// # Errors
+    /// The same errors as [`Files::open`].
+    pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {
+        let files = BlockFiles::new(self.disk, self.datadir, self.obfuscation);
+        files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, &error.source))
+    }
+
+    fn not_opened(kind: FileKind, path: PathBuf, source: &io::Error) -> Error {
+        match source.kind() {
             io::ErrorKind::NotFound => {
-                Error::damaged(format!("the file is missing; restore it, {}", kind.remedy()))
+                Error::damaged(format!("the file is missing; restore it, {}", remedy(kind)))
                     .in_file(path, None)
             }
-            _ => Self::io(path, 0, &source),
-        })
+            _ => Self::io(path, 0, source),
+        }
     }
 
     /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
@@ -220,6 +224,25 @@ impl Files<'_> {
         };
         let remedy = limit_remedy(source).unwrap_or_default();
         Error::new(kind, format!("cannot read: {source}{remedy}")).in_file(path, Some(offset))
+    }
+}
+
+impl From<RecordError> for Error {
+    fn from(error: RecordError) -> Self {
+        let advice = match &error.flaw {
+            RecordFlaw::Io(source) => return Files::io(error.path, error.offset, source),
+            RecordFlaw::StartsBeyondEnd { .. } | RecordFlaw::EndsBeyondEnd { .. } => {
+                ": the file is truncated, or the block index belongs to other files (run again with --scan \
+                 to rebuild without the index)"
+            }
+            RecordFlaw::Magic { .. } => {
+                "; the file, xor.dat or the block index is damaged (run again with --scan to rebuild without \
+                 the index)"
+            }
+            _ => "; the file is damaged, or xor.dat belongs to other files",
+        };
+        Self::damaged(format!("{}{advice}; restore the file, {}", error.flaw, remedy(error.kind)))
+            .in_file(error.path, Some(error.offset))
     }
 }
 
@@ -246,24 +269,31 @@ impl LocatedBlock<'_> {
         (self.files.path(kind, block.file), pos.map(|pos| pos.0))
     }
 
-    /// Reports that the block or its undo data is damaged: `flaw` is what is wrong.
+    /// The error for damage to the block or its undo data.
     #[must_use]
-    pub fn damaged(&self, kind: FileKind, flaw: &str) -> Error {
-        let (path, offset) = self.position(kind);
+    pub fn damaged(&self, damage: &Damage) -> Error {
+        let (kind, flaw) = match damage {
+            Damage::Block(error) => (FileKind::Blk, error.to_string()),
+            Damage::OtherBlock(found) => {
+                let flaw = format!(
+                    "the file contains another block here, {found}: the index may belong to other files"
+                );
+                (FileKind::Blk, flaw)
+            }
+            Damage::Mutated(violation) => {
+                let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
+                (FileKind::Blk, flaw)
+            }
+            Damage::Undo(defect) => (FileKind::Rev, defect.to_string()),
+        };
         let what = match kind {
             FileKind::Blk => "the block is damaged",
             FileKind::Rev => "the undo data is damaged",
         };
-        Error::damaged(format!("{what}: {flaw}; restore the file, {}", kind.remedy()))
+        let (path, offset) = self.position(kind);
+        Error::damaged(format!("{what}: {flaw}; restore the file, {}", remedy(kind)))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
-    }
-
-    /// Reports a body that its header does not commit to.
-    #[must_use]
-    pub fn mutated(&self, violation: &Violation) -> Error {
-        let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
-        self.damaged(FileKind::Blk, &flaw)
     }
 }
 

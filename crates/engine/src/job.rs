@@ -14,7 +14,7 @@ use crate::{
     stages::{
         Stage,
         apply::Method,
-        block_fault::BlockFault,
+        block_fault::LocatedFault,
         check::Outcome,
         plan::{self, Plan},
         recheck,
@@ -166,7 +166,7 @@ struct PassResult<'a> {
     state: State,
     join: Join,
     spill: Spill<'a>,
-    fault: Option<(Height, BlockFault)>,
+    fault: Option<(Height, LocatedFault)>,
 }
 
 /// What the parallel stages share.
@@ -204,12 +204,12 @@ impl Job<'_> {
         // Scripts of blocks below the first suspect block have been run.
         let mut scripts_from = Height(u32::MAX);
         match fault {
-            Some((_, BlockFault::Damaged(error))) => return Err(error),
-            Some((height, BlockFault::Hints(flaw))) => {
+            Some((_, LocatedFault::Error(error))) => return Err(error),
+            Some((height, LocatedFault::Hints(flaw))) => {
                 let error = self.wrong_hints(&flaw.to_string());
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
-            Some((height, BlockFault::Suspect)) => scripts_from = height,
+            Some((height, LocatedFault::Suspect)) => scripts_from = height,
             None if spill.has_mismatch() => scripts_from = Height(0),
             None if state.outcome.coinbases.has_duplicate() => {}
             None => {
@@ -279,7 +279,7 @@ impl Job<'_> {
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
         let PassResult { mut state, fault, .. } = self.run_workers(clock)?;
         match (fault, state.outcome.sum) {
-            (Some((_, BlockFault::Damaged(error))), _) => Err(error),
+            (Some((_, LocatedFault::Error(error))), _) => Err(error),
             (None, Some(sum)) if !state.outcome.coinbases.has_duplicate() => Ok(sum),
             // Sequential validation reports what is wrong.
             _ => {

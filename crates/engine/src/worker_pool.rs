@@ -7,9 +7,9 @@ use crate::{
     job::{Job, PROGRESS_INTERVAL},
     stages::{
         Stage,
-        block_fault::{BlockFault, BlockFaults},
+        block_fault::{BlockFaults, LocatedFault},
         check::{self, Outcome, Shared},
-        read::Reader,
+        read::FileSource,
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -40,7 +40,7 @@ const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
 const SAVE_RATE: u64 = 150 << 20;
 
 /// The merged outcome of all workers, and the lowest block fault.
-type Checked = (Outcome, Option<(Height, BlockFault)>);
+type Checked = (Outcome, Option<(Height, LocatedFault)>);
 
 /// The progress of a job.
 pub struct State {
@@ -73,7 +73,7 @@ pub struct WorkerPool<'a> {
 impl WorkerPool<'_> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
     /// the lowest block fault.
-    pub fn check_all(&self, state: &mut State) -> Result<Option<(Height, BlockFault)>, Error> {
+    pub fn check_all(&self, state: &mut State) -> Result<Option<(Height, LocatedFault)>, Error> {
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.block_count() as u32;
         loop {
@@ -156,11 +156,14 @@ impl WorkerPool<'_> {
     /// a pause.
     fn check_until(&self, pause: Instant, state: &State) -> Result<Checked, Error> {
         let key = state.outcome.coinbases.key();
-        let faults = BlockFaults::default();
+        let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
+        let undo_from = self.job.method.undo_from();
+        let source =
+            FileSource::new(chain, self.job.files, &faults, &state.completed, undo_from, self.job.threads());
         let shared = Shared {
             scripts: self.queue,
-            chain: &self.job.plan.chain,
-            files: self.job.files,
+            chain,
+            source: &source,
             params: ChainParams::of(self.job.files.network),
             method: self.job.method,
             join: self.join,
@@ -170,15 +173,6 @@ impl WorkerPool<'_> {
             blocks_done: AtomicU32::new(state.completed.count()),
             bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
         };
-        let undo_from = self.job.method.undo_from();
-        let reader = Reader::new(
-            shared.chain,
-            self.job.files,
-            &faults,
-            &state.completed,
-            undo_from,
-            self.job.threads(),
-        );
         let stop = |read| {
             read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause
                 || self.spill.has_mismatch()
@@ -188,10 +182,10 @@ impl WorkerPool<'_> {
         let outcomes: Vec<_> = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.job.threads())
                 .map(|_| {
-                    let (done, shared, reader, stop) = (done.clone(), &shared, &reader, &stop);
+                    let (done, shared, stop) = (done.clone(), &shared, &stop);
                     let work = move || {
                         let _done = done;
-                        check::work(shared, reader, stop, key)
+                        check::work(shared, stop, key)
                     };
                     // The workers that run already must stop, instead of finishing all blocks before this
                     // error is returned.
@@ -213,7 +207,7 @@ impl WorkerPool<'_> {
         for outcome in outcomes {
             all.merge(outcome?);
         }
-        drop(reader);
+        drop(source);
         Ok((all, faults.into_lowest()))
     }
 }

@@ -10,24 +10,16 @@ use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
+    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN},
     datadir::Datadir,
     fs::RealDisk,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::Write,
     path::{Path, PathBuf},
 };
-use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
-
-/// Core preallocates `blk` files in chunks of this many bytes (`BLOCKFILE_CHUNK_SIZE`).
-const BLK_CHUNK: u64 = 16 << 20;
-/// Core preallocates `rev` files in chunks of this many bytes (`UNDOFILE_CHUNK_SIZE`).
-const REV_CHUNK: u64 = 1 << 20;
-/// Size in bytes of the header before a record's data.
-const RECORD_HEADER: u64 = 8;
+use wire::{BlockHash, FileNo, Height, Network};
 
 /// The layout of the files.
 #[derive(Clone, Debug)]
@@ -51,7 +43,14 @@ impl Layout {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let xor_key = Some(Rng::new(seed, "xor.dat").next_u64().to_le_bytes());
-        Self { file_size: 128 << 20, xor_key, index: true, shuffle: 16, preallocate: true, seed }
+        Self {
+            file_size: MAX_BLOCK_FILE_LEN.into(),
+            xor_key,
+            index: true,
+            shuffle: 16,
+            preallocate: true,
+            seed,
+        }
     }
 }
 
@@ -67,16 +66,9 @@ pub enum WriteError {
         /// Why.
         source: std::io::Error,
     },
-    /// The block index could not be written.
+    /// A block file or the block index could not be written.
     #[error(transparent)]
-    Index(#[from] DiskError),
-}
-
-/// A `blk` file and the `rev` file of the same number.
-struct Pair {
-    blk: File,
-    rev: File,
-    info: FileInfo,
+    Disk(#[from] DiskError),
 }
 
 /// Undo data that is not yet written.
@@ -90,16 +82,14 @@ struct WaitingUndo {
 pub struct DatadirWriter {
     paths: Datadir,
     layout: Layout,
-    obfuscation: Obfuscation,
+    /// Never flushed: generated files need not survive a power cut.
+    files: BlockAppender<'static>,
     rng: Rng,
     waiting: Vec<GeneratedBlock>,
-    pairs: Vec<Pair>,
     entries: Vec<IndexEntry>,
     /// Undo data that waits for that of lower blocks, by height and number of the block's entry.
     undo: BTreeMap<(u32, usize), WaitingUndo>,
     next_undo: u32,
-    /// Buffer for the record being written, reused.
-    record: Vec<u8>,
 }
 
 impl DatadirWriter {
@@ -116,17 +106,20 @@ impl DatadirWriter {
             let path = blocks.join("xor.dat");
             std::fs::write(&path, key).map_err(|source| WriteError::File { path, source })?;
         }
+        let obfuscation = Obfuscation::from_key(layout.xor_key.unwrap_or_default());
+        let options = AppendOptions {
+            max_file_len: u32::try_from(layout.file_size).unwrap_or(u32::MAX),
+            preallocate: layout.preallocate,
+        };
         Ok(Self {
+            files: BlockFiles::new(&RealDisk, &paths, obfuscation).append_after(Vec::new(), options),
             paths,
-            obfuscation: Obfuscation::from_key(layout.xor_key.unwrap_or_default()),
             rng: Rng::new(layout.seed, "file order"),
             layout,
             waiting: Vec::new(),
-            pairs: Vec::new(),
             entries: Vec::new(),
             undo: BTreeMap::new(),
             next_undo: 1,
-            record: Vec::new(),
         })
     }
 
@@ -150,21 +143,12 @@ impl DatadirWriter {
         while !self.waiting.is_empty() {
             self.write_any()?;
         }
-        if let (true, Some(pair)) = (self.layout.preallocate, self.pairs.last()) {
-            let number = FileNo(self.pairs.len() as u32 - 1);
-            let pad = |file: &File, path: PathBuf, used: u32, chunk: u64| {
-                let len = u64::from(used).next_multiple_of(chunk);
-                file.set_len(len).map_err(|source| WriteError::File { path, source })
-            };
-            pad(&pair.blk, self.paths.blk_path(number), pair.info.size, BLK_CHUNK)?;
-            pad(&pair.rev, self.paths.rev_path(number), pair.info.undo_size, REV_CHUNK)?;
-        }
         if self.layout.index {
             self.entries.sort_unstable_by_key(|entry| entry.hash);
             let index = BlockIndex {
                 entries: self.entries,
-                last_file: FileNo(self.pairs.len().saturating_sub(1) as u32),
-                files: self.pairs.iter().map(|pair| pair.info).collect(),
+                last_file: FileNo(self.files.infos().len().saturating_sub(1) as u32),
+                files: self.files.infos().to_vec(),
                 ..BlockIndex::default()
             };
             write_block_index(&RealDisk, &self.paths.index_dir(), &index)?;
@@ -181,20 +165,8 @@ impl DatadirWriter {
     }
 
     fn write_block(&mut self, block: GeneratedBlock) -> Result<(), WriteError> {
-        let len = RECORD_HEADER + block.bytes.len() as u64;
-        if self.pairs.last().is_none_or(|pair| u64::from(pair.info.size) + len >= self.layout.file_size) {
-            self.add_pair()?;
-        }
-        let number = self.pairs.len() - 1;
-        let pair = &mut self.pairs[number];
-        self.record.clear();
-        disk::blk::write_record(&mut self.record, Network::Regtest.magic(), &block.bytes);
-        self.obfuscation.apply(&mut self.record, pair.info.size.into());
-        let path = || self.paths.blk_path(FileNo(number as u32));
-        pair.blk.write_all(&self.record).map_err(|source| WriteError::File { path: path(), source })?;
-        let data_pos = u64::from(pair.info.size) + RECORD_HEADER;
-        pair.info.size += len as u32;
-        pair.info.add_block(Height(block.height), block.header.time.0.into());
+        let (file, data_pos) =
+            self.files.append_block(Height(block.height), block.header.time, &block.bytes)?;
         let validity =
             if block.undo.is_some() { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         self.entries.push(IndexEntry {
@@ -203,8 +175,8 @@ impl DatadirWriter {
             height: Height(block.height),
             status: BlockStatus(validity | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS),
             tx_count: block.txs,
-            file: Some(FileNo(number as u32)),
-            data_pos: Some(ByteOffset(data_pos)),
+            file: Some(file),
+            data_pos: Some(data_pos),
             undo_pos: None,
         });
         if let Some(undo) = block.undo {
@@ -221,28 +193,10 @@ impl DatadirWriter {
                 self.next_undo = height + 1;
             }
             let entry = &mut self.entries[entry];
-            let number = entry.file.map_or(0, |file| file.0) as usize;
-            let pair = &mut self.pairs[number];
-            self.record.clear();
-            disk::undo::write_record(&mut self.record, Network::Regtest.magic(), &prev, &undo);
-            self.obfuscation.apply(&mut self.record, pair.info.undo_size.into());
-            let path = || self.paths.rev_path(FileNo(number as u32));
-            pair.rev.write_all(&self.record).map_err(|source| WriteError::File { path: path(), source })?;
-            entry.undo_pos = Some(ByteOffset(u64::from(pair.info.undo_size) + RECORD_HEADER));
+            let file = entry.file.unwrap_or_default();
+            entry.undo_pos = Some(self.files.append_undo(file, Height(height), &prev, &undo)?);
             entry.status = BlockStatus(entry.status.0 | BlockStatus::HAVE_UNDO);
-            pair.info.undo_size += self.record.len() as u32;
         }
-        Ok(())
-    }
-
-    fn add_pair(&mut self) -> Result<(), WriteError> {
-        let number = FileNo(self.pairs.len() as u32);
-        let create = |path: PathBuf| File::create(&path).map_err(|source| WriteError::File { path, source });
-        self.pairs.push(Pair {
-            blk: create(self.paths.blk_path(number))?,
-            rev: create(self.paths.rev_path(number))?,
-            info: FileInfo::default(),
-        });
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 mod names;
 
 use crate::rng::Rng;
-use disk::fs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use disk::fs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, exchange_in_steps};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
@@ -67,8 +67,8 @@ struct State {
     free: AtomicU64,
     /// If present, it is set at operation `at`, which then does not fail.
     signal: Option<Arc<AtomicBool>>,
-    /// Files created through this disk, with the number of their bytes that are synced. The path is empty if
-    /// the file was removed.
+    /// Files written through this disk, with the number of their first bytes that a power cut leaves as they
+    /// are. The path is empty if the file was removed.
     synced: Mutex<Vec<(PathBuf, u64)>>,
     /// The names that a power cut may take back; `None` if it keeps all names.
     names: Option<Mutex<Names>>,
@@ -170,7 +170,7 @@ impl FaultDisk {
         self.state.count.load(Ordering::Relaxed) > self.state.at
     }
 
-    /// Simulates the mildest power cut: truncates each file created through this disk to its synced length.
+    /// Simulates the mildest power cut: truncates each file written through this disk to its synced length.
     ///
     /// # Errors
     /// The first I/O error.
@@ -185,7 +185,7 @@ impl FaultDisk {
         Ok(())
     }
 
-    /// Simulates a power cut, depending on `seed`: in each file created through this disk, the unsynced bytes
+    /// Simulates a power cut, depending on `seed`: in each file written through this disk, the unsynced bytes
     /// are lost, kept, truncated, or zeroed sector by sector. With [`FaultDisk::with_names_at_risk`], the
     /// last changes of each directory since its sync are taken back.
     ///
@@ -213,11 +213,15 @@ fn tear(file: &File, synced: u64, rng: &mut Rng) -> io::Result<()> {
         1 => Ok(()),
         2 => file.set_len(len - rng.below(unsynced + 1)),
         _ => {
-            let sectors = (len - unsynced).next_multiple_of(SECTOR)..len;
             let zeros = [0; SECTOR as usize];
-            for at in sectors.step_by(SECTOR as usize).filter(|_| rng.chance(1, 2)) {
-                let until = len.min(at + SECTOR);
-                file.write_all_at(zeros.get(..(until - at) as usize).unwrap_or(&zeros), at)?;
+            let mut at = len - unsynced;
+            // The first sector may begin with synced bytes, which stay.
+            while at < len {
+                let until = len.min((at + 1).next_multiple_of(SECTOR));
+                if rng.chance(1, 2) {
+                    file.write_all_at(zeros.get(..(until - at) as usize).unwrap_or(&zeros), at)?;
+                }
+                at = until;
             }
             Ok(())
         }
@@ -339,6 +343,61 @@ impl WriteFile for FaultWrite {
     }
 }
 
+/// A file that is written at offsets. What is written, and all that follows it, is unsynced.
+struct FaultWriteAt {
+    file: Box<dyn WriteAt>,
+    state: Arc<State>,
+    /// Its index in [`State::synced`].
+    number: usize,
+    len: u64,
+}
+
+impl FaultWriteAt {
+    fn touch(&mut self, from: u64, end: u64) {
+        self.len = self.len.max(end);
+        if let Some((_, synced)) = self.state.synced().get_mut(self.number) {
+            *synced = from.min(*synced);
+        }
+    }
+}
+
+impl WriteAt for FaultWriteAt {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        let reserve = || self.state.take_space(end.saturating_sub(self.len));
+        if let Err(error) = self.state.change().and_then(|()| reserve()) {
+            let written = &bytes[..bytes.len() / 2];
+            self.touch(offset, offset + written.len() as u64);
+            self.file.write_all_at(written, offset)?;
+            return Err(error);
+        }
+        self.touch(offset, end);
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn allocate(&mut self, len: u64) -> io::Result<()> {
+        self.state.change()?;
+        self.state.take_space(len.saturating_sub(self.len))?;
+        self.touch(self.len, len);
+        self.file.allocate(len)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.state.change()?;
+        self.touch(len, len);
+        self.len = len;
+        self.file.truncate(len)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.state.change()?;
+        if let Some((_, synced)) = self.state.synced().get_mut(self.number) {
+            *synced = self.len;
+        }
+        Ok(())
+    }
+}
+
 impl Disk for FaultDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.state.read()?;
@@ -355,6 +414,23 @@ impl Disk for FaultDisk {
         synced.push((path.to_owned(), 0));
         let (number, state) = (synced.len() - 1, Arc::clone(&self.state));
         Ok(Box::new(FaultWrite { file, state, number, len: 0 }))
+    }
+
+    fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
+        self.state.change()?;
+        let found = RealDisk.metadata(path)?;
+        let file = RealDisk.open_for_writing(path)?;
+        if let (None, Some(mut names)) = (found, self.state.names()) {
+            names.made(path);
+        }
+        let len = found.map_or(0, |found| found.len);
+        let mut synced = self.state.synced();
+        let known = synced.iter().position(|(file, _)| file == path);
+        let number = known.unwrap_or_else(|| {
+            synced.push((path.to_owned(), len));
+            synced.len() - 1
+        });
+        Ok(Box::new(FaultWriteAt { file, state: Arc::clone(&self.state), number, len }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {

@@ -1,6 +1,8 @@
 //! [`Disk`] for the file system of this machine.
 
-use super::{CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteFile, dir_of, exchange_in_steps};
+use super::{
+    CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteAt, WriteFile, dir_of, exchange_in_steps,
+};
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
@@ -48,6 +50,26 @@ impl WriteFile for File {
     }
 }
 
+impl WriteAt for File {
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn allocate(&mut self, len: u64) -> io::Result<()> {
+        reserve(self, len)?;
+        // Some systems reserve space without changing the length.
+        if self.metadata()?.len() < len { self.set_len(len) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
 impl Lock for File {}
 
 impl Disk for RealDisk {
@@ -61,6 +83,15 @@ impl Disk for RealDisk {
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         Ok(Box::new(create_with_mode(path, 0o600)?))
+    }
+
+    fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
+        match open_nonblocking(path, OpenOptions::new().write(true)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Box::new(create_with_mode(path, 0o666)?))
+            }
+            opened => Ok(Box::new(opened?)),
+        }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
@@ -303,6 +334,20 @@ fn is_mount_root(dir: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_mount_root(_: &Path) -> bool {
     false
+}
+
+/// Reserves space for the first `len` bytes of a file, if the file system can do so.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(_: &File, _: u64) -> io::Result<()> {
+    Ok(())
 }
 
 fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {

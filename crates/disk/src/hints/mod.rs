@@ -24,11 +24,11 @@ pub use reader::HintReader;
 pub use writer::HintWriter;
 
 use std::{fmt, str::FromStr};
-use wire::{BlockHash, Height, Network};
+use wire::{BlockHash, Height, Network, Weight};
 
 /// Maximum number of outputs of a block: each weighs at least 36 (8 bytes of amount, 1 of script length,
 /// times 4) of a block's 4,000,000 (BIP-0141). It bounds what a reader allocates for a record.
-pub const MAX_OUTPUTS: u32 = 4_000_000 / 36;
+pub const MAX_OUTPUTS: u32 = Weight::MAX_BLOCK.0 as u32 / 36;
 
 /// Which outputs of a block the indices of its hints count, in block order from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

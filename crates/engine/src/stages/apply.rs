@@ -205,7 +205,7 @@ impl<'a> EffectApplier<'a> {
                     counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
                     reader
                         .block(height, &mut self.unspent)
-                        .map_err(|error| BlockFault::Damaged(Error::from(error)))?;
+                        .map_err(|error| BlockFault::HintFile(Error::from(error)))?;
                 }
                 let hints = Hints { unspent: &self.unspent, counts_unspendable };
                 let applied = if matching.with_undo {
@@ -247,7 +247,7 @@ impl<'a> EffectApplier<'a> {
             outputs.store(counts.outputs as u32, Ordering::Relaxed);
         }
         let Some(reader) = &mut self.hints else { return Ok(()) };
-        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::Damaged(Error::from(error)))?;
+        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
         match self.unspent.first() {
             Some(&index) => Err(BlockFault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
             None => Ok(()),

@@ -1,18 +1,100 @@
-//! Why parallel matching failed: one fault, of the lowest block that has one.
+//! Why a block was not accepted, and the lowest block that was not.
+//!
+//! A [`BlockFault`] is about the block itself, wherever it comes from. The block's source knows what the fault
+//! means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has one.
 
 use crate::error::Error;
 use coins::hinted::HintFlaw;
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, Ordering},
+use disk::undo::UndoError;
+use rules::Violation;
+use std::{
+    fmt,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
-use wire::Height;
+use wire::{BlockHash, CoinError, Height, WireError};
 
-/// Why the parallel stages could not accept a block.
+/// Why a block was not accepted.
 #[derive(Debug)]
 pub enum BlockFault {
-    /// A file is damaged.
-    Damaged(Error),
+    /// These are not the bytes of the block, or of its undo data.
+    Damaged(Damage),
+    /// The hints cannot belong to the block.
+    Hints(HintFlaw),
+    /// The hints could not be read.
+    HintFile(Error),
+    /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
+    Suspect,
+}
+
+impl From<Damage> for BlockFault {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+/// What is wrong with the bytes of a block, or of its undo data, whatever the rules say.
+#[derive(Debug)]
+pub enum Damage {
+    /// The block is malformed.
+    Block(WireError),
+    /// These are the bytes of another block.
+    OtherBlock(BlockHash),
+    /// The header does not commit to the rest of the block.
+    Mutated(Violation),
+    /// The undo data is not that of the block.
+    Undo(UndoDefect),
+}
+
+/// Why undo data is not that of its block.
+#[derive(Debug)]
+pub enum UndoDefect {
+    /// Its checksum differs.
+    Checksum,
+    /// It is malformed.
+    Malformed(UndoError),
+    /// It does not have a coin for each input.
+    Shape,
+    /// One of its coins is malformed.
+    Coin(CoinError),
+    /// It has another number of transactions than the block.
+    TxCount {
+        /// Number in the undo data.
+        found: usize,
+        /// Number in the block, without the coinbase.
+        expected: usize,
+    },
+    /// It does not have the coins that this transaction of the block spent.
+    Claims(usize),
+}
+
+impl fmt::Display for UndoDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum => f.write_str("its checksum differs"),
+            Self::Malformed(error) => error.fmt(f),
+            Self::Shape => {
+                f.write_str("its numbers of transactions or inputs differ from those of the block")
+            }
+            Self::Coin(error) => error.fmt(f),
+            Self::TxCount { found, expected } => {
+                write!(f, "it has {found} transactions, the block has {expected}")
+            }
+            Self::Claims(tx) => write!(
+                f,
+                "the coins claimed as spent by transaction {tx} of the block differ from those created"
+            ),
+        }
+    }
+}
+
+/// What a fault means where the block comes from.
+#[derive(Debug)]
+pub enum LocatedFault {
+    /// The block cannot be judged as long as this is wrong.
+    Error(Error),
     /// The hints cannot belong to the block.
     Hints(HintFlaw),
     /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
@@ -24,7 +106,7 @@ pub enum BlockFault {
 #[derive(Debug)]
 pub struct BlockFaults {
     bound: AtomicU32,
-    lowest: Mutex<Option<(Height, BlockFault)>>,
+    lowest: Mutex<Option<(Height, LocatedFault)>>,
 }
 
 impl Default for BlockFaults {
@@ -35,7 +117,7 @@ impl Default for BlockFaults {
 
 impl BlockFaults {
     /// Records a fault, unless a lower block has one.
-    pub fn record(&self, height: Height, fault: BlockFault) {
+    pub fn record(&self, height: Height, fault: LocatedFault) {
         let Ok(mut lowest) = self.lowest.lock() else { return };
         if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
             *lowest = Some((height, fault));
@@ -51,7 +133,7 @@ impl BlockFaults {
 
     /// Returns the lowest fault.
     #[must_use]
-    pub fn into_lowest(self) -> Option<(Height, BlockFault)> {
+    pub fn into_lowest(self) -> Option<(Height, LocatedFault)> {
         self.lowest.into_inner().ok().flatten()
     }
 }

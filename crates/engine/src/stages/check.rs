@@ -6,14 +6,14 @@
 //! invalid.
 
 use crate::{
-    chain::{Chain, FileKind, Files, LocatedBlock},
+    chain::Chain,
     error::Error,
     report::Counts,
     stages::{
         apply::{EffectApplier, Method},
-        block_fault::{BlockFault, BlockFaults},
+        block_fault::{BlockFault, BlockFaults, Damage, UndoDefect},
         block_hashes::BlockHashes,
-        read::{Block, Reader},
+        block_source::{Block, BlockSource},
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -33,8 +33,8 @@ use wire::{BlockArena, BlockView, Coin, Height, Txid};
 pub struct Shared<'a> {
     /// The chain.
     pub chain: &'a Chain,
-    /// Its files.
-    pub files: &'a Files<'a>,
+    /// Where its blocks come from.
+    pub source: &'a dyn BlockSource,
     /// The network's rules.
     pub params: &'static ChainParams,
     /// How effects are applied.
@@ -116,12 +116,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn work(
-    shared: &Shared<'_>,
-    reader: &Reader<'_>,
-    stop: &impl Fn(u32) -> bool,
-    key: (u64, u64),
-) -> Result<Outcome, Error> {
+pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> bool, key: (u64, u64)) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
         arena: BlockArena::default(),
@@ -130,7 +125,7 @@ pub fn work(
         applier: EffectApplier::new(shared.method, shared.join.effects()),
         outcome: Outcome::new(key),
     };
-    worker.work(reader, stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
+    worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
     if let Some(scripts) = shared.scripts {
         let scripting = Instant::now();
@@ -150,13 +145,13 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn work(&mut self, reader: &Reader<'_>, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
+    fn work(&mut self, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
         let shared = self.shared;
         let mut block = Block::default();
         loop {
             let reading = Instant::now();
             let stop = |read| shared.failed.load(Ordering::Relaxed) || stop(read);
-            if !reader.read(&mut block, stop)? {
+            if !shared.source.read(&mut block, &stop)? {
                 return Ok(());
             }
             let _busy = shared.scripts.map(ScriptQueue::enter);
@@ -178,7 +173,10 @@ impl Worker<'_> {
         let shared = self.shared;
         match self.check(block) {
             Ok(()) => self.outcome.completed.push(block.height),
-            Err(fault) => shared.faults.record(block.height, fault),
+            Err(fault) => {
+                let height = block.height;
+                shared.faults.record(height, shared.source.located(height, fault));
+            }
         }
         if let Some(scripts) = shared.scripts {
             let scripting = Instant::now();
@@ -197,22 +195,13 @@ impl Worker<'_> {
         let Shared { chain, params, .. } = *self.shared;
         let height = read.height;
         let hash = &chain.block(height).hash;
-        let located = LocatedBlock { chain, files: self.shared.files, height };
-        let damaged = |kind, flaw: &str| BlockFault::Damaged(located.damaged(kind, flaw));
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
-        let block = self
-            .arena
-            .parse_first(block_bytes)
-            .map_err(|error| damaged(FileKind::Blk, &error.to_string()))?;
+        let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
 
         self.hashes.of_block(&block, undo_data);
         if self.hashes.block != *hash {
-            let flaw = format!(
-                "the file contains another block here, {}: the index may belong to other files",
-                self.hashes.block
-            );
-            return Err(damaged(FileKind::Blk, &flaw));
+            return Err(Damage::OtherBlock(self.hashes.block).into());
         }
         let sums = check_block(&BlockContext {
             params,
@@ -223,7 +212,7 @@ impl Worker<'_> {
             median_time_past_prev: chain.median_time_before(height),
         })
         .map_err(|violation| match violation.rule.class {
-            Class::Mutated => BlockFault::Damaged(located.mutated(&violation)),
+            Class::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
             _ => BlockFault::Suspect,
         })?;
         if let Some(queue) = self.shared.scripts {
@@ -242,12 +231,11 @@ impl Worker<'_> {
             Vec::new()
         } else {
             let undo = (undo_data, checksum, &mut self.undo_arena);
-            let claims = claims_of(&block, undo, &self.hashes.undo_checksum)
-                .map_err(|flaw| damaged(FileKind::Rev, &flaw))?;
+            let claims = claims_of(&block, undo, &self.hashes.undo_checksum).map_err(Damage::Undo)?;
             let mut coins = Vec::with_capacity(claims.len());
             for claim in &claims {
                 let coin = SpentCoin::from_coin(claim);
-                coins.push(coin.map_err(|error| damaged(FileKind::Rev, &error.to_string()))?);
+                coins.push(coin.map_err(|error| Damage::Undo(UndoDefect::Coin(error)))?);
             }
             check_block_spends(&BlockSpendContext {
                 params,
@@ -309,18 +297,18 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 /// Returns the claims of undo data: one for each input of a block.
 ///
 /// # Errors
-/// A description of what is wrong with the undo data.
+/// What is wrong with the undo data.
 pub fn claims_of<'u>(
     block: &BlockView<'_>,
     (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
     expected: &[u8; CHECKSUM_LEN],
-) -> Result<Vec<Coin<'u>>, String> {
+) -> Result<Vec<Coin<'u>>, UndoDefect> {
     if checksum != expected {
-        return Err("its checksum differs".to_owned());
+        return Err(UndoDefect::Checksum);
     }
-    let undo = UndoView::parse(data, arena).map_err(|error| error.to_string())?;
+    let undo = UndoView::parse(data, arena).map_err(UndoDefect::Malformed)?;
     if !has_all_claims(block, &undo) {
-        return Err("its numbers of transactions or inputs differ from those of the block".to_owned());
+        return Err(UndoDefect::Shape);
     }
     Ok(undo.coins().collect())
 }

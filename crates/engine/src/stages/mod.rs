@@ -17,6 +17,7 @@
 pub mod apply;
 pub mod block_fault;
 mod block_hashes;
+pub mod block_source;
 pub mod check;
 pub mod commit;
 pub mod existing_state;

@@ -15,6 +15,7 @@ use crate::{
     tree::{ChainRequest, ChosenChain, Node, Tree},
 };
 use disk::{
+    blk::RECORD_HEADER_LEN,
     fs::During as _,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
@@ -277,7 +278,9 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
         if last_pos >= blk_len {
             return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
         }
-        if let Some(small) = heights.iter().find(|&&height| chain.block(height).data_pos.0 < 8) {
+        if let Some(small) =
+            heights.iter().find(|&&height| chain.block(height).data_pos.0 < RECORD_HEADER_LEN as u64)
+        {
             return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
         }
         block_bytes += last_pos - chain.block(first).data_pos.0;
@@ -288,7 +291,7 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
                 return Err(beyond("undo data", height, undo_pos, files.path(FileKind::Rev, file), rev_len));
             }
         }
-        if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < 8) {
+        if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < RECORD_HEADER_LEN as u64) {
             return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
         }
     }

@@ -6,16 +6,16 @@
 //! are checked, by header hash, merkle root, witness commitment and undo checksum.
 
 use crate::{
-    chain::{FileKind, LocatedBlock},
     checkpoint::CompletedBlocks,
     error::Error,
     event::Event,
     job::{Job, PROGRESS_INTERVAL},
     stages::{
-        block_fault::{BlockFault, BlockFaults},
+        block_fault::{BlockFaults, Damage, LocatedFault},
         block_hashes::BlockHashes,
+        block_source::{Block, BlockSource},
         check::claims_of,
-        read::{Block, Reader},
+        read::FileSource,
     },
     threads::spawn,
 };
@@ -54,15 +54,15 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
         "{files} block files have changed since then; their {count} completed blocks are read again"
     )));
     let faults = BlockFaults::default();
-    let reader = Reader::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
-    let recheck = Recheck { job, faults: &faults, reader: &reader, bytes: AtomicU64::new(0) };
+    let source = FileSource::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
+    let recheck = Recheck { job, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
     recheck.all()?;
-    drop(reader);
+    drop(source);
     if job.interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
     match faults.into_lowest() {
-        Some((_, BlockFault::Damaged(error))) => {
+        Some((_, LocatedFault::Error(error))) => {
             let detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
             Err(Error { detail, ..error })
         }
@@ -74,7 +74,7 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
 struct Recheck<'a> {
     job: &'a Job<'a>,
     faults: &'a BlockFaults,
-    reader: &'a Reader<'a>,
+    source: &'a dyn BlockSource,
     /// Bytes of blocks read.
     bytes: AtomicU64,
 }
@@ -102,29 +102,26 @@ impl Recheck<'_> {
 
     fn work(&self) -> Result<(), Error> {
         let (mut block, mut buffers) = (Block::default(), Buffers::default());
-        while self.reader.read(&mut block, |_| self.job.interrupt.load(Ordering::Relaxed))? {
-            if let Err(error) = self.check_unchanged(&block, &mut buffers) {
-                self.faults.record(block.height, BlockFault::Damaged(error));
+        while self.source.read(&mut block, &|_| self.job.interrupt.load(Ordering::Relaxed))? {
+            if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
+                let error = self.source.damaged(block.height, &damage);
+                self.faults.record(block.height, LocatedFault::Error(error));
             }
             self.bytes.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Error> {
+    fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Damage> {
         let (job, height) = (self.job, read.height);
         let chain = &job.plan.chain;
-        let located = LocatedBlock { chain, files: job.files, height };
         let Buffers { arena, undo_arena, hashes } = buffers;
-        let block = arena
-            .parse_first(read.block.bytes())
-            .map_err(|error| located.damaged(FileKind::Blk, &error.to_string()))?;
+        let block = arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
         let undo = read.undo.bytes();
         let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
         hashes.of_block(&block, undo_data);
         if hashes.block != chain.block(height).hash {
-            let flaw = format!("the file contains another block here, {}", hashes.block);
-            return Err(located.damaged(FileKind::Blk, &flaw));
+            return Err(Damage::OtherBlock(hashes.block));
         }
         let checked = check_block(&BlockContext {
             params: ChainParams::of(job.files.network),
@@ -138,11 +135,11 @@ impl Recheck<'_> {
         if let Err(violation) = checked
             && violation.rule.class == Class::Mutated
         {
-            return Err(located.mutated(&violation));
+            return Err(Damage::Mutated(violation));
         }
         if height > Height(0) && height >= job.method.undo_from() {
             claims_of(&block, (undo_data, checksum, undo_arena), &hashes.undo_checksum)
-                .map_err(|flaw| located.damaged(FileKind::Rev, &flaw))?;
+                .map_err(Damage::Undo)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! transactions, once, and queues their inputs in small tasks; every worker runs queued tasks before it
 //! takes new blocks. Nothing is cached: each script is run once.
 
-use super::block_fault::{BlockFault, BlockFaults};
+use super::block_fault::{BlockFault, BlockFaults, LocatedFault};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use rules::{
     ChainParams, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, ViolationDetails, signet::SIGNET_FLAGS,
@@ -220,7 +220,7 @@ impl<'a> ScriptQueue<'a> {
             return;
         }
         if task.tx.verify(task.inputs.clone(), task.flags).is_err() {
-            faults.record(task.height, BlockFault::Suspect);
+            faults.record(task.height, LocatedFault::Suspect);
         }
         self.inputs.fetch_add(task.inputs.len() as u64, Ordering::Relaxed);
     }

@@ -9,6 +9,7 @@ use crate::{
     error::Error,
     report::Counts,
     stages::{
+        block_fault::{Damage, UndoDefect},
         block_hashes::BlockHashes,
         read::{RawBlock, read_block},
         scripts::Scripts,
@@ -78,8 +79,7 @@ impl SequentialValidator<'_> {
         let block = raw.parse(arena)?;
         self.hashes.of_block(&block, &[]);
         if self.hashes.block != hash {
-            let flaw = format!("the file contains another block here, {}", self.hashes.block);
-            return Err(raw.located.damaged(FileKind::Blk, &flaw));
+            return Err(raw.located.damaged(&Damage::OtherBlock(self.hashes.block)));
         }
         let verdict = |violation: &Violation| {
             let txid = violation.tx.and_then(|tx| self.hashes.txids.get(tx.0 as usize)).copied();
@@ -100,7 +100,7 @@ impl SequentialValidator<'_> {
             median_time_past_prev: self.chain.median_time_before(height),
         };
         check_block(&context).map_err(|violation| match violation.rule.class {
-            Class::Mutated => raw.located.mutated(&violation),
+            Class::Mutated => raw.located.damaged(&Damage::Mutated(violation)),
             _ => verdict(&violation),
         })?;
         if height.0 > 0 {
@@ -245,21 +245,16 @@ fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) ->
     let (data, _) =
         raw.undo.split_at_checked(raw.undo.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
     let mut arena = UndoArena::default();
-    let damaged = |flaw: String| raw.located.damaged(FileKind::Rev, &flaw);
-    let undo = UndoView::parse(data, &mut arena).map_err(|error| damaged(error.to_string()))?;
+    let damaged = |defect: UndoDefect| raw.located.damaged(&Damage::Undo(defect));
+    let undo = UndoView::parse(data, &mut arena).map_err(|error| damaged(UndoDefect::Malformed(error)))?;
     if undo.tx_count() != spent.len() {
-        let flaw = format!("it has {} transactions, the block has {}", undo.tx_count(), spent.len());
-        return Err(damaged(flaw));
+        return Err(damaged(UndoDefect::TxCount { found: undo.tx_count(), expected: spent.len() }));
     }
     for (index, coins) in spent.iter().enumerate() {
         let claims = undo.tx_coins(index).into_iter().flatten();
         let coins = coins.iter().map(OwnedCoin::as_coin);
         if !claims.eq(coins) {
-            let flaw = format!(
-                "the coins claimed as spent by transaction {} of the block differ from those created",
-                index + 1
-            );
-            return Err(damaged(flaw).in_tx(txids.get(index + 1).copied()));
+            return Err(damaged(UndoDefect::Claims(index + 1)).in_tx(txids.get(index + 1).copied()));
         }
     }
     Ok(())

@@ -1,0 +1,259 @@
+//! Appends records, as Core's `BlockManager` does (`WriteBlock`, `WriteBlockUndo`, `FlatFileSeq`).
+//!
+//! Blocks go to the last `blk` file. When it is full, the next pair of files begins; the full file is cut to
+//! the bytes in use. Undo data goes to the `rev` file with the number of its block's file, often later than
+//! blocks of later files; that file is cut when the undo data of its highest block has been written.
+//!
+//! Nothing that was appended is safe before [`BlockAppender::flush`] returns. A caller flushes first and then
+//! writes the positions to the block index, so after a crash the index points only at complete records:
+//! appending from the index's sizes on overwrites torn records and preallocated zeros.
+
+use super::BlockFiles;
+use crate::{
+    blk::{self, MAX_RECORD_LEN, RECORD_HEADER_LEN},
+    datadir::FileKind,
+    error::DiskError,
+    fs::{During as _, WriteAt},
+    index::FileInfo,
+    undo::{self, MAX_UNDO_LEN},
+};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::PathBuf,
+};
+use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
+
+/// Length in bytes that a `blk` file stays below (Core `MAX_BLOCKFILE_SIZE`).
+pub const MAX_BLOCK_FILE_LEN: u32 = 128 << 20;
+
+/// Space for `blk` files is reserved in chunks of this many bytes (Core `BLOCKFILE_CHUNK_SIZE`).
+const BLK_CHUNK_LEN: u64 = 16 << 20;
+
+/// Space for `rev` files is reserved in chunks of this many bytes (Core `UNDOFILE_CHUNK_SIZE`).
+const REV_CHUNK_LEN: u64 = 1 << 20;
+
+/// How files are divided and grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppendOptions {
+    /// Length in bytes that a `blk` file stays below; a longer record gets a file of its own.
+    pub max_file_len: u32,
+    /// Whether space is reserved in chunks, so that files are in few pieces on the medium.
+    pub preallocate: bool,
+}
+
+impl Default for AppendOptions {
+    /// What Core does.
+    fn default() -> Self {
+        Self { max_file_len: MAX_BLOCK_FILE_LEN, preallocate: true }
+    }
+}
+
+/// A file that was written since the last flush.
+struct OpenFile {
+    path: PathBuf,
+    file: Box<dyn WriteAt>,
+}
+
+/// Appends blocks and undo data to the files of a datadir.
+///
+/// After an error, nothing of that call is in use, and the same call can be made again; after an error of
+/// [`BlockAppender::flush`], all that was appended since the flush before is in doubt. Files stay open until
+/// the next flush.
+pub struct BlockAppender<'a> {
+    files: BlockFiles<'a>,
+    options: AppendOptions,
+    infos: Vec<FileInfo>,
+    /// Height of the highest block of the last file whose undo data was appended.
+    undo_height: Option<Height>,
+    open: BTreeMap<(FileKind, FileNo), OpenFile>,
+    /// The record being written, reused.
+    record: Vec<u8>,
+}
+
+impl<'a> BlockAppender<'a> {
+    pub(super) const fn new(files: BlockFiles<'a>, infos: Vec<FileInfo>, options: AppendOptions) -> Self {
+        Self { files, options, infos, undo_height: None, open: BTreeMap::new(), record: Vec::new() }
+    }
+
+    /// Returns what the block index must record about each pair of files.
+    #[must_use]
+    pub fn infos(&self) -> &[FileInfo] {
+        &self.infos
+    }
+
+    /// Appends a block, and returns its file and its position there.
+    ///
+    /// # Errors
+    /// Any I/O error; [`DiskError::Damaged`] if a file has fewer bytes than are in use;
+    /// [`DiskError::CallerError`] for a block that could not be read back.
+    pub fn append_block(
+        &mut self,
+        height: Height,
+        time: BlockTime,
+        block: &[u8],
+    ) -> Result<(FileNo, ByteOffset), DiskError> {
+        self.check_len(block.len(), MAX_RECORD_LEN)?;
+        let len = (RECORD_HEADER_LEN + block.len()) as u64;
+        let max = u64::from(self.options.max_file_len);
+        let is_full = |info: &FileInfo| info.size > 0 && u64::from(info.size) + len >= max;
+        if self.infos.last().is_none_or(is_full) {
+            self.begin_next_pair()?;
+        }
+        let number = FileNo(self.infos.len() as u32 - 1);
+        self.record.clear();
+        blk::write_record(&mut self.record, self.files.datadir.network().magic(), block);
+        let pos = self.append_record(FileKind::Blk, number, false)?;
+        if let Some(info) = self.infos.last_mut() {
+            info.add_block(height, time.0.into());
+        }
+        Ok((number, pos))
+    }
+
+    /// Appends the undo data of a block in file `number`, and returns its position; `prev` is the hash of the
+    /// block's parent.
+    ///
+    /// # Errors
+    /// The same errors as [`BlockAppender::append_block`].
+    pub fn append_undo(
+        &mut self,
+        number: FileNo,
+        height: Height,
+        prev: &BlockHash,
+        undo: &[u8],
+    ) -> Result<ByteOffset, DiskError> {
+        self.check_len(undo.len(), MAX_UNDO_LEN)?;
+        let Some(&info) = self.infos.get(number.0 as usize) else {
+            return Err(self.caller_error(format!("undo data for the pair of files {}", number.0)));
+        };
+        self.record.clear();
+        undo::write_record(&mut self.record, self.files.datadir.network().magic(), prev, undo);
+        let is_of_last_pair = number.0 as usize + 1 == self.infos.len();
+        let is_last_of_file = !is_of_last_pair && info.height_last == height.0;
+        let pos = self.append_record(FileKind::Rev, number, is_last_of_file)?;
+        if is_of_last_pair {
+            self.undo_height = self.undo_height.max(Some(height));
+        }
+        Ok(pos)
+    }
+
+    /// Returns when all that was appended is on the medium.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn flush(&mut self) -> Result<(), DiskError> {
+        for open in self.open.values_mut() {
+            open.file.sync().during("sync", &open.path)?;
+        }
+        if !self.open.is_empty() {
+            let dir = self.files.datadir.blocks_dir();
+            self.files.disk.sync_dir(&dir).during("sync", &dir)?;
+        }
+        self.open.clear();
+        Ok(())
+    }
+
+    /// Begins the next pair of files, and creates both.
+    fn begin_next_pair(&mut self) -> Result<(), DiskError> {
+        let next = FileNo(self.infos.len() as u32);
+        if let (Some(info), Some(last)) = (self.infos.last(), next.0.checked_sub(1).map(FileNo)) {
+            let has_all_undo = self.undo_height == Some(Height(info.height_last));
+            self.cut(FileKind::Blk, last)?;
+            if has_all_undo {
+                self.cut(FileKind::Rev, last)?;
+            }
+        }
+        self.file(FileKind::Blk, next)?;
+        self.file(FileKind::Rev, next)?;
+        self.infos.push(FileInfo::default());
+        self.undo_height = None;
+        Ok(())
+    }
+
+    /// Writes `self.record` after the bytes in use of a file, and returns the position of its data. Cuts the
+    /// file after the record if it is the last one.
+    fn append_record(
+        &mut self,
+        kind: FileKind,
+        number: FileNo,
+        is_last: bool,
+    ) -> Result<ByteOffset, DiskError> {
+        let used = self.used(kind, number);
+        let end = u64::from(used) + self.record.len() as u64;
+        let Ok(new_used) = u32::try_from(end) else {
+            return Err(self.caller_error(format!("pair of files {}: more than 4 GiB", number.0)));
+        };
+        let mut record = std::mem::take(&mut self.record);
+        self.files.obfuscation.apply(&mut record, used.into());
+        let chunk_len = match kind {
+            FileKind::Blk => BLK_CHUNK_LEN,
+            FileKind::Rev => REV_CHUNK_LEN,
+        };
+        // As in Core, a file that was cut inside a chunk grows unreserved until that chunk is full.
+        let is_new_chunk = end.div_ceil(chunk_len) > u64::from(used).div_ceil(chunk_len);
+        let allocated =
+            Some(end.next_multiple_of(chunk_len)).filter(|_| self.options.preallocate && is_new_chunk);
+        let open = self.file(kind, number)?;
+        if let Some(len) = allocated {
+            open.file.allocate(len).during("reserve space", &open.path)?;
+        }
+        open.file.write_all_at(&record, used.into()).during("write", &open.path)?;
+        if is_last {
+            open.file.truncate(end).during("truncate", &open.path)?;
+        }
+        self.record = record;
+        if let Some(info) = self.infos.get_mut(number.0 as usize) {
+            match kind {
+                FileKind::Blk => info.size = new_used,
+                FileKind::Rev => info.undo_size = new_used,
+            }
+        }
+        Ok(ByteOffset(u64::from(used) + RECORD_HEADER_LEN as u64))
+    }
+
+    /// Cuts a file to the bytes in use.
+    fn cut(&mut self, kind: FileKind, number: FileNo) -> Result<(), DiskError> {
+        let used = self.used(kind, number);
+        let open = self.file(kind, number)?;
+        open.file.truncate(used.into()).during("truncate", &open.path)?;
+        Ok(())
+    }
+
+    /// Bytes in use in a file.
+    fn used(&self, kind: FileKind, number: FileNo) -> u32 {
+        let info = self.infos.get(number.0 as usize).copied().unwrap_or_default();
+        match kind {
+            FileKind::Blk => info.size,
+            FileKind::Rev => info.undo_size,
+        }
+    }
+
+    /// Returns an open file; opens it, and creates it if it is missing and none of its bytes are in use.
+    fn file(&mut self, kind: FileKind, number: FileNo) -> Result<&mut OpenFile, DiskError> {
+        let used = u64::from(self.used(kind, number));
+        match self.open.entry((kind, number)) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(place) => {
+                let (disk, path) = (self.files.disk, self.files.path(kind, number));
+                let len = disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
+                if len < used {
+                    let flaw = format!("{used} bytes of the file are in use, but it has {len}; restore it");
+                    return Err(DiskError::Damaged { path, offset: len, flaw });
+                }
+                let file = disk.open_for_writing(&path).during("open for writing", &path)?;
+                Ok(place.insert(OpenFile { path, file }))
+            }
+        }
+    }
+
+    /// Refuses data that a reader would refuse.
+    fn check_len(&self, len: usize, longest: usize) -> Result<(), DiskError> {
+        if len <= longest {
+            return Ok(());
+        }
+        Err(self.caller_error(format!("a record of {len} bytes, above the limit of {longest}")))
+    }
+
+    fn caller_error(&self, flaw: String) -> DiskError {
+        DiskError::CallerError { dir: self.files.datadir.blocks_dir(), flaw }
+    }
+}
