@@ -24,7 +24,7 @@
 //!
 //! The verdict and the survivors are therefore functions of the chain, not of threads, batches, or the key. A
 //! chain with mismatches, or with repeated coinbase txids, goes to sequential validation
-//! ([`crate::ordered`]): every invalid chain has a mismatch, but only sequential validation names the first
+//! ([`crate::MemoryCoins`]): every invalid chain has a mismatch, but only sequential validation names the first
 //! invalid block and its violation.
 //!
 //! # Memory

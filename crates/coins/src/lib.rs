@@ -1,9 +1,9 @@
 //! The coins of a chain: which are created, which are spent, and which remain.
 //!
 //! The crate has two methods over the same compressed coins ([`wire::coin`]): the [`join`] matches creations
-//! with spends from all threads in any order and reports whether all of them match; [`ordered`] is the coin
-//! set of sequential validation, which goes block by block and finds what is wrong. [`Delta`] first removes
-//! coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO set,
+//! with spends from all threads in any order and reports whether all of them match; [`MemoryCoins`] is the
+//! [`CoinsView`] of sequential validation, which goes block by block and finds what is wrong. [`Delta`] first
+//! removes coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO set,
 //! sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
 //! sorted form ([`Join::take_oldest`]) and matched later by a [`merge`]. This crate does not access files,
 //! does not check rules and does not start threads.
@@ -35,21 +35,23 @@ mod delta;
 pub mod hinted;
 mod index;
 pub mod join;
+mod memory_coins;
 pub mod merge;
 mod mismatch;
-pub mod ordered;
 pub mod output_indices;
 mod shard;
 mod slab;
 mod survivors;
+mod view;
 
 pub use coinbase::CoinbaseTxids;
 pub use delta::{Delta, EffectSink, OutputStatus};
 pub use join::{Effects, Join};
+pub use memory_coins::MemoryCoins;
 pub use merge::Merge;
 pub use mismatch::Mismatch;
-pub use ordered::{OrderedCoins, OwnedCoin, UnspentCoinExists};
 pub use survivors::{SortedShard, SurvivorShard, Survivors};
+pub use view::{CoinsView, OwnedCoin};
 pub use wire::{Entry, NetSize};
 
 /// Number of shards. The first byte of the txid selects the shard, so that shards are in the order of the

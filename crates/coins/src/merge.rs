@@ -35,7 +35,7 @@ pub enum MergeError<E> {
     #[error(transparent)]
     EntrySource(#[from] E),
     /// The creations and spends of an outpoint do not match, so the blocks are not a valid chain or the undo
-    /// data does not belong to it: sequential validation ([`crate::ordered`]) finds out which.
+    /// data does not belong to it: sequential validation ([`crate::MemoryCoins`]) finds out which.
     #[error("creations and spends of {0} do not match; sequential validation names the block")]
     Mismatch(OutPoint),
 }

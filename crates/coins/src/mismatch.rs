@@ -5,7 +5,7 @@ use wire::{Height, OutPoint};
 /// The reason why creations and spends do not match.
 ///
 /// Whether there is a mismatch is exact. Which one is reported may depend on the order of arrival and on
-/// other mismatches: sequential validation ([`crate::ordered`]) names the first invalid block.
+/// other mismatches: sequential validation ([`crate::MemoryCoins`]) names the first invalid block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {

@@ -10,8 +10,8 @@ mod chain;
 
 use chain::{Chain, claims_of, txid};
 use coins::{
-    CoinbaseTxids, Delta, Effects, Join, Merge, Mismatch, OrderedCoins, OwnedCoin, SHARDS, SurvivorShard,
-    Survivors, merge::ShardSource,
+    CoinbaseTxids, CoinsView, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, OwnedCoin, SHARDS,
+    SurvivorShard, Survivors, merge::ShardSource,
 };
 use proptest::prelude::*;
 use std::sync::{
@@ -21,15 +21,18 @@ use std::sync::{
 use wire::{BlockArena, Coin, Height, OutPoint, Txid};
 
 /// Returns the coins that remain after a chain according to the sequential model, or `None` if it is invalid.
-fn validate_sequentially(chain: &Chain) -> Option<OrderedCoins> {
-    let mut coins = OrderedCoins::new();
+fn validate_sequentially(chain: &Chain) -> Option<MemoryCoins> {
+    let mut coins = MemoryCoins::new();
     for (height, block) in chain.heights() {
         for (tx_index, &tx) in block.iter().enumerate() {
             for outpoint in chain.inputs(tx) {
-                coins.spend(&outpoint)?;
+                coins.spend_coin(&outpoint).ok()??;
             }
             for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                coins.create(outpoint, coin.as_coin()).ok()?;
+                if coins.have_coin(&outpoint).ok()? {
+                    return None;
+                }
+                coins.add_coin(outpoint, coin.as_coin(), false).ok()?;
             }
         }
     }
@@ -264,7 +267,7 @@ fn rejects_a_spend_at_or_below_its_coins_height() {
 #[test]
 fn survivors_are_in_key_order_with_their_long_outputs() {
     let join = Join::new((8, 9));
-    let mut model = OrderedCoins::new();
+    let mut model = MemoryCoins::new();
     let mut effects = join.effects();
     let vouts = [0u32, 1, 127, 128, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
     for shard in [0u8, 1, 255] {
@@ -275,13 +278,14 @@ fn survivors_are_in_key_order_with_their_long_outputs() {
                 let outpoint = OutPoint { txid: Txid(id), vout: vout ^ (len as u32 % 4) };
                 let out = vec![len as u8; len + vout as usize % 30];
                 let coin = Coin { code: 20, out: &out };
-                if model.create(outpoint, coin).is_err() {
+                if model.have_coin(&outpoint).unwrap() {
                     continue;
                 }
+                model.add_coin(outpoint, coin, false).unwrap();
                 effects.push_creation(&outpoint, coin);
                 if (len + vout as usize).is_multiple_of(3) {
                     effects.push_spend(&outpoint, coin, SPENDER);
-                    model.spend(&outpoint).unwrap();
+                    model.spend_coin(&outpoint).unwrap().unwrap();
                 }
             }
         }
@@ -307,9 +311,9 @@ fn matches_many_coins_in_few_shards_in_any_order() {
     let outpoint = |number| OutPoint { txid: txid_of(number), vout: number % 2 };
     let out = |number: u32| vec![number as u8; 2 + number as usize % 53];
     let is_spent = |number: u32| !number.is_multiple_of(5);
-    let mut model = OrderedCoins::new();
+    let mut model = MemoryCoins::new();
     for number in (0..COINS).filter(|&number| !is_spent(number)) {
-        model.create(outpoint(number), Coin { code: 4, out: &out(number) }).unwrap();
+        model.add_coin(outpoint(number), Coin { code: 4, out: &out(number) }, false).unwrap();
     }
     let join = Join::new((1, 1));
     std::thread::scope(|scope| {

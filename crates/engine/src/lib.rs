@@ -16,6 +16,7 @@ mod chain;
 mod checkpoint;
 mod clock;
 mod coin_sink;
+mod connect;
 mod dependents;
 mod disk_need;
 mod error;

@@ -1,6 +1,6 @@
 //! Chains of the small universe of the model tests.
 
-use coins::{OrderedCoins, OwnedCoin};
+use coins::{CoinsView, MemoryCoins, OwnedCoin};
 use proptest::prelude::*;
 use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size};
 
@@ -128,27 +128,27 @@ pub fn change() -> impl Strategy<Value = Change> {
 /// Returns the claims of each block: the real coin if it exists when the block comes; otherwise the coin that
 /// some other block creates, possibly later; otherwise an arbitrary coin that is old enough.
 pub fn claims_of(chain: &Chain) -> Vec<Vec<OwnedCoin>> {
-    let mut ever = OrderedCoins::new();
+    let mut ever = MemoryCoins::new();
     for (height, block) in chain.heights() {
         for (tx_index, &tx) in block.iter().enumerate() {
             for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                ever.overwrite(outpoint, coin.as_coin());
+                let Ok(()) = ever.add_coin(outpoint, coin.as_coin(), true);
             }
         }
     }
-    let mut coins = OrderedCoins::new();
+    let mut coins = MemoryCoins::new();
     let mut claims = Vec::new();
     for (height, block) in chain.heights() {
         let mut of_block = Vec::new();
         for (tx_index, &tx) in block.iter().enumerate() {
             for outpoint in chain.inputs(tx) {
-                let claim = coins.spend(&outpoint).or_else(|| ever.lookup(&outpoint).map(OwnedCoin::from));
+                let (Ok(spent), Ok(ever_created)) = (coins.spend_coin(&outpoint), ever.coin(&outpoint));
                 let made_up =
                     OwnedCoin { code: Coin::code_of(Height(height.0 - 1), false), out: [1, 6].into() };
-                of_block.push(claim.unwrap_or(made_up));
+                of_block.push(spent.or(ever_created).unwrap_or(made_up));
             }
             for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                coins.overwrite(outpoint, coin.as_coin());
+                let Ok(()) = coins.add_coin(outpoint, coin.as_coin(), true);
             }
         }
         claims.push(of_block);

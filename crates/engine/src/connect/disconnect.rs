@@ -1,0 +1,92 @@
+//! Disconnects blocks (Core `DisconnectBlock`, `ApplyTxInUndo`).
+
+use super::{ConnectContext, for_each_created};
+use coins::CoinsView;
+use disk::undo::UndoView;
+use wire::{Coin, OutPoint, coin::CompressedScript, script};
+
+/// Whether the view was the one that connecting the block had left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DisconnectResult {
+    /// The view is now what it was before the block was connected, except for coins that the block overwrote.
+    Ok,
+    /// The view lacked a coin that the block created, had another one, or still had one that the block spent.
+    /// It is nevertheless without the block's effects: this is normal if the view on disk belongs partly to
+    /// this block and partly to earlier or later ones.
+    Unclean,
+}
+
+/// Why a block was not disconnected; `E` is the error of the view.
+#[derive(Debug)]
+pub enum DisconnectError<E> {
+    /// The undo data does not belong to the block (Core `DISCONNECT_FAILED`).
+    Failed(String),
+    /// The view failed.
+    View(E),
+}
+
+/// Disconnects a block, which must not be the genesis block: removes the coins that it created, and restores
+/// those that it spent from its undo data.
+///
+/// There is one difference to Core. Before 0.15, Core left out heights in undo data, and later versions look
+/// for them in other coins of the same transaction. [`UndoView::parse`] refuses such data.
+///
+/// # Errors
+/// [`DisconnectError`]; the view is then between two blocks.
+pub fn disconnect_block<V: CoinsView>(
+    coins: &mut V,
+    context: &ConnectContext<'_>,
+    undo: &UndoView<'_>,
+) -> Result<DisconnectResult, DisconnectError<V::Error>> {
+    let &ConnectContext { params, height, hash, block, txids, .. } = context;
+    let txs: Vec<_> = block.txs().zip(txids).collect();
+    if undo.tx_count() + 1 != txs.len() {
+        let flaw = format!("undo data of {} transactions for {} in the block", undo.tx_count(), txs.len());
+        return Err(DisconnectError::Failed(flaw));
+    }
+    // A later block overwrote the coinbase's coins, and was disconnected before.
+    let is_overwritten = params.is_overwritten_coinbase(height, hash);
+    let mut is_clean = true;
+    for (index, (tx, txid)) in txs.iter().enumerate().rev() {
+        let is_coinbase = index == 0;
+        for_each_created(tx, txid, Coin::code_of(height, is_coinbase), |outpoint, coin| {
+            coins.spend_coin(&outpoint).map(|removed| {
+                let is_expected = removed.is_some_and(|removed| removed.as_coin() == coin);
+                is_clean &= is_expected || is_coinbase && is_overwritten;
+            })
+        })
+        .map_err(DisconnectError::View)?;
+        if is_coinbase {
+            continue;
+        }
+        let prevouts: Vec<OutPoint> = tx.inputs().map(|input| input.prevout()).collect();
+        let spent: Vec<Coin<'_>> = undo.tx_coins(index - 1).into_iter().flatten().collect();
+        if spent.len() != prevouts.len() {
+            let (spent, inputs) = (spent.len(), prevouts.len());
+            let flaw = format!("undo data of {spent} inputs for {inputs} of transaction {index}");
+            return Err(DisconnectError::Failed(flaw));
+        }
+        for (prevout, coin) in prevouts.into_iter().zip(spent).rev() {
+            is_clean &= restore_coin(coins, prevout, coin)?;
+        }
+    }
+    coins.set_best_block(block.header().prev).map_err(DisconnectError::View)?;
+    Ok(if is_clean { DisconnectResult::Ok } else { DisconnectResult::Unclean })
+}
+
+/// Adds a spent coin again. Returns whether it had been spent.
+fn restore_coin<V: CoinsView>(
+    coins: &mut V,
+    outpoint: OutPoint,
+    coin: Coin<'_>,
+) -> Result<bool, DisconnectError<V::Error>> {
+    let (_, script) = coin.output().map_err(|error| {
+        DisconnectError::Failed(format!("undo data with a malformed coin {outpoint}: {error}"))
+    })?;
+    let exists = coins.have_coin(&outpoint).map_err(DisconnectError::View)?;
+    // Undo data is not proven: it may claim an output that is no coin, which Core does not add either.
+    if !matches!(script, CompressedScript::Raw(script) if script::is_unspendable(script)) {
+        coins.add_coin(outpoint, coin, exists).map_err(DisconnectError::View)?;
+    }
+    Ok(!exists)
+}

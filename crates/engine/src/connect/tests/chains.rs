@@ -1,0 +1,244 @@
+//! Connecting and disconnecting whole chains: generated ones, those of Core's datadirs, and random branches.
+
+use super::*;
+use disk::{
+    blk::RECORD_HEADER_LEN,
+    datadir::Datadir,
+    fs::RealDisk,
+    index::{IndexEntry, read_block_index},
+    xor::read_block_obfuscation,
+};
+use std::{collections::HashMap, path::Path};
+use testkit::{
+    Chain, ChainSpec,
+    data::{known_answers, unpack_core_datadir},
+    model::Model,
+    rng::Rng,
+};
+use wire::{FileNo, Sats, coin::compress_output};
+
+/// Returns the coins of the model as a view of this best block.
+fn coins_of(model: &Model, best_block: BlockHash) -> MemoryCoins {
+    let mut coins = MemoryCoins::new();
+    let mut out = Vec::new();
+    for (&outpoint, coin) in &model.coins {
+        out.clear();
+        compress_output(&mut out, Sats(coin.amount), &coin.script);
+        let Ok(()) = coins.add_coin(outpoint, Coin { code: coin.code, out: &out }, false);
+    }
+    let Ok(()) = coins.set_best_block(best_block);
+    coins
+}
+
+/// The active chain of a node: blocks, each with its undo data unless it is the genesis block.
+struct NodeChain {
+    params: &'static ChainParams,
+    blocks: Vec<(Block, Option<Vec<u8>>)>,
+}
+
+impl NodeChain {
+    /// Connects all blocks, then disconnects all but the genesis block. Compares the undo data with the node's,
+    /// and the coins after each disconnected block with the coins before it was connected, but only at each
+    /// `compared`th height. Returns the coins at the tip.
+    fn connect_and_disconnect(&self, compared: u32) -> MemoryCoins {
+        let times: Vec<BlockTime> = self.blocks.iter().map(|(block, _)| header(block).time).collect();
+        let median = |end: usize| rules::median_time_past(&times[end.saturating_sub(11)..end]);
+        let median_times: Vec<BlockTime> = (1..=times.len()).map(median).collect();
+        let (mut coins, mut states) = (MemoryCoins::new(), HashMap::new());
+        for (block, expected) in &self.blocks {
+            let height = block.height;
+            if height.0.is_multiple_of(compared) {
+                states.insert(height, coins.clone());
+            }
+            let connect = |context: &ConnectContext<'_>| connect_block(&mut coins, context, None);
+            let undo = block.with_context(self.params, &median_times[..height.0 as usize], connect);
+            let undo = undo.unwrap_or_else(|error| panic!("height {height}: {error:?}"));
+            if let Some(expected) = expected {
+                assert!(encode(&undo) == *expected, "undo data of height {height}");
+            } else {
+                assert!(coins.is_empty(), "the genesis block creates no coin");
+            }
+        }
+        let tip = coins.clone();
+        for (block, undo) in self.blocks.iter().rev() {
+            let Some(undo) = undo else { break };
+            let result = disconnect(&mut coins, self.params, block, undo).unwrap();
+            assert_eq!(result, DisconnectResult::Ok, "height {}", block.height);
+            if let Some(before) = states.get(&block.height) {
+                assert!(coins == *before, "coins before height {}", block.height);
+            }
+        }
+        assert!(coins.is_empty());
+        assert_eq!(coins.best_block(), Ok(self.params.genesis_hash));
+        tip
+    }
+}
+
+fn header(block: &Block) -> Header {
+    *BlockArena::default().parse(&block.bytes).unwrap().header()
+}
+
+#[test]
+fn each_block_of_a_chain_has_the_nodes_undo_data_and_disconnects_to_the_coins_before() {
+    for (seed, wide_tx) in [(11, 0), (12, 130)] {
+        let spec = ChainSpec { blocks: Some(160), wide_tx, signed: false, ..ChainSpec::new(seed, 600_000) };
+        let chain = Chain::generate(&spec);
+        let block = |block: &testkit::GeneratedBlock| {
+            let (bytes, height, hash) = (block.bytes.clone(), Height(block.height), block.hash);
+            (Block { bytes, height, hash, bip34_ancestor: None }, block.undo.clone())
+        };
+        let params = ChainParams::of(Network::Regtest);
+        let node = NodeChain { params, blocks: chain.main().map(block).collect() };
+        let tip = node.connect_and_disconnect(1);
+        assert!(tip.len() > 100);
+        assert!(tip == coins_of(&chain.model, chain.tip().hash), "the coins at the tip are the model's");
+    }
+}
+
+/// Reads the active chain of a datadir: the branch of the highest block that has undo data.
+fn read_chain(root: &Path, network: Network) -> NodeChain {
+    let datadir = Datadir::open(&RealDisk, root, network).unwrap();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
+    let entries: HashMap<BlockHash, &IndexEntry> =
+        index.entries.iter().map(|entry| (entry.hash, entry)).collect();
+    let mut files: HashMap<(bool, FileNo), Vec<u8>> = HashMap::new();
+    let mut record = |is_undo: bool, file: FileNo, pos: u64| {
+        let path = if is_undo { datadir.rev_path(file) } else { datadir.blk_path(file) };
+        let bytes = files.entry((is_undo, file)).or_insert_with(|| {
+            let mut bytes = std::fs::read(path).unwrap();
+            obfuscation.apply(&mut bytes, 0);
+            bytes
+        });
+        let data = &bytes[pos as usize..];
+        let header = bytes[pos as usize - RECORD_HEADER_LEN..].first_chunk().unwrap();
+        let size = disk::blk::parse_record_header(*header, network.magic()).unwrap();
+        data[..size as usize].to_vec()
+    };
+    let params = ChainParams::of(network);
+    let has_undo = index.entries.iter().filter(|entry| entry.undo_pos.is_some());
+    let mut next = has_undo.max_by_key(|entry| entry.height);
+    let mut blocks = Vec::new();
+    while let Some(entry) = next {
+        let file = entry.file.unwrap();
+        let bytes = record(false, file, entry.data_pos.unwrap().0);
+        let block = Block { bytes, height: entry.height, hash: entry.hash, bip34_ancestor: None };
+        blocks.push((block, entry.undo_pos.map(|pos| record(true, file, pos.0))));
+        next = entries.get(&entry.header.prev).copied();
+    }
+    blocks.reverse();
+    NodeChain { params, blocks }
+}
+
+/// Undo data is equal to that in Core's files, byte for byte.
+#[test]
+fn chains_of_core_connect_with_cores_undo_data_and_disconnect() {
+    let networks = [
+        ("main", Network::Main),
+        ("testnet3", Network::Test),
+        ("signet", Network::Signet),
+        ("regtest", Network::Regtest),
+        ("regtest-siblings", Network::Regtest),
+    ];
+    for (name, network) in networks {
+        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
+        let chain = read_chain(dir.path(), network);
+        let tip = chain.connect_and_disconnect(1_000);
+        let height = chain.blocks.len() as u64 - 1;
+        let answer = known.iter().find(|line| line["height"] == height).expect("the tip is known");
+        assert_eq!(Some(tip.len() as u64), answer["txouts"].as_u64(), "{name}");
+    }
+}
+
+/// The blocks of a branch that are connected to the view, and the model before each of them.
+struct Branch {
+    params: ChainParams,
+    coins: MemoryCoins,
+    model: Model,
+    connected: Vec<(Block, Vec<u8>, Model)>,
+}
+
+impl Branch {
+    fn height(&self) -> u32 {
+        self.connected.last().map_or(0, |(block, ..)| block.height.0)
+    }
+
+    fn connect(&mut self, txs: &[Vec<u8>]) {
+        let before = self.model.clone();
+        let block = Block::next(&self.coins, self.height() + 1, txs);
+        let undo = connect(&mut self.coins, &self.params, &block).unwrap();
+        self.model.apply(&block.bytes, block.height.0);
+        self.connected.push((block, undo, before));
+        self.assert_equal_to_model();
+    }
+
+    fn disconnect(&mut self) {
+        let (block, undo, before) = self.connected.pop().unwrap();
+        let result = disconnect(&mut self.coins, &self.params, &block, &undo).unwrap();
+        assert_eq!(result, DisconnectResult::Ok);
+        self.model = before;
+        self.assert_equal_to_model();
+    }
+
+    fn assert_equal_to_model(&self) {
+        let Ok(best_block) = self.coins.best_block();
+        assert!(self.coins == coins_of(&self.model, best_block), "height {}", self.height());
+    }
+
+    /// Makes the transactions of the next block: a few, which spend random coins, also those of each other.
+    fn random_txs(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
+        let height = self.height() + 1;
+        let is_mature = |code: u32| code & 1 == 0 || (code >> 1) + 100 <= height;
+        let spendable = self.model.coins.iter().filter(|(_, coin)| is_mature(coin.code));
+        let mut spendable: Vec<(OutPoint, u64)> =
+            spendable.map(|(&outpoint, coin)| (outpoint, coin.amount as u64)).collect();
+        let script = |rng: &mut Rng| if rng.chance(1, 4) { UNSPENDABLE } else { ANYONE };
+        let mut txs = vec![coinbase_paying(rng.next_u64(), &[(20 * BTC, ANYONE), (30 * BTC, script(rng))])];
+        for _ in 0..rng.below(6) {
+            if spendable.is_empty() {
+                break;
+            }
+            let inputs = (1 + rng.below(3)).min(spendable.len() as u64);
+            let spent: Vec<(OutPoint, u64)> = (0..inputs)
+                .map(|_| spendable.swap_remove(rng.below(spendable.len() as u64) as usize))
+                .collect();
+            let outpoints: Vec<OutPoint> = spent.iter().map(|&(outpoint, _)| outpoint).collect();
+            let amount = spent.iter().map(|(_, amount)| amount).sum::<u64>();
+            let count = 1 + rng.below(4);
+            let outputs: Vec<(u64, &[u8])> = (0..count).map(|_| (amount / count, script(rng))).collect();
+            let tx = tx(&outpoints, &outputs);
+            let created = (0..).zip(&outputs).filter(|(_, (_, script))| *script == ANYONE);
+            spendable.extend(created.map(|(vout, &(amount, _))| (output(&tx, vout), amount)));
+            txs.push(tx);
+        }
+        txs
+    }
+}
+
+/// Blocks are disconnected and others connected in their place, again and again: the coins are always those
+/// of the naive model of the branch.
+#[test]
+fn reorganisations_give_the_coins_of_the_model() {
+    for seed in 0..30 {
+        println!("seed {seed}");
+        let rng = &mut Rng::new(seed, "reorganisations");
+        let (coins, model) = (MemoryCoins::new(), Model::default());
+        let mut branch = Branch { params: params(), coins, model, connected: Vec::new() };
+        for salt in 0..105 {
+            branch.connect(&[coinbase_paying(salt, &[(20 * BTC, ANYONE), (1, UNSPENDABLE), (BTC, ANYONE)])]);
+        }
+        for _ in 0..6 {
+            for _ in 0..1 + rng.below(6) {
+                let txs = branch.random_txs(rng);
+                branch.connect(&txs);
+            }
+            for _ in 0..rng.below(u64::from(branch.height() - 100)) {
+                branch.disconnect();
+            }
+        }
+        while !branch.connected.is_empty() {
+            branch.disconnect();
+        }
+        assert!(branch.coins.is_empty());
+    }
+}
