@@ -300,12 +300,25 @@ impl Sum {
         }
     }
 
+    /// Returns the key of the aggregate, only to be stored for resuming the job.
+    #[must_use]
+    pub fn key(&self) -> &AggregateKey {
+        &self.shared.key
+    }
+
+    /// Returns whether [`Sum::merge`] accepts `other`: kind and key are the same.
+    #[must_use]
+    pub fn can_merge(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.shared, &other.shared);
+        Arc::ptr_eq(ours, theirs) || ours.kind == theirs.kind && ours.key.0 == theirs.key.0
+    }
+
     /// Adds the elements of `other`.
     ///
     /// # Panics
     /// If `other` is a sum of another [`Aggregate`], which maps elements to other numbers.
     pub fn merge(&mut self, mut other: Self) {
-        assert!(Arc::ptr_eq(&self.shared, &other.shared), "sums of two aggregates cannot be merged");
+        assert!(self.can_merge(&other), "sums of two aggregates cannot be merged");
         other.flush();
         match (&mut self.state, &other.state) {
             (State::Sha256(staged), State::Sha256(other)) => add(&mut staged.total, &other.total),

@@ -241,8 +241,27 @@ fn rejects_stored_sums_of_the_wrong_kind() {
 
 #[test]
 #[should_panic(expected = "sums of two aggregates")]
-fn rejects_merging_sums_of_different_aggregates() {
-    of(AggregateKind::Sha256).sum().merge(of(AggregateKind::Sha256).sum());
+fn rejects_merging_sums_of_different_kinds() {
+    of(AggregateKind::Sha256).sum().merge(of(AggregateKind::SipHash128).sum());
+}
+
+#[test]
+#[should_panic(expected = "sums of two aggregates")]
+fn rejects_merging_sums_of_different_keys() {
+    let other = Aggregate::new(AggregateKind::Sha256, AggregateKey::new([1; 32]));
+    of(AggregateKind::Sha256).sum().merge(other.sum());
+}
+
+#[test]
+fn sums_of_equal_aggregates_can_be_merged() {
+    for kind in AggregateKind::ALL {
+        let (mut created, mut spent) = (of(kind).sum(), of(kind).sum());
+        created.add(&outpoint(1, 2), None);
+        spent.subtract(&outpoint(1, 2), None);
+        assert!(!created.is_zero() && created.can_merge(&spent));
+        created.merge(spent);
+        assert!(created.is_zero());
+    }
 }
 
 #[test]

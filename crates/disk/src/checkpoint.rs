@@ -5,16 +5,20 @@
 //!
 //! ```text
 //! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
-//! | chain 32 | settings 32 | key of the coinbase hashes 8, 8 | next run 8
-//! | number of blocks 4 | of files 4 | of runs 4 | of coinbases 4 | of counts 4
-//! | completed: 8 for each 64 blocks, rounded up
+//! | chain 32 | settings 32 | next run 8 | number of files 4 | of runs 4
 //! | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
-//! | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | coinbases: 8 each | counts: 8 each
+//! | runs: number 8, level 1, bytes 8, entries 8, checksum 4
+//! | state: number of blocks 4 | completed: 8 for each 64 blocks, rounded up
+//!   | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
+//!   | key of the coinbase hashes 8, 8 | number of coinbases 4 | coinbases: 8 each
+//!   | matching 1: 0 (join)
+//!     | or 1 (hints) | key of the sum 32 | burned 8 | length of the sum 4 | sum
+//!     | or 2 (positions) | number of outputs: 4 for each block
 //! | checksum 4: CRC-32C of all before
 //! ```
-//! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. Their key is a
-//! secret, because it allows making hashes collide: only the owner may read the file. Version 1 had no list
-//! of files.
+//! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys are
+//! secrets, because they allow making hashes and sums collide: only the owner may read the file. Version 1 had
+//! no list of files; version 2 did not name its counts, and had what belongs to the matching among them.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
@@ -29,6 +33,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use wire::{FileNo, Network, Reader, WireError};
+use zeroize::Zeroizing;
 
 /// Name of the manifest.
 const MANIFEST: &str = "manifest";
@@ -36,10 +41,11 @@ const MANIFEST: &str = "manifest";
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Magic, version, network, length.
 const HEADER_LEN: usize = 8 + 4 + 4 + 8;
-const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 2 * 8 + 8 + 5 * 4;
+/// Header, chain, settings, next run, numbers of files and runs.
+const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 8 + 2 * 4;
 const FILE_LEN: usize = 4 + 4 * 8;
 const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
 const CHECKSUM_LEN: usize = 4;
@@ -98,7 +104,7 @@ impl FileStamp {
 }
 
 /// The state of an interrupted rebuild, from which it resumes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
     /// The network of the blocks.
     pub network: Network,
@@ -106,34 +112,61 @@ pub struct Checkpoint {
     pub chain: [u8; 32],
     /// Digest of the options that must be the same when the rebuild resumes.
     pub settings: [u8; 32],
-    /// Number of blocks that have a bit in `completed`.
-    pub blocks: u32,
-    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is completed.
-    pub completed: Vec<u64>,
     /// The block files, as they were before the completed blocks were read.
     pub files: Vec<FileStamp>,
     /// The sorted runs with the unmatched entries.
     pub runs: Vec<SortedRunRef>,
     /// The lowest number that no run has used.
     pub next_run: u64,
+    /// What the completed blocks amount to besides the entries in the runs.
+    pub state: SavedState,
+}
+
+/// What the completed blocks of a job amount to, besides their unmatched creations and spends.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SavedState {
+    /// Number of blocks that have a bit in `completed`.
+    pub blocks: u32,
+    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is completed.
+    pub completed: Vec<u64>,
+    /// Numbers of blocks, transactions, inputs, outputs, bytes of blocks, and inputs whose scripts were run.
+    pub counts: [u64; 6],
     /// Key of the hashes in `coinbases`, a secret.
     pub coinbase_key: (u64, u64),
     /// Keyed hashes of the completed blocks' coinbase txids, in any order.
     pub coinbases: Vec<u64>,
-    /// The engine's counters.
-    pub counts: Vec<u64>,
+    /// What belongs to one method of matching.
+    pub matching: SavedMatching,
 }
 
-impl fmt::Debug for Checkpoint {
+/// What a method of matching keeps besides the unmatched creations and spends.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SavedMatching {
+    /// The join keeps nothing else.
+    Join,
+    /// Matching with hints.
+    Hints {
+        /// Key of the sum, a secret.
+        key: Zeroizing<[u8; 32]>,
+        /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
+        burned: u64,
+        /// The sum of all coins created less all coins spent.
+        sum: Vec<u8>,
+    },
+    /// Matching of output positions.
+    Positions {
+        /// Number of outputs of each block, by height; 0 for blocks that are not completed.
+        outputs: Vec<u32>,
+    },
+}
+
+impl fmt::Debug for SavedState {
     /// Omits fields that are secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let completed: u32 = self.completed.iter().map(|bits| bits.count_ones()).sum();
-        f.debug_struct("Checkpoint")
-            .field("network", &self.network)
+        f.debug_struct("SavedState")
             .field("blocks", &self.blocks)
             .field("completed", &completed)
-            .field("runs", &self.runs)
-            .field("next_run", &self.next_run)
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
@@ -184,9 +217,9 @@ impl Checkpoint {
             );
             return Err(DiskError::Foreign { path, flaw });
         }
-        let (_network, len) = header
-            .u32()
-            .and_then(|network| Ok((network, header.u64()?)))
+        let (magic, len) = header
+            .array::<4>()
+            .and_then(|magic| Ok((magic, header.u64()?)))
             .map_err(|_| damaged("truncated"))?;
         match len.cmp(&(bytes.len() as u64)) {
             std::cmp::Ordering::Greater => return Err(damaged("truncated")),
@@ -197,8 +230,10 @@ impl Checkpoint {
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
             return Err(damaged("checksum mismatch"));
         }
-        let checkpoint = Self::decode(content).map_err(|flaw| damaged(&flaw.to_string()))?;
-        let checkpoint = checkpoint.ok_or_else(|| damaged("written for an unknown network"))?;
+        let network = Network::ALL.into_iter().find(|network| network.magic() == magic);
+        let network = network.ok_or_else(|| damaged("written for an unknown network"))?;
+        let checkpoint = Self::decode(network, content).map_err(|flaw| damaged(&flaw.to_string()))?;
+        let checkpoint = checkpoint.ok_or_else(|| damaged("its method of matching is unknown"))?;
         checkpoint.check().map_err(damaged)?;
         Ok(Some(checkpoint))
     }
@@ -217,41 +252,25 @@ impl Checkpoint {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        let unused =
-            self.completed.len() as u64 * 64 - u64::from(self.blocks).min(self.completed.len() as u64 * 64);
-        let tail = self.completed.last().map_or(0, |bits| bits.leading_zeros());
-        if self.completed.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
-            return Err("its bits of completed blocks do not match its number of blocks");
-        }
+        self.state.check()?;
         if self.runs.iter().any(|run| run.number >= self.next_run) {
             return Err("it lists a run whose number is not used yet");
         }
-        if self.counts_of_lists().into_iter().any(|count| u32::try_from(count).is_err()) {
-            return Err("a list in it has 2^32 or more items");
-        }
-        Ok(())
-    }
-
-    fn counts_of_lists(&self) -> [usize; 4] {
-        [self.files.len(), self.runs.len(), self.coinbases.len(), self.counts.len()]
+        check_list_lengths(&[self.files.len(), self.runs.len()])
     }
 
     fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
-        let numbers = self.completed.len() + self.coinbases.len() + self.counts.len();
-        let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN + numbers * 8;
-        let len = FIXED_LEN + lists + CHECKSUM_LEN;
+        let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN;
+        let len = FIXED_LEN + lists + self.state.encoded_len() + CHECKSUM_LEN;
         file.put(&MAGIC)?;
         file.put(&VERSION.to_le_bytes())?;
         file.put(&self.network.magic())?;
         file.put(&(len as u64).to_le_bytes())?;
         file.put(&self.chain)?;
         file.put(&self.settings)?;
-        file.numbers(&[self.coinbase_key.0, self.coinbase_key.1, self.next_run])?;
-        file.put(&self.blocks.to_le_bytes())?;
-        for count in self.counts_of_lists() {
-            file.put(&(count as u32).to_le_bytes())?;
-        }
-        file.numbers(&self.completed)?;
+        file.numbers(&[self.next_run])?;
+        file.count(self.files.len())?;
+        file.count(self.runs.len())?;
         for FileStamp { file: number, blk, rev } in &self.files {
             file.put(&number.0.to_le_bytes())?;
             for stamp in [blk, rev] {
@@ -265,39 +284,105 @@ impl Checkpoint {
             file.numbers(&[run.bytes, run.entries])?;
             file.put(&run.checksum.to_le_bytes())?;
         }
-        file.numbers(&self.coinbases)?;
-        file.numbers(&self.counts)
+        self.state.encode(file)
     }
 
-    /// Decodes all but the checksum. Returns `None` if no network has this magic.
-    fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
+    /// Decodes all but the checksum. Returns `None` if no method of matching has this number.
+    fn decode(network: Network, content: &[u8]) -> Result<Option<Self>, WireError> {
         let mut reader = Reader::new(content);
-        reader.bytes(MAGIC.len() + 4)?;
-        let magic: [u8; 4] = reader.array()?;
-        reader.u64()?;
-        let Some(network) = Network::ALL.into_iter().find(|network| network.magic() == magic) else {
-            return Ok(None);
-        };
-        let (chain, settings) = (reader.array()?, reader.array()?);
-        let (coinbase_key, next_run) = ((reader.u64()?, reader.u64()?), reader.u64()?);
-        let blocks = reader.u32()?;
-        let [files, runs, coinbases, counts] =
-            [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?].map(|count| count as usize);
-        let checkpoint = Self {
-            network,
-            chain,
-            settings,
-            blocks,
-            completed: read_numbers(&mut reader, blocks.div_ceil(64) as usize)?,
-            files: read_files(&mut reader, files)?,
-            runs: read_runs(&mut reader, runs)?,
-            next_run,
-            coinbase_key,
-            coinbases: read_numbers(&mut reader, coinbases)?,
-            counts: read_numbers(&mut reader, counts)?,
-        };
+        reader.bytes(HEADER_LEN)?;
+        let (chain, settings, next_run) = (reader.array()?, reader.array()?, reader.u64()?);
+        let [files, runs] = [reader.u32()?, reader.u32()?].map(|count| count as usize);
+        let (files, runs) = (read_files(&mut reader, files)?, read_runs(&mut reader, runs)?);
+        let Some(state) = SavedState::decode(&mut reader)? else { return Ok(None) };
         reader.finish()?;
-        Ok(Some(checkpoint))
+        Ok(Some(Self { network, chain, settings, files, runs, next_run, state }))
+    }
+}
+
+fn check_list_lengths(lengths: &[usize]) -> Result<(), &'static str> {
+    match lengths.iter().all(|&length| u32::try_from(length).is_ok()) {
+        true => Ok(()),
+        false => Err("a list in it has 2^32 or more items"),
+    }
+}
+
+impl SavedState {
+    fn check(&self) -> Result<(), &'static str> {
+        let unused =
+            self.completed.len() as u64 * 64 - u64::from(self.blocks).min(self.completed.len() as u64 * 64);
+        let tail = self.completed.last().map_or(0, |bits| bits.leading_zeros());
+        if self.completed.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
+            return Err("its bits of completed blocks do not match its number of blocks");
+        }
+        let sum_len = match &self.matching {
+            SavedMatching::Positions { outputs } if outputs.len() != self.blocks as usize => {
+                return Err("its numbers of outputs do not match its number of blocks");
+            }
+            SavedMatching::Join | SavedMatching::Positions { .. } => 0,
+            SavedMatching::Hints { sum, .. } => sum.len(),
+        };
+        check_list_lengths(&[self.coinbases.len(), sum_len])
+    }
+
+    /// Length of what [`SavedState::encode`] writes, in bytes.
+    fn encoded_len(&self) -> usize {
+        let numbers = self.completed.len() + self.counts.len() + 2 + self.coinbases.len();
+        let matching = match &self.matching {
+            SavedMatching::Join => 0,
+            SavedMatching::Hints { key, sum, .. } => key.len() + 8 + 4 + sum.len(),
+            SavedMatching::Positions { outputs } => outputs.len() * 4,
+        };
+        4 + 4 + 1 + numbers * 8 + matching
+    }
+
+    fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
+        file.put(&self.blocks.to_le_bytes())?;
+        file.numbers(&self.completed)?;
+        file.numbers(&self.counts)?;
+        file.numbers(&[self.coinbase_key.0, self.coinbase_key.1])?;
+        file.count(self.coinbases.len())?;
+        file.numbers(&self.coinbases)?;
+        match &self.matching {
+            SavedMatching::Join => file.put(&[0]),
+            SavedMatching::Hints { key, burned, sum } => {
+                file.put(&[1])?;
+                file.put(&**key)?;
+                file.numbers(&[*burned])?;
+                file.count(sum.len())?;
+                file.put(sum)
+            }
+            SavedMatching::Positions { outputs } => {
+                file.put(&[2])?;
+                outputs.iter().try_for_each(|outputs| file.put(&outputs.to_le_bytes()))
+            }
+        }
+    }
+
+    /// Decodes what [`SavedState::encode`] wrote. Returns `None` if no method of matching has this number.
+    fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>, WireError> {
+        let blocks = reader.u32()?;
+        let completed = read_numbers(reader, blocks.div_ceil(64) as usize)?;
+        let mut counts = [0; 6];
+        for count in &mut counts {
+            *count = reader.u64()?;
+        }
+        let (coinbase_key, coinbases) = ((reader.u64()?, reader.u64()?), reader.u32()?);
+        let coinbases = read_numbers(reader, coinbases as usize)?;
+        let matching = match reader.u8()? {
+            0 => SavedMatching::Join,
+            1 => {
+                let (key, burned, len) = (Zeroizing::new(reader.array()?), reader.u64()?, reader.u32()?);
+                SavedMatching::Hints { key, burned, sum: reader.bytes(len as usize)?.to_vec() }
+            }
+            2 => {
+                let bytes = reader.bytes((blocks as usize).saturating_mul(4))?;
+                let outputs = bytes.as_chunks().0.iter().map(|outputs| u32::from_le_bytes(*outputs));
+                SavedMatching::Positions { outputs: outputs.collect() }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { blocks, completed, counts, coinbase_key, coinbases, matching }))
     }
 }
 
@@ -345,6 +430,11 @@ impl PieceWriter<'_> {
 
     fn numbers(&mut self, numbers: &[u64]) -> Result<(), DiskError> {
         numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
+    }
+
+    /// Writes the length of a list, which [`Checkpoint::write`] has checked.
+    fn count(&mut self, count: usize) -> Result<(), DiskError> {
+        self.put(&(count as u32).to_le_bytes())
     }
 
     fn flush(&mut self) -> Result<(), DiskError> {
@@ -408,8 +498,6 @@ mod tests {
             network: Network::Signet,
             chain: [1; 32],
             settings: [2; 32],
-            blocks: 70,
-            completed: vec![u64::MAX, 0b10_0001],
             files: vec![FileStamp {
                 file: FileNo(3),
                 blk: Stamp { len: 1 << 40, modified: -5 },
@@ -420,9 +508,14 @@ mod tests {
                 SortedRunRef { number: 1, ..SortedRunRef::default() },
             ],
             next_run: 8,
-            coinbase_key: (3, u64::MAX),
-            coinbases: vec![5, 4],
-            counts: vec![9],
+            state: SavedState {
+                blocks: 70,
+                completed: vec![u64::MAX, 0b10_0001],
+                counts: [9, 8, 7, 6, 5, 4],
+                coinbase_key: (3, u64::MAX),
+                coinbases: vec![5, 4],
+                matching: SavedMatching::Hints { key: [77; 32].into(), burned: 3, sum: vec![2, 1, 0] },
+            },
         }
     }
 
@@ -435,17 +528,29 @@ mod tests {
         fn checkpoints_round_trip(
             network in prop::sample::select(&Network::ALL[..]),
             hashes in any::<([u8; 32], [u8; 32])>(),
-            bits in prop::collection::vec(any::<bool>(), 0..300),
             files in prop::collection::vec(any::<(u32, (u64, i64), (u64, i64))>(), 0..20),
             runs in prop::collection::vec((0u64..1000, any::<(u8, u64, u64, u32)>()), 0..20),
+            bits in prop::collection::vec(any::<bool>(), 0..300),
+            counts in any::<[u64; 6]>(),
             coinbase_key in any::<(u64, u64)>(),
             coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
-            counts in prop::collection::vec(any::<u64>(), 0..20),
+            method in 0..3,
+            (key, burned) in any::<([u8; 32], u64)>(),
+            sum in prop::collection::vec(any::<u8>(), 0..800),
+            mut outputs in prop::collection::vec(any::<u32>(), 300),
         ) {
             let mut completed = vec![0; bits.len().div_ceil(64)];
             for (height, _) in bits.iter().enumerate().filter(|(_, is_completed)| **is_completed) {
                 completed[height / 64] |= 1 << (height % 64);
             }
+            outputs.truncate(bits.len());
+            let matching = match method {
+                0 => SavedMatching::Join,
+                1 => SavedMatching::Hints { key: key.into(), burned, sum },
+                _ => SavedMatching::Positions { outputs },
+            };
+            let blocks = bits.len() as u32;
+            let state = SavedState { blocks, completed, counts, coinbase_key, coinbases, matching };
             let stamp = |(len, modified)| Stamp { len, modified };
             let file = |&(number, blk, rev)| {
                 FileStamp { file: FileNo(number), blk: stamp(blk), rev: stamp(rev) }
@@ -457,14 +562,10 @@ mod tests {
                 network,
                 chain: hashes.0,
                 settings: hashes.1,
-                blocks: bits.len() as u32,
-                completed,
                 files: files.iter().map(file).collect(),
                 runs: runs.iter().map(run).collect(),
                 next_run: 1000,
-                coinbase_key,
-                coinbases,
-                counts,
+                state,
             };
             let dir = tempfile::tempdir().unwrap();
             prop_assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), None);
@@ -516,33 +617,53 @@ mod tests {
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
         assert!(refused(8, 1).ends_with(
-            "manifest: written by another version of peregrine (format 1, this one reads 2); \
+            "manifest: written by another version of peregrine (format 1, this one reads 3); \
             pass --restart to start over"
         ));
         assert!(refused(12, 0).contains("an unknown network"));
-        // Counts of blocks, files, runs, coinbases, counters that exceed the file.
-        let counts = FIXED_LEN - 20;
-        for field in 0..5 {
-            let error = refused(counts + 4 * field + 3, 0xff);
-            assert!(error.contains("ends early"), "field {field}: {error}");
+        let state = FIXED_LEN + FILE_LEN + 2 * RUN_LEN;
+        let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
+        let matching = coinbases + 4 + 2 * 8;
+        // Numbers of files, runs, blocks, coinbases, and bytes of the sum that exceed the file.
+        for field in [FIXED_LEN - 8, FIXED_LEN - 4, state, coinbases, matching + 1 + 32 + 8] {
+            let error = refused(field + 3, 0xff);
+            assert!(error.contains("ends early"), "field at byte {field}: {error}");
         }
-        assert!(refused(counts, 69).contains("bits of completed blocks"), "the 70th is completed");
-        assert!(refused(counts + 16, 0).contains("manifest at byte 0: 8 "), "8 bytes are left");
-        assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
+        assert!(refused(state, 69).contains("bits of completed blocks"), "the 70th is completed");
+        assert!(refused(matching, 0).contains("manifest at byte 0: 47 "), "47 bytes are left");
+        assert!(refused(matching, 2).contains("ends early"), "70 blocks have numbers of outputs");
+        assert!(refused(matching, 3).contains("its method of matching is unknown"));
+        assert!(refused(FIXED_LEN - 16, 7).contains("a run whose number is not used yet"));
 
-        let beyond = Checkpoint { blocks: 129, ..small() };
-        assert!(matches!(beyond.write(&RealDisk, dir.path()), Err(DiskError::CallerError { .. })));
+        let beyond = SavedState { blocks: 129, ..small().state };
+        let short =
+            SavedState { matching: SavedMatching::Positions { outputs: vec![1; 69] }, ..small().state };
+        for state in [beyond, short] {
+            let written = Checkpoint { state, ..small() }.write(&RealDisk, dir.path());
+            assert!(matches!(written, Err(DiskError::CallerError { .. })));
+        }
+    }
+
+    /// A rebuild with hints wrote this checkpoint of version 2 when it was interrupted.
+    #[test]
+    fn refuses_a_checkpoint_of_the_version_before() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
+        assert!(error(&dir).ends_with(
+            "manifest: written by another version of peregrine (format 2, this one reads 3); \
+            pass --restart to start over"
+        ));
     }
 
     #[test]
-    fn only_the_owner_can_read_the_secret_key() {
+    fn only_the_owner_can_read_the_secret_keys() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(UNFINISHED), b"left by a crash").unwrap();
         small().write(&RealDisk, dir.path()).unwrap();
         let mode = std::fs::metadata(dir.path().join(MANIFEST)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert!(!format!("{:?}", small()).contains(&u64::MAX.to_string()));
+        let printed = format!("{:?}", small());
+        assert!(!printed.contains(&u64::MAX.to_string()) && !printed.contains("77"), "{printed}");
     }
 
     #[test]

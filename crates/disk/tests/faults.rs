@@ -5,7 +5,7 @@
 use digest::obfuscation::Obfuscation;
 use disk::DiskError;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
-use disk::checkpoint::{Checkpoint, FileStamp, SortedRunRef, sorted_run_path};
+use disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path};
 use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
 use disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
@@ -226,14 +226,17 @@ fn a_failed_write_leaves_the_old_or_the_new_manifest() {
         network: Network::Regtest,
         chain: [1; 32],
         settings: [2; 32],
-        blocks: 64,
-        completed: vec![u64::MAX],
         files: vec![FileStamp::default(); 3],
         runs: vec![SortedRunRef { number: count, ..SortedRunRef::default() }],
         next_run: count + 1,
-        coinbase_key: (1, 2),
-        coinbases: vec![count; 20_000],
-        counts: vec![count],
+        state: SavedState {
+            blocks: 64,
+            completed: vec![u64::MAX],
+            counts: [count; 6],
+            coinbase_key: (1, 2),
+            coinbases: vec![count; 20_000],
+            matching: SavedMatching::Join,
+        },
     };
     for (sticky, has_old) in [(false, false), (false, true), (true, false), (true, true)] {
         for first in 0.. {

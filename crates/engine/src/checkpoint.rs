@@ -4,17 +4,14 @@ use crate::{
     chain::{Chain, Files},
     error::{Error, ErrorKind},
     options::ReindexOptions,
-    report::Counts,
-    stages::{
-        apply::{self, Method},
-        spill::SpillFile,
-    },
+    partial_state::PartialState,
+    stages::{apply::Method, spill::SpillFile},
     work_dir::WorkDir,
 };
-use coins::{CoinbaseTxids, aggregate::AggregateKey};
+use coins::aggregate::AggregateKey;
 use digest::sha256::Sha256;
 use disk::{
-    checkpoint::{Checkpoint, FileStamp, SortedRunRef, is_work_file, sorted_run_path},
+    checkpoint::{Checkpoint, FileStamp, SavedMatching, SortedRunRef, is_work_file, sorted_run_path},
     fs::During as _,
     sorted_run::SortedRunReader,
 };
@@ -32,7 +29,21 @@ impl CompletedBlocks {
     /// No completed blocks, of a chain of `blocks`.
     #[must_use]
     pub fn none(blocks: usize) -> Self {
-        Self { bits: vec![0; blocks.div_ceil(64)], count: 0 }
+        Self::from_words(Vec::new(), blocks)
+    }
+
+    /// Restores the completed blocks, of a chain of `blocks`, from [`CompletedBlocks::words`].
+    #[must_use]
+    pub fn from_words(mut words: Vec<u64>, blocks: usize) -> Self {
+        words.resize(blocks.div_ceil(64), 0);
+        let count = words.iter().map(|word| word.count_ones()).sum();
+        Self { bits: words, count }
+    }
+
+    /// Returns the bits: bit h % 64 (the lowest is 0) of word h / 64 is the block at height h.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.bits
     }
 
     /// Reports whether the block at `height` is completed.
@@ -57,23 +68,32 @@ impl CompletedBlocks {
         self.count
     }
 
-    fn heights(&self) -> impl Iterator<Item = Height> {
+    /// Adds the blocks of `other`; returns `None` if a block is in both.
+    #[must_use]
+    pub fn disjoint_union(mut self, other: &Self) -> Option<Self> {
+        self.bits.resize(self.bits.len().max(other.bits.len()), 0);
+        for (word, &other) in self.bits.iter_mut().zip(&other.bits) {
+            if *word & other != 0 {
+                return None;
+            }
+            *word |= other;
+        }
+        self.count += other.count;
+        Some(self)
+    }
+
+    /// Returns the heights of the completed blocks, in order.
+    pub fn heights(&self) -> impl Iterator<Item = Height> {
         (0..self.bits.len() as u32 * 64).map(Height).filter(|&height| self.has(height))
     }
 }
 
 /// The state from which a job resumes.
 pub struct Resumed {
-    /// The completed blocks.
-    pub completed: CompletedBlocks,
+    /// What the completed blocks amount to.
+    pub partial: PartialState,
     /// Files that have changed since those blocks were read.
     pub changed: Vec<FileNo>,
-    /// Counts of those blocks.
-    pub counts: Counts,
-    /// What [`Method::save`] saved.
-    pub matching: Vec<u64>,
-    /// Coinbase txids of those blocks.
-    pub coinbases: CoinbaseTxids,
     /// The sorted runs with their effects.
     pub runs: Vec<SpillFile>,
     /// Number of the next sorted run.
@@ -124,7 +144,10 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
     }
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
     let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
-    Ok(checkpoint.and_then(|checkpoint| apply::key_of(checkpoint.counts.get(6..)?)))
+    Ok(checkpoint.and_then(|checkpoint| match checkpoint.state.matching {
+        SavedMatching::Hints { key, .. } => Some(AggregateKey::new(*key)),
+        SavedMatching::Join | SavedMatching::Positions { .. } => None,
+    }))
 }
 
 impl Identity<'_> {
@@ -150,27 +173,20 @@ impl Identity<'_> {
     pub fn write(
         &self,
         work: &WorkDir<'_>,
-        completed: &CompletedBlocks,
-        (counts, matching): (&Counts, &[u64]),
-        coinbases: &CoinbaseTxids,
+        partial: &mut PartialState,
         (runs, next_run): (&[SpillFile], u64),
     ) -> Result<(), Error> {
         work.take()?;
         // Sync the directory entries of the runs before the checkpoint that names them.
         work.disk().sync_dir(work.path()).during("sync", work.path())?;
-        let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = *counts;
         let checkpoint = Checkpoint {
             network: self.files.network,
-            chain: self.chain_digest(completed),
+            chain: self.chain_digest(&partial.completed),
             settings: self.settings,
-            blocks: self.chain.block_count() as u32,
-            completed: completed.bits.clone(),
             files: self.stamps.clone(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
-            coinbase_key: coinbases.key(),
-            coinbases: coinbases.hashes().to_vec(),
-            counts: [&[blocks, transactions, inputs, outputs, block_bytes, scripts], matching].concat(),
+            state: partial.save(self.chain.block_count()),
         };
         Ok(checkpoint.write(work.disk(), work.path())?)
     }
@@ -184,9 +200,9 @@ impl Identity<'_> {
     /// Reads the checkpoint, if there is one, and removes sorted runs that it does not name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if it belongs to another job, [`ErrorKind::Damaged`] if it or a sorted run has
+    /// [`ErrorKind::Usage`] if it belongs to another job or method, [`ErrorKind::Damaged`] if it or a sorted run has
     /// changed.
-    pub fn resume(&self, work: &WorkDir<'_>) -> Result<Option<Resumed>, Error> {
+    pub fn resume(&self, work: &WorkDir<'_>, method: &Method) -> Result<Option<Resumed>, Error> {
         if !work.exists()? {
             return Ok(None);
         }
@@ -205,8 +221,8 @@ impl Identity<'_> {
         if checkpoint.network != self.files.network {
             return Err(other(&format!("that run was on the network {}", checkpoint.network)));
         }
-        let mut completed = CompletedBlocks { bits: checkpoint.completed, count: 0 };
-        completed.count = completed.bits.iter().map(|word| word.count_ones()).sum();
+        let (saved, blocks) = (checkpoint.state, self.chain.block_count());
+        let completed = CompletedBlocks::from_words(saved.completed.clone(), saved.blocks as usize);
         let highest = completed.heights().last();
         if highest.is_some_and(|height| height > self.chain.tip_height()) {
             return Err(other("it contains blocks above the last one of this chain"));
@@ -217,21 +233,15 @@ impl Identity<'_> {
         if checkpoint.settings != self.settings {
             return Err(other("that run had other options for script checks or hints"));
         }
-        completed.bits.resize(self.chain.block_count().div_ceil(64), 0);
-        let [blocks, transactions, inputs, outputs, block_bytes, scripts, ref matching @ ..] =
-            *checkpoint.counts
-        else {
+        let Some(partial) = PartialState::restore(saved, blocks, method) else {
             return Err(other("another version made it"));
         };
         let runs: Result<Vec<SpillFile>, Error> =
             checkpoint.runs.iter().map(|named| open(work, self.files.network, named)).collect();
         clear_runs(work, &checkpoint.runs)?;
         Ok(Some(Resumed {
-            completed,
+            partial,
             changed: self.changed_since(&checkpoint.files),
-            counts: Counts { blocks, transactions, inputs, outputs, block_bytes, scripts },
-            matching: matching.to_vec(),
-            coinbases: CoinbaseTxids::from_parts(checkpoint.coinbase_key, checkpoint.coinbases),
             runs: runs?,
             next_run: checkpoint.next_run,
         }))
@@ -245,9 +255,10 @@ pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Erro
         return error;
     }
     // If the checkpoint is damaged, the next run reports it.
-    let Ok(Some(Checkpoint { blocks, completed, .. })) = Checkpoint::read(work.disk(), work.path()) else {
+    let Ok(Some(Checkpoint { state, .. })) = Checkpoint::read(work.disk(), work.path()) else {
         return error;
     };
+    let (blocks, completed) = (state.blocks, state.completed);
     let done: u32 = completed.iter().map(|word| word.count_ones()).sum();
     if done == 0 {
         return error;

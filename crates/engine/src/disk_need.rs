@@ -101,13 +101,11 @@ mod tests {
     #[test]
     fn the_estimate_depends_on_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
-        let memory_consumers = crate::memory::MemoryConsumers { threads: 2, scripts: false, blocks: 900_000 };
-        let join = |memory| crate::memory::join_bytes(memory, 1 << 20, memory_consumers);
-        let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), join(1 << 30));
+        let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), 900 << 20);
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7 });
-        let large = DiskNeed::estimate(860 * GB, Some(12 * GB), join(40 << 30));
+        let large = DiskNeed::estimate(860 * GB, Some(12 * GB), 35 << 30);
         assert_eq!(large.temporary, 0);
-        let broken = DiskNeed::estimate(15 * GB, None, join(1 << 30));
+        let broken = DiskNeed::estimate(15 * GB, None, 900 << 20);
         assert_eq!(broken.chainstate, GB);
     }
 

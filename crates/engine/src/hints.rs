@@ -8,13 +8,14 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     job::{self, ChainPreferences, Job},
+    memory::MemoryBudget,
     options::{HintOptions, ReindexOptions},
     output_positions::PositionSorter,
     read_only_job::with_read_only_job,
     session::Session,
     stages::{
         Stage,
-        apply::{HintMatching, Method, PositionMatching},
+        apply::{HintMatching, Method},
         plan::Plan,
         read::read_block,
     },
@@ -28,7 +29,7 @@ use disk::{
 };
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
 
@@ -246,7 +247,8 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let stop_at_height = Some(info.height);
     let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
     let plan = &job::plan(job.files, options, &ChainPreferences::default(), &|_| {}, job.interrupt)?;
-    let job = &Job { plan, options, ..*job };
+    let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+    let job = &Job { plan, budget, options, ..*job };
     let check = with_sorted_positions(job, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;
@@ -297,23 +299,19 @@ fn with_sorted_positions<T>(
     clock: &mut Clock,
     work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let blocks = job.plan.chain.block_count();
-    let outputs = (0..blocks).map(|_| AtomicU32::new(0)).collect();
-    let method = Method::Positions(PositionMatching { numbering, outputs });
-    let job = Job { method: &method, ..*job };
+    let job = Job { method: &Method::Positions(numbering), ..*job };
     let matched = job.match_spends(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let (mut sorted, _) = job.for_each_coin(matched, clock, &mut PositionSorter(&job))?;
-    let Method::Positions(PositionMatching { outputs, .. }) = &method else { return Err(Error::panicked()) };
+    let (mut sorted, stats) = job.for_each_coin(matched, clock, &mut PositionSorter(&job))?;
     let mut each_block = |each: &mut ForEachBlock<'_>| {
         let mut unspent = Vec::new();
-        for (height, outputs) in outputs.iter().enumerate().skip(1) {
+        for (height, outputs) in stats.outputs.iter().enumerate().skip(1) {
             if job.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
             unspent.clear();
             sorted.take_block(height as u32, &mut unspent)?;
-            each(Height(height as u32), outputs.load(Ordering::Relaxed), &unspent)?;
+            each(Height(height as u32), *outputs, &unspent)?;
         }
         Ok(())
     };

@@ -3,13 +3,14 @@
 
 use crate::{
     chain::Files,
-    checkpoint::{self, CompletedBlocks, Identity},
+    checkpoint::{self, Identity},
     clock::Clock,
     dependents,
     error::{Error, ErrorKind},
     event::{Event, EventSink, Progress},
-    memory::{self, MemoryConsumers},
+    memory::MemoryBudget,
     options::{AssumeValid, Matching, ReindexOptions},
+    partial_state::{MatchState, PartialState, outputs_by_height},
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -58,6 +59,8 @@ pub struct MatchStats {
     pub resumed: u32,
     /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
+    /// Number of outputs of each block, by height, if output positions were matched; else empty.
+    pub outputs: Vec<u32>,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
 }
@@ -176,6 +179,8 @@ pub struct Job<'a> {
     pub files: &'a Files<'a>,
     /// The plan.
     pub plan: &'a Plan,
+    /// The memory budget, made when the plan was complete.
+    pub budget: MemoryBudget,
     /// What the caller asked for.
     pub options: &'a ReindexOptions,
     /// How effects are matched.
@@ -211,22 +216,33 @@ impl Job<'_> {
             }
             Some((height, LocatedFault::Suspect)) => scripts_from = height,
             None if spill.has_mismatch() => scripts_from = Height(0),
-            None if state.outcome.coinbases.has_duplicate() => {}
+            None if state.outcome.partial.coinbases.has_duplicate() => {}
             None => {
-                if !state.outcome.sum.as_mut().is_none_or(Sum::is_zero) {
+                let PartialState { counts, matching, .. } = &mut state.outcome.partial;
+                if let MatchState::Hints { sum, .. } = matching
+                    && !sum.is_zero()
+                {
                     return Err(
                         self.wrong_hints("the sum of all coins created less all coins spent is not zero")
                     );
                 }
                 if let Some(unspent) = self.unspent(join, &spill)? {
-                    let Outcome { counts, burned, .. } = state.outcome;
+                    let (burned, outputs) = match matching {
+                        MatchState::Join => (0, Vec::new()),
+                        MatchState::Hints { burned, .. } => (*burned, Vec::new()),
+                        MatchState::Positions { outputs } => {
+                            (0, outputs_by_height(outputs, self.plan.chain.block_count()))
+                        }
+                    };
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
-                    let stats = MatchStats { counts, matching, resumed, burned, spilled: spill.volume() };
+                    let spilled = spill.volume();
+                    let stats = MatchStats { counts: *counts, matching, resumed, burned, outputs, spilled };
                     return Ok(MatchedCoins { unspent, stats });
                 }
             }
         }
-        let matched = self.validate_sequentially(clock, scripts_from, state.outcome.counts.scripts)?;
+        let matched =
+            self.validate_sequentially(clock, scripts_from, state.outcome.partial.counts.scripts)?;
         if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
             return Err(self
                 .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
@@ -246,15 +262,13 @@ impl Job<'_> {
             );
             self.sink.event(Event::Note(note));
         }
-        let (mut state, runs, next_run) = self.initial_state(&identity)?;
+        let (state, runs, next_run) = self.initial_state(&identity)?;
         let scripts = self.scripts();
-        let join_bytes = memory::join_bytes_now(self.options.memory, self.memory_consumers());
         let join = self.method.join(random_pair()?);
-        let join_bytes = self.options.join_bytes.unwrap_or(join_bytes);
-        let spill =
-            Spill::new(self.work, self.files.network, self.method.is_exact(), join_bytes, runs, next_run);
+        let (network, join_bytes) = (self.files.network, self.budget.join_bytes);
+        let spill = Spill::new(self.work, network, self.method.is_exact(), join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
-        let fault = thread::scope(|scope| {
+        let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
             let pool = WorkerPool {
                 job: self,
@@ -263,11 +277,10 @@ impl Job<'_> {
                 spill: &spill,
                 queue: queue.as_ref(),
             };
-            let fault = pool.check_all(&mut state);
+            let checked = pool.check_all(state);
             spill.close();
-            fault
+            checked
         })?;
-        state.outcome.counts.scripts += queue.map_or(0, |queue| queue.inputs());
         clock.lap_parallel(&state.outcome);
         Ok(PassResult { state, join, spill, fault })
     }
@@ -277,10 +290,11 @@ impl Job<'_> {
     /// # Errors
     /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let PassResult { mut state, fault, .. } = self.run_workers(clock)?;
-        match (fault, state.outcome.sum) {
+        let PassResult { state, fault, .. } = self.run_workers(clock)?;
+        let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
+        match (fault, matching) {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
-            (None, Some(sum)) if !state.outcome.coinbases.has_duplicate() => Ok(sum),
+            (None, MatchState::Hints { sum, .. }) if !coinbases.has_duplicate() => Ok(sum),
             // Sequential validation reports what is wrong.
             _ => {
                 self.validate_sequentially(clock, Height(0), 0).and_then(|_| Err(Error::inconsistent_data()))
@@ -303,13 +317,8 @@ impl Job<'_> {
     }
 
     /// Number of worker threads.
-    pub fn threads(&self) -> usize {
-        self.memory_consumers().threads
-    }
-
-    /// What shares the memory budget.
-    pub fn memory_consumers(&self) -> MemoryConsumers {
-        MemoryConsumers::new(self.options, self.plan.chain.block_count())
+    pub const fn threads(&self) -> usize {
+        self.budget.threads
     }
 
     fn scripts(&self) -> Option<Scripts<'_>> {
@@ -326,9 +335,9 @@ impl Job<'_> {
 
     /// The initial state: empty, or restored from the checkpoint of an interrupted run.
     fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
+        let blocks = self.plan.chain.block_count();
         let mut state = State {
-            completed: CompletedBlocks::none(self.plan.chain.block_count()),
-            outcome: Outcome::new(random_pair()?),
+            outcome: Outcome::new(PartialState::empty(blocks, random_pair()?, self.method)),
             resumed: 0,
             saved: Instant::now(),
             save_took: Duration::ZERO,
@@ -337,23 +346,14 @@ impl Job<'_> {
             self.work.remove()?;
             return Ok((state, Vec::new(), 0));
         }
-        let Some(resumed) = identity.resume(self.work)? else { return Ok((state, Vec::new(), 0)) };
-        state.resumed = resumed.completed.count();
-        state.completed = resumed.completed;
-        state.outcome.counts = resumed.counts;
-        state.outcome.coinbases = resumed.coinbases;
-        if !self.method.restore(&resumed.matching, &mut state.outcome) {
-            let detail =
-                "another version made the checkpoint of an interrupted run; pass --restart to start over";
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(self.work.path(), None));
-        }
-        let note = format!(
-            "resuming an interrupted run: {} of {} blocks are done",
-            state.resumed,
-            self.plan.chain.block_count()
-        );
+        let Some(resumed) = identity.resume(self.work, self.method)? else {
+            return Ok((state, Vec::new(), 0));
+        };
+        state.resumed = resumed.partial.completed.count();
+        state.outcome.partial = resumed.partial;
+        let note = format!("resuming an interrupted run: {} of {blocks} blocks are done", state.resumed);
         self.sink.event(Event::Note(note));
-        recheck::recheck(self, &state.completed, &resumed.changed)?;
+        recheck::recheck(self, &state.outcome.partial.completed, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 
@@ -404,7 +404,8 @@ impl Job<'_> {
         }
         let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        Ok(MatchedCoins { unspent, stats: MatchStats { counts, matching, resumed: 0, burned: 0, spilled } })
+        let stats = MatchStats { counts, matching, resumed: 0, burned: 0, outputs: Vec::new(), spilled };
+        Ok(MatchedCoins { unspent, stats })
     }
 
     /// Marks the error as contested if it is about a last block that may never have been connected.

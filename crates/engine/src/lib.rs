@@ -28,6 +28,7 @@ mod machine;
 mod memory;
 mod options;
 mod output_positions;
+mod partial_state;
 mod read_only_job;
 mod reindex;
 mod report;

@@ -29,35 +29,67 @@ const BLOCK_BYTES: u64 = 3 * 8;
 /// Minimum size of the join, in bytes.
 const MIN_JOIN_BYTES: u64 = 8 << 20;
 
-/// What shares the memory budget.
+/// How the memory that `--memory` allows is divided.
+///
+/// A job has one budget, made when its plan is complete ([`MemoryBudget::after_plan`]) and handed on, so that
+/// the disk space that is announced, the number of threads and the size of the join belong together. At that
+/// moment the program, the plan and the hint file are in memory. All that comes later is a part of the budget:
+/// workers, scripts, buffers of sorted runs, the join, and what is kept for each block, which includes what a
+/// checkpoint restores. (Changed block files are read again before the workers start, by as many threads.)
+///
+/// Other moments have other budgets, each measured anew:
+/// - another plan, because a block was invalid or hints failed: [`MemoryBudget::after_plan`] again, since what
+///   the first attempt allocated may not have returned to the system;
+/// - sorting output positions when the survivors are in memory and the workers are not:
+///   [`MemoryBudget::after_matching`].
+///
+/// Sequential validation has no budget: it holds all coins (ADR 5).
 #[derive(Clone, Copy, Debug)]
-pub struct MemoryConsumers {
-    /// Number of worker threads.
+pub struct MemoryBudget {
+    /// Number of worker threads: as many as the caller asked for, if the memory is enough for them.
     pub threads: usize,
-    /// Whether scripts are run.
-    pub scripts: bool,
-    /// Number of blocks of the chain.
-    pub blocks: usize,
+    /// Size of the join, in bytes, at which it is spilled; after matching, what is free for other data.
+    pub join_bytes: usize,
 }
 
-impl MemoryConsumers {
-    /// The consumers of a rebuild with `options` over a chain of `blocks` blocks. The number of threads is
-    /// the one asked for, if the memory is enough for it.
+impl MemoryBudget {
+    /// The budget of a job with `options` over a chain of `blocks` blocks, whose plan is complete.
     #[must_use]
-    pub fn new(options: &ReindexOptions, blocks: usize) -> Self {
+    pub fn after_plan(options: &ReindexOptions, blocks: usize) -> Self {
         let threads = threads_within(options.memory, options.threads);
-        Self { threads, scripts: options.scripts.is_some(), blocks }
+        Self::measured(options, Consumers { threads, scripts: options.scripts.is_some(), blocks })
     }
+
+    /// The budget of one thread that works on the survivors of such a job.
+    #[must_use]
+    pub fn after_matching(options: &ReindexOptions, blocks: usize) -> Self {
+        Self::measured(options, Consumers { threads: 1, scripts: false, blocks })
+    }
+
+    fn measured(options: &ReindexOptions, consumers: Consumers) -> Self {
+        let resident = machine::resident_bytes().unwrap_or(options.memory / 4);
+        let join_bytes = options.join_bytes.unwrap_or(join_bytes(options.memory, resident, consumers));
+        Self { threads: consumers.threads, join_bytes }
+    }
+}
+
+/// What shares the memory budget with the join.
+#[derive(Clone, Copy)]
+struct Consumers {
+    /// Number of worker threads.
+    threads: usize,
+    /// Whether scripts are run.
+    scripts: bool,
+    /// Number of blocks of the chain.
+    blocks: usize,
 }
 
 /// Size of the join, in bytes, at which it is spilled, for a budget of `memory` bytes, `resident` of which
 /// are already in use.
-#[must_use]
-pub fn join_bytes(memory: u64, resident: u64, memory_consumers: MemoryConsumers) -> usize {
+fn join_bytes(memory: u64, resident: u64, consumers: Consumers) -> usize {
     let merging = (RUN_BUFFER_BYTES * (FAN_IN + 4)) as u64;
-    let scripts = if memory_consumers.scripts { SCRIPTS_BYTES } else { 0 };
-    let working =
-        memory_consumers.threads as u64 * WORKER_BYTES + memory_consumers.blocks as u64 * BLOCK_BYTES;
+    let scripts = if consumers.scripts { SCRIPTS_BYTES } else { 0 };
+    let working = consumers.threads as u64 * WORKER_BYTES + consumers.blocks as u64 * BLOCK_BYTES;
     let rest = memory.saturating_sub(resident + merging + scripts + working);
     // While one worker empties the join, the others fill it on, up to a 16th more
     // (`Spill::spill_if_over_budget`). A 27th of the rest is for lists of free slots, and for memory that the
@@ -65,14 +97,7 @@ pub fn join_bytes(memory: u64, resident: u64, memory_consumers: MemoryConsumers)
     (rest / 10 * 9).max(MIN_JOIN_BYTES) as usize
 }
 
-/// [`join_bytes`] with the memory that is in use now.
-#[must_use]
-pub fn join_bytes_now(memory: u64, memory_consumers: MemoryConsumers) -> usize {
-    join_bytes(memory, machine::resident_bytes().unwrap_or(memory / 4), memory_consumers)
-}
-
 /// Limits `threads` so that all workers together use at most a third of `memory`, and the rest is for coins.
-#[must_use]
 fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
     let most = usize::try_from(memory / 3 / WORKER_BYTES).unwrap_or(usize::MAX);
     threads.get().min(most.max(1))
@@ -82,8 +107,8 @@ fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
 mod tests {
     use super::*;
 
-    fn consumers(threads: usize, scripts: bool) -> MemoryConsumers {
-        MemoryConsumers { threads, scripts, blocks: 1000 }
+    fn consumers(threads: usize, scripts: bool) -> Consumers {
+        Consumers { threads, scripts, blocks: 1000 }
     }
 
     #[test]
@@ -101,7 +126,7 @@ mod tests {
     fn scripts_and_blocks_take_from_the_join() {
         let plain = join_bytes(1 << 30, 14 << 20, consumers(2, false));
         assert!(join_bytes(1 << 30, 14 << 20, consumers(2, true)) < plain);
-        let blocks = MemoryConsumers { blocks: 1_000_000, ..consumers(2, false) };
+        let blocks = Consumers { blocks: 1_000_000, ..consumers(2, false) };
         let less = plain - join_bytes(1 << 30, 14 << 20, blocks);
         let counted = (1_000_000 - 1_000) * BLOCK_BYTES as usize;
         assert!(less.abs_diff(counted / 10 * 9) < 10, "{less}: equal except for rounding");

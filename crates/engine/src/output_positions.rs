@@ -4,7 +4,7 @@ use crate::{
     coin_sink::{CoinSink, Coins},
     error::Error,
     job::Job,
-    memory::{MemoryConsumers, join_bytes_now},
+    memory::MemoryBudget,
     unspent::ForEachError,
     work_dir::WorkDir,
 };
@@ -37,9 +37,8 @@ impl CoinSink for PositionSorter<'_> {
 
     fn consume(&mut self, coins: Coins<'_>) -> Result<SortedPositions, ForEachError> {
         let job = self.0;
-        let consumers = MemoryConsumers { threads: 1, scripts: false, ..job.memory_consumers() };
-        let join_bytes = join_bytes_now(job.options.memory, consumers);
-        let capacity = job.options.join_bytes.unwrap_or(join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
+        let budget = MemoryBudget::after_matching(job.options, job.plan.chain.block_count());
+        let capacity = (budget.join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
         let mut positions: Vec<u64> = Vec::new();
         let mut sources = Vec::new();
         coins.in_sequence(|_, coin| {

@@ -5,6 +5,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     job::{self, ChainPreferences, Job},
+    memory::MemoryBudget,
     options::ReindexOptions,
     session::Session,
     stages::{Stage, apply::Method},
@@ -33,11 +34,12 @@ pub fn with_read_only_job<T>(
     job::retry_without_invalid(sink, |invalid| {
         let preferences = ChainPreferences { invalid, ..ChainPreferences::default() };
         let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
+        let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);
         let work_dir = &WorkDir::for_result(disk, options, beside);
         // A job that creates no file leaves no checkpoint either.
         let resumable = beside.is_some();
-        let job = Job { files, plan, options, method, work: work_dir, resumable, sink, interrupt };
+        let job = Job { files, plan, budget, options, method, work: work_dir, resumable, sink, interrupt };
         let result = work(&job, clock);
         let can_resume = matches!(
             result.as_ref().map_err(|error| error.kind),

@@ -11,7 +11,7 @@ use crate::{
     hints,
     job::{self, ChainPreferences, Job, MatchStats, MatchedCoins},
     machine::{self, Sha256Limit},
-    memory::{MemoryConsumers, join_bytes_now},
+    memory::MemoryBudget,
     options::{HintOptions, Matching, ReindexOptions},
     report::{HintsReport, ReindexReport},
     session::Session,
@@ -101,7 +101,8 @@ fn match_spends<'a>(
     job.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
     let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
     let plan = replanned.as_ref().unwrap_or(job.plan);
-    Ok((Job { method: &Method::Join, plan, ..job }.match_spends(clock)?, None))
+    let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
+    Ok((Job { method: &Method::Join, plan, budget, ..job }.match_spends(clock)?, None))
 }
 
 /// What all attempts of a rebuild share.
@@ -141,7 +142,8 @@ impl Rebuild<'_> {
         let Planned { plan, hint_reader, lost_blocks } = self.plan(files, invalid)?;
         let plan = &plan;
         clock.lap(Stage::Plan);
-        self.check_disk_need(plan)?;
+        let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+        self.check_disk_need(plan, budget)?;
         if options.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
@@ -150,7 +152,7 @@ impl Rebuild<'_> {
             Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
             None => Method::Join,
         };
-        let job = Job { files, plan, options, method, work, resumable: true, sink, interrupt };
+        let job = Job { files, plan, budget, options, method, work, resumable: true, sink, interrupt };
         let (matched, hints) = match_spends(&job, clock)?;
 
         sink.event(Event::Started(Stage::Finish));
@@ -199,12 +201,10 @@ impl Rebuild<'_> {
     }
 
     /// Checks that the new chainstate and the temporary files fit on the disk.
-    fn check_disk_need(&self, plan: &Plan) -> Result<(), Error> {
-        let (disk, options) = (self.work.disk(), self.options);
-        let memory_consumers = MemoryConsumers::new(options, plan.chain.block_count());
-        let join_bytes = join_bytes_now(options.memory, memory_consumers);
+    fn check_disk_need(&self, plan: &Plan, budget: MemoryBudget) -> Result<(), Error> {
+        let disk = self.work.disk();
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
-        let need = DiskNeed::estimate(plan.block_bytes, old, join_bytes);
+        let need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         need.check(disk, self.target.building(), self.work.path())?;
         self.sink.event(Event::Note(need.to_string()));
         Ok(())

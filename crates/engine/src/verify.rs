@@ -8,6 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings},
     job::{self, ChainPreferences, Job, MatchStats},
+    memory::MemoryBudget,
     options::ReindexOptions,
     report::{Counts, ScriptsReport},
     session::Session,
@@ -140,7 +141,8 @@ fn check(
         return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let method = &Method::Join;
-    let job = Job { files, plan, options, method, work, resumable: false, sink, interrupt };
+    let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+    let job = Job { files, plan, budget, options, method, work, resumable: false, sink, interrupt };
     let mut comparer = ChainstateComparer { chainstate, interrupt };
     let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
     work.remove()?;

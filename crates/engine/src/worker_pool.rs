@@ -1,7 +1,7 @@
 //! Runs workers in parallel until all blocks are done, with pauses in which checkpoints are written.
 
 use crate::{
-    checkpoint::{CompletedBlocks, Identity},
+    checkpoint::Identity,
     error::Error,
     event::Event,
     job::{Job, PROGRESS_INTERVAL},
@@ -44,9 +44,7 @@ type Checked = (Outcome, Option<(Height, LocatedFault)>);
 
 /// The progress of a job.
 pub struct State {
-    /// The completed blocks.
-    pub completed: CompletedBlocks,
-    /// The outcome of those blocks.
+    /// The outcome of the completed blocks.
     pub outcome: Outcome,
     /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
@@ -72,8 +70,11 @@ pub struct WorkerPool<'a> {
 
 impl WorkerPool<'_> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
-    /// the lowest block fault.
-    pub fn check_all(&self, state: &mut State) -> Result<Option<(Height, LocatedFault)>, Error> {
+    /// the progress and the lowest block fault.
+    ///
+    /// # Errors
+    /// Any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.block_count() as u32;
         loop {
@@ -90,21 +91,20 @@ impl WorkerPool<'_> {
                 }
                 false => state.saved + Duration::from_secs(u32::MAX.into()),
             };
-            let (mut outcome, fault) = self.check_until(pause, state)?;
-            std::mem::take(&mut outcome.completed).into_iter().for_each(|height| state.completed.add(height));
-            state.outcome.merge(outcome);
+            let (outcome, fault) = self.check_until(pause, state.outcome)?;
+            state.outcome = outcome;
             let interrupted = self.job.interrupt.load(Ordering::Relaxed);
             if fault.is_some() || self.spill.has_mismatch() {
-                return if interrupted { Err(Error::interrupted()) } else { Ok(fault) };
+                return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
             if interrupted {
-                return Err(self.save_last(state));
+                return Err(self.save_last(&mut state));
             }
             if Instant::now() >= pause {
-                self.save(state)?;
+                self.save(&mut state)?;
             }
-            if state.completed.count() == total {
-                return Ok(None);
+            if state.outcome.partial.completed.count() == total {
+                return Ok((state, None));
             }
         }
     }
@@ -113,7 +113,7 @@ impl WorkerPool<'_> {
     fn save_last(&self, state: &mut State) -> Error {
         let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
         let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
-        let has_progress = state.completed.count() > state.resumed;
+        let has_progress = state.outcome.partial.completed.count() > state.resumed;
         if self.job.resumable
             && has_progress
             && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
@@ -131,35 +131,23 @@ impl WorkerPool<'_> {
         let copies = self.spill.copy(self.join, self.job.threads())?;
         let (mut runs, next) = self.spill.list();
         runs.extend(copies);
-        let mut counts = state.outcome.counts;
-        debug_assert_eq!(
-            counts.blocks,
-            u64::from(state.completed.count()),
-            "a completed block is counted once"
-        );
-        counts.scripts += self.queue.map_or(0, ScriptQueue::inputs);
-        let matching = self.job.method.save(&mut state.outcome);
-        let outcome = &state.outcome;
-        self.identity.write(
-            self.job.work,
-            &state.completed,
-            (&counts, &matching),
-            &outcome.coinbases,
-            (&runs, next),
-        )?;
+        let partial = &mut state.outcome.partial;
+        let (counted, completed) = (partial.counts.blocks, partial.completed.count());
+        debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
+        self.identity.write(self.job.work, partial, (&runs, next))?;
         self.spill.checkpointed(runs.iter().map(|job| job.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), started.elapsed());
         Ok(())
     }
 
     /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
-    /// a pause.
-    fn check_until(&self, pause: Instant, state: &State) -> Result<Checked, Error> {
-        let key = state.outcome.coinbases.key();
+    /// a pause. `before` is the outcome so far.
+    fn check_until(&self, pause: Instant, before: Outcome) -> Result<Checked, Error> {
+        let key = before.partial.coinbases.key();
         let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
-        let undo_from = self.job.method.undo_from();
+        let (completed, undo_from) = (&before.partial.completed, self.job.method.undo_from());
         let source =
-            FileSource::new(chain, self.job.files, &faults, &state.completed, undo_from, self.job.threads());
+            FileSource::new(chain, self.job.files, &faults, completed, undo_from, self.job.threads());
         let shared = Shared {
             scripts: self.queue,
             chain,
@@ -170,8 +158,8 @@ impl WorkerPool<'_> {
             spill: self.spill,
             faults: &faults,
             failed: &AtomicBool::new(false),
-            blocks_done: AtomicU32::new(state.completed.count()),
-            bytes_done: AtomicU64::new(state.outcome.counts.block_bytes),
+            blocks_done: AtomicU32::new(before.partial.completed.count()),
+            bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
         };
         let stop = |read| {
             read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause
@@ -203,11 +191,12 @@ impl WorkerPool<'_> {
             };
             workers.into_iter().map(join).collect()
         });
-        let mut all = Outcome::new(key);
-        for outcome in outcomes {
-            all.merge(outcome?);
-        }
         drop(source);
+        let mut all = before;
+        for outcome in outcomes {
+            all = all.merge(outcome?)?;
+        }
+        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
         Ok((all, faults.into_lowest()))
     }
 }

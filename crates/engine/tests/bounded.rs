@@ -220,7 +220,7 @@ fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
         let error = run_until(&options, 100).0.map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
         let checkpoint = Checkpoint::read(&RealDisk, &dir.path().join("regtest/peregrine-work")).unwrap();
-        if checkpoint.unwrap().completed[height as usize / 64] >> (height % 64) & 1 == 1 {
+        if checkpoint.unwrap().state.completed[height as usize / 64] >> (height % 64) & 1 == 1 {
             break;
         }
     }

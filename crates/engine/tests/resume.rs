@@ -75,7 +75,7 @@ fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
 #[test]
 fn an_interrupted_run_is_resumed_with_a_note() {
     let (case, options) = interrupted();
-    let done = checkpoint(case.root()).counts[0];
+    let done = checkpoint(case.root()).state.counts[0];
     assert!(done > 50 && done < 140, "{done}");
     let notes = Mutex::new(Vec::new());
     let sink = |event| {
@@ -197,7 +197,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     // One block at another position is enough.
     std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
-    let completed = checkpoint(case.root()).completed;
+    let completed = checkpoint(case.root()).state.completed;
     let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     case.edit_index(|index| {
@@ -211,7 +211,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
 #[test]
 fn completed_blocks_are_read_again_if_their_file_has_changed() {
     let (case, options) = interrupted();
-    let completed = checkpoint(case.root()).completed;
+    let completed = checkpoint(case.root()).state.completed;
     let height = (1..141).find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
@@ -261,7 +261,7 @@ fn a_job_resumes_with_more_blocks() {
         short.write_datadir(dir.path(), &layout).unwrap();
         let options = with_threads(&bounded(&options(dir.path())), threads);
         interrupt(&options);
-        let done = checkpoint(dir.path()).counts[0];
+        let done = checkpoint(dir.path()).state.counts[0];
         std::fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
         chain().write_datadir(dir.path(), &layout).unwrap();
         // First up to the same height as before, then with all blocks.

@@ -9,29 +9,26 @@
 //!
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
-use crate::{
-    error::Error,
-    report::Counts,
-    stages::{block_fault::BlockFault, check::Outcome},
-};
+use crate::{error::Error, partial_state::MatchState, report::Counts, stages::block_fault::BlockFault};
 use coins::{
     Delta, Effects, Join,
-    aggregate::{Aggregate, AggregateKey, Sum},
+    aggregate::Aggregate,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
 };
 use disk::hints::{HintReader, Numbering};
-use std::sync::atomic::{AtomicU32, Ordering};
 use wire::{BlockView, Coin, Height, Txid};
 
 /// How effects are applied.
+#[expect(clippy::large_enum_variant, reason = "a job has one")]
 pub enum Method {
     /// Each spend is matched with its coin.
     Join,
     /// Hints name the unspent coins; an aggregate proves the rest.
     Hints(HintMatching),
     /// Only the positions of the coins within their blocks are matched.
-    Positions(PositionMatching),
+    /// The numbering decides which outputs are counted.
+    Positions(Numbering),
 }
 
 /// Matching with hints.
@@ -46,14 +43,6 @@ pub struct HintMatching {
     pub with_undo: bool,
     /// SHA-256 of the hint file.
     pub digest: [u8; 32],
-}
-
-/// Matching of output positions.
-pub struct PositionMatching {
-    /// Which outputs are counted by the indices.
-    pub numbering: Numbering,
-    /// Number of outputs of each block, by height.
-    pub outputs: Vec<AtomicU32>,
 }
 
 impl Method {
@@ -92,75 +81,9 @@ impl Method {
                 ]
                 .concat()
             }
-            Self::Positions(matching) => vec![2, (matching.numbering == Numbering::AllOutputs).into()],
+            Self::Positions(numbering) => vec![2, (*numbering == Numbering::AllOutputs).into()],
         }
     }
-
-    /// Returns what a checkpoint must contain besides the join: with hints the key, the burned amount and the
-    /// sum; for positions the numbers of outputs.
-    #[must_use]
-    pub fn save(&self, outcome: &mut Outcome) -> Vec<u64> {
-        match self {
-            Self::Join => Vec::new(),
-            Self::Hints(matching) => {
-                let mut words = to_u64s(matching.aggregate.key().as_bytes());
-                words.push(outcome.burned);
-                words.extend(to_u64s(&outcome.sum.as_mut().map(Sum::to_bytes).unwrap_or_default()));
-                words
-            }
-            Self::Positions(matching) => {
-                let outputs = |outputs: &AtomicU32| u64::from(outputs.load(Ordering::Relaxed));
-                // The chain may have more blocks when the checkpoint is restored, so a last block without a
-                // pair goes into the same half as it would with one.
-                let pair = |pair: &[AtomicU32]| outputs(&pair[0]) << 32 | pair.get(1).map_or(0, outputs);
-                matching.outputs.chunks(2).map(pair).collect()
-            }
-        }
-    }
-
-    /// Restores what [`Method::save`] returned; returns false if that is impossible.
-    #[must_use]
-    pub fn restore(&self, saved: &[u64], outcome: &mut Outcome) -> bool {
-        match self {
-            Self::Join => saved.is_empty(),
-            Self::Hints(matching) => {
-                let Some(([_, _, _, _, burned], sum)) = saved.split_first_chunk::<5>() else { return false };
-                let bytes: Vec<u8> = sum.iter().flat_map(|word| word.to_le_bytes()).collect();
-                outcome.burned = *burned;
-                outcome.sum = matching.aggregate.sum_from_bytes(&bytes).ok();
-                outcome.sum.is_some()
-            }
-            Self::Positions(matching) => {
-                for (pair, &word) in matching.outputs.chunks(2).zip(saved) {
-                    for (outputs, shift) in pair.iter().zip([32, 0]) {
-                        outputs.store((word >> shift) as u32, Ordering::Relaxed);
-                    }
-                }
-                true
-            }
-        }
-    }
-
-    /// Returns an empty sum, if the method has one.
-    #[must_use]
-    pub fn sum(&self) -> Option<Sum> {
-        match self {
-            Self::Hints(matching) => Some(matching.aggregate.sum()),
-            Self::Join | Self::Positions(_) => None,
-        }
-    }
-}
-
-fn to_u64s(bytes: &[u8]) -> Vec<u64> {
-    bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
-}
-
-/// Returns the key from what [`Method::save`] returned for hints.
-#[must_use]
-pub fn key_of(saved: &[u64]) -> Option<AggregateKey> {
-    let words: &[u64; 4] = saved.first_chunk()?;
-    let bytes = words.map(u64::to_le_bytes);
-    Some(AggregateKey::new(bytes.as_flattened().try_into().ok()?))
 }
 
 /// Applies the effects of the blocks of one worker.
@@ -170,8 +93,7 @@ pub struct EffectApplier<'a> {
     effects: Effects<'a>,
     hints: Option<HintReader>,
     unspent: Vec<u32>,
-    sum: Option<Sum>,
-    burned: u64,
+    state: MatchState,
 }
 
 impl<'a> EffectApplier<'a> {
@@ -183,7 +105,7 @@ impl<'a> EffectApplier<'a> {
             Method::Join | Method::Positions(_) => None,
         };
         let (delta, unspent) = Default::default();
-        Self { method, delta, effects, hints, unspent, sum: method.sum(), burned: 0 }
+        Self { method, delta, effects, hints, unspent, state: MatchState::empty(method) }
     }
 
     /// Applies a block; `claims` are from its undo data, where that is needed.
@@ -197,8 +119,8 @@ impl<'a> EffectApplier<'a> {
         height: Height,
         claims: &[Coin<'_>],
     ) -> Result<(), BlockFault> {
-        match (self.method, &mut self.sum) {
-            (Method::Hints(matching), Some(sum)) if height <= matching.height => {
+        match (self.method, &mut self.state) {
+            (Method::Hints(matching), MatchState::Hints { sum, burned }) if height <= matching.height => {
                 self.unspent.clear();
                 let mut counts_unspendable = false;
                 if let Some(reader) = &mut self.hints {
@@ -215,18 +137,16 @@ impl<'a> EffectApplier<'a> {
                     hinted.finish()
                 } else {
                     apply_without_undo(block, txids, height, hints, &mut self.effects, sum)
-                        .map(|burned| self.burned = self.burned.saturating_add(burned))
+                        .map(|more| *burned = burned.saturating_add(more))
                 };
                 applied.map_err(BlockFault::Hints)
             }
-            (Method::Positions(matching), _) => {
+            (Method::Positions(numbering), MatchState::Positions { outputs }) => {
                 let mut positions =
-                    OutputIndices::new(&mut self.effects, matching.numbering == Numbering::AllOutputs);
+                    OutputIndices::new(&mut self.effects, *numbering == Numbering::AllOutputs);
                 self.delta.add(block, txids, height, claims, &mut positions);
                 self.delta.flush(&mut positions);
-                if let Some(outputs) = matching.outputs.get(height.0 as usize) {
-                    outputs.store(positions.outputs(), Ordering::Relaxed);
-                }
+                outputs.push((height, positions.outputs()));
                 Ok(())
             }
             _ => {
@@ -241,10 +161,8 @@ impl<'a> EffectApplier<'a> {
     /// # Errors
     /// The same errors as [`EffectApplier::apply_block`].
     pub fn apply_overwritten(&mut self, height: Height, counts: &Counts) -> Result<(), BlockFault> {
-        if let Method::Positions(matching) = self.method
-            && let Some(outputs) = matching.outputs.get(height.0 as usize)
-        {
-            outputs.store(counts.outputs as u32, Ordering::Relaxed);
+        if let MatchState::Positions { outputs } = &mut self.state {
+            outputs.push((height, counts.outputs as u32));
         }
         let Some(reader) = &mut self.hints else { return Ok(()) };
         reader.block(height, &mut self.unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
@@ -254,11 +172,11 @@ impl<'a> EffectApplier<'a> {
         }
     }
 
-    /// Sends staged effects to the join, and moves the sums to `outcome`.
-    pub fn finish(mut self, outcome: &mut Outcome) {
+    /// Sends staged effects to the join, and returns what the method keeps besides.
+    #[must_use]
+    pub fn finish(mut self) -> MatchState {
         self.delta.flush(&mut self.effects);
         self.effects.flush();
-        outcome.sum = self.sum;
-        outcome.burned = self.burned;
+        self.state
     }
 }

@@ -8,6 +8,7 @@
 use crate::{
     chain::Chain,
     error::Error,
+    partial_state::{PartialState, StateConflict},
     report::Counts,
     stages::{
         apply::{EffectApplier, Method},
@@ -18,7 +19,7 @@ use crate::{
         spill::Spill,
     },
 };
-use coins::{CoinbaseTxids, Join, aggregate::Sum};
+use coins::Join;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
     BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, check_block, check_block_spends,
@@ -57,16 +58,8 @@ pub struct Shared<'a> {
 
 /// The results of a worker.
 pub struct Outcome {
-    /// Counts of the blocks it checked.
-    pub counts: Counts,
-    /// The blocks it completed.
-    pub completed: Vec<Height>,
-    /// The coinbase txids it saw.
-    pub coinbases: CoinbaseTxids,
-    /// Its part of the sum, with hints.
-    pub sum: Option<Sum>,
-    /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
-    pub burned: u64,
+    /// What the blocks that it completed amount to.
+    pub partial: PartialState,
     /// Time spent reading.
     pub reading: Duration,
     /// Time spent checking.
@@ -78,15 +71,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An empty outcome. See [`CoinbaseTxids::new`] for `key`.
+    /// An outcome that took no time.
     #[must_use]
-    pub fn new(key: (u64, u64)) -> Self {
+    pub const fn new(partial: PartialState) -> Self {
         Self {
-            counts: Counts::default(),
-            completed: Vec::new(),
-            coinbases: CoinbaseTxids::new(key),
-            sum: None,
-            burned: 0,
+            partial,
             reading: Duration::ZERO,
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
@@ -94,20 +83,18 @@ impl Outcome {
         }
     }
 
-    /// Adds the outcome of another worker.
-    pub fn merge(&mut self, other: Self) {
-        self.counts += other.counts;
-        self.completed.extend(other.completed);
-        self.coinbases.merge(other.coinbases);
-        self.burned = self.burned.saturating_add(other.burned);
-        match (&mut self.sum, other.sum) {
-            (Some(sum), Some(other)) => sum.merge(other),
-            (sum, other) => *sum = sum.take().or(other),
-        }
-        self.reading += other.reading;
-        self.checking += other.checking;
-        self.scripting += other.scripting;
-        self.matching += other.matching;
+    /// Returns the outcome of two workers.
+    ///
+    /// # Errors
+    /// The same errors as [`PartialState::merge`].
+    pub fn merge(self, other: Self) -> Result<Self, StateConflict> {
+        Ok(Self {
+            partial: self.partial.merge(other.partial)?,
+            reading: self.reading + other.reading,
+            checking: self.checking + other.checking,
+            scripting: self.scripting + other.scripting,
+            matching: self.matching + other.matching,
+        })
     }
 }
 
@@ -123,7 +110,7 @@ pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> bool, key: (u64, u64)) -
         undo_arena: UndoArena::default(),
         hashes: BlockHashes::default(),
         applier: EffectApplier::new(shared.method, shared.join.effects()),
-        outcome: Outcome::new(key),
+        outcome: Outcome::new(PartialState::empty(shared.chain.block_count(), key, shared.method)),
     };
     worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
@@ -164,7 +151,7 @@ impl Worker<'_> {
 
     fn finish(mut self) -> Outcome {
         let matching = Instant::now();
-        self.applier.finish(&mut self.outcome);
+        self.outcome.partial.matching = self.applier.finish();
         self.outcome.matching += matching.elapsed();
         self.outcome
     }
@@ -172,7 +159,7 @@ impl Worker<'_> {
     fn process_block(&mut self, block: &Block) -> Result<(), Error> {
         let shared = self.shared;
         match self.check(block) {
-            Ok(()) => self.outcome.completed.push(block.height),
+            Ok(()) => self.outcome.partial.completed.add(block.height),
             Err(fault) => {
                 let height = block.height;
                 shared.faults.record(height, shared.source.located(height, fault));
@@ -221,7 +208,7 @@ impl Worker<'_> {
                 .check_solution(&block, height, &self.hashes.txids)
                 .map_err(|_| BlockFault::Suspect)?;
         }
-        self.outcome.counts += Counts::of(&block);
+        self.outcome.partial.counts += Counts::of(&block);
         if height.0 == 0 {
             // The genesis block's coin is not in the UTXO set (Core `ConnectBlock`).
             return Ok(());
@@ -279,7 +266,7 @@ fn apply(
         };
     }
     if let Some(coinbase) = txids.first() {
-        outcome.coinbases.push(coinbase);
+        outcome.partial.coinbases.push(coinbase);
     }
     let applied = applier.apply_block(block, txids, height, claims);
     outcome.matching += matching.elapsed();

@@ -225,10 +225,10 @@ impl<'a> ScriptQueue<'a> {
         self.inputs.fetch_add(task.inputs.len() as u64, Ordering::Relaxed);
     }
 
-    /// Returns the number of inputs whose scripts were run.
+    /// Returns the number of inputs whose scripts were run since the last call.
     #[must_use]
-    pub fn inputs(&self) -> u64 {
-        self.inputs.load(Ordering::Relaxed)
+    pub fn take_inputs(&self) -> u64 {
+        self.inputs.swap(0, Ordering::Relaxed)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{disk::both, memory::MemoryDisk, reseal, wire::check_coin};
 use ::wire::{Network, OutPoint, coin::chainstate_key_order};
 use disk::{
-    checkpoint::Checkpoint,
+    checkpoint::{Checkpoint, SavedMatching},
     sorted_run::{SortedRunCursor, SortedRunReader},
 };
 use std::path::Path;
@@ -52,9 +52,15 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let disk = MemoryDisk::default().with("work/manifest", bytes);
         let Ok(found) = Checkpoint::read(&disk, Path::new("work")) else { return false };
         let found = found.expect("the file is there");
-        let numbers = found.completed.len() + found.coinbases.len() + found.counts.len();
-        assert_eq!(len, 136 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8);
-        assert_eq!(found.completed.len(), found.blocks.div_ceil(64) as usize);
+        let state = &found.state;
+        let numbers = state.completed.len() + state.coinbases.len() + state.counts.len();
+        let matching = match &state.matching {
+            SavedMatching::Join => 0,
+            SavedMatching::Hints { sum, .. } => 44 + sum.len(),
+            SavedMatching::Positions { outputs } => outputs.len() * 4,
+        };
+        assert_eq!(len, 133 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8 + matching);
+        assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true
     })

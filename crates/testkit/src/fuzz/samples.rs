@@ -6,7 +6,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     blk,
     chainstate::ChainstateWriter,
-    checkpoint::{Checkpoint, FileStamp, SortedRunRef},
+    checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
     fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
     sorted_run::SortedRunWriter,
@@ -281,16 +281,23 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
             network: NETWORK,
             chain: [1; 32],
             settings: [2; 32],
-            blocks,
-            completed: vec![0; blocks.div_ceil(64) as usize],
             files: vec![FileStamp::default(); blocks as usize / 60],
             runs: (0..u64::from(blocks / 50))
                 .map(|number| SortedRunRef { number, ..SortedRunRef::default() })
                 .collect(),
             next_run: 100,
-            coinbase_key: (3, 4),
-            coinbases: (0..u64::from(blocks)).collect(),
-            counts: vec![5, 6],
+            state: SavedState {
+                blocks,
+                completed: vec![0; blocks.div_ceil(64) as usize],
+                counts: [5, 6, 7, 8, 9, 10],
+                coinbase_key: (3, 4),
+                coinbases: (0..u64::from(blocks)).collect(),
+                matching: match blocks {
+                    0 => SavedMatching::Join,
+                    1 => SavedMatching::Hints { key: [1; 32].into(), burned: 2, sum: vec![3; 32] },
+                    _ => SavedMatching::Positions { outputs: vec![4; blocks as usize] },
+                },
+            },
         };
         Files::written(|dir| checkpoint.write(&RealDisk, dir)).of_kind(|_| true)
     };
