@@ -2,7 +2,10 @@
 //! as the engine makes them.
 
 use crate::Block;
-use coins::{Delta, Entry, Join, Merge, SurvivorShard, Survivors, merge::EntrySource, merge::ShardSource};
+use coins::{
+    Delta, Entry, FullCoin, Join, Merge, SurvivorShard, Survivors,
+    merge::{EntrySource, ShardSource},
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -106,6 +109,7 @@ pub fn read_run(run: &SortedRunReader) -> usize {
 pub struct RunSource<'r>(SortedRunCursor<'r>);
 
 impl EntrySource for RunSource<'_> {
+    type Payload = FullCoin;
     type Error = DiskError;
 
     #[inline]
@@ -121,7 +125,7 @@ impl EntrySource for RunSource<'_> {
 #[must_use]
 pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
     let source = |run| RunSource(SortedRunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
-    let mut merge = Merge::new(runs.iter().map(source).collect(), true).expect(DISK);
+    let mut merge = Merge::new(runs.iter().map(source).collect()).expect(DISK);
     let (mut coins, mut bytes) = (0, 0);
     while let Some(entry) = merge.advance().expect("the parts of a valid chain match") {
         coins += 1;

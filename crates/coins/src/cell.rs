@@ -104,7 +104,7 @@ impl Cell {
 
     /// Returns the compressed output.
     #[inline]
-    pub(crate) fn out<'a>(&'a self, long_outputs: &'a LongOutputs) -> &'a [u8] {
+    fn out<'a>(&'a self, long_outputs: &'a LongOutputs) -> &'a [u8] {
         if self.shape & LONG != 0 {
             &long_outputs.long[self.number()]
         } else {
@@ -113,15 +113,19 @@ impl Cell {
     }
 
     #[inline]
+    pub(crate) fn coin<'a>(&'a self, long_outputs: &'a LongOutputs) -> Coin<'a> {
+        Coin { code: self.code, out: self.out(long_outputs) }
+    }
+
+    #[inline]
     pub(crate) fn entry<'a>(&'a self, long_outputs: &'a LongOutputs) -> Entry<'a> {
-        let coin = Coin { code: self.code, out: self.out(long_outputs) };
-        Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin }
+        Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin: self.coin(long_outputs) }
     }
 
     /// Returns the size of its row in the chainstate.
     #[inline]
     pub(crate) fn row_size(&self, long_outputs: &LongOutputs) -> NetSize {
-        NetSize::of(self.vout, Coin { code: self.code, out: self.out(long_outputs) })
+        NetSize::of(self.vout, self.coin(long_outputs))
     }
 
     /// Removes its output from the long outputs, if it is there.

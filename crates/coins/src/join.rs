@@ -44,6 +44,7 @@ use crate::{
     cell::{Cell, LongOutputs},
     delta::{EffectSink, OutputStatus},
     mismatch::{Mismatch, Mismatches},
+    payload::{FullCoin, Payload},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -66,11 +67,9 @@ const STAGED_LONG_BYTES: usize = 1 << 20;
 /// An attacker who grinds txids into one shard only serialises work on that shard; correctness does not
 /// depend on the distribution.
 #[derive(Debug)]
-pub struct Join {
+pub struct Join<P = FullCoin> {
     hasher: SipHash13Uj,
-    /// Whether the claim of a spend must equal the coin of its creation.
-    exact: bool,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<Shard<P>>>,
     /// Memory that shards have released.
     spare: Spare,
     /// Memory of the shards, in bytes.
@@ -82,26 +81,22 @@ pub struct Join {
 }
 
 impl Join {
+    /// Creates an empty join of full coins. See [`Join::with_key`].
+    #[must_use]
+    pub fn new(key: (u64, u64)) -> Self {
+        Self::with_key(key)
+    }
+}
+
+impl<P: Payload> Join<P> {
     /// Creates an empty join. `key` should come from the system's random source, so that an attacker cannot
     /// construct collisions in the tables.
     #[must_use]
-    pub fn new(key: (u64, u64)) -> Self {
-        Self::of_kind(key, true)
-    }
-
-    /// Creates an empty join that matches by outpoint alone and does not compare claims with coins, for
-    /// callers that need only the set of unspent outputs ([`crate::output_indices`]).
-    #[must_use]
-    pub fn of_outpoints_only(key: (u64, u64)) -> Self {
-        Self::of_kind(key, false)
-    }
-
-    fn of_kind(key: (u64, u64), exact: bool) -> Self {
+    pub fn with_key(key: (u64, u64)) -> Self {
         let spare = Spare::new();
         let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new(&spare))).collect();
         Self {
             hasher: SipHash13Uj::new(key.0, key.1),
-            exact,
             memory: AtomicUsize::new(shards.iter().map(|shard| lock(shard).memory_bytes()).sum()),
             shards,
             spare,
@@ -112,10 +107,11 @@ impl Join {
 
     /// Returns the handle through which one worker pushes creations and spends. Each worker needs its own.
     #[must_use]
-    pub fn effects(&self) -> Effects<'_> {
-        let (ops, hashes, order) = Default::default();
+    pub fn effects(&self) -> Effects<'_, P> {
+        let (payload, ops, hashes, order) = Default::default();
         Effects {
             join: self,
+            payload,
             ops,
             hashes,
             order,
@@ -131,7 +127,7 @@ impl Join {
     }
 
     /// Runs `work` on a shard and updates the memory count.
-    fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard) -> T) -> T {
+    fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard<P>) -> T) -> T {
         let mut shard = lock(&self.shards[shard]);
         let before = shard.memory_bytes();
         let done = work(&mut shard);
@@ -148,7 +144,7 @@ impl Join {
     /// # Panics
     /// If there is no such shard.
     #[must_use]
-    pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard {
+    pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard<P> {
         self.with_shard(shard, |shard| shard.take_oldest(&self.hasher, share))
     }
 
@@ -188,7 +184,7 @@ impl Join {
     ///
     /// # Panics
     /// If a worker panicked: its operations are lost, so there is no verdict.
-    pub fn finish(self) -> Result<Survivors, Vec<Mismatch>> {
+    pub fn finish(self) -> Result<Survivors<P>, Vec<Mismatch>> {
         self.end(Shard::record_missing)
     }
 
@@ -200,11 +196,11 @@ impl Join {
     ///
     /// # Panics
     /// Panics like [`Join::finish`].
-    pub fn finish_spilled(self) -> Result<Survivors, Vec<Mismatch>> {
+    pub fn finish_spilled(self) -> Result<Survivors<P>, Vec<Mismatch>> {
         self.end(|_| ())
     }
 
-    fn end(self, check_shard: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Mismatch>> {
+    fn end(self, check_shard: impl Fn(&mut Shard<P>)) -> Result<Survivors<P>, Vec<Mismatch>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
         // The stages that read the survivors need the memory.
         self.spare.close();
@@ -235,8 +231,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Operations are first staged, then applied shard by shard, at the latest when this value is dropped. It
 /// borrows the join, so [`Join::finish`] cannot run before that and sees all operations.
 #[derive(Debug)]
-pub struct Effects<'j> {
-    join: &'j Join,
+pub struct Effects<'j, P: Payload = FullCoin> {
+    join: &'j Join<P>,
+    payload: P,
     ops: Vec<Cell>,
     /// The hash of each operation's outpoint.
     hashes: Vec<u64>,
@@ -249,7 +246,7 @@ pub struct Effects<'j> {
 impl EffectSink for Effects<'_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
-        &self.join.hasher
+        Self::hasher(self)
     }
 
     #[inline]
@@ -269,7 +266,12 @@ impl EffectSink for Effects<'_> {
     }
 }
 
-impl Effects<'_> {
+impl<P: Payload> Effects<'_, P> {
+    #[inline]
+    pub(crate) const fn hasher(&self) -> &SipHash13Uj {
+        &self.join.hasher
+    }
+
     /// Pushes the creation of a coin. Coins spent in the same block must be cancelled first, as
     /// [`crate::Delta`] does.
     #[inline]
@@ -306,7 +308,7 @@ impl Effects<'_> {
     /// Applies all staged operations. It is needed only to include them in [`Join::open`],
     /// [`Join::has_mismatches`] and [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, ops, hashes, order, long_outputs, mismatches } = self;
+        let Self { join, payload, ops, hashes, order, long_outputs, mismatches } = self;
         // A counting sort by shard: `ends` becomes the end of each shard's operations in `order`.
         let mut ends = [0; SHARDS];
         ops.iter().for_each(|op| ends[op.shard()] += 1);
@@ -324,7 +326,7 @@ impl Effects<'_> {
             let batch =
                 order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
-                join.with_shard(shard, |shard| shard.apply(join.exact, batch, long_outputs));
+                join.with_shard(shard, |shard| shard.apply(payload, batch, long_outputs));
             }
             start = end;
         }
@@ -334,7 +336,7 @@ impl Effects<'_> {
     }
 }
 
-impl Drop for Effects<'_> {
+impl<P: Payload> Drop for Effects<'_, P> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.join.incomplete.store(true, Ordering::Relaxed);

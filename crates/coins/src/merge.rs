@@ -14,10 +14,13 @@
 use std::convert::Infallible;
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
+use crate::payload::{FullCoin, Payload};
 use crate::survivors::{SortedShard, SurvivorShard};
 
 /// Entries in the order of the chainstate keys.
 pub trait EntrySource {
+    /// What its entries carry.
+    type Payload: Payload;
     /// The error with which the source can fail.
     type Error;
 
@@ -62,11 +65,18 @@ impl Head {
     }
 }
 
+/// Returns whether two entries of one outpoint are a creation and its spend, and match.
+#[inline]
+fn are_matched(payload: &mut impl Payload, a: &Head, b: &Head) -> bool {
+    let (creation, spend) = if a.spend { (b, a) } else { (a, b) };
+    creation.spend != spend.spend
+        && payload.on_match(a.outpoint, creation.entry().coin, spend.entry().coin).is_ok()
+}
+
 /// The sources merged into one, without matched pairs.
 #[derive(Debug)]
-pub struct Merge<S> {
-    /// Whether the claim of a spend must equal the coin of its creation.
-    exact: bool,
+pub struct Merge<S: EntrySource> {
+    payload: S::Payload,
     sources: Vec<S>,
     heads: Vec<Head>,
     /// A binary heap with the smallest key on top: the key's first 8 bytes and the index of the source.
@@ -76,14 +86,14 @@ pub struct Merge<S> {
 }
 
 impl<S: EntrySource> Merge<S> {
-    /// Creates a merge and reads the first entry of each source. `exact` must be that of the join whose
-    /// entries these are: false for [`crate::Join::of_outpoints_only`].
+    /// Creates a merge and reads the first entry of each source.
     ///
     /// # Errors
     /// Any error of the sources.
-    pub fn new(sources: Vec<S>, exact: bool) -> Result<Self, S::Error> {
+    pub fn new(sources: Vec<S>) -> Result<Self, S::Error> {
         let heads = sources.iter().map(|_| Head::default()).collect();
-        let mut merge = Self { exact, sources, heads, heap: Vec::new(), current: Head::default() };
+        let (payload, heap, current) = Default::default();
+        let mut merge = Self { payload, sources, heads, heap, current };
         for number in 0..merge.sources.len() {
             if let Some(prefix) = merge.pull(number)? {
                 merge.heap.push((prefix, number as u32));
@@ -108,13 +118,9 @@ impl<S: EntrySource> Merge<S> {
             while let Some(&(_, next)) = self.heap.first()
                 && self.heads[next as usize].outpoint == self.current.outpoint
             {
-                let head = &self.heads[next as usize];
                 if !is_unmatched {
                     std::mem::swap(&mut self.current, &mut self.heads[next as usize]);
-                } else if head.spend != self.current.spend
-                    && (!self.exact || head.entry().coin == self.current.entry().coin)
-                {
-                } else {
+                } else if !are_matched(&mut self.payload, &self.current, &self.heads[next as usize]) {
                     return Err(MergeError::Mismatch(self.current.outpoint));
                 }
                 is_unmatched = !is_unmatched;
@@ -172,21 +178,22 @@ impl<S: EntrySource> Merge<S> {
 
 /// A source that reads shards in order. Each is sorted when it is reached and freed after it has been read.
 #[derive(Debug)]
-pub struct ShardSource {
-    shards: std::vec::IntoIter<SurvivorShard>,
+pub struct ShardSource<P = FullCoin> {
+    shards: std::vec::IntoIter<SurvivorShard<P>>,
     sorted: Option<SortedShard>,
     at: usize,
 }
 
-impl ShardSource {
+impl<P> ShardSource<P> {
     /// Creates a source from shards, which must be in ascending order.
     #[must_use]
-    pub fn new(shards: Vec<SurvivorShard>) -> Self {
+    pub fn new(shards: Vec<SurvivorShard<P>>) -> Self {
         Self { shards: shards.into_iter(), sorted: None, at: 0 }
     }
 }
 
-impl EntrySource for ShardSource {
+impl<P: Payload> EntrySource for ShardSource<P> {
+    type Payload = P;
     type Error = Infallible;
 
     fn advance(&mut self) -> Result<Option<Entry<'_>>, Infallible> {
@@ -213,6 +220,7 @@ mod tests {
     struct Rows(std::vec::IntoIter<Row>, Row);
 
     impl EntrySource for Rows {
+        type Payload = FullCoin;
         type Error = &'static str;
 
         fn advance(&mut self) -> Result<Option<Entry<'_>>, &'static str> {
@@ -238,7 +246,7 @@ mod tests {
             rows.sort_by(|a, b| chainstate_key_order(&outpoint(a), &outpoint(b)));
             Rows(rows.into_iter(), Row::default())
         };
-        let mut merge = Merge::new(sources.into_iter().map(source).collect(), true)?;
+        let mut merge = Merge::new(sources.into_iter().map(source).collect())?;
         let mut rows = Vec::new();
         while let Some(Entry { spend, outpoint, coin }) = merge.advance()? {
             rows.push((outpoint.txid.0[0], outpoint.vout, spend, coin.code, coin.out.to_vec()));

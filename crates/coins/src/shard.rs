@@ -9,11 +9,12 @@ use crate::{
     cell::{Cell, LongOutputs},
     index::{Index, Pages},
     mismatch::{Mismatch, Mismatches},
+    payload::Payload,
     slab::{Chunks, Slab},
     survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 use wire::NetSize;
 
 /// Number of operations whose memory is prefetched together: a few times the number of misses that a core has
@@ -46,7 +47,7 @@ impl Spare {
 
 /// Open creations and open spends of one shard.
 #[derive(Debug)]
-pub(crate) struct Shard {
+pub(crate) struct Shard<P> {
     index: Index,
     pub(crate) cells: Cells,
     pub(crate) long_outputs: LongOutputs,
@@ -54,9 +55,10 @@ pub(crate) struct Shard {
     pub(crate) size: NetSize,
     pub(crate) open_spends: u64,
     pub(crate) mismatches: Mismatches,
+    payload: PhantomData<P>,
 }
 
-impl Shard {
+impl<P: Payload> Shard<P> {
     /// Creates an empty shard.
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
@@ -66,6 +68,7 @@ impl Shard {
             size: NetSize::default(),
             open_spends: 0,
             mismatches: Mismatches::default(),
+            payload: PhantomData,
         }
     }
 
@@ -77,7 +80,7 @@ impl Shard {
     /// `long_outputs`.
     pub(crate) fn apply<'o>(
         &mut self,
-        exact: bool,
+        payload: &mut P,
         batch: impl Iterator<Item = (u64, &'o Cell)> + Clone,
         long_outputs: &mut LongOutputs,
     ) {
@@ -95,7 +98,7 @@ impl Shard {
             self.cells.next_places(creations).for_each(digest::cache::prefetch);
             let mut done = 0;
             for (hash, op) in window {
-                self.apply_one(hash, exact, op, long_outputs);
+                self.apply_one(hash, payload, op, long_outputs);
                 done += 1;
             }
             if done < WINDOW {
@@ -106,7 +109,7 @@ impl Shard {
     }
 
     #[inline]
-    fn apply_one(&mut self, hash: u64, exact: bool, op: &Cell, long_outputs: &mut LongOutputs) {
+    fn apply_one(&mut self, hash: u64, payload: &mut P, op: &Cell, long_outputs: &mut LongOutputs) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, long_outputs);
             self.index.insert(hash, at);
@@ -117,9 +120,11 @@ impl Shard {
         match (op.is_spend(), open.is_spend()) {
             (true, true) => self.mismatches.push(Mismatch::DoubleSpend(outpoint)),
             (false, false) => self.mismatches.push(Mismatch::DuplicateCreation(outpoint)),
-            _ => {
-                if exact && (op.code != open.code || op.out(long_outputs) != open.out(&self.long_outputs)) {
-                    self.mismatches.push(Mismatch::ClaimDiffers(outpoint));
+            (is_spend, _) => {
+                let (op, open) = (op.coin(long_outputs), open.coin(&self.long_outputs));
+                let (creation, spend) = if is_spend { (open, op) } else { (op, open) };
+                if let Err(mismatch) = payload.on_match(outpoint, creation, spend) {
+                    self.mismatches.push(mismatch);
                 }
                 self.index.remove(slot);
                 let matched = self.cells.remove(at, Cell::BLANK);
@@ -149,7 +154,7 @@ impl Shard {
     ///
     /// The age of a spend is that of its claim: the coin that it waits for has the same age, so the two stay
     /// together, or match when sorted runs are merged.
-    pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
+    pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard<P> {
         let live = || self.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());

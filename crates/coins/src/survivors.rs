@@ -8,19 +8,21 @@
 use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
+    payload::FullCoin,
     shard::{Cells, Shard},
 };
 use digest::cache::prefetch;
+use std::marker::PhantomData;
 use wire::{Coin, Entry, NetSize, OutPoint, coin::chainstate_key_order};
 
 /// The entries that remain open: coins and, if coins were spilled, spends of those.
 #[derive(Debug)]
-pub struct Survivors {
-    shards: Vec<SurvivorShard>,
+pub struct Survivors<P = FullCoin> {
+    shards: Vec<SurvivorShard<P>>,
 }
 
-impl Survivors {
-    pub(crate) fn new(shards: impl Iterator<Item = SurvivorShard>) -> Self {
+impl<P> Survivors<P> {
+    pub(crate) fn new(shards: impl Iterator<Item = SurvivorShard<P>>) -> Self {
         let shards: Vec<_> = shards.collect();
         assert_eq!(shards.len(), SHARDS);
         Self { shards }
@@ -34,41 +36,39 @@ impl Survivors {
 
     /// Returns the [`SHARDS`] shards in key order.
     #[must_use]
-    pub fn shards(&self) -> &[SurvivorShard] {
+    pub fn shards(&self) -> &[SurvivorShard<P>] {
         &self.shards
     }
 
     /// Returns the [`SHARDS`] shards in key order, by value.
     #[must_use]
-    pub fn into_shards(self) -> Vec<SurvivorShard> {
+    pub fn into_shards(self) -> Vec<SurvivorShard<P>> {
         self.shards
     }
 }
 
 /// The open entries of one shard, unsorted.
 #[derive(Debug)]
-pub struct SurvivorShard {
+pub struct SurvivorShard<P = FullCoin> {
     cells: Cells,
     long_outputs: LongOutputs,
     size: NetSize,
+    payload: PhantomData<P>,
 }
 
-impl SurvivorShard {
+impl<P> SurvivorShard<P> {
     pub(crate) const fn new(cells: Cells, long_outputs: LongOutputs, size: NetSize) -> Self {
-        Self { cells, long_outputs, size }
+        Self { cells, long_outputs, size, payload: PhantomData }
     }
 
     /// Takes the entries of a shard and frees its index.
-    pub(crate) fn from_shard(shard: Shard) -> Self {
-        Self { cells: shard.cells, long_outputs: shard.long_outputs, size: shard.size }
+    pub(crate) fn from_shard(shard: Shard<P>) -> Self {
+        Self::new(shard.cells, shard.long_outputs, shard.size)
     }
 
     pub(crate) const fn empty() -> Self {
-        Self {
-            cells: Cells::new(),
-            long_outputs: LongOutputs::new(),
-            size: NetSize { coins: 0, key_bytes: 0, value_bytes: 0 },
-        }
+        let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
+        Self::new(Cells::new(), LongOutputs::new(), size)
     }
 
     /// Adds a coin, which must not exist yet.
@@ -114,7 +114,7 @@ fn sorted(cells: &Cells) -> Vec<u32> {
 }
 
 /// Returns the open entries of a shard that remains in use, in the order of the chainstate keys.
-pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
+pub(crate) fn sorted_entries<P>(shard: &Shard<P>) -> impl Iterator<Item = Entry<'_>> {
     in_order(sorted(&shard.cells), &shard.cells, &shard.long_outputs)
 }
 

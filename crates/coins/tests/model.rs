@@ -66,7 +66,7 @@ fn rows(survivors: Survivors) -> Rows {
 fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     let net: i64 = parts.iter().flatten().map(|shard| shard.size().coins).sum();
     let sources = parts.into_iter().map(ShardSource::new).collect();
-    let mut merge = Merge::new(sources, true).expect("shards do not fail");
+    let mut merge = Merge::new(sources).expect("shards do not fail");
     let mut rows = Vec::new();
     while let Some(entry) = merge.advance().map_err(|error| error.to_string())? {
         if entry.spend {

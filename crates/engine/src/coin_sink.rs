@@ -8,10 +8,10 @@ use crate::{
     clock::Clock,
     error::{Error, ErrorKind},
     job::{Job, MatchStats, MatchedCoins},
-    stages::apply::Method,
     threads::spawn,
     unspent::{ForEachError, Range, Unspent},
 };
+use coins::{FullCoin, Payload};
 use crossbeam::channel::{Receiver, Sender, bounded};
 use disk::sorted_run::SortedRunReader;
 use std::{
@@ -27,7 +27,7 @@ use wire::{Coin, Height, OutPoint};
 const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
 /// Consumes the coins after the last block.
-pub trait CoinSink {
+pub trait CoinSink<P = FullCoin> {
     /// What the sink makes of all coins.
     type Output;
 
@@ -36,7 +36,7 @@ pub trait CoinSink {
     /// # Errors
     /// [`ForEachError::Mismatch`] if a spend has no coin, which may show only after other coins were
     /// consumed; an error of the sink; [`ErrorKind::Interrupted`].
-    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError>;
+    fn consume(&mut self, coins: Coins<'_, P>) -> Result<Self::Output, ForEachError>;
 
     /// Discards what the sink has made until a mismatch; all coins follow once more.
     ///
@@ -89,16 +89,11 @@ impl Job<'_> {
         sink: &mut S,
     ) -> Result<(S::Output, MatchStats), Error> {
         let consume = |matched: MatchedCoins, sink: &mut S| {
-            let coins = Coins { unspent: matched.unspent, interrupt: self.interrupt };
-            sink.consume(coins).map(|output| (output, matched.stats))
+            sink.consume(Coins::new(matched.unspent, self.interrupt)).map(|output| (output, matched.stats))
         };
         match consume(matched, sink) {
             Ok(done) => return Ok(done),
             Err(ForEachError::Error(error)) => return Err(error),
-            // The coins of sequential validation have no positions.
-            Err(ForEachError::Mismatch) if matches!(self.method, Method::Positions(_)) => {
-                return Err(Error::inconsistent_data());
-            }
             Err(ForEachError::Mismatch) => sink.start_over()?,
         }
         let matched = self.validate_sequentially(clock, Height(0), 0)?;
@@ -112,12 +107,18 @@ impl Job<'_> {
 }
 
 /// The coins after the last block, to be walked once.
-pub struct Coins<'a> {
-    unspent: Unspent,
+pub struct Coins<'a, P = FullCoin> {
+    unspent: Unspent<P>,
     interrupt: &'a AtomicBool,
 }
 
-impl<'a> Coins<'a> {
+impl<'a, P: Payload> Coins<'a, P> {
+    /// The coins that matching has left; setting `interrupt` ends the walk.
+    #[must_use]
+    pub fn new(unspent: Unspent<P>, interrupt: &'a AtomicBool) -> Self {
+        Self { unspent, interrupt }
+    }
+
     /// Number of coins, if each spend has a coin.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -152,20 +153,20 @@ impl<'a> Coins<'a> {
     /// Divides the coins into ranges of at most `bytes` of rows, or one shard. The ranges depend only on the
     /// coins.
     #[must_use]
-    pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a> {
+    pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a, P> {
         let (ranges, runs) = self.unspent.into_ranges(bytes);
         CoinRanges { ranges, runs, interrupt: self.interrupt }
     }
 }
 
 /// Coins by ranges, for several threads.
-pub struct CoinRanges<'a> {
-    ranges: Vec<Range>,
+pub struct CoinRanges<'a, P> {
+    ranges: Vec<Range<P>>,
     runs: Vec<SortedRunReader>,
     interrupt: &'a AtomicBool,
 }
 
-impl CoinRanges<'_> {
+impl<P: Payload> CoinRanges<'_, P> {
     /// Number of ranges.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -228,8 +229,8 @@ impl CoinRanges<'_> {
     }
 }
 
-fn consume_range<R: RangeSink>(
-    range: Range,
+fn consume_range<P: Payload, R: RangeSink>(
+    range: Range<P>,
     runs: &[SortedRunReader],
     mut sink: R,
     interrupt: &AtomicBool,
@@ -260,11 +261,9 @@ mod tests {
         event::Event,
         options::{Matching, ReindexOptions},
         read_only_job::with_read_only_job,
-        stages::{Stage, apply::PositionMatching},
+        stages::{Stage, apply::Method},
     };
     use coins::Join;
-    use disk::hints::Numbering;
-    use std::sync::atomic::AtomicU32;
     use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk};
     use wire::{Network, Txid};
 
@@ -292,7 +291,7 @@ mod tests {
             effects.push_spend(&outpoint(200, 9), coin, Height(7));
         }
         drop(effects);
-        Unspent::new(join.finish_spilled().unwrap(), Vec::new(), true)
+        Unspent::new(join.finish_spilled().unwrap(), Vec::new())
     }
 
     /// Collects the coins of a range.
@@ -318,7 +317,7 @@ mod tests {
 
     fn in_sequence(unspent: Unspent) -> Result<Rows, ForEachError> {
         let mut rows = Vec::new();
-        Coins { unspent, interrupt: &AtomicBool::new(false) }.in_sequence(|outpoint, coin| {
+        Coins::new(unspent, &AtomicBool::new(false)).in_sequence(|outpoint, coin| {
             rows.push(row(outpoint, coin));
             Ok(())
         })?;
@@ -327,7 +326,7 @@ mod tests {
 
     fn by_ranges(unspent: Unspent, bytes: u64, threads: usize) -> Result<Rows, ForEachError> {
         let interrupt = AtomicBool::new(false);
-        let ranges = Coins { unspent, interrupt: &interrupt }.into_ranges(bytes);
+        let ranges = Coins::new(unspent, &interrupt).into_ranges(bytes);
         let mut done = ranges.consume(threads, |index| RangeRows(index, Vec::new()))?;
         done.sort_by_key(|range| range.0);
         Ok(done.into_iter().flat_map(|range| range.1).collect())
@@ -402,15 +401,5 @@ mod tests {
         assert!(is_sequential && sink.started_over == 1);
         assert_eq!(stats.matching, Matching::Sequential);
         assert!(!rows.is_empty() && rows == sink.mismatched, "the chain is valid");
-    }
-
-    #[test]
-    fn a_mismatch_of_positions_is_an_error_at_once() {
-        let outputs = (0..200).map(|_| AtomicU32::new(0)).collect();
-        let method = Method::Positions(PositionMatching { numbering: Numbering::AllOutputs, outputs });
-        let mut sink = Doubting::default();
-        let (result, is_sequential) = match_and_consume(&method, &mut sink);
-        assert_eq!(result.map(|_| ()).unwrap_err().kind, ErrorKind::Damaged);
-        assert!(!is_sequential && sink.started_over == 0 && !sink.mismatched.is_empty());
     }
 }

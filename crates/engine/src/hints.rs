@@ -5,9 +5,10 @@ use crate::{
     chain::{Chain, Files},
     checkpoint,
     clock::Clock,
+    coin_sink::{CoinSink as _, Coins},
     error::{Error, ErrorKind},
     event::{Event, EventSink},
-    job::{self, ChainPreferences, Job},
+    job::{self, ChainPreferences, Job, MatchedCoins},
     memory::MemoryBudget,
     options::{HintOptions, ReindexOptions},
     output_positions::PositionSorter,
@@ -20,6 +21,7 @@ use crate::{
         read::read_block,
     },
     tree::HintsEnd,
+    unspent::ForEachError,
     work_dir::WorkDir,
 };
 use coins::aggregate::{Aggregate, AggregateKey};
@@ -300,9 +302,10 @@ fn with_sorted_positions<T>(
     work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let job = Job { method: &Method::Positions(numbering), ..*job };
-    let matched = job.match_spends(clock)?;
+    let MatchedCoins { unspent, stats } = job.match_positions(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let (mut sorted, stats) = job.for_each_coin(matched, clock, &mut PositionSorter(&job))?;
+    let coins = Coins::new(unspent, job.interrupt);
+    let mut sorted = PositionSorter(&job).consume(coins).map_err(ForEachError::without_fallback)?;
     let mut each_block = |each: &mut ForEachBlock<'_>| {
         let mut unspent = Vec::new();
         for (height, outputs) in stats.outputs.iter().enumerate().skip(1) {

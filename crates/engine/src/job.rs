@@ -14,7 +14,7 @@ use crate::{
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
-        apply::Method,
+        apply::{JobPayload, Method},
         block_fault::LocatedFault,
         check::Outcome,
         plan::{self, Plan},
@@ -29,7 +29,7 @@ use crate::{
     work_dir::WorkDir,
     worker_pool::{State, WorkerPool},
 };
-use coins::{Join, aggregate::Sum};
+use coins::{FullCoin, Join, OutputIndex, Payload, aggregate::Sum};
 use rules::ChainParams;
 use std::{
     sync::atomic::AtomicBool,
@@ -42,9 +42,9 @@ use wire::{BlockHash, BlockTime, Height};
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The final UTXO set, and how it was obtained.
-pub struct MatchedCoins {
+pub struct MatchedCoins<P = FullCoin> {
     /// The coins.
-    pub unspent: Unspent,
+    pub unspent: Unspent<P>,
     /// How they were obtained.
     pub stats: MatchStats,
 }
@@ -165,11 +165,21 @@ pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) ->
 }
 
 /// Result of the parallel pass: all blocks checked and applied, or the lowest block fault.
-struct PassResult<'a> {
+struct PassResult<'a, P> {
     state: State,
-    join: Join,
-    spill: Spill<'a>,
+    join: Join<P>,
+    spill: Spill<'a, P>,
     fault: Option<(Height, LocatedFault)>,
+}
+
+/// Parallel matching proved too little: sequential validation must find the cause.
+struct Unproven {
+    /// The block from which on scripts must be run.
+    scripts_from: Height,
+    /// Number of inputs whose scripts have been run.
+    scripts_run: u64,
+    /// Whether a merge of sorted runs found a mismatch.
+    has_merge_mismatch: bool,
 }
 
 /// What the parallel stages share.
@@ -205,6 +215,39 @@ impl Job<'_> {
         if self.options.matching == Matching::Sequential {
             return self.validate_sequentially(clock, Height(0), 0);
         }
+        let unproven = match self.match_in_parallel(clock)? {
+            Ok(matched) => return Ok(matched),
+            Err(unproven) => unproven,
+        };
+        let matched = self.validate_sequentially(clock, unproven.scripts_from, unproven.scripts_run)?;
+        if unproven.has_merge_mismatch && matches!(self.method, Method::Hints(_)) {
+            return Err(self
+                .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
+        }
+        Ok(matched)
+    }
+
+    /// Returns the coins after the last block with their output positions. Coins from sequential validation have
+    /// no positions, so it only names what is wrong.
+    ///
+    /// # Errors
+    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if sequential validation found
+    /// nothing wrong with the blocks.
+    pub fn match_positions(&self, clock: &mut Clock) -> Result<MatchedCoins<OutputIndex>, Error> {
+        match self.match_in_parallel(clock)? {
+            Ok(matched) => Ok(matched),
+            Err(Unproven { scripts_from, scripts_run, .. }) => {
+                self.validate_sequentially(clock, scripts_from, scripts_run)?;
+                Err(Error::inconsistent_data())
+            }
+        }
+    }
+
+    /// Returns the coins after the last block from parallel matching, if that proves that they are right.
+    fn match_in_parallel<P: JobPayload>(
+        &self,
+        clock: &mut Clock,
+    ) -> Result<Result<MatchedCoins<P>, Unproven>, Error> {
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock)?;
         // Scripts of blocks below the first suspect block have been run.
         let mut scripts_from = Height(u32::MAX);
@@ -237,21 +280,16 @@ impl Job<'_> {
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
                     let spilled = spill.volume();
                     let stats = MatchStats { counts: *counts, matching, resumed, burned, outputs, spilled };
-                    return Ok(MatchedCoins { unspent, stats });
+                    return Ok(Ok(MatchedCoins { unspent, stats }));
                 }
             }
         }
-        let matched =
-            self.validate_sequentially(clock, scripts_from, state.outcome.partial.counts.scripts)?;
-        if spill.has_mismatch() && matches!(self.method, Method::Hints(_)) {
-            return Err(self
-                .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
-        }
-        Ok(matched)
+        let scripts_run = state.outcome.partial.counts.scripts;
+        Ok(Err(Unproven { scripts_from, scripts_run, has_merge_mismatch: spill.has_mismatch() }))
     }
 
     /// Checks and applies all blocks in parallel, or stops at a block fault.
-    fn run_workers(&self, clock: &mut Clock) -> Result<PassResult<'_>, Error> {
+    fn run_workers<P: JobPayload>(&self, clock: &mut Clock) -> Result<PassResult<'_, P>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory >> 20);
@@ -264,9 +302,9 @@ impl Job<'_> {
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
         let scripts = self.scripts();
-        let join = self.method.join(random_pair()?);
+        let join = Join::with_key(random_pair()?);
         let (network, join_bytes) = (self.files.network, self.budget.join_bytes);
-        let spill = Spill::new(self.work, network, self.method.is_exact(), join_bytes, runs, next_run);
+        let spill = Spill::new(self.work, network, join_bytes, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
@@ -290,7 +328,7 @@ impl Job<'_> {
     /// # Errors
     /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let PassResult { state, fault, .. } = self.run_workers(clock)?;
+        let PassResult::<FullCoin> { state, fault, .. } = self.run_workers(clock)?;
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
         match (fault, matching) {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
@@ -358,12 +396,12 @@ impl Job<'_> {
     }
 
     /// Returns what is left in the join and in sorted runs; `None` on a mismatch.
-    fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
+    fn unspent<P: Payload>(&self, join: Join<P>, spill: &Spill<'_, P>) -> Result<Option<Unspent<P>>, Error> {
         if spill.is_empty() {
-            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new(), true)));
+            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new())));
         }
         let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
-        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs, self.method.is_exact())))
+        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
     /// Validates the chain sequentially. Returns coins only if the whole chain is valid.
@@ -399,10 +437,7 @@ impl Job<'_> {
             .map_err(|error| self.mark_contested(error))?;
         counts.scripts += scripts_run;
         clock.lap(Stage::Sequential);
-        if matches!(self.method, Method::Positions(_)) {
-            return Err(Error::inconsistent_data());
-        }
-        let unspent = Unspent::new(coins.into_survivors(), Vec::new(), true);
+        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
         let stats = MatchStats { counts, matching, resumed: 0, burned: 0, outputs: Vec::new(), spilled };
         Ok(MatchedCoins { unspent, stats })

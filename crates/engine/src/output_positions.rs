@@ -8,7 +8,7 @@ use crate::{
     unspent::ForEachError,
     work_dir::WorkDir,
 };
-use coins::output_indices::index_of;
+use coins::OutputIndex;
 use disk::fs::{During as _, ReadAt};
 use std::{cmp::Reverse, collections::BinaryHeap, path::PathBuf, sync::atomic::Ordering};
 
@@ -32,17 +32,17 @@ enum PositionSource {
 /// Sorts the positions that the join of this job has left.
 pub struct PositionSorter<'a>(pub &'a Job<'a>);
 
-impl CoinSink for PositionSorter<'_> {
+impl CoinSink<OutputIndex> for PositionSorter<'_> {
     type Output = SortedPositions;
 
-    fn consume(&mut self, coins: Coins<'_>) -> Result<SortedPositions, ForEachError> {
+    fn consume(&mut self, coins: Coins<'_, OutputIndex>) -> Result<SortedPositions, ForEachError> {
         let job = self.0;
         let budget = MemoryBudget::after_matching(job.options, job.plan.chain.block_count());
         let capacity = (budget.join_bytes / 2).max(CHUNK_BYTES) / POSITION_LEN;
         let mut positions: Vec<u64> = Vec::new();
         let mut sources = Vec::new();
         coins.in_sequence(|_, coin| {
-            let index = index_of(coin).ok_or_else(Error::panicked)?;
+            let index = OutputIndex::of(coin).ok_or_else(Error::panicked)?;
             positions.push(u64::from(coin.height().0) << 32 | u64::from(index));
             if positions.len() >= capacity {
                 sources.push(write(job.work, sources.len(), &mut positions)?);

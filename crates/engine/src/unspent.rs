@@ -2,7 +2,7 @@
 
 use crate::{error::Error, stages::spill::MergeInput};
 use coins::{
-    Entry, Merge, NetSize, SHARDS, SurvivorShard, Survivors,
+    Entry, FullCoin, Merge, NetSize, Payload, SHARDS, SurvivorShard, Survivors,
     merge::{MergeError, ShardSource},
 };
 use disk::sorted_run::SortedRunReader;
@@ -10,10 +10,8 @@ use wire::{Coin, OutPoint};
 
 /// What the join and the sorted runs have left. A spend without a coin may be among it, which only walking it
 /// shows.
-pub struct Unspent {
-    /// Whether spends are compared with the coins they match.
-    exact: bool,
-    shards: Vec<SurvivorShard>,
+pub struct Unspent<P = FullCoin> {
+    shards: Vec<SurvivorShard<P>>,
     runs: Vec<SortedRunReader>,
 }
 
@@ -25,6 +23,17 @@ pub enum ForEachError {
     Error(Error),
 }
 
+impl ForEachError {
+    /// Converts to an error, for callers that cannot use the coins of sequential validation.
+    #[must_use]
+    pub fn without_fallback(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Mismatch => Error::inconsistent_data(),
+        }
+    }
+}
+
 impl<E: Into<Error>> From<E> for ForEachError {
     fn from(error: E) -> Self {
         Self::Error(error.into())
@@ -32,19 +41,18 @@ impl<E: Into<Error>> From<E> for ForEachError {
 }
 
 /// Consecutive shards.
-pub struct Range {
+pub struct Range<P = FullCoin> {
     /// Index among the ranges.
     pub index: u32,
-    exact: bool,
     first: usize,
-    shards: Vec<SurvivorShard>,
+    shards: Vec<SurvivorShard<P>>,
 }
 
-impl Unspent {
-    /// The coins in memory and in sorted runs; `exact` as in [`Merge::new`].
+impl<P> Unspent<P> {
+    /// The coins in memory and in sorted runs.
     #[must_use]
-    pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>, exact: bool) -> Self {
-        Self { exact, shards: survivors.into_shards(), runs }
+    pub fn new(survivors: Survivors<P>, runs: Vec<SortedRunReader>) -> Self {
+        Self { shards: survivors.into_shards(), runs }
     }
 
     /// Number of coins, if creations and spends match.
@@ -67,9 +75,9 @@ impl Unspent {
     /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
     /// The ranges depend only on the coins.
     #[must_use]
-    pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<SortedRunReader>) {
+    pub fn into_ranges(self, bytes: u64) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
         let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
-        let mut ranges: Vec<Range> = Vec::new();
+        let mut ranges: Vec<Range<P>> = Vec::new();
         let mut free_bytes = 0;
         for ((first, shard), size) in (0..).zip(self.shards).zip(sizes) {
             let len = row_bytes(size);
@@ -77,12 +85,7 @@ impl Unspent {
                 Some(range) if len <= free_bytes => range.shards.push(shard),
                 _ => {
                     free_bytes = bytes;
-                    ranges.push(Range {
-                        index: ranges.len() as u32,
-                        exact: self.exact,
-                        first,
-                        shards: vec![shard],
-                    });
+                    ranges.push(Range { index: ranges.len() as u32, first, shards: vec![shard] });
                 }
             }
             free_bytes = free_bytes.saturating_sub(len);
@@ -97,7 +100,7 @@ fn row_bytes(size: NetSize) -> u64 {
     (size.key_bytes + size.value_bytes).max(0) as u64
 }
 
-impl Range {
+impl<P: Payload> Range<P> {
     /// Calls `each` with the coins in key order.
     ///
     /// # Errors
@@ -120,7 +123,7 @@ impl Range {
         let range = self.first..self.first + self.shards.len();
         let mut inputs = vec![MergeInput::Memory(ShardSource::new(self.shards))];
         inputs.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
-        let mut merge = Merge::new(inputs, self.exact)?;
+        let mut merge = Merge::new(inputs)?;
         loop {
             match merge.advance() {
                 Ok(Some(entry)) => visit(entry)?,

@@ -7,6 +7,7 @@ use crate::{
     job::{Job, PROGRESS_INTERVAL},
     stages::{
         Stage,
+        apply::JobPayload,
         block_fault::{BlockFaults, LocatedFault},
         check::{self, Outcome, Shared},
         read::FileSource,
@@ -55,20 +56,20 @@ pub struct State {
 }
 
 /// Runs the workers of a job.
-pub struct WorkerPool<'a> {
+pub struct WorkerPool<'a, P> {
     /// The job.
     pub job: &'a Job<'a>,
     /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
     /// Matches creations and spends.
-    pub join: &'a Join,
+    pub join: &'a Join<P>,
     /// Writes the join to sorted runs when the memory budget is reached.
-    pub spill: &'a Spill<'a>,
+    pub spill: &'a Spill<'a, P>,
     /// The queue of scripts, if scripts are run.
     pub queue: Option<&'a ScriptQueue<'a>>,
 }
 
-impl WorkerPool<'_> {
+impl<P: JobPayload> WorkerPool<'_, P> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
     /// the progress and the lowest block fault.
     ///

@@ -2,7 +2,7 @@
 
 use super::entry::{MALFORMED, Previous};
 use super::{
-    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
+    BLOCK_HEADER_LEN, FOOTER_LEN, HEADER_LEN, MAGIC, MAX_CONTENT_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
     damaged,
 };
 use crate::error::DiskError;
@@ -61,7 +61,7 @@ impl SortedRunReader {
         let start = shards.start.min(end);
         let first = self.shard(start);
         let len = self.shard(end).offset - first.offset;
-        let buffer_len_max = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN);
+        let buffer_len_max = buffer_bytes.max(BLOCK_HEADER_LEN + MAX_CONTENT_LEN);
         SortedRunCursor {
             run: self,
             shard: start,
@@ -192,7 +192,7 @@ impl SortedRunCursor<'_> {
             return Err(self.damaged(MALFORMED));
         };
         let len = len as usize;
-        let fits = len <= MAX_PAYLOAD_LEN && len as u64 <= shard_bytes_left - BLOCK_HEADER_LEN as u64;
+        let fits = len <= MAX_CONTENT_LEN && len as u64 <= shard_bytes_left - BLOCK_HEADER_LEN as u64;
         if !fits || entries == 0 || u64::from(entries) > self.left {
             return Err(self.damaged(format!("a block of {len} bytes with {entries} entries is impossible")));
         }

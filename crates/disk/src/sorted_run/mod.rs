@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! header  magic 8 "PGRN-RUN" | version 4 | network's message magic 4
-//! block   checksum 4 | payload length 4 | entries 4 | payload: entries of one shard
+//! block   checksum 4 | content length 4 | entries 4 | content: entries of one shard
 //! footer  256 * (offset 8 | entries 8 | checksum 4 | net coins 8, key bytes 8, value bytes 8)
 //!         | entries 8 | spends 8 | file length 8
 //!         | checksum of the blocks 4 | checksum of the footer 4 | magic 8
@@ -45,9 +45,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"PGRN-RUN";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 16;
 const BLOCK_HEADER_LEN: usize = 12;
-/// Bytes of payload after which a block is closed.
+/// Bytes of content after which a block is closed.
 const BLOCK_LEN: usize = 64 << 10;
-const MAX_PAYLOAD_LEN: usize = BLOCK_LEN + entry::MAX_LEN;
+const MAX_CONTENT_LEN: usize = BLOCK_LEN + entry::MAX_LEN;
 const INDEX_ENTRY_LEN: usize = 8 + 8 + 4 + 3 * 8;
 const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len();
 

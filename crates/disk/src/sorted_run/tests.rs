@@ -261,7 +261,7 @@ fn the_longest_entry_may_begin_at_the_last_byte_of_a_block() {
         longest_block = longest_block.max(block as usize);
         assert_eq!(read_bytes(bytes).unwrap(), entries);
     }
-    assert_eq!(longest_block, MAX_PAYLOAD_LEN - 1);
+    assert_eq!(longest_block, MAX_CONTENT_LEN - 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::entry::{Previous, is_out};
 use super::{
-    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_PAYLOAD_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
+    BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_CONTENT_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
 };
 use crate::error::DiskError;
 use crate::fs::{Disk, During as _, WriteFile};
@@ -58,7 +58,7 @@ impl SortedRunWriter {
         block_len: usize,
     ) -> Result<Self, DiskError> {
         let file = disk.create(path).during("create", path)?;
-        let mut buffer = Vec::with_capacity(buffer_bytes + BLOCK_HEADER_LEN + MAX_PAYLOAD_LEN + HEADER_LEN);
+        let mut buffer = Vec::with_capacity(buffer_bytes + BLOCK_HEADER_LEN + MAX_CONTENT_LEN + HEADER_LEN);
         buffer.extend(MAGIC);
         buffer.extend(VERSION.to_le_bytes());
         buffer.extend(network.magic());
@@ -159,10 +159,10 @@ impl SortedRunWriter {
             return Ok(());
         }
         let open = self.buffer.get_mut(self.block..).unwrap_or_default();
-        let payload_len = (open.len() - BLOCK_HEADER_LEN) as u32;
+        let content_len = (open.len() - BLOCK_HEADER_LEN) as u32;
         if let Some((checksum, summed)) = open.split_first_chunk_mut::<4>() {
             if let Some(([len, entries], _)) = summed.as_chunks_mut::<4>().0.split_first_chunk_mut() {
-                (*len, *entries) = (payload_len.to_le_bytes(), self.block_entries.to_le_bytes());
+                (*len, *entries) = (content_len.to_le_bytes(), self.block_entries.to_le_bytes());
             }
             self.checksum = crc32c::crc32c_append(self.checksum, summed);
             *checksum = self.checksum.to_le_bytes();

@@ -4,14 +4,13 @@
 //! | --- | --- | --- | --- |
 //! | join | to the join | to the join | each spend matches its coin |
 //! | hints | to the join if hinted unspent, else added to a sum | subtracted from the sum | the sum is zero |
-//! | positions | to a join of outpoints, with their position | likewise | as for the join, but without the
-//! claims |
+//! | positions | to a join of output indices | likewise | as for the join, but without the claims |
 //!
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
 use crate::{error::Error, partial_state::MatchState, report::Counts, stages::block_fault::BlockFault};
 use coins::{
-    Delta, Effects, Join,
+    Delta, Effects, FullCoin, OutputIndex, Payload,
     aggregate::Aggregate,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
@@ -55,18 +54,6 @@ impl Method {
         }
     }
 
-    /// Creates the join for this method.
-    #[must_use]
-    pub fn join(&self, key: (u64, u64)) -> Join {
-        if self.is_exact() { Join::new(key) } else { Join::of_outpoints_only(key) }
-    }
-
-    /// Whether coins and claims are compared when they are matched.
-    #[must_use]
-    pub const fn is_exact(&self) -> bool {
-        !matches!(self, Self::Positions(_))
-    }
-
     /// Identifies the method: jobs with equal bytes apply effects alike.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
@@ -86,20 +73,38 @@ impl Method {
     }
 }
 
+/// A payload of a job's join: how the effects of a block become creations and spends that carry it.
+pub trait JobPayload: Payload {
+    /// Applies a block; `claims` are from its undo data, where that is needed.
+    ///
+    /// # Errors
+    /// [`BlockFault::Hints`] if the hints cannot belong to this block; any I/O error when they are read.
+    fn apply_block(
+        applier: &mut EffectApplier<'_, Self>,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        claims: &[Coin<'_>],
+    ) -> Result<(), BlockFault>;
+
+    /// Pushes what earlier blocks have left in the delta.
+    fn flush_delta(applier: &mut EffectApplier<'_, Self>);
+}
+
 /// Applies the effects of the blocks of one worker.
-pub struct EffectApplier<'a> {
+pub struct EffectApplier<'a, P: Payload> {
     method: &'a Method,
     delta: Delta,
-    effects: Effects<'a>,
+    effects: Effects<'a, P>,
     hints: Option<HintReader>,
     unspent: Vec<u32>,
     state: MatchState,
 }
 
-impl<'a> EffectApplier<'a> {
+impl<'a, P: JobPayload> EffectApplier<'a, P> {
     /// An applier that sends `effects` to the join.
     #[must_use]
-    pub fn new(method: &'a Method, effects: Effects<'a>) -> Self {
+    pub fn new(method: &'a Method, effects: Effects<'a, P>) -> Self {
         let hints = match method {
             Method::Hints(matching) => matching.hints.as_ref().map(HintReader::fork),
             Method::Join | Method::Positions(_) => None,
@@ -108,58 +113,10 @@ impl<'a> EffectApplier<'a> {
         Self { method, delta, effects, hints, unspent, state: MatchState::empty(method) }
     }
 
-    /// Applies a block; `claims` are from its undo data, where that is needed.
-    ///
-    /// # Errors
-    /// [`BlockFault::Hints`] if the hints cannot belong to this block; any I/O error when they are read.
-    pub fn apply_block(
-        &mut self,
-        block: &BlockView<'_>,
-        txids: &[Txid],
-        height: Height,
-        claims: &[Coin<'_>],
-    ) -> Result<(), BlockFault> {
-        match (self.method, &mut self.state) {
-            (Method::Hints(matching), MatchState::Hints { sum, burned }) if height <= matching.height => {
-                self.unspent.clear();
-                let mut counts_unspendable = false;
-                if let Some(reader) = &mut self.hints {
-                    counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
-                    reader
-                        .block(height, &mut self.unspent)
-                        .map_err(|error| BlockFault::HintFile(Error::from(error)))?;
-                }
-                let hints = Hints { unspent: &self.unspent, counts_unspendable };
-                let applied = if matching.with_undo {
-                    let mut hinted = HintedEffects::new(&mut self.effects, sum, hints);
-                    self.delta.add(block, txids, height, claims, &mut hinted);
-                    self.delta.flush(&mut hinted);
-                    hinted.finish()
-                } else {
-                    apply_without_undo(block, txids, height, hints, &mut self.effects, sum)
-                        .map(|more| *burned = burned.saturating_add(more))
-                };
-                applied.map_err(BlockFault::Hints)
-            }
-            (Method::Positions(numbering), MatchState::Positions { outputs }) => {
-                let mut positions =
-                    OutputIndices::new(&mut self.effects, *numbering == Numbering::AllOutputs);
-                self.delta.add(block, txids, height, claims, &mut positions);
-                self.delta.flush(&mut positions);
-                outputs.push((height, positions.outputs()));
-                Ok(())
-            }
-            _ => {
-                self.delta.add(block, txids, height, claims, &mut self.effects);
-                Ok(())
-            }
-        }
-    }
-
     /// Applies a block whose coins a later block overwrites: none of them may be hinted unspent.
     ///
     /// # Errors
-    /// The same errors as [`EffectApplier::apply_block`].
+    /// The same errors as [`JobPayload::apply_block`].
     pub fn apply_overwritten(&mut self, height: Height, counts: &Counts) -> Result<(), BlockFault> {
         if let MatchState::Positions { outputs } = &mut self.state {
             outputs.push((height, counts.outputs as u32));
@@ -175,8 +132,74 @@ impl<'a> EffectApplier<'a> {
     /// Sends staged effects to the join, and returns what the method keeps besides.
     #[must_use]
     pub fn finish(mut self) -> MatchState {
-        self.delta.flush(&mut self.effects);
+        P::flush_delta(&mut self);
         self.effects.flush();
         self.state
     }
+}
+
+impl JobPayload for FullCoin {
+    fn apply_block(
+        applier: &mut EffectApplier<'_, Self>,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        claims: &[Coin<'_>],
+    ) -> Result<(), BlockFault> {
+        let EffectApplier { method, delta, effects, hints, unspent, state } = applier;
+        let (matching, sum, burned) = match (method, state) {
+            (Method::Hints(matching), MatchState::Hints { sum, burned }) if height <= matching.height => {
+                (matching, sum, burned)
+            }
+            _ => {
+                delta.add(block, txids, height, claims, effects);
+                return Ok(());
+            }
+        };
+        unspent.clear();
+        let mut counts_unspendable = false;
+        if let Some(reader) = hints {
+            counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
+            reader.block(height, unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
+        }
+        let hints = Hints { unspent, counts_unspendable };
+        let applied = if matching.with_undo {
+            let mut hinted = HintedEffects::new(effects, sum, hints);
+            delta.add(block, txids, height, claims, &mut hinted);
+            delta.flush(&mut hinted);
+            hinted.finish()
+        } else {
+            apply_without_undo(block, txids, height, hints, effects, sum)
+                .map(|more| *burned = burned.saturating_add(more))
+        };
+        applied.map_err(BlockFault::Hints)
+    }
+
+    fn flush_delta(applier: &mut EffectApplier<'_, Self>) {
+        applier.delta.flush(&mut applier.effects);
+    }
+}
+
+impl JobPayload for OutputIndex {
+    fn apply_block(
+        applier: &mut EffectApplier<'_, Self>,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        claims: &[Coin<'_>],
+    ) -> Result<(), BlockFault> {
+        let EffectApplier { method, delta, effects, state, .. } = applier;
+        let (Method::Positions(numbering), MatchState::Positions { outputs }) = (method, state) else {
+            // `Job::match_positions` is called only with this method.
+            return Err(BlockFault::Suspect);
+        };
+        let mut positions = OutputIndices::new(effects, *numbering == Numbering::AllOutputs);
+        delta.add(block, txids, height, claims, &mut positions);
+        delta.flush(&mut positions);
+        outputs.push((height, positions.outputs()));
+        Ok(())
+    }
+
+    /// Does nothing: the delta is empty after each block.
+    fn flush_delta(_: &mut EffectApplier<'_, Self>) {}
 }

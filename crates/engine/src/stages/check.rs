@@ -11,7 +11,7 @@ use crate::{
     partial_state::{PartialState, StateConflict},
     report::Counts,
     stages::{
-        apply::{EffectApplier, Method},
+        apply::{EffectApplier, JobPayload, Method},
         block_fault::{BlockFault, BlockFaults, Damage, UndoDefect},
         block_hashes::BlockHashes,
         block_source::{Block, BlockSource},
@@ -31,7 +31,7 @@ use std::{
 use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
 /// What all workers share.
-pub struct Shared<'a> {
+pub struct Shared<'a, P> {
     /// The chain.
     pub chain: &'a Chain,
     /// Where its blocks come from.
@@ -41,9 +41,9 @@ pub struct Shared<'a> {
     /// How effects are applied.
     pub method: &'a Method,
     /// Where effects are matched.
-    pub join: &'a Join,
+    pub join: &'a Join<P>,
     /// Where the join is spilled when the memory budget is reached.
-    pub spill: &'a Spill<'a>,
+    pub spill: &'a Spill<'a, P>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// The lowest block fault.
@@ -103,7 +103,11 @@ impl Outcome {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> bool, key: (u64, u64)) -> Result<Outcome, Error> {
+pub fn work<P: JobPayload>(
+    shared: &Shared<'_, P>,
+    stop: &impl Fn(u32) -> bool,
+    key: (u64, u64),
+) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
         arena: BlockArena::default(),
@@ -122,16 +126,16 @@ pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> bool, key: (u64, u64)) -
     Ok(worker.finish())
 }
 
-struct Worker<'a> {
-    shared: &'a Shared<'a>,
+struct Worker<'a, P: JobPayload> {
+    shared: &'a Shared<'a, P>,
     arena: BlockArena,
     undo_arena: UndoArena,
     hashes: BlockHashes,
-    applier: EffectApplier<'a>,
+    applier: EffectApplier<'a, P>,
     outcome: Outcome,
 }
 
-impl Worker<'_> {
+impl<P: JobPayload> Worker<'_, P> {
     fn work(&mut self, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
         let shared = self.shared;
         let mut block = Block::default();
@@ -249,9 +253,9 @@ impl Worker<'_> {
 }
 
 /// Applies a block that obeys all rules.
-fn apply(
-    shared: &Shared<'_>,
-    applier: &mut EffectApplier<'_>,
+fn apply<P: JobPayload>(
+    shared: &Shared<'_, P>,
+    applier: &mut EffectApplier<'_, P>,
     outcome: &mut Outcome,
     block: &BlockView<'_>,
     (height, txids): (Height, &[Txid]),
@@ -268,7 +272,7 @@ fn apply(
     if let Some(coinbase) = txids.first() {
         outcome.partial.coinbases.push(coinbase);
     }
-    let applied = applier.apply_block(block, txids, height, claims);
+    let applied = P::apply_block(applier, block, txids, height, claims);
     outcome.matching += matching.elapsed();
     applied
 }

@@ -11,7 +11,7 @@ use crate::{
     work_dir::WorkDir,
 };
 use coins::{
-    Entry, Join, Merge, SHARDS,
+    Entry, Join, Merge, Payload, SHARDS,
     merge::{EntrySource, MergeError, ShardSource},
 };
 use disk::{
@@ -21,6 +21,7 @@ use disk::{
     sorted_run::{SortedRunCursor, SortedRunMeta, SortedRunReader, SortedRunWriter},
 };
 use std::{
+    marker::PhantomData,
     ops::Range,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
@@ -88,11 +89,9 @@ struct Runs {
 }
 
 /// Spills the join of a job to sorted runs, and merges these.
-pub struct Spill<'a> {
+pub struct Spill<'a, P> {
     work: &'a WorkDir<'a>,
     network: Network,
-    /// Whether spends are compared with the coins they match.
-    exact: bool,
     join_bytes: usize,
     /// Held while a worker spills the join.
     spilling: Mutex<()>,
@@ -100,16 +99,16 @@ pub struct Spill<'a> {
     changed: Condvar,
     mismatch: AtomicBool,
     failure: Mutex<Option<Error>>,
+    payload: PhantomData<fn() -> P>,
 }
 
-impl<'a> Spill<'a> {
+impl<'a, P: Payload> Spill<'a, P> {
     /// Spills a join of `join_bytes`. `runs` are those that a checkpoint names; the next one gets the number
-    /// `next`. `exact` as in [`Merge::new`].
+    /// `next`.
     #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
         network: Network,
-        exact: bool,
         join_bytes: usize,
         runs: Vec<SpillFile>,
         next: u64,
@@ -119,13 +118,13 @@ impl<'a> Spill<'a> {
         Self {
             work,
             network,
-            exact,
             join_bytes,
             spilling: Mutex::default(),
             runs: Mutex::new(runs),
             changed: Condvar::new(),
             mismatch: AtomicBool::new(false),
             failure: Mutex::default(),
+            payload: PhantomData,
         }
     }
 
@@ -156,7 +155,7 @@ impl<'a> Spill<'a> {
     ///
     /// # Errors
     /// Any I/O error, including one of the merge thread.
-    pub fn spill_if_over_budget(&self, join: &Join) -> Result<(), Error> {
+    pub fn spill_if_over_budget(&self, join: &Join<P>) -> Result<(), Error> {
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
         }
@@ -208,7 +207,7 @@ impl<'a> Spill<'a> {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
+    pub fn copy(&self, join: &Join<P>, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
         std::thread::scope(|scope| {
             let parts: Vec<_> = (0..SHARDS)
@@ -325,9 +324,8 @@ impl<'a> Spill<'a> {
         let mut is_complete = false;
         let readers = self.open(inputs)?;
         let merged = self.write_run(level, |writer| {
-            let sources =
-                readers.iter().map(|reader| MergeInput::Run(reader.cursor(0..SHARDS, RUN_BUFFER_BYTES)));
-            let mut merge = Merge::new(sources.collect(), self.exact)?;
+            let sources = readers.iter().map(|reader| MergeInput::<P>::of_run(reader, 0..SHARDS));
+            let mut merge = Merge::new(sources.collect())?;
             for count in 0u64.. {
                 if count % INTERRUPT_CHECK_INTERVAL == 0 && interrupt.load(Ordering::Relaxed) {
                     return Ok(());
@@ -407,14 +405,14 @@ fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
 }
 
 /// A source of a merge: shards in memory, or a sorted run.
-pub enum MergeInput<'r> {
+pub enum MergeInput<'r, P> {
     /// Shards of the join.
-    Memory(ShardSource),
+    Memory(ShardSource<P>),
     /// A range of a sorted run.
     Run(SortedRunCursor<'r>),
 }
 
-impl<'r> MergeInput<'r> {
+impl<'r, P> MergeInput<'r, P> {
     /// Reads the shards in `range` of a sorted run.
     #[must_use]
     pub fn of_run(reader: &'r SortedRunReader, range: Range<usize>) -> Self {
@@ -422,7 +420,8 @@ impl<'r> MergeInput<'r> {
     }
 }
 
-impl EntrySource for MergeInput<'_> {
+impl<P: Payload> EntrySource for MergeInput<'_, P> {
+    type Payload = P;
     type Error = DiskError;
 
     #[inline]
@@ -440,6 +439,7 @@ impl EntrySource for MergeInput<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coins::FullCoin;
     use testkit::fault::FaultDisk;
     use wire::{Coin, OutPoint, Txid};
 
@@ -449,7 +449,7 @@ mod tests {
     fn runs_named_by_a_checkpoint_in_progress_are_kept() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
-        let spill = Spill::new(&work, Network::Regtest, true, 1, Vec::new(), 0);
+        let spill = Spill::<FullCoin>::new(&work, Network::Regtest, 1, Vec::new(), 0);
         let exists = |number| sorted_run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
