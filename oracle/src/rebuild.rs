@@ -25,7 +25,7 @@ impl Rebuild {
     ///
     /// # Panics
     /// If it succeeds without having run all scripts.
-    pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Box<Error>> {
+    pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Error> {
         let default = ReindexOptions::new(root, network);
         let options = ReindexOptions {
             threads: NonZeroUsize::MIN.saturating_add(1),
@@ -38,8 +38,7 @@ impl Rebuild {
             range_bytes: if self.many_tables { SMALL_RANGE_BYTES } else { default.range_bytes },
             ..default
         };
-        let report =
-            engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).map_err(Box::new)?;
+        let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))?;
         let all = ScriptsReport { assumed_valid_to: None, inputs: report.counts.inputs };
         assert_eq!(report.scripts, Some(all), "all scripts are run");
         Ok(report)

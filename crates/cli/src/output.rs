@@ -1,7 +1,7 @@
 //! How a program prints its result and ends.
 
-use crate::{exit::Exit, stop};
-use engine::{Error, ErrorKind};
+use crate::{exit::Exit, remedy, stop};
+use engine::{Error, ErrorKind, Remedy};
 use serde::Serialize;
 use std::{
     io::{self, Write},
@@ -20,9 +20,11 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
             if json {
                 print(&failure_json(&error), Exit::Done);
             }
-            print_message(&format!("error: {error}"));
-            if let Some(user) = error.run_as {
-                print_message(&format!("help: {}", as_user(user, std::env::args())));
+            print_message(&format!("error: {}", remedy::error_text(&error)));
+            for remedy in &error.remedies {
+                if let Remedy::RunAs(user) = remedy {
+                    print_message(&format!("help: {}", as_user(*user, std::env::args())));
+                }
             }
             Exit::of(&error)
         }
@@ -74,6 +76,7 @@ struct ErrorJson {
     file: Option<String>,
     offset: Option<u64>,
     detail: String,
+    remedies: Vec<&'static str>,
 }
 
 /// An error as a JSON object.
@@ -89,7 +92,8 @@ pub fn failure_json(error: &Error) -> String {
             core: error.core.as_ref().map(ToString::to_string),
             file: error.file.as_ref().map(|file| file.display().to_string()),
             offset: error.offset,
-            detail: error.detail.clone(),
+            detail: remedy::explanation(error),
+            remedies: error.remedies.iter().map(Remedy::name).collect(),
         },
     })
 }

@@ -2,7 +2,7 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use cli::stop;
+use cli::{remedy, stop};
 use engine::{Event, EventSink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -143,8 +143,10 @@ impl Progress {
                 }
                 Self::None => {}
             },
-            Event::Note(text) => self.print(&format!("note: {text}")),
-            Event::Warning(text) => self.print(&format!("warning: {text}")),
+            Event::Note(note) => self.print(&format!("note: {}", remedy::note_text(&note))),
+            Event::Warning(warning) => {
+                self.print(&format!("warning: {}", remedy::warning_text(&warning)));
+            }
             _ => {}
         }
     }

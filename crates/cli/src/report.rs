@@ -1,14 +1,14 @@
 //! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
 
-use cli::output::json;
+use cli::{output::json, remedy::warning_text};
 use engine::{
     Comparison, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
-    VerifyReport, hex_reversed,
+    VerifyReport, Warning, hex_reversed,
 };
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct ReindexJson<'a> {
+struct ReindexJson {
     chain: &'static str,
     height: u32,
     hash: String,
@@ -31,14 +31,14 @@ struct ReindexJson<'a> {
     memory_budget_bytes: u64,
     temporary_bytes_written: u64,
     temporary_bytes_peak: u64,
-    bound_by: &'a str,
-    sha256: &'a str,
+    bound_by: &'static str,
+    sha256: &'static str,
     sha256_limit: Sha256LimitJson,
     chainstate: String,
     kept: Vec<String>,
     lost_blocks: u32,
     unconnected_blocks: u32,
-    notes: &'a [String],
+    notes: Vec<String>,
     stages: Vec<StageJson>,
 }
 
@@ -94,10 +94,10 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         hash_serialized_3: hex_reversed(&report.hash_serialized_3),
         scripts: scripts_text(report.scripts, report.height),
         script_inputs: report.counts.scripts,
-        matching: report.matching,
+        matching: matching_name(report),
         hints: report.hints.as_ref().map(|hints| HintsJson {
             height: hints.height.0,
-            aggregate: hints.aggregate,
+            aggregate: hints.aggregate.name(),
             with_undo: hints.with_undo,
             checked: hints_summary(hints).0.join(" "),
             trusted: hints_summary(hints).1.map(|lines| lines.join(" ")),
@@ -110,8 +110,8 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         memory_budget_bytes: report.memory,
         temporary_bytes_written: report.spilled.bytes_written,
         temporary_bytes_peak: report.spilled.peak_bytes,
-        bound_by: report.bound_by,
-        sha256: report.sha256_kernel,
+        bound_by: report.bound_by.name(),
+        sha256: report.sha256_kernel.name(),
         sha256_limit: Sha256LimitJson {
             bytes: limit.bytes,
             bytes_per_second_and_core: limit.bytes_per_second.round(),
@@ -122,7 +122,7 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
         lost_blocks: report.lost_blocks,
         unconnected_blocks: report.unconnected,
-        notes: &report.notes,
+        notes: report.notes.iter().map(warning_text).collect(),
         stages: report
             .stages
             .iter()
@@ -155,7 +155,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
     let notes = notes_text(&report.notes);
     let (rules, proof) = match &report.hints {
-        None => (ALL_RULES, format!("; each spend matched with its coin ({})", report.matching)),
+        None => (ALL_RULES, format!("; each spend matched with its coin ({})", matching_name(report))),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
         Some(hints) => ("headers, proof of work, all block rules except those of spends:", hints_text(hints)),
     };
@@ -185,10 +185,15 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         scripts_text(report.scripts, report.height),
         counts.block_bytes as f64 / 1e6 / seconds.max(1e-9),
         report.threads,
-        report.bound_by,
+        report.bound_by.name(),
         stages.join(", "),
         report.memory >> 20,
     )
+}
+
+/// Returns the name of the method that matched spends with coins.
+fn matching_name(report: &ReindexReport) -> &'static str {
+    if report.hints.is_some() { "swiftsync" } else { report.matching.name() }
 }
 
 /// What is checked for blocks whose undo data is used.
@@ -282,7 +287,7 @@ pub fn verify_json(report: &VerifyReport) -> String {
         block_bytes: report.counts.block_bytes,
         chainstate_differences: report.against_chainstate.as_ref().map(|found| found.differences),
         first_differences: first_differences(report),
-        notes: report.notes.clone(),
+        notes: report.notes.iter().map(warning_text).collect(),
     })
 }
 
@@ -317,8 +322,8 @@ pub fn verify_text(report: &VerifyReport) -> String {
 }
 
 /// Returns the report's lines with notes, each with a newline before it.
-fn notes_text(notes: &[String]) -> String {
-    notes.iter().map(|note| format!("\nnote               {note}")).collect()
+fn notes_text(notes: &[Warning]) -> String {
+    notes.iter().map(|note| format!("\nnote               {}", warning_text(note))).collect()
 }
 
 pub fn stats_json(stats: &UtxoStatsReport) -> String {
@@ -368,7 +373,10 @@ fn btc(sats: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{BlockHash, Counts, Network, Sats, Sha256Limit, Stage};
+    use engine::{
+        AggregateKind, BlockHash, BoundBy, Counts, Kernel, Matching, Network, Recovery, Sats, Sha256Limit,
+        Stage,
+    };
     use std::time::Duration;
 
     fn reindexed(resumed: u32) -> ReindexReport {
@@ -381,7 +389,7 @@ mod tests {
             total_amount: Sats(5_000_000_000),
             hash_serialized_3: [9; 32],
             scripts: None,
-            matching: "parallel",
+            matching: Matching::Parallel,
             hints: None,
             resumed,
             memory: 128 << 20,
@@ -394,15 +402,15 @@ mod tests {
             threads: 2,
             elapsed: Duration::from_secs(1),
             stages: vec![(Stage::Plan, Duration::from_millis(20))],
-            bound_by: "disk",
-            sha256_kernel: "portable",
+            bound_by: BoundBy::Read,
+            sha256_kernel: Kernel::PORTABLE,
             sha256_limit: Sha256Limit { bytes: 3_000_000, bytes_per_second: 15e6 },
             peak_memory_bytes: Some(100 << 20),
             chainstate: "there".into(),
             kept: vec!["there.old".into()],
             lost_blocks: 3,
             unconnected: 2,
-            notes: vec!["something is odd".to_owned()],
+            notes: vec![Warning::Recovered(Recovery::Finished)],
         }
     }
 
@@ -412,8 +420,9 @@ mod tests {
         assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
         assert!(text.contains("\ntemporary files    9 MiB written, at most 5 MiB at a time\n"), "{text}");
+        let odd = Warning::Recovered(Recovery::Finished).to_string();
         assert!(
-            text.ends_with("\nkept               there.old\nnote               something is odd"),
+            text.ends_with(&format!("\nkept               there.old\nnote               {odd}")),
             "{text}"
         );
         let text = reindex_text(&reindexed(0));
@@ -423,7 +432,7 @@ mod tests {
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
         assert_eq!((&json["lost_blocks"], &json["unconnected_blocks"]), (&3.into(), &2.into()));
-        assert_eq!((&json["notes"][0], &json["kept"][0]), (&"something is odd".into(), &"there.old".into()));
+        assert_eq!((&json["notes"][0], &json["kept"][0]), (&odd.into(), &"there.old".into()));
         let limit = &json["sha256_limit"];
         assert_eq!((&limit["bytes"], &limit["seconds"]), (&3_000_000.into(), &0.1.into()));
         assert_eq!(limit["share"], 0.1);
@@ -431,8 +440,8 @@ mod tests {
     }
 
     fn with_hints(with_undo: bool) -> ReindexReport {
-        let hints = HintsReport { height: Height(9), aggregate: "siphash128", with_undo };
-        ReindexReport { matching: "swiftsync", hints: Some(hints), ..reindexed(0) }
+        let hints = HintsReport { height: Height(9), aggregate: AggregateKind::SipHash128, with_undo };
+        ReindexReport { hints: Some(hints), ..reindexed(0) }
     }
 
     #[test]

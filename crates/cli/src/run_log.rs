@@ -1,6 +1,7 @@
 //! The log of a run: one JSON object per line, so that the rebuild can be plotted afterwards by
 //! `peregrine-bench plot` or any other program. One type is both written and read.
 
+use crate::remedy;
 use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -108,7 +109,8 @@ impl RunLog {
                 bytes_total: progress.bytes_total,
                 memory_bytes: engine::resident_bytes(),
             },
-            Event::Note(text) | Event::Warning(text) => Line::Note { seconds, text: text.clone() },
+            Event::Note(note) => Line::Note { seconds, text: remedy::note_text(note) },
+            Event::Warning(warning) => Line::Note { seconds, text: remedy::warning_text(warning) },
             _ => return,
         };
         self.write(&line);

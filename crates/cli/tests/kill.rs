@@ -246,7 +246,7 @@ fn rebuild_with_little_memory() {
         ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
     };
     let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    assert_eq!(report.matching, "parallel");
+    assert_eq!(report.matching, engine::Matching::Parallel);
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }
 

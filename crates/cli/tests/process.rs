@@ -148,7 +148,12 @@ fn version_is_that_of_the_package() {
 fn usage_errors_exit_with_2() {
     let dir = write_datadir(chain());
     let error = refused(dir.path(), &["--stop-at-height", "9999"], 2, "usage");
-    assert!(error["detail"].as_str().unwrap().contains("--stop-at-height 9999"));
+    let detail = error["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("height 9999 is above") && detail.contains("; pass --stop-at-height "),
+        "{detail}"
+    );
+    assert_eq!(error["remedies"], serde_json::json!(["stop-at-height"]));
     let unknown = command(&["reindex", "--chain", "mainnet"], dir.path()).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     refused(

@@ -108,7 +108,7 @@ pub enum AggregateError {
     #[error("unknown aggregate `{0}`; use sha256, siphash128 or muhash")]
     UnknownKind(String),
     /// A stored sum has the wrong length.
-    #[error("a stored {kind} sum has {len} bytes, expected {}; start over with --restart", kind.sum_len())]
+    #[error("a stored {kind} sum has {len} bytes, expected {}", kind.sum_len())]
     Length {
         /// The expected kind.
         kind: AggregateKind,
@@ -116,7 +116,7 @@ pub enum AggregateError {
         len: usize,
     },
     /// A stored sum does not represent any set.
-    #[error("a stored {0} sum does not represent any set; start over with --restart")]
+    #[error("a stored {0} sum does not represent any set")]
     NoSet(AggregateKind),
 }
 

@@ -194,8 +194,8 @@ impl Checkpoint {
     /// Reads the manifest of `dir`. Returns `None` if there is none.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if another version wrote it; [`DiskError::Damaged`] if it is not a manifest,
-    /// truncated, or altered; [`DiskError::File`].
+    /// [`DiskError::Foreign`] if another version wrote it; [`DiskError::DamagedWorkFile`] if it is not a
+    /// manifest, truncated, or altered; [`DiskError::File`].
     pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
         let path = dir.join(MANIFEST);
         if !disk.exists(&path).during("look at", &path)? {
@@ -203,8 +203,8 @@ impl Checkpoint {
         }
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
         let damaged = |flaw: &str| {
-            let flaw = format!("{flaw}; the file is damaged, pass --restart to start over");
-            DiskError::Damaged { path: path.clone(), offset: 0, flaw }
+            let flaw = format!("{flaw}; the file is damaged");
+            DiskError::DamagedWorkFile { path: path.clone(), offset: 0, flaw }
         };
         let mut header = Reader::new(&bytes);
         if header.array() != Ok(MAGIC) {
@@ -616,10 +616,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
-        assert!(refused(8, 1).ends_with(
-            "manifest: written by another version of peregrine (format 1, this one reads 3); \
-            pass --restart to start over"
-        ));
+        assert!(
+            refused(8, 1)
+                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 3)")
+        );
         assert!(refused(12, 0).contains("an unknown network"));
         let state = FIXED_LEN + FILE_LEN + 2 * RUN_LEN;
         let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
@@ -649,8 +649,7 @@ mod tests {
     fn refuses_a_checkpoint_of_the_version_before() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(error(&dir).ends_with(
-            "manifest: written by another version of peregrine (format 2, this one reads 3); \
-            pass --restart to start over"
+            "manifest: written by another version of peregrine (format 2, this one reads 3)"
         ));
     }
 

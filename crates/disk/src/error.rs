@@ -1,10 +1,12 @@
-//! Errors of this crate: why a datadir, or a file in it, cannot be used. Messages state where, what is wrong
-//! there, and what to do.
+//! Errors of this crate: why a datadir, or a file in it, cannot be used. Messages state where and what is
+//! wrong there. What helps follows from the variant; where it is outside of any program, the message says it.
 
 use crate::fs::FileError;
 use crate::leveldb::LevelDbError;
 use hex_conservative::DisplayHex as _;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use wire::Network;
 
 /// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +26,18 @@ pub enum DiskError {
         /// What is missing, and which networks are present.
         flaw: String,
     },
+    /// The block files are of another network.
+    #[error("{}: the blocks are of chain {found}, not of {expected}", path.display())]
+    OtherNetwork {
+        /// The directory of the network that was asked for.
+        path: PathBuf,
+        /// The network of the blocks.
+        found: Network,
+        /// The network that was asked for.
+        expected: Network,
+    },
     /// Another process uses the datadir.
-    #[error("{} is in use; stop bitcoind (or the program that uses it)", path.display())]
+    #[error("{} is in use", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -40,8 +52,27 @@ pub enum DiskError {
         /// What is wrong there and what to do.
         flaw: String,
     },
-    /// A file of Peregrine's own is intact, but for another network, or of another version.
-    #[error("{}: {flaw}; pass --restart to start over", path.display())]
+    /// A file of an unfinished job is damaged: its checkpoint, or a sorted run. The job can start over.
+    #[error("{} at byte {offset}: {flaw}", path.display())]
+    DamagedWorkFile {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset in the file.
+        offset: u64,
+        /// What is wrong there.
+        flaw: String,
+    },
+    /// A hint file can be read in several formats, with different meanings.
+    #[error("{} at byte 0: {flaw}", path.display())]
+    AmbiguousHints {
+        /// The file.
+        path: PathBuf,
+        /// The possible formats.
+        flaw: String,
+    },
+    /// A file of an unfinished job is intact, but for another network, or of another version. The job can
+    /// start over.
+    #[error("{}: {flaw}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -58,6 +89,16 @@ pub enum DiskError {
         /// What is wrong with the row and what to do.
         flaw: String,
     },
+    /// A row of the block index does not have the format in which Core writes it.
+    #[error("{}, row {key}: {flaw}; the block index is damaged", dir.display())]
+    IndexRow {
+        /// The database.
+        dir: PathBuf,
+        /// The key in hexadecimal.
+        key: String,
+        /// What is wrong with the row.
+        flaw: String,
+    },
     /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
     #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
     InterruptedFlush {
@@ -72,11 +113,16 @@ pub enum DiskError {
         /// What is at the path, and what to do.
         flaw: String,
     },
+    /// A database cannot be replaced because of what is at a path.
+    #[error("{}: {obstacle}", path.display())]
+    NotReplaceable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What it is.
+        obstacle: Obstacle,
+    },
     /// The new database would belong to another user than the one that it replaces.
-    #[error(
-        "{} belongs to user id {owner}, and this process cannot create files for that user; run as that user",
-        path.display()
-    )]
+    #[error("{} belongs to user id {owner}, and this process cannot create files for that user", path.display())]
     NotOwner {
         /// The database, or the directory in which it would be.
         path: PathBuf,
@@ -93,12 +139,42 @@ pub enum DiskError {
     },
 }
 
-impl DiskError {
-    pub(crate) fn refused(path: &Path, flaw: impl Into<String>) -> Self {
-        Self::Refused { path: path.to_owned(), flaw: flaw.into() }
-    }
+/// What prevents a database from being replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// A file has the name of the database.
+    NotDirectory,
+    /// The database is a mount point.
+    MountPoint,
+    /// Something that is not Peregrine's has the name under which the new database would be built.
+    ForeignFiles,
+    /// The name under which the old database would be kept is taken.
+    KeptNameTaken,
+}
 
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotDirectory => "expected a database, but this is not a directory",
+            Self::MountPoint => {
+                "a file system is mounted here, and a mount point cannot be exchanged for a new directory"
+            }
+            Self::ForeignFiles => {
+                "the new database must be built here, but what is here was not made by peregrine, or \
+                 contains files of other programs"
+            }
+            Self::KeptNameTaken => "the old database would be kept under this name, which is taken",
+        })
+    }
+}
+
+impl DiskError {
     pub(crate) fn row(dir: &Path, key: &[u8], flaw: impl Into<String>) -> Self {
         Self::Row { dir: dir.to_owned(), key: key.to_lower_hex_string(), flaw: flaw.into() }
+    }
+
+    pub(crate) fn index_row(dir: &Path, key: &[u8], flaw: impl Into<String>) -> Self {
+        Self::IndexRow { dir: dir.to_owned(), key: key.to_lower_hex_string(), flaw: flaw.into() }
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use atomic_file::AtomicFile;
-pub use real::{NotRegular, RealDisk, limit_remedy, open_regular};
+pub use real::{Limit, NotRegular, RealDisk, open_regular};
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
 pub const PARKED_SUFFIX: &str = ".exchange";

@@ -252,7 +252,7 @@ pub struct BlockIndex {
 /// Reads the block index in `dir`. The database is not changed.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::Row`] if a row is not what Core writes, or
+/// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::IndexRow`] if a row is not what Core writes, or
 /// if the hash of a header is not its key.
 pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
     let mut entries = Vec::new();
@@ -280,7 +280,7 @@ pub fn stream_block_index(
         plain.clear();
         plain.extend_from_slice(cursor.value());
         obfuscation.apply(&mut plain, 0);
-        let damaged = |flaw: String| damaged_row(dir, key, &flaw);
+        let damaged = |flaw: String| DiskError::index_row(dir, key, flaw);
         match key {
             [BLOCK, hash @ ..] if hash.len() == 32 => {
                 let found = IndexEntry::decode(&plain).map_err(damaged)?;
@@ -313,8 +313,7 @@ pub fn stream_block_index(
         index.last_file.0.saturating_add(1)
     });
     if count > MAX_FILES {
-        let flaw = format!("the index lists {count} block files; it is damaged, run bitcoind -reindex");
-        return Err(DiskError::row(dir, LAST_FILE, flaw));
+        return Err(DiskError::index_row(dir, LAST_FILE, format!("the index lists {count} block files")));
     }
     index.files = (0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect();
     Ok(index)
@@ -334,7 +333,7 @@ pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Opti
 /// that has all hashes from there can store parents by index. Hashes are taken from the keys, not checked.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if a row is too short for a header.
+/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if a row is too short for a header.
 pub fn stream_links(
     disk: &dyn Disk,
     dir: &Path,
@@ -353,18 +352,10 @@ pub fn stream_links(
             plain.last_chunk::<{ Header::LEN }>().map(|header| Header::read(&mut Reader::new(header)));
         match header {
             Some(Ok(header)) => link(hash, header.prev),
-            _ => return Err(damaged_row(dir, cursor.key(), "no header")),
+            _ => return Err(DiskError::index_row(dir, cursor.key(), "no header")),
         }
     }
     Ok(())
-}
-
-fn damaged_row(dir: &Path, key: &[u8], flaw: &str) -> DiskError {
-    DiskError::row(
-        dir,
-        key,
-        format!("{flaw}; the block index is damaged, run bitcoind -reindex or use --scan"),
-    )
 }
 
 /// Writes a new block index into `dir`, which is created if it is missing and must not contain a database.

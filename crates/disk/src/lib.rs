@@ -30,4 +30,4 @@ mod unfinished;
 pub mod utxo_stats;
 pub mod xor;
 
-pub use error::DiskError;
+pub use error::{DiskError, Obstacle};

@@ -20,7 +20,7 @@
 
 mod journal;
 
-use crate::error::DiskError;
+use crate::error::{DiskError, Obstacle};
 use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
 use crate::leveldb::is_database_file;
 use digest::sha256::Sha256;
@@ -107,33 +107,22 @@ impl ReplacedDatabase {
 
     /// Refuses what could not be exchanged later.
     fn check(&self, disk: &dyn Disk, keep_old: bool) -> Result<(), DiskError> {
-        let refuse = |path: &Path, flaw: &str| Err(DiskError::refused(path, flaw));
+        let refuse = |path: &Path, obstacle: Obstacle| {
+            Err(DiskError::NotReplaceable { path: path.to_owned(), obstacle })
+        };
         if let Some(found) = disk.metadata(&self.live).during("look at", &self.live)? {
             if !found.is_dir {
-                return refuse(&self.live, "expected a database, but this is not a directory; move it away");
+                return refuse(&self.live, Obstacle::NotDirectory);
             }
             if disk.is_mount_point(&self.live).during("look at", &self.live)? {
-                return refuse(
-                    &self.live,
-                    "a file system is mounted here, and a mount point cannot be exchanged for a new \
-                     directory; mount it one level higher and put a symbolic link here, or write elsewhere \
-                     with --output",
-                );
+                return refuse(&self.live, Obstacle::MountPoint);
             }
         }
         if exists(disk, &self.beside)? {
-            return refuse(
-                &self.beside,
-                "the new database must be built here, but what is here was not made by peregrine, or \
-                 contains files of other programs; move it away",
-            );
+            return refuse(&self.beside, Obstacle::ForeignFiles);
         }
         if keep_old && exists(disk, &self.kept)? {
-            return refuse(
-                &self.kept,
-                "the old database would be kept under this name, which is taken; move away what is here, or \
-                 leave out --keep-old",
-            );
+            return refuse(&self.kept, Obstacle::KeptNameTaken);
         }
         Ok(())
     }
@@ -259,7 +248,8 @@ impl<'d> Replacement<'d> {
     /// the old database. `id` is a random number that identifies this replacement.
     ///
     /// # Errors
-    /// [`DiskError::Refused`] for what could not be exchanged later: a mount point, or a path that is taken.
+    /// [`DiskError::NotReplaceable`] for what could not be exchanged later: a mount point, or a path that is
+    /// taken.
     /// [`DiskError::NotOwner`] if this process may not create files for the owner.
     /// [`DiskError::File`] for I/O errors. On error, what was created is removed.
     pub fn begin(

@@ -23,7 +23,7 @@ pub(crate) fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Resul
     if let Some(found) = disk.metadata(&temporary).during("look for", &temporary)? {
         if found.is_dir {
             let flaw = "a directory has the name of a temporary file; move it away, or write another file";
-            return Err(DiskError::refused(&temporary, flaw));
+            return Err(DiskError::Refused { path: temporary, flaw: flaw.to_owned() });
         }
         let _lock = lock(disk, &temporary)?;
         disk.remove_file(&temporary).during("remove the file left by a crash", &temporary)?;
@@ -37,6 +37,7 @@ pub(crate) fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Resul
 fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, DiskError> {
     let lock = disk.lock(path).during("lock", path)?;
     lock.ok_or_else(|| {
-        DiskError::refused(path, "another peregrine writes this file; let it end, or write another file")
+        let flaw = "another peregrine writes this file; let it end, or write another file".to_owned();
+        DiskError::Refused { path: path.to_owned(), flaw }
     })
 }

@@ -60,8 +60,8 @@ pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfu
 /// whose parent hash is zeros, and obfuscated zeros are the key.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key; [`DiskError::NoDatadir`] if the blocks
-/// are another network's; [`DiskError::File`]. A file from which neither follows is not an error.
+/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key; [`DiskError::OtherNetwork`] if the
+/// blocks are another network's; [`DiskError::File`]. A file from which neither follows is not an error.
 pub fn check_block_obfuscation(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -87,8 +87,8 @@ pub fn check_block_obfuscation(
     }
     let other = Network::ALL.into_iter().find(|other| begins_with(obfuscation, other.magic()).is_some());
     if let Some(other) = other {
-        let flaw = format!("the blocks are of chain {other}, not of {network}; give --chain {other}");
-        return Err(DiskError::NoDatadir { path: datadir.net_dir().to_owned(), flaw });
+        let path = datadir.net_dir().to_owned();
+        return Err(DiskError::OtherNetwork { path, found: other, expected: network });
     }
     let mut key = [0; 8];
     key.copy_from_slice(start.get(ZEROS).unwrap_or(&[0; 8]));
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(made.key(), key);
         assert!(check([1; 8]).unwrap_err().contains("not the key of the block files"));
         lay_out(Network::Signet.magic());
-        assert!(check(key).unwrap_err().contains("give --chain signet"));
+        assert!(check(key).unwrap_err().contains("the blocks are of chain signet"));
         lay_out(*b"else");
         assert_eq!(check(key), Ok(()));
     }

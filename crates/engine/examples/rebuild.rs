@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sink = |event| match event {
         Event::Started(stage) => eprintln!("{stage}"),
         Event::Progress(now) => eprintln!("{} of {} blocks", now.blocks, now.blocks_total),
-        Event::Note(text) => eprintln!("note: {text}"),
+        Event::Note(note) => eprintln!("note: {note}"),
+        Event::Warning(warning) => eprintln!("warning: {warning}"),
         _ => {}
     };
     // An error has a kind (`error.kind`) and a location: block, transaction, file, byte.

@@ -2,13 +2,14 @@
 
 use crate::{
     error::{Error, ErrorKind},
+    remedy::Remedy,
     stages::block_fault::Damage,
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
     block_files::{BlockFiles, RecordError, RecordFile, RecordFlaw},
     datadir::Datadir,
-    fs::{Disk, NotRegular, ReadAt, limit_remedy},
+    fs::{Disk, Limit, NotRegular, ReadAt},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::ChainParams;
@@ -146,12 +147,10 @@ impl Chain {
     }
 }
 
-/// What to do, other than restoring it, if a file is missing or damaged.
-const fn remedy(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Blk => "or let bitcoind -reindex download its blocks again",
-        FileKind::Rev => "or run bitcoind -reindex, which writes undo data again",
-    }
+/// What to do if a file of this kind is missing or damaged.
+#[must_use]
+pub const fn remedies(kind: FileKind) -> [Remedy; 2] {
+    [Remedy::RestoreFile, Remedy::BitcoindReindex(Some(kind))]
 }
 
 /// Access to the block files of a datadir.
@@ -191,7 +190,7 @@ impl Files<'_> {
     pub fn open(&self, kind: FileKind, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
         let path = self.path(kind, file);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
-        opened.map_err(|source| Self::not_opened(kind, path, &source))
+        opened.map_err(|source| Self::not_opened(kind, path, source))
     }
 
     /// Opens a file for reading records.
@@ -200,14 +199,13 @@ impl Files<'_> {
     /// The same errors as [`Files::open`].
     pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {
         let files = BlockFiles::new(self.disk, self.datadir, self.obfuscation);
-        files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, &error.source))
+        files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, error.source))
     }
 
-    fn not_opened(kind: FileKind, path: PathBuf, source: &io::Error) -> Error {
+    fn not_opened(kind: FileKind, path: PathBuf, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::NotFound => {
-                Error::damaged(format!("the file is missing; restore it, {}", remedy(kind)))
-                    .in_file(path, None)
+                Error::damaged("the file is missing").in_file(path, None).with_remedies(remedies(kind))
             }
             _ => Self::io(path, 0, source),
         }
@@ -216,33 +214,33 @@ impl Files<'_> {
     /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
     /// damaged; anything else is an error of the environment.
     #[must_use]
-    pub fn io(path: PathBuf, offset: u64, source: &io::Error) -> Error {
+    pub fn io(path: PathBuf, offset: u64, source: io::Error) -> Error {
         let kind = match source.kind() {
             io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
-            _ if NotRegular::is_cause_of(source) => ErrorKind::Damaged,
+            _ if NotRegular::is_cause_of(&source) => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
-        let remedy = limit_remedy(source).unwrap_or_default();
-        Error::new(kind, format!("cannot read: {source}{remedy}")).in_file(path, Some(offset))
+        Error::new(kind, format!("cannot read: {source}"))
+            .in_file(path, Some(offset))
+            .with_remedies(Limit::of(&source).map(Remedy::RaiseLimit))
+            .caused_by(source)
     }
 }
 
 impl From<RecordError> for Error {
     fn from(error: RecordError) -> Self {
-        let advice = match &error.flaw {
+        let (cause, rebuild_index) = match error.flaw {
             RecordFlaw::Io(source) => return Files::io(error.path, error.offset, source),
             RecordFlaw::StartsBeyondEnd { .. } | RecordFlaw::EndsBeyondEnd { .. } => {
-                ": the file is truncated, or the block index belongs to other files (run again with --scan \
-                 to rebuild without the index)"
+                (": the file is truncated, or the block index belongs to other files", true)
             }
-            RecordFlaw::Magic { .. } => {
-                "; the file, xor.dat or the block index is damaged (run again with --scan to rebuild without \
-                 the index)"
-            }
-            _ => "; the file is damaged, or xor.dat belongs to other files",
+            RecordFlaw::Magic { .. } => ("; the file, xor.dat or the block index is damaged", true),
+            _ => ("; the file is damaged, or xor.dat belongs to other files", false),
         };
-        Self::damaged(format!("{}{advice}; restore the file, {}", error.flaw, remedy(error.kind)))
+        Self::damaged(format!("{}{cause}", error.flaw))
             .in_file(error.path, Some(error.offset))
+            .with_remedies(remedies(error.kind))
+            .with_remedies(rebuild_index.then_some(Remedy::RebuildIndex))
     }
 }
 
@@ -291,9 +289,10 @@ impl LocatedBlock<'_> {
             FileKind::Rev => "the undo data is damaged",
         };
         let (path, offset) = self.position(kind);
-        Error::damaged(format!("{what}: {flaw}; restore the file, {}", remedy(kind)))
+        Error::damaged(format!("{what}: {flaw}"))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
+            .with_remedies(remedies(kind))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     error::{Error, ErrorKind},
     options::ReindexOptions,
     partial_state::PartialState,
+    remedy::Remedy,
     stages::{apply::Method, spill::SpillFile},
     work_dir::WorkDir,
 };
@@ -212,11 +213,10 @@ impl Identity<'_> {
             return Ok(None);
         };
         let other = |what: &str| {
-            let detail = format!(
-                "an interrupted run has left a checkpoint there, but {what}; repeat the command of that \
-                 run, or pass --restart to discard the checkpoint"
-            );
-            Error::new(ErrorKind::Usage, detail).in_file(work.path(), None)
+            let detail = format!("an interrupted run has left a checkpoint there, but {what}");
+            Error::new(ErrorKind::Usage, detail)
+                .in_file(work.path(), None)
+                .with_remedies([Remedy::RepeatOptions, Remedy::StartOver])
         };
         if checkpoint.network != self.files.network {
             return Err(other(&format!("that run was on the network {}", checkpoint.network)));
@@ -248,7 +248,7 @@ impl Identity<'_> {
     }
 }
 
-/// If the job was interrupted, appends how many blocks the checkpoint contains.
+/// If the job was interrupted, adds how many blocks the checkpoint contains.
 #[must_use]
 pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
     if error.kind != ErrorKind::Interrupted {
@@ -263,26 +263,24 @@ pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Erro
     if done == 0 {
         return error;
     }
-    let command = if restart { "the same command without --restart" } else { "the same command" };
-    let detail =
-        format!("{}; {done} of {blocks} blocks are done, {command} resumes from there", error.detail);
-    Error { detail, ..error }
+    error.with_remedies([Remedy::Resume { done, total: blocks, without_restart: restart }])
 }
 
 /// Opens a sorted run, and checks that it is the one that the checkpoint names.
 fn open(work: &WorkDir<'_>, network: Network, named: &SortedRunRef) -> Result<SpillFile, Error> {
     let path = sorted_run_path(work.path(), named.number);
     if !work.disk().exists(&path).during("look for", &path)? {
-        let detail = "the checkpoint names this file, but it is missing; start over with --restart";
-        return Err(Error::damaged(detail).in_file(path, None));
+        let error = Error::damaged("the checkpoint names this file, but it is missing");
+        return Err(error.in_file(path, None).with_remedies([Remedy::StartOver]));
     }
     let meta = SortedRunReader::open(work.disk(), &path, network)?.meta().clone();
     let run = SpillFile { number: named.number, level: named.level, meta };
     if run.to_ref() == *named {
         return Ok(run);
     }
-    let detail = "this is not the file that the checkpoint names; start over with --restart";
-    Err(Error::damaged(detail).in_file(path, None))
+    Err(Error::damaged("this is not the file that the checkpoint names")
+        .in_file(path, None)
+        .with_remedies([Remedy::StartOver]))
 }
 
 /// Removes all sorted runs except those in `named`: a killed job leaves some behind.

@@ -1,6 +1,9 @@
 //! Measures how long each stage takes.
 
-use crate::stages::{Stage, check::Outcome};
+use crate::{
+    report::BoundBy,
+    stages::{Stage, check::Outcome},
+};
 use std::time::{Duration, Instant};
 
 /// Time per stage.
@@ -39,22 +42,22 @@ impl Clock {
     }
 
     /// Names what limited the speed: reading, for example, if workers spent half of their time reading.
-    pub fn bound_by(&self, threads: usize) -> &'static str {
+    pub fn bound_by(&self, threads: usize) -> BoundBy {
         let time = |stage_wanted| {
             self.stages.iter().filter(|(stage, _)| *stage == stage_wanted).map(|(_, time)| *time).sum()
         };
         let [read, finish, prove, sequential, scripts]: [Duration; 5] =
             [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Scripts].map(time);
         if sequential > self.parallel {
-            "validating the blocks in order"
+            BoundBy::Sequential
         } else if finish + prove > self.parallel {
-            "writing and reading back the chainstate"
+            BoundBy::Finish
         } else if scripts * 2 > self.parallel * threads as u32 {
-            "running scripts"
+            BoundBy::Scripts
         } else if read * 2 > self.parallel * threads as u32 {
-            "reading the block files"
+            BoundBy::Read
         } else {
-            "hashing and checking blocks"
+            BoundBy::Check
         }
     }
 }

@@ -6,6 +6,8 @@ use crate::{
     chain::Files,
     error::{Error, ErrorKind},
     event::{Event, EventSink},
+    note::Warning,
+    remedy::Remedy,
     stages::plan::Plan,
 };
 use disk::{
@@ -32,57 +34,50 @@ pub fn check(
     scan: bool,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
-    if let Some(text) = indexes(disk, datadir)? {
-        sink.event(Event::Warning(text));
+    if let Some(warning) = indexes(disk, datadir)? {
+        sink.event(Event::Warning(warning));
     }
-    if let Some(text) = snapshot(disk, datadir, plan, scan)? {
-        sink.event(Event::Warning(text));
+    if let Some(warning) = snapshot(disk, datadir, plan, scan)? {
+        sink.event(Event::Warning(warning));
     }
     Ok(())
 }
 
 /// Explains an error about missing blocks: a node that was started from a snapshot lacks them until it has
 /// validated the chain below the snapshot.
-pub fn explain(files: &Files<'_>, error: Error) -> Error {
+pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
     let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
     let is_from_snapshot =
         files.disk.metadata(&dir).is_ok_and(|found| found.is_some_and(|found| found.is_dir));
     if error.kind != ErrorKind::Damaged || !is_from_snapshot {
         return error;
     }
-    let detail = format!(
+    error.detail = format!(
         "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks \
-         below it, nothing is wrong; start bitcoind and let it finish that first)",
+         below it, nothing is wrong)",
         error.detail,
         dir.display()
     );
-    Error { detail, ..error }
+    error.remedies.insert(0, Remedy::LetBitcoindFinish);
+    error
 }
 
 /// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
 /// the chain from a block that is not on it.
-fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<String>, Error> {
+fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error> {
     let dir = datadir.net_dir().join("indexes");
     let found = disk.metadata(&dir).during("look at", &dir)?;
     if !found.is_some_and(|found| found.is_dir) {
         return Ok(None);
     }
     let names = disk.list(&dir).during("list", &dir)?;
-    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
-    Ok((!names.is_empty()).then(|| {
-        format!(
-            "the indexes in {} ({}) are left unchanged: bitcoind continues each from its own best block, \
-             and rewinds one whose best block is not on the chain; if it reports that the best block of an \
-             index is not found, remove that index, and bitcoind builds it again",
-            dir.display(),
-            names.join(", ")
-        )
-    }))
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    Ok((!names.is_empty()).then_some(Warning::IndexesUnchanged { dir, names }))
 }
 
 /// Core's `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or a block
 /// before it, and `TargetBlock` that this block is in the block index.
-fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<String>, Error> {
+fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<Warning>, Error> {
     let dir = datadir.net_dir().join(SNAPSHOT_DIR);
     let base = dir.join(SNAPSHOT_BASE_FILE);
     if !disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir) {
@@ -92,12 +87,7 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
     // Without the file, bitcoind ignores the directory.
     let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
     if found.len < hash.0.len() as u64 {
-        let text = format!(
-            "{} is the chainstate of a UTXO snapshot whose file {SNAPSHOT_BASE_FILE} is too short, so that \
-             bitcoind does not start with it: move the directory away",
-            dir.display()
-        );
-        return Ok(Some(text));
+        return Ok(Some(Warning::SnapshotWithoutBase { dir }));
     }
     let file = disk.open(&base).during("open for reading", &base)?;
     file.read_exact_at(&mut hash.0, 0).during("read", &base)?;
@@ -108,24 +98,20 @@ fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Resu
         Some(height) if height < tip => Err(refused(
             dir,
             &format!("the chainstate would end at height {tip}, above its block {hash} (height {height})"),
-            &format!(", or pass --stop-at-height {height}"),
+            Some(Remedy::StopAtHeight(height)),
         )),
         None if scan => {
-            Err(refused(dir, &format!("the new block index would not contain its block {hash}"), ""))
+            Err(refused(dir, &format!("the new block index would not contain its block {hash}"), None))
         }
-        _ => Ok(Some(format!(
-            "the snapshot's chainstate in {} is left unchanged: bitcoind continues with both chainstates, \
-             and compares them when the rebuilt one has reached block {hash}",
-            dir.display()
-        ))),
+        _ => Ok(Some(Warning::SnapshotUnchanged { dir, base: hash })),
     }
 }
 
-fn refused(dir: PathBuf, why: &str, or: &str) -> Error {
-    let detail = format!(
-        "this is the chainstate of a snapshot, and bitcoind could not start with it: {why}; move the \
-         directory away (bitcoind -reindex-chainstate would remove it){or}, or write elsewhere with \
-         --output"
-    );
-    Error::new(ErrorKind::Usage, detail).in_file(dir, None)
+fn refused(dir: PathBuf, why: &str, other: Option<Remedy>) -> Error {
+    let detail = format!("this is the chainstate of a snapshot, and bitcoind could not start with it: {why}");
+    Error::new(ErrorKind::Usage, detail)
+        .in_file(dir, None)
+        .with_remedies([Remedy::MoveSnapshotAway])
+        .with_remedies(other)
+        .with_remedies([Remedy::OtherOutput])
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     error::{Error, ErrorKind},
+    remedy::Remedy,
     size::HumanSize,
 };
 use disk::fs::{Disk, During as _};
@@ -38,7 +39,7 @@ impl DiskNeed {
     /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is
     /// none.
     #[must_use]
-    pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
+    pub(crate) fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
         let rows = block_bytes / BLOCK_BYTES_PER_ROW_BYTE;
         // The size of a chainstate that was never completed is no guide.
         let old = old.filter(|&old| old > rows / 8);
@@ -53,7 +54,7 @@ impl DiskNeed {
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not.
-    pub fn check(&self, disk: &dyn Disk, chainstate_dir: &Path, work_dir: &Path) -> Result<(), Error> {
+    pub(crate) fn check(&self, disk: &dyn Disk, chainstate_dir: &Path, work_dir: &Path) -> Result<(), Error> {
         let (target, work) = (nearest_existing(disk, chainstate_dir)?, nearest_existing(disk, work_dir)?);
         let same = disk.same_file_system(target, work).during("look at", work)?;
         let needs = if same {
@@ -64,12 +65,13 @@ impl DiskNeed {
         for (dir, need) in needs.into_iter().filter(|(_, need)| *need > 0) {
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
-                let detail = format!(
-                    "the run {self}, but only {} are free there; free disk space, raise --memory, or \
-                     write elsewhere with --work-dir or --output",
-                    HumanSize(free)
-                );
-                return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None));
+                let detail = format!("the run {self}, but only {} are free there", HumanSize(free));
+                return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).with_remedies([
+                    Remedy::FreeDiskSpace,
+                    Remedy::MoreMemory,
+                    Remedy::OtherWorkDir,
+                    Remedy::OtherOutput,
+                ]));
             }
         }
         Ok(())
@@ -116,7 +118,7 @@ mod tests {
         need(1).check(&disk::fs::RealDisk, &dir.join("no/such"), &dir).unwrap();
         let error = need(u64::MAX / 2).check(&disk::fs::RealDisk, &dir, &dir).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
-        assert!(error.detail.contains("--work-dir"), "{error}");
+        assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".
         assert!(need(900_000).to_string().starts_with("needs about 900 kB of disk"));
     }

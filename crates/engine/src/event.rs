@@ -1,7 +1,10 @@
 //! What the engine reports while it works. The engine never prints: the caller's [`EventSink`] decides what
 //! becomes of events.
 
-use crate::stages::Stage;
+use crate::{
+    note::{Note, Warning},
+    stages::Stage,
+};
 use std::sync::{Mutex, PoisonError};
 use wire::{BlockHash, Height};
 
@@ -26,9 +29,9 @@ pub enum Event {
     /// Progress; sent a few times a second.
     Progress(Progress),
     /// Something that the user should know that is not an error.
-    Note(String),
+    Note(Note),
     /// Something that the operator must know; it is also in the report.
-    Warning(String),
+    Warning(Warning),
 }
 
 /// How many blocks have been read and checked.
@@ -54,24 +57,24 @@ pub trait EventSink: Sync {
 /// Forwards all events, and collects the warnings for the report.
 pub struct Warnings<'a> {
     sink: &'a dyn EventSink,
-    texts: Mutex<Vec<String>>,
+    warnings: Mutex<Vec<Warning>>,
 }
 
 impl<'a> Warnings<'a> {
     pub(crate) fn new(sink: &'a dyn EventSink) -> Self {
-        Self { sink, texts: Mutex::new(Vec::new()) }
+        Self { sink, warnings: Mutex::new(Vec::new()) }
     }
 
-    /// Takes the texts of the warnings so far, in order.
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the warnings so far, in order.
+    pub(crate) fn take(&self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl EventSink for Warnings<'_> {
     fn event(&self, event: Event) {
-        if let Event::Warning(text) = &event {
-            self.texts.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
+        if let Event::Warning(warning) = &event {
+            self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning.clone());
         }
         self.sink.event(event);
     }

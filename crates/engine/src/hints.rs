@@ -13,6 +13,7 @@ use crate::{
     options::{HintOptions, ReindexOptions},
     output_positions::PositionSorter,
     read_only_job::with_read_only_job,
+    remedy::Remedy,
     session::Session,
     stages::{
         Stage,
@@ -100,10 +101,11 @@ pub fn method(
     if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
         let detail = format!(
             "scripts cannot be checked without undo data, but those above {} must be, and the hints reach \
-             to height {height}; pass a later block with --assumevalid, or use undo data",
+             to height {height}",
             plan.assumed_valid_to.map_or("genesis".to_owned(), |valid| format!("height {valid}"))
         );
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
     }
     let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
@@ -178,8 +180,8 @@ pub fn make_hints(
 /// Returns an error if a file exists at `path`.
 fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     if disk.exists(path).during("look for", path)? {
-        let detail = "a file exists there already; choose another name";
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+        let error = Error::new(ErrorKind::Usage, "a file exists there already");
+        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
     }
     Ok(())
 }
@@ -271,9 +273,10 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);
     }
-    let detail = "the hints have failed, and the best chain with undo data for all blocks is another one; \
-                  run again without --hints to rebuild that chain";
-    Err(Error::damaged(detail).at_block(job.plan.chain.tip_height(), tip.hash))
+    let detail = "the hints have failed, and the best chain with undo data for all blocks is another one";
+    Err(Error::damaged(detail)
+        .at_block(job.plan.chain.tip_height(), tip.hash)
+        .with_remedies([Remedy::WithoutHints]))
 }
 
 /// Calls `work` with the positions of a datadir's unspent outputs.
@@ -344,11 +347,10 @@ pub fn convert_hints(
     let Some(options) = datadir else {
         let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
         if needs_blocks || needs_hash {
-            let detail = format!(
-                "{} files do not contain everything that {to_format} needs; pass --datadir",
-                info.format
-            );
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(from, None));
+            let detail = format!("{} files do not contain everything that {to_format} needs", info.format);
+            return Err(Error::new(ErrorKind::Usage, detail)
+                .in_file(from, None)
+                .with_remedies([Remedy::GiveDatadir]));
         }
         let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
         while reader.next_block(&mut unspent)?.is_some() {
@@ -377,7 +379,10 @@ pub fn convert_hints(
             || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
         renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
             let hash = chain.block(height).hash;
-            Error::new(ErrorKind::Hints, error.to_string()).at_block(height, hash).in_file(from, None)
+            Error::new(ErrorKind::Hints, error.to_string())
+                .at_block(height, hash)
+                .in_file(from, None)
+                .caused_by(error)
         })?;
         let all = to_format.numbering() == Numbering::AllOutputs;
         let outputs = spendable().filter(|&is| all || is).count();

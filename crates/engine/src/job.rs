@@ -9,8 +9,10 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Progress},
     memory::MemoryBudget,
+    note::{Note, Warning},
     options::{AssumeValid, Matching, ReindexOptions},
     partial_state::{MatchState, PartialState, outputs_by_height},
+    remedy::Remedy,
     report::{Counts, ScriptsReport},
     stages::{
         Stage,
@@ -98,15 +100,9 @@ pub fn plan(
     let plan = plan::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)
         .map_err(|error| dependents::explain(files, error))?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
-        let text = |whose: &str| {
-            format!(
-                "block {hash}, {whose}, is not among the headers here; the scripts of all blocks are \
-                 checked"
-            )
-        };
         sink.event(match options.assume_valid {
-            AssumeValid::Block(_) => Event::Warning(text("which --assumevalid names")),
-            _ => Event::Note(text("which Bitcoin Core assumes to be valid by default")),
+            AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash }),
+            _ => Event::Note(Note::UnknownAssumedBlock { hash }),
         });
     }
     sink.event(Event::Planned {
@@ -116,13 +112,7 @@ pub fn plan(
         unconnected: plan.unconnected,
     });
     if request.without_undo.is_some() && plan.lacks_last_undo {
-        let note = format!(
-            "bitcoind checks the undo data of the last {} blocks when it starts, and not all of it is on \
-             disk; start bitcoind with -checklevel=1 until it has connected as many new blocks; it cannot \
-             disconnect these blocks",
-            plan::CHECKED_AT_START
-        );
-        sink.event(Event::Warning(note));
+        sink.event(Event::Warning(Warning::LacksLastUndo { blocks: plan::CHECKED_AT_START }));
     }
     Ok(plan)
 }
@@ -142,16 +132,13 @@ pub fn retry_without_invalid<T>(
     let mut invalid = Vec::new();
     loop {
         match attempt(&invalid) {
-            Err(Error { contested: true, block_hash: Some(hash), detail, height, .. })
-                if !invalid.contains(&hash) =>
-            {
-                let height = height.map_or(String::new(), |height| format!(" at height {height}"));
-                sink.event(Event::Warning(format!(
-                    "block {hash}{height} is stored, but was never connected: it breaks a rule ({detail}), \
-                     and its undo data also belongs to a sibling; continuing without this block"
-                )));
-                invalid.push(hash);
-            }
+            Err(error) if error.contested => match error.block_hash {
+                Some(hash) if !invalid.contains(&hash) => {
+                    sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    invalid.push(hash);
+                }
+                _ => return Err(error),
+            },
             done => return done,
         }
     }
@@ -292,13 +279,9 @@ impl Job<'_> {
     fn run_workers<P: JobPayload>(&self, clock: &mut Clock) -> Result<PassResult<'_, P>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
-            let (threads, memory) = (self.threads(), self.options.memory >> 20);
-            let note = format!(
-                "{threads} threads instead of {}: {memory} MiB of memory are not enough for more; \
-                 raise --memory to use them",
-                self.options.threads
-            );
-            self.sink.event(Event::Note(note));
+            let (threads, memory) = (self.threads(), self.options.memory);
+            let wanted = self.options.threads.get();
+            self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
         let scripts = self.scripts();
@@ -343,11 +326,9 @@ impl Job<'_> {
     /// Reports that hints and files contradict each other. It is not known which of them is wrong, so the
     /// error does not claim that the block is invalid.
     fn wrong_hints(&self, why: &str) -> Error {
-        let detail = format!(
-            "{why}: the hints, or the block or undo files, are wrong; run without hints, or with \
-             --on-hint-failure join to find the first wrong hint"
-        );
-        let error = Error::new(ErrorKind::Hints, detail);
+        let detail = format!("{why}: the hints, or the block or undo files, are wrong");
+        let error = Error::new(ErrorKind::Hints, detail)
+            .with_remedies([Remedy::WithoutHints, Remedy::FallBackToJoin]);
         match &self.options.hints {
             Some(hints) => error.in_file(&hints.file, None),
             None => error,
@@ -389,8 +370,7 @@ impl Job<'_> {
         };
         state.resumed = resumed.partial.completed.count();
         state.outcome.partial = resumed.partial;
-        let note = format!("resuming an interrupted run: {} of {blocks} blocks are done", state.resumed);
-        self.sink.event(Event::Note(note));
+        self.sink.event(Event::Note(Note::Resuming { done: state.resumed, total: blocks }));
         recheck::recheck(self, &state.outcome.partial.completed, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
@@ -419,9 +399,7 @@ impl Job<'_> {
         scripts_run: u64,
     ) -> Result<MatchedCoins, Error> {
         if self.options.matching == Matching::Parallel {
-            let why = "a spend does not match its coin, or a txid occurs twice; validating the blocks in \
-                       order to find the cause";
-            self.sink.event(Event::Note(why.to_owned()));
+            self.sink.event(Event::Note(Note::ValidatingSequentially));
         }
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Sequential));
@@ -444,10 +422,10 @@ impl Job<'_> {
     }
 
     /// Marks the error as contested if it is about a last block that may never have been connected.
-    fn mark_contested(&self, error: Error) -> Error {
+    fn mark_contested(&self, mut error: Error) -> Error {
         let is_tip = error.block_hash == Some(self.plan.chain.tip().hash);
-        let contested = self.plan.tip_is_contested && is_tip && error.kind == ErrorKind::Consensus;
-        Error { contested, ..error }
+        error.contested = self.plan.tip_is_contested && is_tip && error.kind == ErrorKind::Consensus;
+        error
     }
 
     /// Sends a progress event.
@@ -466,6 +444,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
         Error::new(ErrorKind::Environment, format!("the system provides no random numbers: {error}"))
+            .caused_by(error)
     })?;
     Ok(bytes)
 }

@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Returns the name of the SHA-256 kernel in use.
+/// Returns the SHA-256 kernel in use.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if the environment variable names one that this machine cannot run.
-pub fn sha256_kernel() -> Result<&'static str, Error> {
+pub fn sha256_kernel() -> Result<Kernel, Error> {
     if let Some(name) = std::env::var_os(ENVIRONMENT_VARIABLE)
         && name.to_str().and_then(Kernel::named).is_none()
     {
@@ -26,7 +26,7 @@ pub fn sha256_kernel() -> Result<&'static str, Error> {
         );
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    Ok(Kernel::active().name())
+    Ok(Kernel::active())
 }
 
 /// How many bytes a job has hashed in batches (transactions, merkle trees, undo checksums, sums), and how

@@ -12,6 +12,7 @@ use crate::{
     job::{self, ChainPreferences, Job, MatchStats, MatchedCoins},
     machine::{self, Sha256Limit},
     memory::MemoryBudget,
+    note::{Note, Warning},
     options::{HintOptions, Matching, ReindexOptions},
     report::{HintsReport, ReindexReport},
     session::Session,
@@ -91,14 +92,11 @@ fn match_spends<'a>(
     };
     let options = job.options.hints.as_ref().filter(|options| options.on_failure_join);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
-    job.sink.event(Event::Note(format!("{error}")));
+    job.sink.event(Event::Note(Note::HintsFailed(error)));
     job.work.remove()?;
     let job = Job { resumable: false, ..*job };
-    let found = match hints::first_wrong(&job, options)? {
-        Some(wrong) => format!("the first wrong hint: {wrong}"),
-        None => "all hints are right, so the undo files are wrong".to_owned(),
-    };
-    job.sink.event(Event::Note(format!("{found}; rebuilding without hints")));
+    let first_wrong = hints::first_wrong(&job, options)?;
+    job.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
     let plan = replanned.as_ref().unwrap_or(job.plan);
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
@@ -206,7 +204,7 @@ impl Rebuild<'_> {
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
         let need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         need.check(disk, self.target.building(), self.work.path())?;
-        self.sink.event(Event::Note(need.to_string()));
+        self.sink.event(Event::Note(Note::DiskNeed(need)));
         Ok(())
     }
 
@@ -219,7 +217,7 @@ impl Rebuild<'_> {
         }
         let kept = self.target.commit(plan.new_index.as_ref(), self.sink)?;
         if let Err(error) = self.work.remove() {
-            self.sink.event(Event::Warning(format!("temporary files could not be removed: {error}")));
+            self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
         }
         clock.lap(Stage::Commit);
         Ok(kept)
@@ -240,7 +238,7 @@ impl Rebuild<'_> {
             total_amount: rebuilt.total_amount,
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
             scripts: job::scripts_report(options, plan, &stats.counts),
-            matching: if hints.is_some() { "swiftsync" } else { stats.matching.name() },
+            matching: stats.matching,
             resumed: stats.resumed,
             memory: options.memory,
             spilled: stats.spilled,

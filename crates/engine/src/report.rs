@@ -2,9 +2,12 @@
 
 use crate::{
     machine::Sha256Limit,
-    options::HintOptions,
+    note::Warning,
+    options::{HintOptions, Matching},
     stages::{Stage, apply::Method, spill::SpillVolume},
 };
+use coins::aggregate::AggregateKind;
+use digest::kernel::Kernel;
 use std::{ops::AddAssign, path::PathBuf, time::Duration};
 use wire::{BlockHash, BlockView, Height, Network, Sats};
 
@@ -27,8 +30,8 @@ pub struct ReindexReport {
     pub hash_serialized_3: [u8; 32],
     /// Which scripts were run; `None` if scripts were not checked.
     pub scripts: Option<ScriptsReport>,
-    /// How spends were matched with coins: `parallel`, `sequential` or `swiftsync`.
-    pub matching: &'static str,
+    /// How spends were matched with coins. With hints, [`Matching::Parallel`].
+    pub matching: Matching,
     /// Which hints were used; `None` without hints.
     pub hints: Option<HintsReport>,
     /// Number of blocks that an interrupted run had completed before.
@@ -45,9 +48,9 @@ pub struct ReindexReport {
     /// threads.
     pub stages: Vec<(Stage, Duration)>,
     /// What limited the speed.
-    pub bound_by: &'static str,
+    pub bound_by: BoundBy,
     /// The SHA-256 kernel that was used.
-    pub sha256_kernel: &'static str,
+    pub sha256_kernel: Kernel,
     /// How many bytes were hashed, and how fast this machine hashes.
     pub sha256_limit: Sha256Limit,
     /// Peak resident memory, in bytes; `None` if the system does not report it.
@@ -63,7 +66,37 @@ pub struct ReindexReport {
     /// starts.
     pub unconnected: u32,
     /// Warnings for the operator.
-    pub notes: Vec<String>,
+    pub notes: Vec<Warning>,
+}
+
+/// What limited the speed of a rebuild.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BoundBy {
+    /// Reading the block files.
+    Read,
+    /// Hashing and checking blocks.
+    Check,
+    /// Running scripts.
+    Scripts,
+    /// Sequential validation.
+    Sequential,
+    /// Writing the chainstate and reading it back.
+    Finish,
+}
+
+impl BoundBy {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "reading the block files",
+            Self::Check => "hashing and checking blocks",
+            Self::Scripts => "running scripts",
+            Self::Sequential => "validating the blocks in order",
+            Self::Finish => "writing and reading back the chainstate",
+        }
+    }
 }
 
 /// Which hints were used, and what remains to be trusted.
@@ -71,8 +104,8 @@ pub struct ReindexReport {
 pub struct HintsReport {
     /// Height of the last block that the hints cover.
     pub height: Height,
-    /// Name of the aggregate.
-    pub aggregate: &'static str,
+    /// Kind of the aggregate.
+    pub aggregate: AggregateKind,
     /// Whether undo data was used up to that height. If not, the assumed-valid block vouches there that each
     /// coin was created before it was spent, and for maturity, relative locks, fees and scripts.
     pub with_undo: bool,
@@ -84,7 +117,7 @@ impl HintsReport {
             Method::Hints(run) => run.height,
             Method::Join | Method::Positions(_) => Height(0),
         };
-        Self { height, aggregate: options.aggregate.name(), with_undo: !options.without_undo }
+        Self { height, aggregate: options.aggregate, with_undo: !options.without_undo }
     }
 }
 

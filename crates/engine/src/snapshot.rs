@@ -8,6 +8,7 @@ use crate::{
     job::{self, Job},
     options::ReindexOptions,
     read_only_job::with_read_only_job,
+    remedy::Remedy,
     stages::{
         Stage,
         apply::{HintMatching, Method},
@@ -72,8 +73,8 @@ pub fn make_snapshot(
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
     if disk.exists(path).during("look for", path)? {
-        let detail = "a file exists there already; choose another name";
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+        let error = Error::new(ErrorKind::Usage, "a file exists there already");
+        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
     }
     with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
         let matched = job.match_spends(clock)?;

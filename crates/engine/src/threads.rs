@@ -1,6 +1,9 @@
 //! Starts threads, and reports an error if the system refuses.
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Starts a thread in `scope`, named `name`.
@@ -13,10 +16,8 @@ pub fn spawn<'scope, T: Send + 'scope>(
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Error> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work).map_err(|error| {
-        let detail = format!(
-            "the system cannot start another thread: {error}; use fewer --threads, or raise the limit on \
-             processes (ulimit -u, or pids.max of the control group)"
-        );
-        Error::new(ErrorKind::Environment, detail)
+        Error::new(ErrorKind::Environment, format!("the system cannot start another thread: {error}"))
+            .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
+            .caused_by(error)
     })
 }

@@ -16,14 +16,18 @@
 mod best_block;
 
 use crate::{
-    chain::{BlockPosition, Chain},
+    chain::{BlockPosition, Chain, FileKind, remedies},
     error::{Error, ErrorKind},
     hash_list::HashList,
+    remedy::Remedy,
     stages::existing_state::Gap,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
+
+/// What to do if files are missing.
+const MISSING_FILES: [Remedy; 2] = [Remedy::RestoreFiles, Remedy::BitcoindReindex(Some(FileKind::Blk))];
 
 /// A block of the tree, without its hash.
 #[derive(Clone, Copy, Debug)]
@@ -481,8 +485,9 @@ impl<'a> Tree<'a> {
             Error::damaged(
                 "not even the genesis block is on disk, or the block index does not place it: the blocks \
                  directory is empty, or the node was pruned, so that a rebuild is not possible, or the block \
-                 index is damaged, which --scan repairs",
+                 index is damaged",
             )
+            .with_remedies([Remedy::RebuildIndex])
         })?;
         let undo_from = request.undo_from();
         if let Some(block) = best_tips.with_undo.filter(|block| block.work > tip.work) {
@@ -496,12 +501,12 @@ impl<'a> Tree<'a> {
         if let Some(orphan) = orphan.filter(|orphan| time_of(orphan.node) > time_of(tip.node)) {
             return Err(Error::damaged(format!(
                 "the chain on disk ends at height {}, but block {} above it was once connected, and the \
-                 block before that, {}, is not on disk: files are missing or damaged (restore them, or let \
-                 bitcoind -reindex download the blocks again)",
+                 block before that, {}, is not on disk: files are missing or damaged",
                 tip.height,
                 self.hashes.get(orphan.node),
                 orphan.prev
-            )));
+            ))
+            .with_remedies(MISSING_FILES));
         }
         let unconnected = match best_tips.stored {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
@@ -514,13 +519,10 @@ impl<'a> Tree<'a> {
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
         if let Some(stop) = request.stop_at {
             if stop > tip.height {
-                return Err(Error::new(
-                    ErrorKind::Usage,
-                    format!(
-                        "--stop-at-height {stop} is above the last connected block on disk ({})",
-                        tip.height
-                    ),
-                ));
+                let detail = format!("height {stop} is above the last connected block on disk");
+                return Err(
+                    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StopAtHeight(tip.height)])
+                );
             }
             branch.truncate(stop.0 as usize + 1);
         }
@@ -614,9 +616,9 @@ impl<'a> Tree<'a> {
                 };
                 Error::damaged(format!(
                     "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
-                     missing; a chainstate can only be rebuilt from all blocks and undo data (restore the \
-                     files, or let bitcoind -reindex download the blocks again)"
+                     missing; a chainstate can only be rebuilt from all blocks and undo data"
                 ))
+                .with_remedies(MISSING_FILES)
             }
         };
         error.at_block(height, *self.hashes.get(number))
@@ -625,23 +627,23 @@ impl<'a> Tree<'a> {
     /// Returns the error for a header that breaks a rule. A header without proof of work was altered on disk,
     /// since no node stores such a block.
     fn bad_header(&self, number: u32, violation: &Violation) -> Error {
-        let error = Error::violation(violation);
+        let mut error = Error::violation(violation);
         let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
             return error;
         };
         if violation.core == "time-too-new" {
-            let detail = format!("{}; if the clock of this machine is wrong, correct it", error.detail);
-            return Error { detail, ..error };
+            return error.with_remedies([Remedy::CorrectClock]);
         }
         if violation.rule.id != rules::PROOF_OF_WORK {
             return error;
         }
-        let detail = format!(
+        error.kind = ErrorKind::Damaged;
+        error.detail = format!(
             "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat \
-             was altered; restore the file, or let bitcoind -reindex download the block again",
+             was altered",
             error.detail, file.0
         );
-        Error { kind: ErrorKind::Damaged, detail, ..error }
+        error.with_remedies(remedies(FileKind::Blk))
     }
 }
 

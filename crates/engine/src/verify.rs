@@ -5,11 +5,13 @@ use crate::{
     chain::Files,
     clock::Clock,
     coin_sink::{CoinSink, Coins},
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink, Warnings},
     job::{self, ChainPreferences, Job, MatchStats},
     memory::MemoryBudget,
+    note::Warning,
     options::ReindexOptions,
+    remedy::Remedy,
     report::{Counts, ScriptsReport},
     session::Session,
     stages::{Stage, apply::Method, plan::Plan},
@@ -53,7 +55,7 @@ pub struct VerifyReport {
     /// How the chainstate differs; `None` if no comparison was asked for.
     pub against_chainstate: Option<Comparison>,
     /// Warnings for the operator.
-    pub notes: Vec<String>,
+    pub notes: Vec<Warning>,
 }
 
 /// How a chainstate differs from the coins after the last block.
@@ -164,9 +166,8 @@ fn check(
 fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
     let dir = datadir.index_dir();
     find_height(disk, &dir, &best)?.ok_or_else(|| {
-        let detail =
-            format!("the chainstate's best block {best} is not in the block index; rebuild the chainstate");
-        Error::new(ErrorKind::Damaged, detail).in_file(dir, None)
+        let detail = format!("the chainstate's best block {best} is not in the block index");
+        Error::damaged(detail).in_file(dir, None).with_remedies([Remedy::RebuildChainstate])
     })
 }
 

@@ -5,6 +5,7 @@
 use crate::{
     error::{Error, ErrorKind},
     options::ReindexOptions,
+    remedy::Remedy,
     stages::commit::WORK_DIR,
 };
 use disk::{
@@ -96,9 +97,10 @@ impl<'a> WorkDir<'a> {
         }
         let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
         if found.is_some_and(|found| !found.is_dir) {
-            let detail = "temporary files should go here, but this is not a directory; move it away, or \
-                          pass another --work-dir";
-            return Err(Error::new(ErrorKind::Environment, detail).in_file(&self.path, None));
+            let detail = "temporary files should go here, but this is not a directory";
+            return Err(Error::new(ErrorKind::Environment, detail)
+                .in_file(&self.path, None)
+                .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
         }
         if found.is_none() {
             self.disk.create_dir_all(&self.path).during("create", &self.path)?;
@@ -109,8 +111,9 @@ impl<'a> WorkDir<'a> {
         let path = self.path.join(LOCK_NAME);
         *held = self.disk.lock(&path).during("lock", &path)?;
         if held.is_none() {
-            let detail = "another peregrine process works there; wait for it, or pass another --work-dir";
-            return Err(Error::new(ErrorKind::Environment, detail).in_file(path, None));
+            return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
+                .in_file(path, None)
+                .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
         }
         Ok(())
     }

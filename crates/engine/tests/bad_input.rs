@@ -6,12 +6,12 @@
 mod common;
 
 use common::{
-    BUSY, Case, assert_mentions, assert_same_tree, blk, chain, entry, refused, rev, run, stats, tree,
-    with_threads,
+    BUSY, Case, assert_mentions, assert_offers, assert_same_tree, blk, chain, entry, refused, rev, run,
+    stats, tree, with_threads,
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
-use engine::{ErrorKind, Event, Height, Network, ReindexOptions};
+use engine::{ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
 use std::{
     path::Path,
     process::Command,
@@ -68,7 +68,8 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     for scan in [false, true] {
         let options = ReindexOptions { network: Network::Signet, scan, ..case.options() };
         let error = refused(&options, ErrorKind::Damaged);
-        assert_mentions(&error, &["the blocks are of chain regtest", "--chain regtest"]);
+        assert_mentions(&error, &["the blocks are of chain regtest"]);
+        assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     }
     // If the first file does not show it, the genesis block is missing.
     std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
@@ -116,7 +117,7 @@ fn a_missing_blk_file_is_named() {
     std::fs::remove_file(case.blocks("blk00001.dat")).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("blk00001.dat")));
-    assert_mentions(&error, &["the file is missing", "restore it", "-reindex"]);
+    assert_mentions(&error, &["the file is missing", "restore the file", "-reindex"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);
     assert_mentions(&error, &["is not on disk", "-reindex"]);
 }
@@ -127,7 +128,7 @@ fn a_missing_rev_file_is_named() {
     std::fs::remove_file(case.blocks("rev00001.dat")).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("rev00001.dat")));
-    assert_mentions(&error, &["the file is missing", "restore it", "-reindex"]);
+    assert_mentions(&error, &["the file is missing", "restore the file", "-reindex"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);
     assert_mentions(&error, &["undo data of the block is not on disk", "-reindex"]);
 }
@@ -265,23 +266,30 @@ fn the_networks_own_directory_is_accepted_as_datadir() {
     assert_eq!(stats(&options.datadir, Network::Regtest).unwrap().height, Some(report.height));
     // As a datadir of main, the error still names the network of the blocks.
     let error = refused(&ReindexOptions { network: Network::Main, ..options }, ErrorKind::Damaged);
-    assert_mentions(&error, &["the blocks are of chain regtest", "--chain regtest"]);
+    assert_mentions(&error, &["the blocks are of chain regtest"]);
+    assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
 }
 
 #[test]
 fn a_missing_or_incomplete_index_is_reported() {
     let case = Case::new();
     case.edit_index(|index| index.reindexing = true);
-    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["-reindex was interrupted", "--scan"]);
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_mentions(&error, &["-reindex was interrupted"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
     case.edit_index(|index| {
         index.reindexing = false;
         index.entries.clear();
     });
-    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index is empty", "--scan"]);
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_mentions(&error, &["index is empty"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
     std::fs::remove_file(case.blocks("index").join("CURRENT")).unwrap();
     assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index"]);
     std::fs::remove_dir_all(case.blocks("index")).unwrap();
-    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index", "--scan"]);
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_mentions(&error, &["index"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
 }
 
 #[test]
@@ -295,7 +303,7 @@ fn an_index_with_positions_beyond_its_files_is_damaged() {
             *pos = Some(wire::ByteOffset(far));
         });
         let error = refused(&case.options(), ErrorKind::Damaged);
-        assert_mentions(&error, &["--scan"]);
+        assert_offers(&error, &[Remedy::RebuildIndex]);
         if far > 7 {
             assert_eq!(error.height, Some(Height(BUSY)), "{error}");
             let path = if what == "blk" { blk(&case, &hit) } else { rev(&case, &hit) };
@@ -371,8 +379,8 @@ fn blocks_that_were_never_connected_are_counted() {
 fn warnings(options: &ReindexOptions) -> Vec<String> {
     let texts = Mutex::new(Vec::new());
     let sink = |event| {
-        if let Event::Warning(text) = event {
-            texts.lock().unwrap().push(text);
+        if let Event::Warning(warning) = event {
+            texts.lock().unwrap().push(warning.to_string());
         }
     };
     engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
@@ -403,8 +411,8 @@ fn a_chainstate_above_the_block_of_a_snapshot_chainstate_is_refused() {
     let base = chain().main().nth(100).unwrap().hash;
     std::fs::write(snapshot.join("base_blockhash"), base.0).unwrap();
     let error = refused(&case.options(), ErrorKind::Usage);
-    let words = ["chainstate_snapshot", "above its block", "move the directory away", "--stop-at-height 100"];
-    assert_mentions(&error, &words);
+    assert_mentions(&error, &["chainstate_snapshot", "above its block", "move the directory away"]);
+    assert_offers(&error, &[Remedy::StopAtHeight(Height(100)), Remedy::OtherOutput]);
     let elsewhere = common::scratch();
     let output = Some(elsewhere.path().join("new"));
     run(&ReindexOptions { output, ..case.options() }).unwrap();
@@ -424,7 +432,8 @@ fn a_height_above_the_tip_is_a_usage_error() {
     let above = Height(chain().tip().height + 1);
     let options = ReindexOptions { stop_at_height: Some(above), ..case.options() };
     let error = refused(&options, ErrorKind::Usage);
-    assert_mentions(&error, &["--stop-at-height", &above.to_string(), &chain().tip().height.to_string()]);
+    assert_mentions(&error, &[&format!("height {above} is above the last connected block")]);
+    assert_offers(&error, &[Remedy::StopAtHeight(Height(chain().tip().height))]);
 }
 
 #[test]
@@ -448,7 +457,7 @@ fn an_output_that_cannot_be_created_is_an_error() {
     let case = Case::new();
     let output = case.root().join("regtest/blocks/xor.dat/below a file");
     let options = ReindexOptions { output: Some(output), ..case.options() };
-    assert_mentions(&refused(&options, ErrorKind::Environment), &["--output"]);
+    assert_offers(&refused(&options, ErrorKind::Environment), &[Remedy::OtherOutput]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use common::{
     options, run, run_until, with_threads,
 };
 use disk::{checkpoint::Checkpoint, fs::RealDisk};
-use engine::{ErrorKind, MIN_MEMORY, ReindexOptions, ReindexReport};
+use engine::{ErrorKind, MIN_MEMORY, Matching, ReindexOptions, ReindexReport};
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},
@@ -228,7 +228,7 @@ fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
     chain().write_datadir(dir.path(), &layout()).unwrap();
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
-    assert_eq!(report.matching, "sequential", "the false claim was applied");
+    assert_eq!(report.matching, Matching::Sequential, "the false claim was applied");
     assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
 }
 

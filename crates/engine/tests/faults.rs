@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Case, Template, assert_same_tree, bounded, leftovers, run, stats, tree};
-use engine::{BlockHash, ErrorKind, Network, ReindexOptions};
+use engine::{BlockHash, ErrorKind, Network, ReindexOptions, Remedy};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -266,7 +266,7 @@ fn a_full_disk_does_not_lose_completed_work() {
             Ok(_) => return true,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
-                common::assert_mentions(&error, &["free disk space and run again"]);
+                common::assert_offers(&error, &[Remedy::FreeDiskSpace]);
                 failures.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -318,7 +318,7 @@ fn after_a_power_failure_a_run_resumes() {
             Ok(done) => resumed.fetch_add(u64::from(done > 0), Ordering::Relaxed),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "seed {seed}: {error}");
-                common::assert_mentions(&error, &["--restart"]);
+                common::assert_offers(&error, &[Remedy::StartOver]);
                 run(&ReindexOptions { restart: true, ..options }).unwrap();
                 refused.fetch_add(1, Ordering::Relaxed)
             }
@@ -446,7 +446,7 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
         let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
         let error = rebuild(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
-        common::assert_mentions(&error, &["grant the permission", "--output"]);
+        common::assert_offers(&error, &[Remedy::GrantPermission, Remedy::OtherOutput]);
         assert_same_tree(&before, case.root(), "read-only");
         // With an output elsewhere, a datadir that cannot be written is sufficient.
         let output = common::scratch();

@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{Case, assert_mentions, chain, refused, run, stats, stats_by_height, tree};
+use common::{Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree};
 use disk::index::{BlockIndex, BlockStatus};
-use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport};
+use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
 use std::path::{Path, PathBuf};
 use testkit::corrupt::truncate;
 
@@ -28,7 +28,8 @@ fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexRepo
     let report = run(&accepting(options)).unwrap();
     assert_eq!(report.height, Height(height));
     assert_eq!(report.hash_serialized_3, stats_by_height(chain())[height as usize].hash_serialized_3);
-    assert!(report.notes.iter().any(|note| note.contains("--accept-lower-tip")), "{:?}", report.notes);
+    let is_noted = |note: &Warning| matches!(note, Warning::LowerTip(lower) if lower.tip == report.height);
+    assert!(report.notes.iter().any(is_noted), "{:?}", report.notes);
     assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
     report
 }
@@ -56,7 +57,8 @@ fn a_scan_without_undo_files_does_not_empty_the_chainstate() {
             "the undo data of the block at height 1 is not in the undo files",
         ],
     );
-    assert_mentions(&error, &["nothing was changed", "--accept-lower-tip", "--output"]);
+    assert_mentions(&error, &["nothing was changed"]);
+    assert_offers(&error, &[Remedy::AcceptLowerTip, Remedy::OtherOutput]);
     let report = ends_lower(&case, &case.scan(), 0);
     assert_eq!((report.lost_blocks, report.unconnected), (OLD, 140));
 }
@@ -99,7 +101,7 @@ fn if_no_database_can_be_read_the_scan_decides_and_reports_unconnected_blocks() 
     assert_eq!((report.height, report.lost_blocks, report.unconnected), (Height(0), 0, 140));
     let note = "140 stored blocks above height 0 have no undo data: they were never connected, or their undo \
                 data is lost";
-    assert!(report.notes.iter().any(|text| text.contains(note)), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|found| found.to_string().contains(note)), "{:?}", report.notes);
 }
 
 /// Reduces the index to what an old backup would contain.
@@ -119,10 +121,8 @@ fn an_index_that_lacks_the_chainstates_best_block_is_refused() {
     let case = Case::new();
     case.edit_index(|index| forget_above(index, 120));
     let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(
-        &error,
-        &["the block index does not contain the chainstate's best block", "run again with --scan"],
-    );
+    assert_mentions(&error, &["the block index does not contain the chainstate's best block"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
     // Accepting a lower tip would not help: bitcoind would overwrite blocks.
     refused(&accepting(&case.options()), ErrorKind::Damaged);
     assert_eq!(run(&case.scan()).unwrap().height, Height(140));
@@ -139,13 +139,8 @@ fn blocks_beyond_the_bytes_in_use_are_counted() {
     without_chainstate(&case);
     let report = run(&case.options()).unwrap();
     assert_eq!(report.height, Height(120));
-    let note =
-        format!("{} blocks lie beyond the bytes that the block index records as used", positions.len());
-    assert!(
-        positions.len() >= 10 && report.notes.iter().any(|text| text.contains(&note)),
-        "{:?}",
-        report.notes
-    );
+    let is_noted = |note: &Warning| matches!(note, Warning::BlocksBeyondIndex { blocks, .. } if *blocks as usize == positions.len());
+    assert!(positions.len() >= 10 && report.notes.iter().any(is_noted), "{:?}", report.notes);
 }
 
 #[test]
@@ -174,7 +169,8 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
     let low = ReindexOptions { stop_at_height: Some(Height(100)), ..case.options() };
     let error = refused(&low, ErrorKind::Damaged);
-    assert_mentions(&error, &["--stop-at-height 100 ends below it", "--accept-lower-tip"]);
+    assert_mentions(&error, &["would end at height 100, because it was asked to stop there"]);
+    assert_offers(&error, &[Remedy::AcceptLowerTip]);
     // With an output elsewhere nothing is replaced.
     let output = common::scratch();
     let elsewhere = ReindexOptions { output: Some(output.path().to_owned()), ..low.clone() };
@@ -212,7 +208,8 @@ fn a_scan_names_a_block_that_the_old_index_marks_invalid() {
     assert_eq!((report.height, report.notes.len()), (Height(139), 0), "{:?}", report.notes);
     let report = run(&case.scan()).unwrap();
     assert_eq!(report.height, Height(140));
-    assert!(report.notes.iter().any(|note| note.contains("repeat invalidateblock")), "{:?}", report.notes);
+    let is_noted = |note: &Warning| matches!(note, Warning::MarkDropped { height: Height(140), .. });
+    assert!(report.notes.iter().any(is_noted), "{:?}", report.notes);
 }
 
 /// bitcoind does not start with such an index, so a chainstate for it would be useless.
@@ -224,6 +221,7 @@ fn an_index_with_a_wrong_height_is_refused() {
         entry.height = Height(91);
     });
     let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(&error, &["at height 91, but it is at height 90", "run again with --scan"]);
+    assert_mentions(&error, &["at height 91, but it is at height 90"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
     assert_eq!(run(&case.scan()).unwrap().height, Height(140));
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{THREADS, assert_same_tree, run, stats, tree, with_threads};
-use engine::{Height, Network, ReindexOptions, hex_reversed};
+use engine::{Height, Matching, Network, ReindexOptions, hex_reversed};
 use testkit::data::{known_answers, unpack_core_datadir};
 
 fn rebuild_all(name: &str, network: Network) {
@@ -36,7 +36,7 @@ fn rebuild_all(name: &str, network: Network) {
             assert_eq!(report.hash.to_string(), line["hash"], "{what}");
             assert_eq!(
                 (report.matching, report.txouts),
-                ("parallel", line["txouts"].as_u64().unwrap()),
+                (Matching::Parallel, line["txouts"].as_u64().unwrap()),
                 "{what}"
             );
             let stats = stats(output.path(), network).unwrap();

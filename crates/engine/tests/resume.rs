@@ -15,7 +15,7 @@ use disk::{
 };
 use engine::{
     AggregateKind, AssumeValid, Error, ErrorKind, Event, Height, HintFormat, HintOptions, Network,
-    ReindexOptions, Stage,
+    ReindexOptions, Remedy, Stage,
 };
 use std::{
     path::{Path, PathBuf},
@@ -62,12 +62,12 @@ fn resumes(options: &ReindexOptions) -> u32 {
     report.resumed
 }
 
-/// Asserts that the rebuild fails, changes nothing, and that the error names `--restart`.
+/// Asserts that the rebuild fails, changes nothing, and that the error offers to start over.
 fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
     let before = common::tree(&options.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
-    assert_mentions(&error, &["--restart"]);
+    common::assert_offers(&error, &[Remedy::StartOver]);
     common::assert_same_tree(&before, &options.datadir, &error.to_string());
     error
 }
@@ -79,8 +79,8 @@ fn an_interrupted_run_is_resumed_with_a_note() {
     assert!(done > 50 && done < 140, "{done}");
     let notes = Mutex::new(Vec::new());
     let sink = |event| {
-        if let Event::Note(text) = event {
-            notes.lock().unwrap().push(text);
+        if let Event::Note(note) = event {
+            notes.lock().unwrap().push(note.to_string());
         }
     };
     let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
@@ -235,8 +235,8 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
     testkit::corrupt::pad(&blk, 100_000).unwrap();
     let notes = Mutex::new(Vec::new());
     let sink = |event| {
-        if let Event::Note(text) = event {
-            notes.lock().unwrap().push(text);
+        if let Event::Note(note) = event {
+            notes.lock().unwrap().push(note.to_string());
         }
     };
     let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
@@ -306,7 +306,7 @@ impl InterruptedJob {
         let old = stats(self.case.root(), Network::Regtest).unwrap();
         let error = self.with(name, damage).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        assert_mentions(&error, &["--restart"]);
+        common::assert_offers(&error, &[Remedy::StartOver]);
         assert_mentions(&error, words);
         assert!(error.to_string().contains(&*name.to_string_lossy()), "{}: {error}", name.display());
         let found = stats(self.case.root(), Network::Regtest).unwrap();
@@ -429,7 +429,7 @@ fn a_second_run_is_refused_while_one_works() {
         outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),
         "{outputs:?}"
     );
-    assert!(outputs[0].contains("pass another --work-dir"), "{outputs:?}");
+    assert!(outputs[0].contains("use another work directory"), "{outputs:?}");
     assert!(outputs[1].contains("done: 0"), "{outputs:?}");
     assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);

@@ -174,8 +174,8 @@ fn an_unknown_assumed_valid_block_is_reported() {
     let warnings_of = |assume_valid: AssumeValid| {
         let texts = Mutex::new(Vec::new());
         let sink = |event| {
-            if let engine::Event::Warning(text) = event {
-                texts.lock().unwrap().push(text);
+            if let engine::Event::Warning(warning) = event {
+                texts.lock().unwrap().push(warning.to_string());
             }
         };
         let output = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     );
     let error = result.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-    assert!(error.file.unwrap().ends_with(Path::new("rev00000.dat")));
+    assert!(error.file.as_ref().unwrap().ends_with(Path::new("rev00000.dat")));
     assert!(seen.contains_key(&spent), "the script was run on the claim or on the coin");
 }
 

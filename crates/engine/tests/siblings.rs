@@ -33,9 +33,12 @@ use testkit::{
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
     let notes = Mutex::new(String::new());
     let sink = |event| {
-        if let Event::Note(text) | Event::Warning(text) = event {
-            *notes.lock().unwrap() += &format!("{text}\n");
-        }
+        let text = match event {
+            Event::Note(note) => note.to_string(),
+            Event::Warning(warning) => warning.to_string(),
+            _ => return,
+        };
+        *notes.lock().unwrap() += &format!("{text}\n");
     };
     let options = ReindexOptions { scan, ..options(root) };
     let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));

@@ -10,7 +10,7 @@ use common::{
     lies::{FALSIFICATIONS, falsify_claim},
     options, run, tree, with_threads,
 };
-use engine::{ErrorKind, Event, Height, ReindexOptions, Stage};
+use engine::{ErrorKind, Event, Height, Note, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     Chain,
@@ -164,7 +164,7 @@ fn sequential_validation_is_announced() {
         .unwrap_err();
     let events = seen.into_inner().unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Sequential))));
-    assert!(events.iter().any(|event| matches!(event, Event::Note(text) if text.contains("in order"))));
+    assert!(events.iter().any(|event| matches!(event, Event::Note(Note::ValidatingSequentially))));
 }
 
 /// Among several damaged blocks, the lowest one is reported.

@@ -97,7 +97,7 @@ fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
             let options = without.options(&without.hints(format, tip), hash);
             let (done, notes) = run_with_notes(&options);
             let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
-            assert_eq!((report.hash, report.matching), (hash, "swiftsync"), "{missing:?}");
+            assert_eq!((report.hash, report.hints.is_some()), (hash, true), "{missing:?}");
             assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{missing:?}");
             let is_noted = notes.iter().any(|note| note.contains("-checklevel=1"));
             // Records that are overwritten are not noticed.
@@ -204,6 +204,6 @@ fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
     let whole = WithoutUndo::new(Missing::Flags, 0);
     let options = with_join_fallback(&whole.options(&path, whole.truth.hash(tip)));
     let report = common::run(&options).unwrap();
-    assert_eq!((report.matching, report.hash), ("parallel", whole.truth.hash(tip)));
+    assert_eq!((report.hints, report.hash), (None, whole.truth.hash(tip)));
     assert_eq!(options.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));
 }

@@ -8,7 +8,7 @@ mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, refused, run, tree, with_threads};
 use disk::hints::HintFormat;
-use engine::{ErrorKind, ReindexOptions};
+use engine::{ErrorKind, Matching, ReindexOptions, Remedy};
 use hinted::{
     AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
     with_hints, with_join_fallback, without_undo,
@@ -224,7 +224,7 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
         let (done, notes) = run_with_notes(&options);
         let report = done.unwrap_or_else(|error| panic!("{what} {seed}: {error}"));
         assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what} {seed}");
-        assert_eq!((report.matching, report.hints), ("parallel", None), "{what} {seed}");
+        assert_eq!((report.matching, report.hints), (Matching::Parallel, None), "{what} {seed}");
         let expected =
             format!("the first wrong hint: {}; rebuilding without hints", first_wrong(&hints, &truth));
         assert!(notes.contains(&expected), "{what} {seed}: {expected:?} is not in {notes:?}");
@@ -302,7 +302,9 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
         ReindexOptions { hints: None, ..options.clone() },
     ];
     for other in &others {
-        assert_mentions(&refused(other, ErrorKind::Usage), &["other options", "hints", "--restart"]);
+        let error = refused(other, ErrorKind::Usage);
+        assert_mentions(&error, &["other options", "hints"]);
+        common::assert_offers(&error, &[Remedy::RepeatOptions, Remedy::StartOver]);
     }
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, common::chain().model.stats().hash_serialized_3);

@@ -109,6 +109,79 @@ fn unsafe_code_is_forbidden_in_other_crates() {
     }
 }
 
+/// Returns the string literals of a source file, each with the number of its first line. Lines that a literal
+/// continues are joined.
+fn string_literals(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut line, mut rest) = (Vec::new(), 1, text);
+    while let Some(c) = rest.chars().next() {
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if let Some(hashes) = raw_string_hashes(rest) {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let body = &rest[hashes + 2..];
+            let body = &body[..body.find(&end).expect("the literal ends")];
+            found.push((line, body.to_owned()));
+            hashes + 2 + body.len() + end.len()
+        } else if c == '"' {
+            let mut is_escaped = false;
+            let ends = |c: char| {
+                let was_escaped = is_escaped;
+                is_escaped = c == '\\' && !was_escaped;
+                c == '"' && !was_escaped
+            };
+            let len = rest[1..].find(ends).expect("the literal ends");
+            found.push((line, rest[1..=len].split("\\\n").map(str::trim_start).collect()));
+            len + 2
+        } else if rest.starts_with("'\"'") || rest.starts_with("'\\") {
+            // A quotation mark or an escape as a character; lifetimes need no care.
+            3
+        } else {
+            c.len_utf8()
+        };
+        line += rest[..len].matches('\n').count();
+        rest = &rest[len..];
+    }
+    found
+}
+
+/// Number of `#` with which a raw string begins; `None` if none begins here.
+fn raw_string_hashes(rest: &str) -> Option<usize> {
+    let hashes = rest.strip_prefix('r')?;
+    let quote = hashes.trim_start_matches('#');
+    quote.starts_with('"').then(|| hashes.len() - quote.len())
+}
+
+/// Whether a text names a flag of a command line.
+fn names_flag(text: &str) -> bool {
+    text.match_indices("--").any(|(at, _)| {
+        let is_word = text[..at].chars().next_back().is_none_or(|c| c == ' ' || c == '(');
+        is_word && text[at + 2..].starts_with(|c: char| c.is_ascii_alphabetic())
+    })
+}
+
+/// Only the command line has flags: libraries say what happened and offer remedies as data. Tests that start
+/// their own program need flags of the test runner.
+#[test]
+fn only_the_command_line_names_flags() {
+    let mut found = String::new();
+    for (path, text) in sources() {
+        let is_program = path.starts_with("crates/cli") || path.ends_with("testkit/src/main.rs");
+        let is_library = path.starts_with("crates") && path.iter().any(|part| part == "src");
+        if !is_library || is_program || path.ends_with("tests.rs") {
+            continue;
+        }
+        let library = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (line, literal) in string_literals(library).into_iter().filter(|(_, text)| names_flag(text)) {
+            found += &format!("\n{}:{line}: {literal}", path.display());
+        }
+    }
+    assert!(found.is_empty(), "libraries that name flags:{found}");
+    let source = "r\"a\" '\"' \"--b\\\n   c\" // \"d\"\nf(\"\\\"e --f\")";
+    let literals = string_literals(source);
+    assert_eq!(literals, [(1, "a".into()), (1, "--bc".into()), (3, "\\\"e --f".into())]);
+    assert_eq!(literals.iter().map(|(_, text)| names_flag(text)).collect::<Vec<_>>(), [false, true, true]);
+}
+
 /// Words that an earlier dialect of this project used for persons, pictures or several things at once
 /// (`docs/glossary.md` has the words to use).
 #[test]

@@ -4,6 +4,7 @@ use super::{
     CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteAt, WriteFile, dir_of, exchange_in_steps,
 };
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
@@ -259,18 +260,50 @@ fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
     }
 }
 
-/// What to do about a limit of this process or user that a file operation has hit; `None` for other errors.
-#[must_use]
-pub fn limit_remedy(error: &io::Error) -> Option<&'static str> {
-    Some(match Errno::from_io_error(error)? {
-        Errno::FBIG => "; the limit of file size is reached: raise it (ulimit -f unlimited) and run again",
-        Errno::MFILE => {
-            "; the process has reached its limit of open files: raise it (ulimit -n 1024) and run again"
-        }
-        Errno::NFILE => "; the system has reached its limit of open files: end other programs and run again",
-        Errno::DQUOT => "; the disk quota of this user is used up: free space and run again",
-        _ => return None,
-    })
+/// A limit of this process, user or system that a file operation has reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The size of a file.
+    FileSize,
+    /// The number of files that this process has open.
+    OpenFiles,
+    /// The number of files that all processes have open.
+    SystemOpenFiles,
+    /// The disk quota of this user.
+    Quota,
+}
+
+impl Limit {
+    /// Returns the limit that caused an error; `None` for other errors.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<Self> {
+        Some(match Errno::from_io_error(error)? {
+            Errno::FBIG => Self::FileSize,
+            Errno::MFILE => Self::OpenFiles,
+            Errno::NFILE => Self::SystemOpenFiles,
+            Errno::DQUOT => Self::Quota,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    /// Writes which limit it is and what to do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FileSize => {
+                "the limit of file size is reached: raise it (ulimit -f unlimited) and run again"
+            }
+            Self::OpenFiles => {
+                "the process has reached its limit of open files: raise it (ulimit -n 1024) and run again"
+            }
+            Self::SystemOpenFiles => {
+                "the system has reached its limit of open files: end other programs and run again"
+            }
+            Self::Quota => "the disk quota of this user is used up: free space and run again",
+        })
+    }
 }
 
 /// The error for anything but a regular file.

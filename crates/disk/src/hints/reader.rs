@@ -57,7 +57,8 @@ impl HintReader {
     /// of all formats but Peregrine's own are read completely here.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if the file matches no format or several, or is truncated.
+    /// [`DiskError::File`]; [`DiskError::Damaged`] if the file matches no format, or is truncated;
+    /// [`DiskError::AmbiguousHints`] if it matches several.
     pub fn open(disk: &dyn Disk, path: &Path, as_format: Option<HintFormat>) -> Result<Self, DiskError> {
         let file = HintFile::open(disk, path)?;
         let mut start = [0; 8];
@@ -269,15 +270,9 @@ fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, DiskError> {
         Some(last) => {
             layouts.push(last);
             let names: Vec<_> = layouts.iter().map(|layout| layout.variant.name()).collect();
-            Err(DiskError::Damaged {
-                path: file.path.clone(),
-                offset: 0,
-                flaw: format!(
-                    "the hints can be read as {}, with different meanings; name the format with \
-                     peregrine hints convert --from",
-                    names.join(" and as ")
-                ),
-            })
+            let flaw =
+                format!("the hints can be read as {}, with different meanings", names.join(" and as "));
+            Err(DiskError::AmbiguousHints { path: file.path.clone(), flaw })
         }
         None => Err(no_variant_error(file, failures)),
     }

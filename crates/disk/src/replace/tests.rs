@@ -163,7 +163,7 @@ fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<O
             break;
         }
         meanwhile(home.path());
-        let mut recovery = Err(DiskError::refused(home.path(), "not tried"));
+        let mut recovery = Err(DiskError::Locked { path: home.path().to_owned() });
         let mut left = first;
         while recovery.is_err() {
             recovery = recover(&KilledDisk::after(left, in_steps), home.path(), &names());
@@ -235,7 +235,7 @@ fn keeps_old_databases_on_request() {
     }
     assert_eq!(texts(home.path()), ["new", "new"]);
     let again = Replacement::begin(&RealDisk, home.path(), &names(), ID, true).err().unwrap().to_string();
-    assert!(again.contains("leave out --keep-old"), "{again}");
+    assert!(again.contains("would be kept under this name, which is taken"), "{again}");
 }
 
 #[test]
@@ -268,9 +268,11 @@ fn a_foreign_directory_under_the_temporary_name_is_neither_used_nor_removed() {
         fs::write(foreign.join(name), text).unwrap();
         assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
         assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
-        let error =
-            Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap().to_string();
-        assert!(error.contains("move it away"), "{error}");
+        let error = Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap();
+        assert!(
+            matches!(&error, DiskError::NotReplaceable { obstacle: Obstacle::ForeignFiles, .. }),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(foreign.join(name)).unwrap(), text);
         assert!(!home.path().join("blocks/index.peregrine").exists(), "the new index was not removed");
     }

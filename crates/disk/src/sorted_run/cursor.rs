@@ -24,8 +24,8 @@ impl SortedRunReader {
     /// Opens a run, and reads its header and footer.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::Damaged`] if it is not a
-    /// run, truncated, or altered in header or footer; [`DiskError::File`].
+    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::DamagedWorkFile`] if it is
+    /// not a run, truncated, or altered in header or footer; [`DiskError::File`].
     pub fn open(disk: &dyn Disk, path: &Path, network: Network) -> Result<Self, DiskError> {
         Self::from_file(disk.open(path).during("open", path)?, path, network)
     }
@@ -137,7 +137,7 @@ impl SortedRunCursor<'_> {
     /// Returns the next entry, which borrows the cursor's buffer; `None` after the last.
     ///
     /// # Errors
-    /// [`DiskError::Damaged`] if the run is not as it was written, at this and all later calls;
+    /// [`DiskError::DamagedWorkFile`] if the run is not as it was written, at this and all later calls;
     /// [`DiskError::File`].
     #[inline]
     pub fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {

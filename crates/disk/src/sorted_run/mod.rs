@@ -77,8 +77,8 @@ struct Shard {
 }
 
 fn damaged(path: &Path, offset: u64, flaw: impl AsRef<str>) -> DiskError {
-    let flaw = format!("{}; the file is damaged, pass --restart to start over", flaw.as_ref());
-    DiskError::Damaged { path: path.to_owned(), offset, flaw }
+    let flaw = format!("{}; the file is damaged", flaw.as_ref());
+    DiskError::DamagedWorkFile { path: path.to_owned(), offset, flaw }
 }
 
 impl SortedRunMeta {

@@ -8,14 +8,16 @@ use crate::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     job::random,
+    note::Warning,
     options::ReindexOptions,
+    remedy::Remedy,
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX},
     fs::{Disk, During as _, FileError},
     index::{BlockIndex, write_block_index},
     lock::{DatadirLock, LockMode},
-    replace::{self, CommitError, Recovery, Replacement},
+    replace::{self, CommitError, Replacement},
 };
 use std::path::{Path, PathBuf};
 use wire::Network;
@@ -49,17 +51,17 @@ pub fn prepare_output(
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
     // An error about this path is never damage to the datadir.
-    let not_damage = |error: Error| {
-        let detail = format!("{}; or pass another --output", error.detail);
-        Error { kind: ErrorKind::Environment, detail, ..error }
+    let not_damage = |mut error: Error| {
+        error.kind = ErrorKind::Environment;
+        error.with_remedies([Remedy::OtherOutput])
     };
     let unusable = |error: FileError| not_damage(error.into());
     recover_before_reading(disk, datadir, sink).map_err(not_damage)?;
     let databases = [Some(datadir.chainstate_dir()), scan.then(|| datadir.index_dir())];
     for dir in databases.into_iter().flatten() {
         if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
-            let detail = "the output already exists; pass an empty or new directory";
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(&dir, None));
+            let error = Error::new(ErrorKind::Usage, "the output already exists");
+            return Err(error.in_file(&dir, None).with_remedies([Remedy::EmptyOutput]));
         }
         let parent = dir.parent().unwrap_or(&dir);
         disk.create_dir_all(parent).during("create", parent).map_err(unusable)?;
@@ -77,7 +79,8 @@ pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Da
         let error = Error::from(error);
         let owner = disk.ownership(root).ok().map(|ownership| ownership.uid);
         let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
-        Error { run_as: run_as.filter(|_| error.kind == ErrorKind::Environment), ..error }
+        let run_as = run_as.filter(|_| error.kind == ErrorKind::Environment);
+        error.with_remedies(run_as.map(Remedy::RunAs))
     })
 }
 
@@ -96,21 +99,9 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, scan: bool) -> Result<(),
 /// # Errors
 /// Any I/O error.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    let text = match replace::recover(disk, datadir.net_dir(), &replaceable())? {
-        None => return Ok(()),
-        Some(Recovery::Finished) => {
-            "an earlier run was interrupted while it replaced the databases; the replacement is finished now"
-        }
-        Some(Recovery::Undone) => {
-            "an earlier run was interrupted while it replaced the databases, and the datadir was used after \
-             that; the old databases were put back in place"
-        }
-        Some(Recovery::Abandoned) => {
-            "an earlier run was interrupted while it replaced the databases, and the datadir was used after \
-             that; the databases in use were kept, and the others of that run were removed"
-        }
-    };
-    sink.event(Event::Warning(text.to_owned()));
+    if let Some(recovery) = replace::recover(disk, datadir.net_dir(), &replaceable())? {
+        sink.event(Event::Warning(Warning::Recovered(recovery)));
+    }
     Ok(())
 }
 
@@ -189,8 +180,7 @@ impl<'d> Destination<'d> {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {
-                let text = format!("the new databases are in place, but the next run must clean up: {error}");
-                sink.event(Event::Warning(text));
+                sink.event(Event::Warning(Warning::CleanUpPending(error.into())));
                 Ok(Vec::new())
             }
         }

@@ -8,12 +8,15 @@ use crate::{
     chain::{FileKind, Files},
     error::Error,
     event::{Event, EventSink},
+    note::Warning,
+    remedy::Remedy,
     stages::plan::{Plan, tree_of_index},
     tree::Tree,
 };
 use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
 use rules::{ChainParams, U256};
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use std::fmt;
+use wire::{BlockHash, ByteOffset, Height};
 
 /// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
 /// more than that have no undo data, it was lost.
@@ -101,11 +104,10 @@ impl ExistingState {
         }
         let loss = self.loss(plan, is_scan);
         if let Some(loss) = &loss {
-            let text = loss.text(plan);
             if !accepted {
-                return Err(loss.error(&text, files));
+                return Err(loss.error(files));
             }
-            sink.event(Event::Warning(format!("{text}; accepted by --accept-lower-tip")));
+            sink.event(Event::Warning(Warning::LowerTip(*loss)));
         }
         self.warn(plan, files, loss.is_some(), sink)?;
         Ok(loss.map_or(0, |loss| loss.blocks))
@@ -118,9 +120,11 @@ impl ExistingState {
             let detail = format!(
                 "the block index does not contain the chainstate's best block {best}: the index is older \
                  than the chainstate, or belongs to another chain, and bitcoind would overwrite the blocks \
-                 that it does not contain; run again with --scan, which finds them in the block files"
+                 that it does not contain"
             );
-            return Err(Error::damaged(detail).in_file(files.datadir.index_dir(), None));
+            return Err(Error::damaged(detail)
+                .in_file(files.datadir.index_dir(), None)
+                .with_remedies([Remedy::RebuildIndex]));
         }
         for (file, heights) in plan.chain.by_file() {
             let info = plan.index_files.get(file.0 as usize).copied().unwrap_or_default();
@@ -132,30 +136,32 @@ impl ExistingState {
                 if let Some((kind, what, pos, used)) = beyond {
                     let detail = format!(
                         "the block index records {used} bytes of the file as used, but places this {what} \
-                         beyond them; bitcoind would overwrite it; run again with --scan, which makes a new \
-                         index"
+                         beyond them; bitcoind would overwrite it"
                     );
                     return Err(Error::damaged(detail)
                         .at_block(height, block.hash)
-                        .in_file(files.path(kind, file), Some(pos.0)));
+                        .in_file(files.path(kind, file), Some(pos.0))
+                        .with_remedies([Remedy::RebuildIndex]));
                 }
             }
         }
         Ok(())
     }
 
-    fn loss(&self, plan: &Plan, is_scan: bool) -> Option<Loss> {
+    fn loss(&self, plan: &Plan, is_scan: bool) -> Option<LowerTip> {
         let tip = plan.chain.tip_height();
         let chainstate = match (self.best_block, plan.best_block) {
-            (Some(_), Some(best)) if best.known.work > plan.work => Some(Loss {
-                what: "chainstate",
+            (Some(_), Some(best)) if best.known.work > plan.work => Some(LowerTip {
+                tip,
+                what: LowerPart::Chainstate,
                 height: Some(best.known.height),
                 hash: Some(best.known.hash),
                 blocks: best.known.height.0.saturating_sub(best.fork.0),
                 gap: best.gap,
             }),
-            (Some(best), None) => Some(Loss {
-                what: "chainstate",
+            (Some(best), None) => Some(LowerTip {
+                tip,
+                what: LowerPart::Chainstate,
                 height: self.best_in_index.map(|known| known.height),
                 hash: Some(best),
                 blocks: self.best_in_index.map_or(1, |known| known.height.0.saturating_sub(tip.0).max(1)),
@@ -163,16 +169,18 @@ impl ExistingState {
             }),
             _ => None,
         };
-        let index = self.index.filter(|known| is_scan && known.work > plan.work).map(|known| Loss {
-            what: "block index",
+        let index = self.index.filter(|known| is_scan && known.work > plan.work).map(|known| LowerTip {
+            tip,
+            what: LowerPart::BlockIndex,
             height: Some(known.height),
             hash: Some(known.hash),
             blocks: known.height.0.saturating_sub(tip.0).max(1),
             gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
         });
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
-        let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(Loss {
-            what: "node",
+        let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
+            tip,
+            what: LowerPart::Blocks,
             height: None,
             hash: None,
             blocks: plan.unconnected,
@@ -184,21 +192,17 @@ impl ExistingState {
     fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
         let tip = plan.chain.tip_height();
         if plan.unconnected > 0 && !lost {
-            let why = match self.index.or(self.best_in_index).is_some() || plan.new_index.is_none() {
-                true => "were never connected",
-                false => "have no undo data: they were never connected, or their undo data is lost",
-            };
-            let (count, next) = (plan.unconnected, "bitcoind connects them when it starts");
-            sink.event(Event::Warning(format!("{count} stored blocks above height {tip} {why}; {next}")));
+            let is_known = self.index.or(self.best_in_index).is_some() || plan.new_index.is_none();
+            sink.event(Event::Warning(Warning::Unconnected {
+                blocks: plan.unconnected,
+                tip,
+                may_be_lost: !is_known,
+            }));
         }
         let is_failed = |height: &Height| self.failed.binary_search(&plan.chain.block(*height).hash).is_ok();
         if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {
-            sink.event(Event::Warning(format!(
-                "the old block index marks block {} (height {height}) as invalid, because of \
-                 invalidateblock or an earlier failure; this rebuild has found it valid and, like \
-                 bitcoind -reindex, drops the mark; repeat invalidateblock if it was intended",
-                plan.chain.block(height).hash
-            )));
+            let hash = plan.chain.block(height).hash;
+            sink.event(Event::Warning(Warning::MarkDropped { height, hash }));
         }
         if plan.new_index.is_none() {
             warn_of_records_beyond_index(files, &plan.index_files, sink)?;
@@ -207,41 +211,74 @@ impl ExistingState {
     }
 }
 
-/// A state that would be lower than it was.
-struct Loss {
-    what: &'static str,
-    height: Option<Height>,
-    hash: Option<BlockHash>,
-    blocks: u32,
-    gap: Option<Gap>,
+/// A result that is lower than what it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LowerTip {
+    /// Height of the last block of the result.
+    pub tip: Height,
+    /// What is higher.
+    pub what: LowerPart,
+    /// Height that it reaches, if known.
+    pub height: Option<Height>,
+    /// Hash of its last block, if known.
+    pub hash: Option<BlockHash>,
+    /// Number of blocks that would be lost.
+    pub blocks: u32,
+    /// Why the result ends below it; `None` if the caller asked for that.
+    pub gap: Option<Gap>,
 }
 
-impl Loss {
-    fn text(&self, plan: &Plan) -> String {
-        let tip = plan.chain.tip_height();
-        let was = match (self.height, self.hash) {
-            (Some(height), Some(hash)) => format!("the {} reaches height {height} (block {hash})", self.what),
-            (None, Some(hash)) => format!("the {}'s best block is {hash}", self.what),
-            _ => format!("{} blocks above height {tip} are stored without undo data", self.blocks),
-        };
-        let why = match self.gap {
-            Some(Gap::Block(height)) => format!("the block at height {height} is not in the block files"),
-            Some(Gap::Undo(height)) => {
-                format!("the undo data of the block at height {height} is not in the undo files")
-            }
-            Some(Gap::Invalid(height)) => format!("the block at height {height} is marked invalid"),
-            Some(Gap::Lost) => "that block is not in any block file".to_owned(),
-            None => format!("--stop-at-height {tip} ends below it"),
-        };
-        format!("{was}, but the new one would end at height {tip}, because {why}")
-    }
+/// Which part of a datadir would become lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LowerPart {
+    /// The chainstate.
+    Chainstate,
+    /// The block index.
+    BlockIndex,
+    /// The stored blocks without undo data, where there is neither.
+    Blocks,
+}
 
-    fn error(&self, text: &str, files: &Files<'_>) -> Error {
-        let detail = format!(
-            "{text}; nothing was changed; restore the missing files, let bitcoind -reindex make them \
-             again, write elsewhere with --output, or pass --accept-lower-tip if the lower state is wanted"
-        );
-        Error::damaged(detail).in_file(files.datadir.net_dir(), None)
+impl fmt::Display for LowerTip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tip, what, .. } = self;
+        let what = match what {
+            LowerPart::Chainstate => "chainstate",
+            LowerPart::BlockIndex => "block index",
+            LowerPart::Blocks => "node",
+        };
+        match (self.height, self.hash) {
+            (Some(height), Some(hash)) => write!(f, "the {what} reaches height {height} (block {hash})")?,
+            (None, Some(hash)) => write!(f, "the {what}'s best block is {hash}")?,
+            _ => write!(f, "{} blocks above height {tip} are stored without undo data", self.blocks)?,
+        }
+        write!(f, ", but the new one would end at height {tip}, because ")?;
+        match self.gap {
+            Some(Gap::Block(height)) => write!(f, "the block at height {height} is not in the block files"),
+            Some(Gap::Undo(height)) => {
+                write!(f, "the undo data of the block at height {height} is not in the undo files")
+            }
+            Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
+            Some(Gap::Lost) => f.write_str("that block is not in any block file"),
+            None => f.write_str("it was asked to stop there"),
+        }
+    }
+}
+
+impl LowerTip {
+    fn error(&self, files: &Files<'_>) -> Error {
+        let missing = match self.gap {
+            Some(Gap::Undo(_)) => FileKind::Rev,
+            _ => FileKind::Blk,
+        };
+        Error::damaged(format!("{self}; nothing was changed"))
+            .in_file(files.datadir.net_dir(), None)
+            .with_remedies([
+                Remedy::RestoreFiles,
+                Remedy::BitcoindReindex(Some(missing)),
+                Remedy::OtherOutput,
+                Remedy::AcceptLowerTip,
+            ])
     }
 }
 
@@ -258,14 +295,9 @@ fn warn_of_records_beyond_index(
         count += beyond_size;
         first = first.or((beyond_size > 0).then_some((file, size)));
     }
-    if let Some((FileNo(_), size)) = first {
-        let path = first.map(|(file, _)| files.path(FileKind::Blk, file)).unwrap_or_default();
-        sink.event(Event::Warning(format!(
-            "{count} blocks lie beyond the bytes that the block index records as used, from byte {size} of \
-             {} on, as a crashed bitcoind leaves them; bitcoind downloads them again and overwrites them \
-             (--scan includes them)",
-            path.display()
-        )));
+    if let Some((file, used)) = first {
+        let file = files.path(FileKind::Blk, file);
+        sink.event(Event::Warning(Warning::BlocksBeyondIndex { blocks: count, file, used }));
     }
     Ok(())
 }

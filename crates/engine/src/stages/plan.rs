@@ -8,6 +8,7 @@
 use crate::{
     chain::{Chain, FileKind, Files},
     error::{Error, ErrorKind},
+    remedy::Remedy,
     stages::{
         existing_state::{BestBlock, Gap},
         siblings::Siblings,
@@ -176,13 +177,11 @@ pub fn tree_of_index<'a>(
 ) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
-        error if error.kind == ErrorKind::Damaged && !error.detail.contains("--scan") => {
-            let detail =
-                format!("{}; run again with --scan to rebuild without the block index", error.detail);
-            Error { detail, ..error }
-        }
+        error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
         error => error,
     };
+    let damaged =
+        |detail: &str| Error::damaged(detail).in_file(&dir, None).with_remedies([Remedy::RebuildIndex]);
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let index = stream_block_index(files.disk, &dir, |entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
@@ -194,24 +193,20 @@ pub fn tree_of_index<'a>(
     });
     let index = index.map_err(advise)?;
     if index.reindexing {
-        let detail =
-            "the block index is incomplete: a bitcoind -reindex was interrupted; run again with --scan";
-        return Err(Error::damaged(detail).in_file(dir, None));
+        return Err(damaged("the block index is incomplete: a bitcoind -reindex was interrupted"));
     }
     if hashes.is_empty() {
-        let detail = "the block index is empty; run again with --scan";
-        return Err(Error::damaged(detail).in_file(dir, None));
+        return Err(damaged("the block index is empty"));
     }
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
     if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
-        let detail = format!(
+        return Err(damaged(&format!(
             "the block index places block {hash} at height {recorded}, but it is at height {height}; \
-             bitcoind would not start; run again with --scan, which makes a new index"
-        );
-        return Err(Error::damaged(detail).in_file(dir, None));
+             bitcoind would not start"
+        )));
     }
     Ok((tree, index.files))
 }
@@ -268,11 +263,11 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
                 "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is \
-                 truncated, or the index belongs to other files (run again with --scan to rebuild without \
-                 the index)"
+                 truncated, or the index belongs to other files"
             ))
             .at_block(height, chain.block(height).hash)
             .in_file(path, Some(pos))
+            .with_remedies([Remedy::RebuildIndex])
         };
         let last_pos = chain.block(last).data_pos.0;
         if last_pos >= blk_len {
@@ -300,6 +295,8 @@ fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
 
 /// The error for a position that is smaller than a record header.
 fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
-    let detail = "the block index places a record before byte 8; run again with --scan";
-    Error::new(ErrorKind::Damaged, detail).at_block(height, chain.block(height).hash).in_file(path, Some(0))
+    Error::damaged("the block index places a record before byte 8")
+        .at_block(height, chain.block(height).hash)
+        .in_file(path, Some(0))
+        .with_remedies([Remedy::RebuildIndex])
 }

@@ -10,6 +10,7 @@ use crate::{
     error::Error,
     event::Event,
     job::{Job, PROGRESS_INTERVAL},
+    note::Note,
     stages::{
         block_fault::{BlockFaults, Damage, LocatedFault},
         block_hashes::BlockHashes,
@@ -50,9 +51,7 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
         return Ok(());
     }
     let files = changed.len();
-    job.sink.event(Event::Note(format!(
-        "{files} block files have changed since then; their {count} completed blocks are read again"
-    )));
+    job.sink.event(Event::Note(Note::FilesChanged { files, blocks: count }));
     let faults = BlockFaults::default();
     let source = FileSource::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
     let recheck = Recheck { job, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
@@ -62,9 +61,9 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
         return Err(Error::interrupted());
     }
     match faults.into_lowest() {
-        Some((_, LocatedFault::Error(error))) => {
-            let detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
-            Err(Error { detail, ..error })
+        Some((_, LocatedFault::Error(mut error))) => {
+            error.detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
+            Err(error)
         }
         _ => Ok(()),
     }

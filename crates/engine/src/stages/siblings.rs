@@ -193,7 +193,7 @@ impl<'a> Siblings<'a> {
         }
         let (open, _) = self.files.open(kind, file)?;
         let mut bytes = vec![0; len];
-        let failed = |source| Files::io(self.files.path(kind, file), pos, &source);
+        let failed = |source| Files::io(self.files.path(kind, file), pos, source);
         open.read_exact_at(&mut bytes, pos).map_err(failed)?;
         self.files.obfuscation.apply(&mut bytes, pos);
         Ok(Some(bytes))

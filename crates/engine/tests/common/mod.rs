@@ -7,7 +7,7 @@ pub mod lies;
 
 use disk::index::IndexEntry;
 use engine::{
-    Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, StatsOptions, UtxoStatsReport,
+    Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, StatsOptions, UtxoStatsReport,
 };
 use std::{
     collections::BTreeMap,
@@ -144,6 +144,13 @@ pub fn assert_mentions(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+}
+
+/// Asserts that an error offers these remedies.
+pub fn assert_offers(error: &Error, remedies: &[Remedy]) {
+    for remedy in remedies {
+        assert!(error.remedies.contains(remedy), "no {remedy:?} in {:?}: {error}", error.remedies);
     }
 }
 

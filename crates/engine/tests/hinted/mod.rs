@@ -179,9 +179,12 @@ pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
 pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
     let notes = std::sync::Mutex::new(Vec::new());
     let sink = |event| {
-        if let engine::Event::Note(text) | engine::Event::Warning(text) = event {
-            notes.lock().unwrap().push(text);
-        }
+        let text = match event {
+            engine::Event::Note(note) => note.to_string(),
+            engine::Event::Warning(warning) => warning.to_string(),
+            _ => return,
+        };
+        notes.lock().unwrap().push(text);
     };
     let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
     (done, notes.into_inner().unwrap())
