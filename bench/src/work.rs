@@ -10,11 +10,11 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, ChainstateWriter},
-    fs::RealDisk,
     sorted_run::{SortedRunCursor, SortedRunReader, SortedRunWriter},
     utxo_stats::{StatsPart, UtxoHasher},
 };
 use std::path::Path;
+use vfs::RealDisk;
 use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order, script::is_unspendable};
 
 /// Key of the join's tables. A random key, as in production, would change the counts.

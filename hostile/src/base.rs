@@ -6,7 +6,7 @@ use crate::{
     node::{Node, Start, Started},
     program::{Disturbance, Program},
 };
-use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
+use disk::{datadir::Datadir, index::read_block_index};
 use hex_conservative::DisplayHex as _;
 use serde_json::{Value, json};
 use std::{
@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 use testkit::{Chain, ChainSpec, data::shared_data_dir, datadir::Layout};
+use vfs::RealDisk;
 use wire::Network;
 
 /// A datadir to copy.

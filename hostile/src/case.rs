@@ -15,7 +15,6 @@ use crate::{
 use disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
-    fs::RealDisk,
     index::{BlockStatus, read_block_index},
 };
 use serde_json::{Value, json};
@@ -25,6 +24,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use testkit::rng::Rng;
+use vfs::RealDisk;
 
 /// The result of a case.
 pub struct Outcome {

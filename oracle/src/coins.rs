@@ -4,12 +4,10 @@
 //! not coins are compared too.
 
 use bitcoin::hex::DisplayHex as _;
-use disk::{
-    fs::RealDisk,
-    leveldb::{Database, LevelDbError, TableWriter, write_database},
-};
+use leveldb::{Database, LevelDbError, TableWriter, write_database};
 use std::{cmp::Ordering, fs, path::Path};
 use testkit::Chain;
+use vfs::RealDisk;
 use wire::{BlockHash, Coin, Sats, coin};
 
 /// Key of the row with the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`), which itself is not

@@ -6,11 +6,11 @@
 //! of the medium.
 
 use disk::DiskError;
-use disk::fs::RealDisk;
 use disk::sorted_run::{SortedRunReader, SortedRunWriter};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use vfs::RealDisk;
 use wire::coin::compress_output;
 use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 

@@ -20,9 +20,9 @@
 //! reads headers, a fiftieth of mainnet's bytes.
 
 use crate::error::DiskError;
-use crate::fs::{During as _, ReadAt};
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
+use vfs::{During as _, ReadAt};
 use wire::{ByteOffset, Header, Reader, Weight, WireError, read::MAX_SIZE};
 
 /// Length of the magic and the size before a record's data, in `rev` files too, in bytes.

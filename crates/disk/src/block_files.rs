@@ -13,11 +13,11 @@ pub use read::{RecordBuffer, RecordError, RecordFile, RecordFlaw};
 
 use crate::{
     datadir::{Datadir, FileKind},
-    fs::{Disk, During as _, FileError},
     index::FileInfo,
 };
 use digest::obfuscation::Obfuscation;
 use std::path::PathBuf;
+use vfs::{Disk, During as _, FileError};
 use wire::FileNo;
 
 /// The block and undo files of a datadir.

@@ -22,12 +22,12 @@
 //! obfuscation key.
 
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
-use crate::leveldb::{Cursor, Database, TableMeta, UnsyncedTable, write_database};
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
+use leveldb::{Cursor, Database, TableMeta, UnsyncedTable, write_database};
 use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _};
 use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
 use wire::{BlockHash, Coin, CoinError, OutPoint, Reader, Txid};
 
@@ -367,8 +367,8 @@ impl RangeWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
     use proptest::{collection::btree_set, collection::vec, prelude::*};
+    use vfs::RealDisk;
     use wire::Sats;
     use wire::coin::{chainstate_key_order, compress_output, read_chainstate_key};
 

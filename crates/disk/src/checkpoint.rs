@@ -27,11 +27,11 @@
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{AtomicFile, Disk, During as _, Metadata};
 use crate::sorted_run;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use vfs::{AtomicFile, Disk, During as _, Metadata};
 use wire::{FileNo, Network, Reader, WireError};
 use zeroize::Zeroizing;
 
@@ -490,8 +490,8 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
     use proptest::prelude::*;
+    use vfs::RealDisk;
 
     fn small() -> Checkpoint {
         Checkpoint {
@@ -648,9 +648,10 @@ mod tests {
     #[test]
     fn refuses_a_checkpoint_of_the_version_before() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
-        assert!(error(&dir).ends_with(
-            "manifest: written by another version of peregrine (format 2, this one reads 3)"
-        ));
+        assert!(
+            error(&dir)
+                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 3)")
+        );
     }
 
     #[test]

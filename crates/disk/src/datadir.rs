@@ -14,9 +14,9 @@
 //! that directory: a datadir whose `blocks` has no block files needs symbolic links to them.
 
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
 /// Path of the block index, relative to the directory of the network.
@@ -184,7 +184,7 @@ fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
+    use vfs::RealDisk;
 
     #[test]
     fn the_error_for_a_missing_chain_names_the_chains_that_exist() {

@@ -1,11 +1,11 @@
 //! Errors of this crate: why a datadir, or a file in it, cannot be used. Messages state where and what is
 //! wrong there. What helps follows from the variant; where it is outside of any program, the message says it.
 
-use crate::fs::FileError;
-use crate::leveldb::LevelDbError;
 use hex_conservative::DisplayHex as _;
+use leveldb::LevelDbError;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use vfs::{FileError, UnfinishedError};
 use wire::Network;
 
 /// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
@@ -15,6 +15,9 @@ pub enum DiskError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A file cannot be created under its temporary name.
+    #[error(transparent)]
+    Unfinished(#[from] UnfinishedError),
     /// A database cannot be read or written.
     #[error(transparent)]
     LevelDb(#[from] LevelDbError),
@@ -60,14 +63,6 @@ pub enum DiskError {
         /// Byte offset in the file.
         offset: u64,
         /// What is wrong there.
-        flaw: String,
-    },
-    /// A hint file can be read in several formats, with different meanings.
-    #[error("{} at byte 0: {flaw}", path.display())]
-    AmbiguousHints {
-        /// The file.
-        path: PathBuf,
-        /// The possible formats.
         flaw: String,
     },
     /// A file of an unfinished job is intact, but for another network, or of another version. The job can

@@ -19,11 +19,11 @@
 //! lack the newest blocks.
 
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
-use crate::leveldb::{Database, write_database};
 use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};
+use leveldb::{Database, write_database};
 use std::collections::BTreeMap;
 use std::path::Path;
+use vfs::{Disk, During as _};
 use wire::read::write_var_int;
 use wire::{BlockHash, ByteOffset, FileNo, Header, Height, Reader, WireError};
 
@@ -408,8 +408,8 @@ pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
     use proptest::prelude::*;
+    use vfs::RealDisk;
 
     fn arb_entry() -> impl Strategy<Value = IndexEntry> {
         let positions = (any::<u32>(), 8..u32::MAX, 8..u32::MAX);

@@ -1,7 +1,7 @@
 //! Reads and writes the files of a Bitcoin Core datadir and Peregrine's own, one format per module. Validates
 //! encoding, not consensus.
 //!
-//! All file access goes through [`fs`]. [`leveldb`] reads and writes databases without knowing their content.
+//! All file access goes through [`vfs`]. [`leveldb`] reads and writes databases without knowing their content.
 //! Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`], their
 //! obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`]
 //! has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the index;
@@ -15,10 +15,7 @@ pub mod chainstate;
 pub mod checkpoint;
 pub mod datadir;
 mod error;
-pub mod fs;
-pub mod hints;
 pub mod index;
-pub mod leveldb;
 pub mod lock;
 pub mod replace;
 pub mod scan;
@@ -26,8 +23,8 @@ pub mod snapshot;
 pub mod sorted_run;
 mod table_run;
 pub mod undo;
-mod unfinished;
 pub mod utxo_stats;
 pub mod xor;
 
 pub use error::{DiskError, Obstacle};
+pub use leveldb::LevelDbError;

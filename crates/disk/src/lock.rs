@@ -8,7 +8,7 @@
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, Lock};
+use vfs::{Disk, During as _, Lock};
 
 /// Whether the datadir is changed or only read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +65,8 @@ impl DatadirLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
     use std::path::Path;
+    use vfs::RealDisk;
     use wire::Network;
 
     const ROOT: &str = "PEREGRINE_TEST_DATADIR";

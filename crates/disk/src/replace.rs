@@ -21,13 +21,13 @@
 mod journal;
 
 use crate::error::{DiskError, Obstacle};
-use crate::fs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
-use crate::leveldb::is_database_file;
 use digest::sha256::Sha256;
 use journal::{Journal, JournalEntry, JournalPhase};
+use leveldb::is_database_file;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use vfs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
 
 /// Suffix of the directory in which the new database is built.
 const NEW_SUFFIX: &str = ".peregrine";

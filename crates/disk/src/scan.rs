@@ -17,10 +17,10 @@
 use crate::blk::{BlockRecord, BlockScanner, Candidate, RecordSearch};
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
 use digest::obfuscation::Obfuscation;
 use std::collections::{HashMap, hash_map::Entry};
+use vfs::{Disk, During as _};
 use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Reader};
 
 /// The undo data of a block that contains only a coinbase: no transactions.
@@ -354,8 +354,8 @@ fn undo_tx_count(undo: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
     use crate::{blk, undo};
+    use vfs::RealDisk;
     use wire::{Coin, Network, OutPoint, Txid};
 
     const KEY: [u8; 8] = [3, 1, 4, 1, 5, 9, 2, 6];

@@ -18,13 +18,13 @@
 //! mainnet file (2026) has about 11 GB.
 
 use crate::error::DiskError;
-use crate::fs::{AtomicFile, Disk, During as _, FileError, ReadAt};
-use crate::unfinished;
 use hex_conservative::DisplayHex as _;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use vfs::unfinished;
+use vfs::{AtomicFile, Disk, During as _, FileError, ReadAt};
 use wire::coin::chainstate_key_order;
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;

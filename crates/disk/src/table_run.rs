@@ -1,8 +1,8 @@
 //! Splits rows in key order into tables of the size that Core's LevelDB gives them.
 
-use crate::fs::Disk;
-use crate::leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable};
+use leveldb::{LevelDbError, TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable};
 use std::path::PathBuf;
+use vfs::Disk;
 
 /// Bytes of rows after which a table is finished: with filter and index, about 4 % more, the table must stay
 /// below the target.

@@ -14,10 +14,10 @@
 use crate::blk::RECORD_HEADER_LEN;
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
-use crate::leveldb::Database;
 use digest::obfuscation::Obfuscation;
+use leveldb::Database;
 use std::path::Path;
+use vfs::{Disk, During as _};
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
 /// Key of the row that contains the obfuscation key of a database (Core `CDBWrapper::OBFUSCATION_KEY`).
@@ -141,7 +141,7 @@ pub(crate) fn obfuscation_row_value(obfuscation: Obfuscation) -> [u8; 9] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::RealDisk;
+    use vfs::RealDisk;
 
     #[test]
     fn block_files_reveal_their_key() {

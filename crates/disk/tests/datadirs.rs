@@ -9,17 +9,17 @@ use digest::obfuscation::Obfuscation;
 use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
 use disk::datadir::Datadir;
-use disk::fs::{Disk, RealDisk};
 use disk::index::{BlockIndex, FileInfo, read_block_index, write_block_index};
-use disk::leveldb::Database;
 use disk::lock::{DatadirLock, LockMode};
 use disk::scan::scan_files;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo};
 use disk::utxo_stats::{UtxoStats, stats_of_chainstate};
 use disk::xor::read_block_obfuscation;
+use leveldb::Database;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use vfs::{Disk, RealDisk};
 use wire::{BlockArena, BlockHash, Network};
 
 fn check_stats(stats: &UtxoStats, known: &Value) {

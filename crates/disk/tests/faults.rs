@@ -6,7 +6,6 @@ use digest::obfuscation::Obfuscation;
 use disk::DiskError;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
 use disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path};
-use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
 use disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::ffi::OsString;
@@ -14,6 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vfs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
 
 /// A disk that counts operations that change something, and fails those in `first..end`.

@@ -9,11 +9,11 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     block_files::{BlockFiles, RecordError, RecordFile, RecordFlaw},
     datadir::Datadir,
-    fs::{Disk, Limit, NotRegular, ReadAt},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::ChainParams;
 use std::{io, num::NonZeroU32, path::PathBuf};
+use vfs::{Disk, Limit, NotRegular, ReadAt};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height, Network};
 
 pub use disk::datadir::FileKind;

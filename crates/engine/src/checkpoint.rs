@@ -13,10 +13,10 @@ use coins::aggregate::AggregateKey;
 use digest::sha256::Sha256;
 use disk::{
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SortedRunRef, is_work_file, sorted_run_path},
-    fs::During as _,
     sorted_run::SortedRunReader,
 };
 use rules::ChainParams;
+use vfs::During as _;
 use wire::{FileNo, Height, Network};
 
 /// Blocks whose effects are in the join or in sorted runs.

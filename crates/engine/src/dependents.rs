@@ -10,11 +10,9 @@ use crate::{
     remedy::Remedy,
     stages::plan::Plan,
 };
-use disk::{
-    datadir::Datadir,
-    fs::{Disk, During as _},
-};
+use disk::datadir::Datadir;
 use std::path::PathBuf;
+use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
 /// Directory of a snapshot's chainstate (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names

@@ -6,8 +6,8 @@ use crate::{
     remedy::Remedy,
     size::HumanSize,
 };
-use disk::fs::{Disk, During as _};
 use std::{fmt, path::Path};
+use vfs::{Disk, During as _};
 
 /// Block bytes per byte of the chainstate's rows, at least: on mainnet 70, on chains that spend less 15.
 const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
@@ -115,8 +115,8 @@ mod tests {
     fn insufficient_disk_space_is_an_error_before_the_work_starts() {
         let dir = std::env::temp_dir();
         let need = |chainstate| DiskNeed { chainstate, temporary: 0 };
-        need(1).check(&disk::fs::RealDisk, &dir.join("no/such"), &dir).unwrap();
-        let error = need(u64::MAX / 2).check(&disk::fs::RealDisk, &dir, &dir).unwrap_err();
+        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir).unwrap();
+        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".

@@ -1,11 +1,8 @@
 //! The error type of the engine: what kind of error, where, which rule, and what to do.
 
 use crate::remedy::Remedy;
-use disk::{
-    DiskError,
-    fs::{FileError, Limit, NotRegular},
-    leveldb::LevelDbError,
-};
+use ::hints::HintsError;
+use disk::{DiskError, LevelDbError};
 use rules::Violation;
 use std::{
     borrow::Cow,
@@ -14,6 +11,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
 };
+use vfs::{FileError, Limit, NotRegular, UnfinishedError};
 use wire::{BlockHash, Height, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
@@ -278,11 +276,46 @@ impl From<LevelDbError> for Error {
     }
 }
 
+impl From<UnfinishedError> for Error {
+    fn from(error: UnfinishedError) -> Self {
+        match &error {
+            UnfinishedError::Refused { path, flaw } => {
+                Self::new(ErrorKind::Environment, *flaw).in_file(path, None).caused_by(error)
+            }
+            _ => match error {
+                UnfinishedError::File(error) => error.into(),
+                other => Self::new(ErrorKind::Environment, other.to_string()),
+            },
+        }
+    }
+}
+
+impl From<HintsError> for Error {
+    fn from(error: HintsError) -> Self {
+        let converted = match &error {
+            HintsError::Damaged { path, offset, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(*offset))
+            }
+            HintsError::Ambiguous { path, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(0)).with_remedies([Remedy::NameHintFormat])
+            }
+            HintsError::CallerError { .. } => Self::new(ErrorKind::Internal, error.to_string()),
+            _ => match error {
+                HintsError::File(error) => return error.into(),
+                HintsError::Unfinished(error) => return error.into(),
+                other => return Self::damaged(other.to_string()),
+            },
+        };
+        converted.caused_by(error)
+    }
+}
+
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Self {
         let error = match error {
             DiskError::File(error) => return error.into(),
             DiskError::LevelDb(error) => return error.into(),
+            DiskError::Unfinished(error) => return error.into(),
             error => error,
         };
         let environment = |detail: String| Self::new(ErrorKind::Environment, detail);
@@ -306,9 +339,6 @@ impl From<DiskError> for Error {
             }
             DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
             DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
-            DiskError::AmbiguousHints { path, flaw } => {
-                Self::damaged(flaw.as_str()).in_file(path, Some(0)).with_remedies([Remedy::NameHintFormat])
-            }
             DiskError::IndexRow { .. } => Self::damaged(error.to_string())
                 .with_remedies([Remedy::BitcoindReindex(None), Remedy::RebuildIndex]),
             DiskError::OtherNetwork { found, .. } => {

@@ -25,15 +25,13 @@ use crate::{
     unspent::ForEachError,
     work_dir::WorkDir,
 };
+use ::hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use coins::aggregate::{Aggregate, AggregateKey};
-use disk::{
-    fs::{Disk, During as _},
-    hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber},
-};
 use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
+use vfs::{Disk, During as _};
 use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
 
 /// Result of [`check_hints`].

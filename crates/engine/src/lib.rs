@@ -46,17 +46,16 @@ mod verify;
 mod work_dir;
 mod worker_pool;
 
+pub use crate::hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
+pub use ::hints::{HintFormat, HintInfo, Numbering};
 pub use chain::FileKind;
 pub use coins::aggregate::AggregateKind;
 pub use digest::kernel::Kernel;
-pub use disk::fs::{Disk, Limit, RealDisk, open_regular};
-pub use disk::hints::{HintFormat, HintInfo, Numbering};
 pub use disk::replace::Recovery;
 pub use disk::snapshot::SnapshotMetadata;
 pub use disk_need::DiskNeed;
 pub use error::{Error, ErrorInfo, ErrorKind};
 pub use event::{Event, EventSink, Progress};
-pub use hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
 pub use machine::{Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes};
 pub use memory::MIN_MEMORY;
 pub use note::{Note, Warning};
@@ -70,6 +69,7 @@ pub use stages::existing_state::{Gap, LowerPart, LowerTip};
 pub use stages::{Stage, spill::SpillVolume};
 pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
 pub use verify::{Comparison, Difference, VerifyReport, verify};
+pub use vfs::{Disk, Limit, RealDisk, open_regular};
 pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.

@@ -1,8 +1,8 @@
 //! Options of a rebuild.
 
 use crate::{memory, stages::finish::RANGE_BYTES};
+use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
-use disk::hints::HintFormat;
 use rules::ChainParams;
 use std::{
     num::NonZeroUsize,

@@ -9,8 +9,8 @@ use crate::{
     work_dir::WorkDir,
 };
 use coins::OutputIndex;
-use disk::fs::{During as _, ReadAt};
 use std::{cmp::Reverse, collections::BinaryHeap, path::PathBuf, sync::atomic::Ordering};
+use vfs::{During as _, ReadAt};
 
 /// Bytes of a sorted file that are read or written at once.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -211,8 +211,8 @@ pub fn outputs_by_height(outputs: &[(Height, u32)], blocks: usize) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::stages::apply::HintMatching;
+    use ::hints::Numbering;
     use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
-    use disk::hints::Numbering;
     use proptest::prelude::*;
     use wire::{OutPoint, Txid};
 

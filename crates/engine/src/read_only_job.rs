@@ -11,8 +11,8 @@ use crate::{
     stages::{Stage, apply::Method},
     work_dir::WorkDir,
 };
-use disk::fs::Disk;
 use std::{path::Path, sync::atomic::AtomicBool};
+use vfs::Disk;
 
 /// Opens a datadir for reading, makes a plan, and calls `work`. If the result is a file, `beside` names it;
 /// an interrupted job can then be resumed.

@@ -26,17 +26,15 @@ use crate::{
     },
     work_dir::WorkDir,
 };
+use ::hints::HintReader;
 use digest::sha256::batched_bytes;
-use disk::{
-    fs::Disk,
-    hints::HintReader,
-    utxo_stats::{UtxoCounts, UtxoStats},
-};
+use disk::utxo_stats::{UtxoCounts, UtxoStats};
 use rules::ChainParams;
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
 };
+use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains

@@ -1,8 +1,9 @@
 //! What the user can do about an error.
 
 use crate::chain::FileKind;
-use disk::{Obstacle, fs::Limit};
+use disk::Obstacle;
 use std::fmt;
+use vfs::Limit;
 use wire::{Height, Network};
 
 /// Something that the user can do about an error. `Display` words it for users of this library; a program

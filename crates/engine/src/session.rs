@@ -31,10 +31,10 @@ use crate::{
 };
 use disk::{
     datadir::Datadir,
-    fs::Disk,
     lock::{DatadirLock, LockMode},
 };
 use std::path::Path;
+use vfs::Disk;
 use wire::Network;
 
 /// A datadir that is open and locked.

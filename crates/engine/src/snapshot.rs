@@ -18,7 +18,6 @@ use crate::{
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
-    fs::{Disk, During as _},
     index::find_height,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_stats::{StatsPart, UtxoHasher},
@@ -28,6 +27,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
+use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
 /// Bytes of elements that are hashed at once.

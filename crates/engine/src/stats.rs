@@ -1,14 +1,9 @@
 //! Computes what Core's `gettxoutsetinfo` returns, from a chainstate on disk.
 
 use crate::{error::Error, machine, session::lock_for_reading};
-use disk::{
-    chainstate::ChainstateReader,
-    datadir::Datadir,
-    fs::{Disk, During as _},
-    index::find_height,
-    utxo_stats::stats_of_coins,
-};
+use disk::{chainstate::ChainstateReader, datadir::Datadir, index::find_height, utxo_stats::stats_of_coins};
 use std::{num::NonZeroUsize, path::PathBuf};
+use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Network, Sats};
 
 /// Options of [`utxo_stats`].

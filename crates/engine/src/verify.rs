@@ -21,7 +21,6 @@ use crate::{
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
-    fs::Disk,
     index::find_height,
 };
 use std::{
@@ -30,6 +29,7 @@ use std::{
     sync::atomic::{self, AtomicBool},
     time::Duration,
 };
+use vfs::Disk;
 use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
 
 /// Maximum number of differences that are listed; all are counted.

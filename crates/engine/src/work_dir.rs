@@ -8,15 +8,13 @@ use crate::{
     remedy::Remedy,
     stages::commit::WORK_DIR,
 };
-use disk::{
-    checkpoint::{Checkpoint, is_work_file},
-    fs::{Disk, During as _, Lock},
-};
+use disk::checkpoint::{Checkpoint, is_work_file};
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
+use vfs::{Disk, During as _, Lock};
 
 /// Lock file; the process that holds the lock owns the directory.
 const LOCK_NAME: &str = "peregrine.lock";

@@ -222,9 +222,9 @@ fn files_that_are_not_regular_are_damaged() {
         }
     }
     let device = Path::new("/dev/zero");
-    let error = engine::hints_info(&disk::fs::RealDisk, device, None).unwrap_err();
+    let error = engine::hints_info(&vfs::RealDisk, device, None).unwrap_err();
     assert_mentions(&error, &["/dev/zero", "a character device, not a regular file"]);
-    let error = engine::snapshot_info(&disk::fs::RealDisk, device).unwrap_err();
+    let error = engine::snapshot_info(&vfs::RealDisk, device).unwrap_err();
     assert_mentions(&error, &["a character device, not a regular file"]);
 }
 

@@ -10,7 +10,7 @@ use common::{
     lies::{FALSIFICATIONS, falsify_claim},
     options, run, run_until, with_threads,
 };
-use disk::{checkpoint::Checkpoint, fs::RealDisk};
+use disk::checkpoint::Checkpoint;
 use engine::{ErrorKind, MIN_MEMORY, Matching, ReindexOptions, ReindexReport};
 use std::{
     path::Path,
@@ -24,6 +24,7 @@ use testkit::{
     mutation::{CheckLevel, base_chain, mutations},
     rng::Rng,
 };
+use vfs::RealDisk;
 
 /// A chain with more blocks than two levels of merges of 32 runs need, in many files.
 fn long() -> &'static (Chain, TempDir) {

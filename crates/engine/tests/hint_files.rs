@@ -7,9 +7,9 @@ mod common;
 mod hinted;
 
 use common::{Case, assert_mentions, assert_same_tree, refused, run, stats_by_height, tree, with_threads};
-use disk::hints::HintFormat;
 use engine::{BlockHash, ErrorKind, Network, ReindexOptions};
 use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, without_undo};
+use hints::HintFormat;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, rng::Rng};

@@ -10,7 +10,6 @@
 
 use disk::{
     datadir::Datadir,
-    fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
 };
 use engine::{ErrorKind, Event, ReindexOptions, peak_memory_bytes, resident_bytes};
@@ -23,6 +22,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
+use vfs::RealDisk;
 use wire::{BlockTime, ByteOffset, FileNo, Header, Height, Network};
 
 /// Names the datadir in the process that is measured.

@@ -9,10 +9,7 @@ use common::{
     Case, assert_mentions, bounded, chain, layout, leftovers, options, run, run_until, scratch, stats,
     stats_by_height, with_threads,
 };
-use disk::{
-    checkpoint::{Checkpoint, sorted_run_path},
-    fs::RealDisk,
-};
+use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{
     AggregateKind, AssumeValid, Error, ErrorKind, Event, Height, HintFormat, HintOptions, Network,
     ReindexOptions, Remedy, Stage,
@@ -29,6 +26,7 @@ use testkit::{
     datadir::Layout,
     fault::FaultDisk,
 };
+use vfs::RealDisk;
 
 /// The work directory of a rebuild in place.
 fn work(root: &Path) -> PathBuf {

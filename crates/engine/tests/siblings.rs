@@ -10,7 +10,6 @@ use common::{chain, layout, options};
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
-    fs::RealDisk,
     index::{BlockIndex, IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
@@ -28,6 +27,7 @@ use testkit::{
     model::{Model, ModelStats},
     sibling::{greedy_sibling, rebase, sibling, swapped_sibling},
 };
+use vfs::RealDisk;
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {

@@ -7,7 +7,6 @@ mod common;
 mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, run, stats_by_height, tree, with_threads};
-use disk::hints::HintFormat;
 use engine::{
     AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
     Remedy, hex_reversed,
@@ -15,6 +14,7 @@ use engine::{
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
 };
+use hints::HintFormat;
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},

@@ -7,13 +7,11 @@ mod common;
 
 use common::{Case, assert_same_tree, chain, stats_by_height, tree};
 use digest::obfuscation::Obfuscation;
-use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter},
-    fs::RealDisk,
-};
+use disk::chainstate::{ChainstateReader, ChainstateWriter};
 use engine::{Difference, Error, ErrorKind, Height, VerifyReport};
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 use testkit::{corrupt::flip_bit, fault::FaultDisk};
+use vfs::RealDisk;
 use wire::{Coin, OutPoint, Sats, Txid, coin::chainstate_key_order};
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {

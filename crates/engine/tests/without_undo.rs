@@ -7,11 +7,12 @@ mod common;
 mod hinted;
 
 use common::{Case, assert_mentions, chain, stats_by_height};
-use disk::{hints::HintFormat, index::BlockStatus};
+use disk::index::BlockStatus;
 use engine::{AssumeValid, BlockHash, ErrorKind, Height, ReindexOptions};
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_with_notes, with_hints, with_join_fallback, without_undo,
 };
+use hints::HintFormat;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -161,7 +162,7 @@ fn a_scan_works_without_undo_data_too() {
     let options = without_undo(&with_hints(&options, &hints, AGGREGATES[0]), whole.truth.hash(tip));
     let paths = testkit::corrupt::regtest_paths(dir.path());
     // Records up to the hints' last block are overwritten, those above are intact.
-    let index = disk::index::read_block_index(&disk::fs::RealDisk, &paths.index_dir()).unwrap();
+    let index = disk::index::read_block_index(&vfs::RealDisk, &paths.index_dir()).unwrap();
     for entry in index.entries.iter().filter(|entry| entry.height.0 <= tip) {
         let Some((file, pos)) = entry.file.zip(entry.undo_pos) else { continue };
         testkit::corrupt::overwrite(&paths.rev_path(file), pos.0 - 8, &[0x55; 12]).unwrap();
@@ -171,7 +172,7 @@ fn a_scan_works_without_undo_data_too() {
     let report = done.unwrap();
     assert_eq!(report.hash_serialized_3, long.model.stats().hash_serialized_3);
     assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
-    let index = disk::index::read_block_index(&disk::fs::RealDisk, &paths.index_dir()).unwrap();
+    let index = disk::index::read_block_index(&vfs::RealDisk, &paths.index_dir()).unwrap();
     assert_eq!(rev_of_tip(&index), hinted::BURIAL, "up to the hints' last block no block has undo data");
     let main: Vec<_> = long.main().map(|block| block.hash).collect();
     for entry in index.entries.iter().filter(|entry| main.contains(&entry.hash)) {

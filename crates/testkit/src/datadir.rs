@@ -12,13 +12,13 @@ use disk::{
     DiskError,
     block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN},
     datadir::Datadir,
-    fs::RealDisk,
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
+use vfs::RealDisk;
 use wire::{BlockHash, FileNo, Height, Network};
 
 /// The layout of the files.

@@ -10,7 +10,6 @@
 mod names;
 
 use crate::rng::Rng;
-use disk::fs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, exchange_in_steps};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
@@ -23,6 +22,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use vfs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, exchange_in_steps};
 
 /// How long an injected fault lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

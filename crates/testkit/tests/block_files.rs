@@ -7,7 +7,6 @@ use disk::{
     DiskError,
     block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer},
     datadir::{Datadir, FileKind},
-    fs::{Disk, RealDisk},
     index::FileInfo,
     scan::{Scan, ScannedBlock, scan_files},
     undo::checksum,
@@ -20,6 +19,7 @@ use testkit::{
     fault::{FaultDisk, InjectedFault, Operations},
     generate::ChainSpec,
 };
+use vfs::{Disk, RealDisk};
 use wire::{ByteOffset, FileNo, Height, Network};
 
 /// Number of blocks by which undo data is behind, as when blocks arrive faster than they are connected.

@@ -5,12 +5,12 @@ use digest::sha256::Message;
 use disk::{
     blk::RECORD_HEADER_LEN,
     datadir::Datadir,
-    fs::RealDisk,
     index::read_block_index,
     undo::{UndoArena, UndoView, checksum},
 };
 use std::collections::{BTreeMap, HashSet};
 use testkit::{Chain, ChainSpec, corrupt, datadir::Layout};
+use vfs::RealDisk;
 use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compress_output};
 
 #[test]

@@ -1,12 +1,13 @@
 //! The table of mutations is consistent: each row builds a block, all blocks differ, and datadirs contain
 //! them.
 
-use disk::{datadir::Datadir, fs::RealDisk, index::read_block_index};
+use disk::{datadir::Datadir, index::read_block_index};
 use std::collections::BTreeSet;
 use testkit::{
     datadir::Layout,
     mutation::{base_chain, mutations},
 };
+use vfs::RealDisk;
 use wire::{BlockArena, Network};
 
 #[test]

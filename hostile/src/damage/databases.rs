@@ -5,15 +5,13 @@ use crate::{
     base::copy_all,
     scene::{Scene, is_dir},
 };
-use disk::{
-    fs::RealDisk,
-    index::{BlockStatus, read_block_index, write_block_index},
-};
+use disk::index::{BlockStatus, read_block_index, write_block_index};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 use testkit::corrupt::{flip_bit, truncate};
+use vfs::RealDisk;
 
 type Description = Res<Option<String>>;
 

@@ -13,7 +13,6 @@ use crate::{
     blk::{self, MAX_RECORD_LEN, RECORD_HEADER_LEN},
     datadir::FileKind,
     error::DiskError,
-    fs::{During as _, WriteAt},
     index::FileInfo,
     undo::{self, MAX_UNDO_LEN},
 };
@@ -21,6 +20,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     path::PathBuf,
 };
+use vfs::{During as _, WriteAt};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
 /// Length in bytes that a `blk` file stays below (Core `MAX_BLOCKFILE_SIZE`).

@@ -8,7 +8,6 @@
 use crate::{
     blk::{MAX_BLOCK_LEN, MAX_RECORD_LEN, RECORD_HEADER_LEN},
     datadir::FileKind,
-    fs::ReadAt,
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use digest::obfuscation::Obfuscation;
@@ -17,6 +16,7 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
+use vfs::ReadAt;
 use wire::{ByteOffset, FileNo};
 
 /// How far the operating system is asked to read ahead in a file, in bytes.

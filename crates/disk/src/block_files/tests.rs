@@ -1,7 +1,8 @@
 //! Tests of the reader's errors; appending is tested in `testkit`, which has blocks and faulty disks.
 
 use super::*;
-use crate::{blk, fs::RealDisk};
+use crate::blk;
+use vfs::RealDisk;
 use wire::{ByteOffset, Network};
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();

@@ -10,10 +10,10 @@
 //! is synced: after a crash it is complete or absent.
 
 use crate::error::DiskError;
-use crate::fs::{AtomicFile, Disk, During as _};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+use vfs::{AtomicFile, Disk, During as _};
 use wire::{Reader, WireError};
 
 const NAME: &str = "peregrine-commit";

@@ -1,10 +1,10 @@
 //! Replacements that are killed at any step, databases used before the recovery, and foreign files.
 
 use super::*;
-use crate::fs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
+use vfs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
 
 const ID: [u8; 16] = [7; 16];
 const INDEX: &str = "blocks/index";

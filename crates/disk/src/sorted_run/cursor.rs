@@ -6,9 +6,9 @@ use super::{
     damaged,
 };
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, ReadAt};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, ReadAt};
 use wire::{Coin, Entry, Network, Reader};
 
 /// A run, open for reading by any number of threads.

@@ -1,11 +1,10 @@
 //! A run is read exactly as it was written, or refused.
 
 use super::*;
-use crate::fs::{ReadAt, RealDisk};
 use proptest::prelude::*;
-use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use vfs::RealDisk;
 use wire::coin::{chainstate_key_order, compress_output, write_chainstate_key};
 use wire::read::write_var_int;
 use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
@@ -68,18 +67,6 @@ impl RunDir {
 
     fn bytes(&self) -> Vec<u8> {
         std::fs::read(self.path()).unwrap()
-    }
-}
-
-impl ReadAt for Vec<u8> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let from = self.get(offset as usize..).and_then(|from| from.get(..buf.len()));
-        buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.len() as u64)
     }
 }
 

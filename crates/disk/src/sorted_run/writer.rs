@@ -5,9 +5,9 @@ use super::{
     BLOCK_HEADER_LEN, BLOCK_LEN, HEADER_LEN, MAGIC, MAX_CONTENT_LEN, SHARDS, Shard, SortedRunMeta, VERSION,
 };
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _, WriteFile};
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, WriteFile};
 use wire::coin::chainstate_key_order;
 use wire::{Entry, NetSize, Network};
 

@@ -4,12 +4,12 @@
 use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
 use crate::error::DiskError;
-use crate::fs::{Disk, During as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use vfs::{Disk, During as _};
 
 /// Bytes of elements that are sent to the hashing thread at once.
 const CHUNK_LEN: usize = 1 << 20;

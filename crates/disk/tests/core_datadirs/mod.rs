@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
 use disk::datadir::Datadir;
-use disk::fs::RealDisk;
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;
+use vfs::RealDisk;
 use wire::Network;
 
 /// Name and network of each datadir.

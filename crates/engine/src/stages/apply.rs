@@ -9,13 +9,13 @@
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
 use crate::{error::Error, partial_state::MatchState, report::Counts, stages::block_fault::BlockFault};
+use ::hints::{HintReader, Numbering};
 use coins::{
     Delta, Effects, FullCoin, OutputIndex, Payload,
     aggregate::Aggregate,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
 };
-use disk::hints::{HintReader, Numbering};
 use wire::{BlockView, Coin, Height, Txid};
 
 /// How effects are applied.

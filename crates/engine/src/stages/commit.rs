@@ -14,12 +14,12 @@ use crate::{
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX},
-    fs::{Disk, During as _, FileError},
     index::{BlockIndex, write_block_index},
     lock::{DatadirLock, LockMode},
     replace::{self, CommitError, Replacement},
 };
 use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, FileError};
 use wire::Network;
 
 /// Name of the work directory.

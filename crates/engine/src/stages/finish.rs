@@ -14,11 +14,11 @@ use crate::{
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables, RangeWriter, UnsyncedRange},
-    fs::Disk,
     utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::sync::atomic::AtomicBool;
+use vfs::Disk;
 use wire::{Coin, Height, OutPoint, Sats};
 
 /// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some

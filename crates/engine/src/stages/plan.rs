@@ -17,12 +17,12 @@ use crate::{
 };
 use disk::{
     blk::RECORD_HEADER_LEN,
-    fs::During as _,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
 };
 use rules::{ChainParams, U256};
 use std::sync::atomic::{AtomicBool, Ordering};
+use vfs::During as _;
 use wire::{BlockHash, BlockTime, Height};
 
 /// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).

@@ -17,7 +17,6 @@ use coins::{
 use disk::{
     DiskError,
     checkpoint::{SortedRunRef, sorted_run_path},
-    fs::During as _,
     sorted_run::{SortedRunCursor, SortedRunMeta, SortedRunReader, SortedRunWriter},
 };
 use std::{
@@ -28,6 +27,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+use vfs::During as _;
 use wire::Network;
 
 /// Fraction of the join that is spilled at once. A smaller one would keep more young coins, but walk the

@@ -241,7 +241,7 @@ impl Case {
 
     /// Its block index.
     pub fn index(&self) -> disk::index::BlockIndex {
-        disk::index::read_block_index(&disk::fs::RealDisk, &self.blocks("index")).unwrap()
+        disk::index::read_block_index(&vfs::RealDisk, &self.blocks("index")).unwrap()
     }
 
     /// Rewrites the block index.

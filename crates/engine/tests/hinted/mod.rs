@@ -3,14 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-use disk::{
-    fs::{Disk, Lock, Metadata, ReadAt, WriteFile},
-    hints::{HintFormat, HintWriter, Numbering, renumber},
-    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index},
-};
+use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
 use engine::{
     AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
 };
+use hints::{HintFormat, HintWriter, Numbering, renumber};
 use std::{
     collections::HashSet,
     ffi::OsString,
@@ -24,6 +21,7 @@ use testkit::{
     block::{has_work, mine},
     fault::FaultDisk,
 };
+use vfs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
 
 /// All kinds of aggregates.
@@ -146,7 +144,7 @@ pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
 /// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to
 /// be assumed valid.
 pub fn bury(index_dir: &Path) {
-    let mut index: BlockIndex = read_block_index(&disk::fs::RealDisk, index_dir).unwrap();
+    let mut index: BlockIndex = read_block_index(&vfs::RealDisk, index_dir).unwrap();
     let tip = index.entries.iter().filter(|entry| entry.status.has_undo()).max_by_key(|entry| entry.height);
     let mut last = *tip.unwrap();
     for _ in 0..BURIAL {

@@ -6,13 +6,13 @@
 //! [`Names::synced`] makes the changes of a directory durable.
 
 use crate::rng::Rng;
-use disk::fs::{Disk, RealDisk};
 use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
+use vfs::{Disk, RealDisk};
 
 /// A change of names that is not yet durable.
 #[derive(Clone, Debug)]

@@ -11,13 +11,13 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     blk::{BlockScanner, MAX_BLOCK_LEN, RECORD_HEADER_LEN, parse_record_header},
     datadir::Datadir,
-    fs::Disk as _,
     index::{FileInfo, IndexEntry},
-    leveldb::Database,
     scan::scan_files,
     undo::{UndoArena, UndoView, write_undo},
 };
+use leveldb::Database;
 use std::path::Path;
+use vfs::Disk as _;
 
 /// Undo data that is read and written again is the same, except for versions, which Core writes as 0.
 pub fn undo(bytes: &[u8]) -> bool {

@@ -2,11 +2,9 @@
 
 use super::memory::MemoryDisk;
 use ::wire::{BlockHash, Height, Network};
-use disk::{
-    fs::RealDisk,
-    hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS},
-};
+use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS};
 use std::path::Path;
+use vfs::RealDisk;
 
 /// Maximum number of blocks that are read: gzip makes millions of empty ones out of few bytes.
 const MAX_BLOCKS: u32 = 5_000;

@@ -1,6 +1,5 @@
 //! A read-only disk with a few files in memory, from which the fuzz targets for `disk` read.
 
-use disk::fs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -8,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use vfs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 
 /// Files by path; directories exist if a file's path contains them.
 #[derive(Debug, Default)]

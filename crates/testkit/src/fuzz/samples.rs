@@ -7,13 +7,13 @@ use disk::{
     blk,
     chainstate::ChainstateWriter,
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
-    fs::RealDisk,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
     sorted_run::SortedRunWriter,
     undo::{self, UndoArena, UndoView},
 };
 use rules::median_time_past;
 use std::{path::Path, sync::LazyLock};
+use vfs::RealDisk;
 use wire::{
     BlockArena, BlockTime, ByteOffset, Coin, Entry, FileNo, Height, Network, OutPoint, Sats, Txid,
     coin::{compress_output, write_chainstate_key},

@@ -4,7 +4,6 @@ use super::*;
 use disk::{
     blk::RECORD_HEADER_LEN,
     datadir::Datadir,
-    fs::RealDisk,
     index::{IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
@@ -15,6 +14,7 @@ use testkit::{
     model::Model,
     rng::Rng,
 };
+use vfs::RealDisk;
 use wire::{FileNo, Sats, coin::compress_output};
 
 /// Returns the coins of the model as a view of this best block.

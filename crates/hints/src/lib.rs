@@ -5,11 +5,14 @@
 //! Formats differ in two ways: how a block's indices are packed (one module each), and which outputs the
 //! indices count ([`Numbering`]). All are read and written one block at a time, in height order, by
 //! [`HintReader`] and [`HintWriter`]; [`renumber`] converts a block from one numbering to the other.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod bip456;
 mod bitmap;
 mod bits;
 mod btcd;
+mod error;
 mod gaps;
 mod input;
 mod peregrine;
@@ -20,6 +23,7 @@ mod swiftsync2140;
 mod thestack;
 mod writer;
 
+pub use error::HintsError;
 pub use reader::HintReader;
 pub use writer::HintWriter;
 

@@ -13,6 +13,8 @@
 //! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
 //! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. The
 //! formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`, `doc/impl.md`), without compression.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod batch;
 mod coding;
@@ -30,7 +32,7 @@ pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table
 
 use std::{ffi::OsStr, path::PathBuf};
 
-use crate::fs::FileError;
+use vfs::FileError;
 
 /// Why a database cannot be read or written.
 #[derive(Debug, thiserror::Error)]

@@ -1,20 +1,35 @@
 //! Files of the user that are written under a temporary name, beside the name that they get.
 
-use crate::error::DiskError;
-use crate::fs::{AtomicFile, Disk, During as _, Lock};
+use crate::{AtomicFile, Disk, During as _, FileError, Lock};
 use std::path::{Path, PathBuf};
+
+/// Why a file cannot be created under its temporary name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnfinishedError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Another process writes the file, or something else has the temporary name.
+    #[error("{}: {flaw}", path.display())]
+    Refused {
+        /// The temporary name.
+        path: PathBuf,
+        /// What is there, and what to do.
+        flaw: &'static str,
+    },
+}
 
 /// Suffix of the temporary name. No other program uses it, so that a file of that name is a leftover of
 /// Peregrine.
-pub(crate) const SUFFIX: &str = ".peregrine-part";
+pub const SUFFIX: &str = ".peregrine-part";
 
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there
 /// is removed. If `path` is a symbolic link, the file that it leads to is written.
 ///
 /// # Errors
-/// [`DiskError::Refused`] if another process writes the file, or something else has the temporary name;
-/// [`DiskError::File`].
-pub(crate) fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, DiskError> {
+/// [`UnfinishedError`]
+pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, UnfinishedError> {
     let is_link = disk.is_link(path).during("look for", path)?;
     let target = if is_link { disk.resolve(path).during("follow the link", path)? } else { path.to_owned() };
     let mut temporary = target.as_os_str().to_os_string();
@@ -23,7 +38,7 @@ pub(crate) fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Resul
     if let Some(found) = disk.metadata(&temporary).during("look for", &temporary)? {
         if found.is_dir {
             let flaw = "a directory has the name of a temporary file; move it away, or write another file";
-            return Err(DiskError::Refused { path: temporary, flaw: flaw.to_owned() });
+            return Err(UnfinishedError::Refused { path: temporary, flaw });
         }
         let _lock = lock(disk, &temporary)?;
         disk.remove_file(&temporary).during("remove the file left by a crash", &temporary)?;
@@ -34,10 +49,10 @@ pub(crate) fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Resul
     Ok(file)
 }
 
-fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, DiskError> {
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, UnfinishedError> {
     let lock = disk.lock(path).during("lock", path)?;
     lock.ok_or_else(|| {
-        let flaw = "another peregrine writes this file; let it end, or write another file".to_owned();
-        DiskError::Refused { path: path.to_owned(), flaw }
+        let flaw = "another peregrine writes this file; let it end, or write another file";
+        UnfinishedError::Refused { path: path.to_owned(), flaw }
     })
 }

@@ -19,10 +19,10 @@ use super::input::InputError;
 use super::range_coder::{Decoder, Encoder};
 use super::stream::HintFile;
 use super::{HintFormat, HintInfo, MAX_OUTPUTS};
-use crate::DiskError;
-use crate::fs::{During as _, FileError};
+use crate::HintsError;
 use digest::sha256::Sha256;
 use std::path::Path;
+use vfs::{During as _, FileError};
 use wire::{BlockHash, Height, Network, Reader};
 
 /// The first bytes. The line feed reveals files that were transferred as text.
@@ -113,7 +113,7 @@ impl DecodedGroup {
 }
 
 /// Reads header, index and footer.
-pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), DiskError> {
+pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), HintsError> {
     let (has_outputs, mut info) = read_header(file)?;
     let body_len = file.len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64);
     let body_len = body_len.ok_or_else(|| file.damaged(file.len, "the file ends before its footer"))?;
@@ -144,13 +144,13 @@ pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), DiskError>
     Ok((container, info))
 }
 
-fn read_array<const N: usize>(file: &HintFile, offset: u64) -> Result<[u8; N], DiskError> {
+fn read_array<const N: usize>(file: &HintFile, offset: u64) -> Result<[u8; N], HintsError> {
     let mut bytes = [0; N];
     file.bytes.read_exact_at(&mut bytes, offset).during("read the hints", &file.path)?;
     Ok(bytes)
 }
 
-fn read_header(file: &HintFile) -> Result<(bool, HintInfo), DiskError> {
+fn read_header(file: &HintFile) -> Result<(bool, HintInfo), HintsError> {
     if file.len < HEADER_LEN as u64 {
         return Err(file.damaged(file.len, "the file ends in its header"));
     }
@@ -206,7 +206,7 @@ fn read_index(
     count: u32,
     counts: &[u8],
     crc: &[u8],
-) -> Result<Vec<Group>, DiskError> {
+) -> Result<Vec<Group>, HintsError> {
     let at_index = |flaw: InputError| flaw.at(&file.path, "index of the hints");
     let mut groups = Vec::new();
     let (mut input, mut sum) = (file.input(index_at), 0);
@@ -256,7 +256,7 @@ impl GroupIndex {
         height: u32,
         buffer: &mut Vec<u8>,
         decoded: &mut DecodedGroup,
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), HintsError> {
         let after = self.groups.partition_point(|group| group.first <= height);
         let group = after.checked_sub(1).and_then(|at| self.groups.get(at));
         let group = group.ok_or_else(|| file.damaged(0, &format!("block {height} is not in the file")))?;

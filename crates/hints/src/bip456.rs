@@ -147,10 +147,10 @@ pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::ReadAt;
     use proptest::{collection::btree_set, prelude::*};
     use std::io;
     use std::sync::Arc;
+    use vfs::ReadAt;
 
     struct Bytes(Vec<u8>);
 

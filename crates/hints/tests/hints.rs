@@ -4,9 +4,8 @@
 
 mod hints_common;
 
-use disk::DiskError;
-use disk::fs::RealDisk;
-use disk::hints::{HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
+use vfs::RealDisk;
+use hints::{HintsError, HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
 use flate2::{Compression, write::GzEncoder};
 use hex_conservative::{DisplayHex as _, decode_to_vec};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
@@ -33,17 +32,17 @@ impl Dir {
         dir
     }
 
-    fn open(&self, format: Option<HintFormat>) -> Result<HintReader, DiskError> {
+    fn open(&self, format: Option<HintFormat>) -> Result<HintReader, HintsError> {
         HintReader::open(&RealDisk, &self.path(), format)
     }
 }
 
-fn open(bytes: &[u8], format: Option<HintFormat>) -> Result<HintReader, DiskError> {
+fn open(bytes: &[u8], format: Option<HintFormat>) -> Result<HintReader, HintsError> {
     Dir::with_file(bytes).open(format)
 }
 
 /// Reads all hints of a file.
-fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, DiskError> {
+fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, HintsError> {
     let (mut all, mut unspent) = (Vec::new(), Vec::new());
     while reader.next_block(&mut unspent)?.is_some() {
         all.push(unspent.clone());
@@ -68,7 +67,7 @@ fn chain_of(blocks: &[&[u32]]) -> Chain {
     Chain { name: "list", network: Network::Regtest, tip: BlockHash([7; 32]), blocks }
 }
 
-fn text(result: Result<HintReader, DiskError>) -> String {
+fn text(result: Result<HintReader, HintsError>) -> String {
     result.err().map(|error| error.to_string()).unwrap_or_else(|| panic!("the file was accepted"))
 }
 
@@ -235,7 +234,7 @@ fn an_ambiguous_file_is_refused_until_its_format_is_named() {
     // Only a header: bip456 without blocks or a bitmap without blocks.
     let header = b"UTXO\0\0\0\0\0";
     let refused = open(header, None).err().unwrap();
-    assert!(matches!(&refused, DiskError::AmbiguousHints { .. }), "{refused}");
+    assert!(matches!(&refused, HintsError::Ambiguous { .. }), "{refused}");
     assert!(refused.to_string().contains("bip456 and as bitmap"), "{refused}");
     assert!(open(header, Some(HintFormat::Bitmap)).is_ok());
     // Blocks of one output, each unspent or not, match both formats without a header.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rusty_leveldb::{DB, LdbIterator as _, Options};
 
 use super::*;
-use crate::fs::RealDisk;
+use vfs::RealDisk;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 

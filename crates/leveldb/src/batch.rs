@@ -102,8 +102,8 @@ impl MemTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coding::put_string;
     use super::*;
+    use crate::coding::put_string;
 
     /// Encodes a batch of puts (with value) and deletions (without).
     pub(super) fn batch(first: u64, count: u32, operations: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {

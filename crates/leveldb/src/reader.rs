@@ -12,7 +12,7 @@ use super::cursor::Cursor;
 use super::manifest::{self, LiveTable, Manifest, numbered};
 use super::table::Table;
 use super::{LevelDbError, log};
-use crate::fs::{Disk, During as _};
+use vfs::{Disk, During as _};
 
 /// Number of tables that [`Database::get`] keeps open, with index and filter (about 1 MiB for a table of 32
 /// MiB).

@@ -4,9 +4,12 @@
 //! the test kit has a disk in memory and one that fails at the n-th operation, and each writer is tested with
 //! both. The trait is object-safe and small; it returns plain [`io::Error`], and callers add path and action
 //! with [`During::during`].
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod atomic_file;
 mod real;
+pub mod unfinished;
 
 use std::ffi::OsString;
 use std::io;
@@ -14,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 pub use atomic_file::AtomicFile;
 pub use real::{Limit, NotRegular, RealDisk, open_regular};
+pub use unfinished::UnfinishedError;
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
 pub const PARKED_SUFFIX: &str = ".exchange";
@@ -69,6 +73,20 @@ pub trait ReadAt: Send + Sync {
     /// The same errors as [`ReadAt::len`].
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
+    }
+}
+
+/// Bytes in memory, read like a file.
+impl ReadAt for Vec<u8> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|start| self.get(start..));
+        let bytes = from.and_then(|from| from.get(..buf.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
     }
 }
 

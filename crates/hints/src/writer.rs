@@ -7,13 +7,13 @@
 use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
 use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
-use crate::DiskError;
-use crate::fs::{AtomicFile, Disk, During as _, FileError};
-use crate::unfinished::{self, SUFFIX};
+use crate::HintsError;
 use digest::sha256::Sha256;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use vfs::unfinished::{self, SUFFIX};
+use vfs::{AtomicFile, Disk, During as _, FileError};
 use wire::{BlockHash, Height, Network};
 
 /// Bytes that are collected before they are written.
@@ -59,7 +59,7 @@ impl<'d> HintWriter<'d> {
     /// crates; [`HintWriter::with_genesis_record`] changes that.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format needs the block hash and it is `None`.
+    /// [`HintsError::File`], also if the format needs the block hash and it is `None`.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -67,7 +67,7 @@ impl<'d> HintWriter<'d> {
         network: Option<Network>,
         height: Height,
         block_hash: Option<BlockHash>,
-    ) -> Result<Self, DiskError> {
+    ) -> Result<Self, HintsError> {
         let body = match format {
             HintFormat::Peregrine => Body::Groups(GroupWriter::new()),
             HintFormat::Btcd => Body::Gzip(GzBuilder::new().write(Vec::new(), Compression::best())),
@@ -120,9 +120,9 @@ impl<'d> HintWriter<'d> {
     /// outputs.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if the format cannot hold the block; [`DiskError::CallerError`] if the
+    /// [`HintsError::File`], also if the format cannot hold the block; [`HintsError::CallerError`] if the
     /// indices do not ascend or are not below `outputs`, or the block is one too many.
-    pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), DiskError> {
+    pub fn push_block(&mut self, outputs: Option<u32>, unspent: &[u32]) -> Result<(), HintsError> {
         let height = self.next;
         let min_count = unspent.last().map_or(0, |last| last.saturating_add(1));
         let count = outputs.unwrap_or(min_count);
@@ -154,7 +154,7 @@ impl<'d> HintWriter<'d> {
         outputs: Option<u32>,
         count: u32,
         unspent: &[u32],
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), HintsError> {
         let Self { path, bytes, .. } = self;
         let stated_outputs = || {
             let text = format!("{} needs the number of outputs of block {height}", self.info.format);
@@ -189,7 +189,7 @@ impl<'d> HintWriter<'d> {
     }
 
     /// Writes the header, and the genesis block's record if the format has one.
-    fn begin(&mut self) -> Result<(), DiskError> {
+    fn begin(&mut self) -> Result<(), HintsError> {
         let HintInfo { format, network, height, block_hash, first_record_is_genesis, .. } = self.info;
         match (&mut self.body, format) {
             (Body::Groups(_), _) => {
@@ -219,8 +219,8 @@ impl<'d> HintWriter<'d> {
     /// Writes what follows the last block, and renames the file to its final name.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::CallerError`] if blocks are missing.
-    pub fn finish(mut self) -> Result<HintInfo, DiskError> {
+    /// [`HintsError::File`]; [`HintsError::CallerError`] if blocks are missing.
+    pub fn finish(mut self) -> Result<HintInfo, HintsError> {
         if self.next - 1 != self.info.height.0 {
             return Err(self.caller_error(format!(
                 "{} of {} blocks were added",
@@ -253,13 +253,13 @@ impl<'d> HintWriter<'d> {
         Ok(info)
     }
 
-    fn caller_error(&self, flaw: String) -> DiskError {
-        DiskError::CallerError { dir: self.path.clone(), flaw }
+    fn caller_error(&self, flaw: String) -> HintsError {
+        HintsError::CallerError { path: self.path.clone(), flaw }
     }
 }
 
 /// Returns the error for hints that the format cannot represent.
-fn unsupported(path: &Path, text: String) -> DiskError {
+fn unsupported(path: &Path, text: String) -> HintsError {
     let source = io::Error::new(io::ErrorKind::InvalidInput, text);
     FileError { path: path.to_owned(), action: "write the hints in this format", source }.into()
 }
@@ -270,7 +270,7 @@ fn with_table<'d>(
     path: &Path,
     records: TemporaryFile<'d>,
     sizes: &[u32],
-) -> Result<TemporaryFile<'d>, DiskError> {
+) -> Result<TemporaryFile<'d>, HintsError> {
     let mut part = TemporaryFile::create(disk, path, SUFFIX)?;
     let mut bytes = Vec::new();
     bip456::write_header(&mut bytes, bip456::VERSION, sizes.len() as u32);
@@ -299,12 +299,12 @@ fn with_table<'d>(
 }
 
 impl<'d> TemporaryFile<'d> {
-    fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, DiskError> {
+    fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, HintsError> {
         Ok(Self { file: unfinished::create(disk, path, suffix)?, written: 0, sha256: Sha256::new() })
     }
 
     /// Writes all of `bytes` and empties it.
-    fn write(&mut self, bytes: &mut Vec<u8>) -> Result<(), DiskError> {
+    fn write(&mut self, bytes: &mut Vec<u8>) -> Result<(), HintsError> {
         self.file.write_all(bytes)?;
         self.sha256.update(bytes);
         self.written += bytes.len() as u64;

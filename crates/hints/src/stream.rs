@@ -7,11 +7,11 @@
 use super::bip456::{self, BitOrder};
 use super::input::{Input, InputError};
 use super::{HintFormat, bitmap, btcd, swiftsync2140, thestack};
-use crate::DiskError;
-use crate::fs::{Disk, During as _, ReadAt};
+use crate::HintsError;
 use digest::sha256::Sha256;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::{Disk, During as _, ReadAt};
 use wire::BlockHash;
 
 /// Bytes that are read and hashed at once.
@@ -33,7 +33,7 @@ pub(super) struct HintFile {
 }
 
 impl HintFile {
-    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, HintsError> {
         let bytes: Arc<dyn ReadAt> = disk.open(path).during("open for reading", path)?.into();
         let len = bytes.len().during("find the length", path)?;
         Ok(Self { path: path.to_owned(), bytes, len })
@@ -44,7 +44,7 @@ impl HintFile {
     }
 
     /// Returns the SHA-256 of the first `len` bytes.
-    pub(super) fn sha256(&self, len: u64) -> Result<[u8; 32], DiskError> {
+    pub(super) fn sha256(&self, len: u64) -> Result<[u8; 32], HintsError> {
         let (mut sha256, mut buffer, mut at) = (Sha256::new(), vec![0; HASH_LEN], 0);
         while at < len {
             buffer.truncate((len - at).min(HASH_LEN as u64) as usize);
@@ -55,7 +55,7 @@ impl HintFile {
         Ok(sha256.finalize())
     }
 
-    pub(super) fn damaged(&self, offset: u64, text: &str) -> DiskError {
+    pub(super) fn damaged(&self, offset: u64, text: &str) -> HintsError {
         InputError::Malformed(offset, text.to_owned()).at(&self.path, "hints")
     }
 }

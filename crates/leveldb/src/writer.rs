@@ -16,7 +16,7 @@ use super::filter::{self, FilterWriter};
 use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
 use super::{LevelDbError, coding};
-use crate::fs::{AtomicFile, Disk, During as _, WriteFile};
+use vfs::{AtomicFile, Disk, During as _, WriteFile};
 
 /// Bytes at which a caller should finish a table and begin the next one: Core's `DBWRAPPER_MAX_FILE_SIZE`.
 pub const TARGET_TABLE_SIZE: u64 = 32 << 20;

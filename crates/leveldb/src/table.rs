@@ -30,7 +30,7 @@ use std::sync::Arc;
 use super::coding::{Input, masked_crc, put_varint, split_internal};
 use super::manifest::LiveTable;
 use super::{LevelDbError, filter};
-use crate::fs::{During as _, FileError, ReadAt};
+use vfs::{During as _, FileError, ReadAt};
 
 /// Length of the trailer after each block, in bytes.
 pub(super) const TRAILER_LEN: usize = 5;

@@ -1,7 +1,7 @@
 //! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-#[path = "../core_datadirs/mod.rs"]
+#[path = "../../../disk/tests/core_datadirs/mod.rs"]
 mod core_datadirs;
 
 use core_datadirs::{NETWORKS, Sample};
@@ -9,8 +9,8 @@ use digest::sha256::sha256d_many;
 use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use disk::chainstate::ChainstateReader;
 use disk::datadir::Datadir;
-use disk::fs::RealDisk;
-use disk::hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
+use vfs::RealDisk;
+use hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use disk::index::read_block_index;
 use disk::xor::read_block_obfuscation;
 use std::collections::{HashMap, HashSet};

@@ -1,11 +1,11 @@
 //! Reads the bytes of a hint file in order, a window at a time, decompressing gzip if necessary.
 
-use crate::DiskError;
-use crate::fs::{FileError, ReadAt};
+use crate::HintsError;
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
+use vfs::{FileError, ReadAt};
 
 /// Bytes read at once, and the maximum length for [`Input::take`].
 pub(super) const WINDOW_LEN: usize = 64 << 10;
@@ -24,9 +24,9 @@ pub(super) const REMEDY: &str = "the hint file is damaged or of another format, 
 
 impl InputError {
     /// Adds the path and `part`, such as "block 7".
-    pub(super) fn at(self, path: &Path, part: impl std::fmt::Display) -> DiskError {
+    pub(super) fn at(self, path: &Path, part: impl std::fmt::Display) -> HintsError {
         match self {
-            Self::Malformed(offset, text) => DiskError::Damaged {
+            Self::Malformed(offset, text) => HintsError::Damaged {
                 path: path.to_owned(),
                 offset,
                 flaw: format!("{part}: {text}; {REMEDY}"),

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use super::coding::{Input, put_string, put_varint, split_internal};
 use super::{LevelDbError, log};
-use crate::fs::{Disk, During as _};
+use vfs::{Disk, During as _};
 
 /// Number of levels of tables. Tables may overlap in level 0, but not in the others.
 pub(super) const LEVELS: usize = 7;

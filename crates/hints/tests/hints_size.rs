@@ -3,8 +3,8 @@
 
 mod hints_common;
 
-use disk::fs::RealDisk;
-use disk::hints::{HintFormat, HintReader};
+use vfs::RealDisk;
+use hints::{HintFormat, HintReader};
 use hints_common::{Chain, real, simulated, write};
 use std::time::{Duration, Instant};
 

@@ -7,10 +7,10 @@ use super::bip456::{self, BitOrder};
 use super::peregrine::{self, DecodedGroup, GroupIndex};
 use super::stream::{HintFile, Layout, Records, ScanFailure, Variant};
 use super::{HintFormat, HintInfo};
-use crate::DiskError;
-use crate::fs::{Disk, During as _};
+use crate::HintsError;
 use std::path::Path;
 use std::sync::Arc;
+use vfs::{Disk, During as _};
 use wire::Height;
 
 /// Bytes of decoded groups that a reader keeps: blocks are read nearly in order, and a group is decoded as a
@@ -57,9 +57,9 @@ impl HintReader {
     /// of all formats but Peregrine's own are read completely here.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if the file matches no format, or is truncated;
-    /// [`DiskError::AmbiguousHints`] if it matches several.
-    pub fn open(disk: &dyn Disk, path: &Path, as_format: Option<HintFormat>) -> Result<Self, DiskError> {
+    /// [`HintsError::File`]; [`HintsError::Damaged`] if the file matches no format, or is truncated;
+    /// [`HintsError::Ambiguous`] if it matches several.
+    pub fn open(disk: &dyn Disk, path: &Path, as_format: Option<HintFormat>) -> Result<Self, HintsError> {
         let file = HintFile::open(disk, path)?;
         let mut start = [0; 8];
         let len = file.len.min(start.len() as u64) as usize;
@@ -106,8 +106,8 @@ impl HintReader {
     /// Returns the SHA-256 of the whole file.
     ///
     /// # Errors
-    /// [`DiskError::File`].
-    pub fn sha256(&self) -> Result<[u8; 32], DiskError> {
+    /// [`HintsError::File`].
+    pub fn sha256(&self) -> Result<[u8; 32], HintsError> {
         self.shared.file.sha256(self.shared.file.len)
     }
 
@@ -127,8 +127,8 @@ impl HintReader {
     /// returns the block's height; `None` after the last block.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::Damaged`] if the block's hints cannot be decoded.
-    pub fn next_block(&mut self, unspent: &mut Vec<u32>) -> Result<Option<Height>, DiskError> {
+    /// [`HintsError::File`]; [`HintsError::Damaged`] if the block's hints cannot be decoded.
+    pub fn next_block(&mut self, unspent: &mut Vec<u32>) -> Result<Option<Height>, HintsError> {
         unspent.clear();
         let height = self.next;
         if height > self.shared.info.height.0 {
@@ -144,7 +144,7 @@ impl HintReader {
     ///
     /// # Errors
     /// The same errors as [`HintReader::next_block`].
-    pub fn block(&mut self, height: Height, unspent: &mut Vec<u32>) -> Result<(), DiskError> {
+    pub fn block(&mut self, height: Height, unspent: &mut Vec<u32>) -> Result<(), HintsError> {
         unspent.clear();
         self.outputs = None;
         let OpenHints { file, info, body } = &*self.shared;
@@ -182,7 +182,7 @@ impl HintReader {
     ///
     /// # Errors
     /// The same errors as [`HintReader::next_block`].
-    pub fn verify(&self) -> Result<(), DiskError> {
+    pub fn verify(&self) -> Result<(), HintsError> {
         let OpenHints { file, info, body } = &*self.shared;
         let (Body::Groups(groups), Some(sha256)) = (body, info.checksum) else { return Ok(()) };
         let content_len = file.len.saturating_sub(peregrine::SHA256_LEN as u64);
@@ -214,7 +214,7 @@ fn find_group<'a>(
     height: u32,
     kept: &'a mut Vec<DecodedGroup>,
     buffer: &mut Vec<u8>,
-) -> Result<&'a DecodedGroup, DiskError> {
+) -> Result<&'a DecodedGroup, HintsError> {
     match kept.iter().position(|group| group.block(height).is_some()) {
         Some(at) => kept.get_mut(..=at).unwrap_or_default().rotate_right(1),
         None => {
@@ -256,7 +256,7 @@ fn candidates(start: &[u8], as_format: Option<HintFormat>) -> Vec<Variant> {
 }
 
 /// Scans the file as each of the variants and returns the only one that matches.
-fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, DiskError> {
+fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, HintsError> {
     let (mut layouts, mut failures) = (Vec::new(), Vec::new());
     for &variant in variants {
         match Layout::scan(file, variant) {
@@ -272,14 +272,14 @@ fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, DiskError> {
             let names: Vec<_> = layouts.iter().map(|layout| layout.variant.name()).collect();
             let flaw =
                 format!("the hints can be read as {}, with different meanings", names.join(" and as "));
-            Err(DiskError::AmbiguousHints { path: file.path.clone(), flaw })
+            Err(HintsError::Ambiguous { path: file.path.clone(), flaw })
         }
         None => Err(no_variant_error(file, failures)),
     }
 }
 
 /// Removes variants with the same hints as another, and those that match by chance.
-fn remove_equivalent(file: &HintFile, layouts: &mut Vec<Layout>) -> Result<(), DiskError> {
+fn remove_equivalent(file: &HintFile, layouts: &mut Vec<Layout>) -> Result<(), HintsError> {
     if let [first, second, ..] = layouts.as_slice()
         && matches!((first.variant, second.variant), (Variant::Bip456(_), Variant::Bip456(_)))
         && have_equal_hints(file, first, second)?
@@ -293,7 +293,7 @@ fn remove_equivalent(file: &HintFile, layouts: &mut Vec<Layout>) -> Result<(), D
     Ok(())
 }
 
-fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, DiskError> {
+fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, HintsError> {
     if (a.first, a.height, a.hints) != (b.first, b.height, b.hints) {
         return Ok(false);
     }
@@ -316,7 +316,7 @@ fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, Dis
 }
 
 /// Returns the error for a file that matches no variant: that of the scan that got furthest.
-fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> DiskError {
+fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsError {
     failures.sort_by_key(|failure| failure.record);
     let Some(furthest) = failures.pop() else {
         return file.damaged(0, "no hint format begins with these bytes");

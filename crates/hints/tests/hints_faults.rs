@@ -4,9 +4,9 @@
 
 mod hints_common;
 
-use disk::fs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
-use disk::hints::{HintFormat, HintReader, HintWriter};
-use disk::{DiskError, hints::HintInfo};
+use vfs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
+use hints::{HintsError, HintFormat, HintReader, HintWriter};
+use hints::HintInfo;
 use hints_common::{Chain, check, simulated};
 use std::ffi::OsString;
 use std::io;
@@ -108,7 +108,7 @@ impl Disk for Faults {
     }
 }
 
-fn write(disk: &dyn Disk, path: &Path, format: HintFormat, chain: &Chain) -> Result<HintInfo, DiskError> {
+fn write(disk: &dyn Disk, path: &Path, format: HintFormat, chain: &Chain) -> Result<HintInfo, HintsError> {
     let height = Height(chain.blocks.len() as u32);
     let mut writer = HintWriter::create(disk, path, format, None, height, Some(chain.tip))?;
     for block in &chain.blocks {
