@@ -12,63 +12,37 @@
 //! in order with real coins, as Bitcoin Core does, and its verdict is final.
 #![forbid(unsafe_code)]
 
-mod chain;
-mod checkpoint;
-mod clock;
-mod coin_sink;
-mod connect;
-mod dependents;
-mod disk_need;
-mod error;
-mod event;
-mod hash_list;
-mod hints;
+mod api;
+mod blocks;
+mod commands;
 mod job;
-mod machine;
-mod memory;
-mod note;
-mod options;
-mod output_positions;
-mod partial_state;
-mod read_only_job;
-mod reindex;
-mod remedy;
-mod report;
-mod session;
-mod size;
-mod snapshot;
+mod plan;
 mod stages;
-mod stats;
-mod threads;
-mod tree;
-mod unspent;
-mod verify;
-mod work_dir;
-mod worker_pool;
 
-pub use crate::hints::{HintCheck, WrongHint, check_hints, convert_hints, hints_info, make_hints};
-pub use ::hints::{HintFormat, HintInfo, Numbering};
-pub use chain::FileKind;
+pub use api::{
+    counts::Counts,
+    error::{Error, ErrorInfo, ErrorKind},
+    event::{Event, EventSink, Progress},
+    lower_tip::{Gap, LowerPart, LowerTip},
+    machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes},
+    note::{DiskNeed, Note, Warning, WrongHint},
+    options::{AssumeValid, HintOptions, Matching, ReindexOptions},
+    remedy::Remedy,
+    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume},
+    size::HumanSize,
+    stage::Stage,
+};
 pub use coins::aggregate::AggregateKind;
+pub use commands::{
+    hints::{HintCheck, check_hints, convert_hints, hints_info, make_hints},
+    reindex::reindex,
+    snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
+    stats::{StatsOptions, UtxoStatsReport, utxo_stats},
+    verify::{Comparison, Difference, VerifyReport, verify},
+};
 pub use digest::kernel::Kernel;
-pub use disk::replace::Recovery;
-pub use disk::snapshot::SnapshotMetadata;
-pub use disk_need::DiskNeed;
-pub use error::{Error, ErrorInfo, ErrorKind};
-pub use event::{Event, EventSink, Progress};
-pub use machine::{Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes};
-pub use memory::MIN_MEMORY;
-pub use note::{Note, Warning};
-pub use options::{AssumeValid, HintOptions, Matching, ReindexOptions};
-pub use reindex::reindex;
-pub use remedy::Remedy;
-pub use report::{BoundBy, Counts, HintsReport, ReindexReport, ScriptsReport};
-pub use size::HumanSize;
-pub use snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot};
-pub use stages::existing_state::{Gap, LowerPart, LowerTip};
-pub use stages::{Stage, spill::SpillVolume};
-pub use stats::{StatsOptions, UtxoStatsReport, utxo_stats};
-pub use verify::{Comparison, Difference, VerifyReport, verify};
+pub use disk::{datadir::FileKind, replace::Recovery, snapshot::SnapshotMetadata};
+pub use hints::{HintFormat, HintInfo, Numbering};
 pub use vfs::{Disk, Limit, RealDisk, open_regular};
 pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
 

@@ -8,70 +8,17 @@
 //!
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
-use crate::{error::Error, partial_state::MatchState, report::Counts, stages::block_fault::BlockFault};
+use crate::{
+    api::{counts::Counts, error::Error},
+    stages::{block_fault::BlockFault, method::Method, partial_state::MatchState},
+};
 use ::hints::{HintReader, Numbering};
 use coins::{
     Delta, Effects, FullCoin, OutputIndex, Payload,
-    aggregate::Aggregate,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
 };
 use wire::{BlockView, Coin, Height, Txid};
-
-/// How effects are applied.
-#[expect(clippy::large_enum_variant, reason = "a job has one")]
-pub enum Method {
-    /// Each spend is matched with its coin.
-    Join,
-    /// Hints name the unspent coins; an aggregate proves the rest.
-    Hints(HintMatching),
-    /// Only the positions of the coins within their blocks are matched.
-    /// The numbering decides which outputs are counted.
-    Positions(Numbering),
-}
-
-/// Matching with hints.
-pub struct HintMatching {
-    /// The hints; `None`: all outputs are hinted spent.
-    pub hints: Option<HintReader>,
-    /// The aggregate.
-    pub aggregate: Aggregate,
-    /// Height of the last block that the hints cover.
-    pub height: Height,
-    /// Whether undo data is used up to that height, and so all rules of spends are checked.
-    pub with_undo: bool,
-    /// SHA-256 of the hint file.
-    pub digest: [u8; 32],
-}
-
-impl Method {
-    /// Returns the first block whose undo data may be needed.
-    #[must_use]
-    pub fn undo_from(&self) -> Height {
-        match self {
-            Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
-            _ => Height(0),
-        }
-    }
-
-    /// Identifies the method: jobs with equal bytes apply effects alike.
-    #[must_use]
-    pub fn identity(&self) -> Vec<u8> {
-        match self {
-            Self::Join => vec![0],
-            Self::Hints(matching) => {
-                let kind = matching.aggregate.kind() as u8;
-                [
-                    &[1, kind, matching.with_undo.into()],
-                    &matching.height.0.to_le_bytes()[..],
-                    &matching.digest,
-                ]
-                .concat()
-            }
-            Self::Positions(numbering) => vec![2, (*numbering == Numbering::AllOutputs).into()],
-        }
-    }
-}
 
 /// A payload of a job's join: how the effects of a block become creations and spends that carry it.
 pub trait JobPayload: Payload {

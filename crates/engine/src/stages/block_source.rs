@@ -4,8 +4,8 @@
 //! heights. It alone knows where a block comes from, and so what damage to the block means: in a file, an
 //! error that names the place and the remedy.
 
-use super::block_fault::{BlockFault, Damage, LocatedFault};
-use crate::error::Error;
+use super::block_fault::{BlockFault, LocatedFault};
+use crate::{api::error::Error, blocks::damage::Damage};
 use disk::block_files::RecordBuffer;
 use std::ops::Range;
 use wire::Height;

@@ -6,15 +6,18 @@
 //! invalid.
 
 use crate::{
-    chain::Chain,
-    error::Error,
-    partial_state::{PartialState, StateConflict},
-    report::Counts,
-    stages::{
-        apply::{EffectApplier, JobPayload, Method},
-        block_fault::{BlockFault, BlockFaults, Damage, UndoDefect},
+    api::{counts::Counts, error::Error},
+    blocks::{
         block_hashes::BlockHashes,
+        chain::Chain,
+        damage::{Damage, UndoDefect},
+    },
+    stages::{
+        apply::{EffectApplier, JobPayload},
+        block_fault::{BlockFault, BlockFaults},
         block_source::{Block, BlockSource},
+        method::Method,
+        partial_state::{PartialState, StateConflict},
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -316,7 +319,7 @@ fn has_all_claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::ChainBlock;
+    use crate::blocks::chain::ChainBlock;
     use wire::{BlockHash, BlockTime, FileNo, Network};
 
     /// A chain of mainnet up to `tip`, in which only the hashes of the overwritten blocks are correct.

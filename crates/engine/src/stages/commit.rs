@@ -5,12 +5,15 @@
 //! all at once, whatever happens in between.
 
 use crate::{
-    error::{Error, ErrorKind},
-    event::{Event, EventSink},
-    job::random,
-    note::Warning,
-    options::ReindexOptions,
-    remedy::Remedy,
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        machine::random,
+        note::Warning,
+        options::ReindexOptions,
+        remedy::Remedy,
+    },
+    stages::work_dir::WORK_DIR,
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX},
@@ -21,9 +24,6 @@ use disk::{
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError};
 use wire::Network;
-
-/// Name of the work directory.
-pub const WORK_DIR: &str = "peregrine-work";
 
 /// All databases that a rebuild may replace, in the order in which they are put in place: the block index
 /// first, since it must contain the best block of the chainstate.

@@ -5,11 +5,13 @@
 //! tables depend only on the coins and the obfuscation key.
 
 use crate::{
-    chain::Chain,
-    coin_sink::{CoinSink, Coins, RangeSink},
-    error::{Error, ErrorKind},
-    stages::commit::Destination,
-    unspent::ForEachError,
+    api::error::{Error, ErrorKind},
+    blocks::chain::Chain,
+    stages::{
+        coin_sink::{CoinSink, Coins, RangeSink},
+        commit::Destination,
+        unspent::ForEachError,
+    },
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -20,10 +22,6 @@ use rules::{ChainParams, subsidy};
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{Coin, Height, OutPoint, Sats};
-
-/// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some
-/// of it.
-pub const RANGE_BYTES: u64 = 28 << 20;
 
 /// Minimum number of ranges: a small chainstate gets smaller ranges, so that all threads have equal shares.
 const MIN_RANGES: u64 = 64;

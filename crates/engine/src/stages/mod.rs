@@ -1,4 +1,4 @@
-//! The stages of a rebuild, in order. One file each; control flow between them is in [`crate::reindex`].
+//! The stages of a rebuild, in order. One file each; control flow between them is in [`crate::commands::reindex`].
 //!
 //! | stage | input | output |
 //! | --- | --- | --- |
@@ -16,78 +16,19 @@
 
 pub mod apply;
 pub mod block_fault;
-mod block_hashes;
 pub mod block_source;
 pub mod check;
+pub mod coin_sink;
 pub mod commit;
-pub mod existing_state;
+pub mod completed_blocks;
+pub mod connect;
 pub mod finish;
-pub mod plan;
+pub mod method;
+pub mod partial_state;
 pub mod read;
-pub mod recheck;
 pub mod scripts;
 pub mod sequential;
-mod siblings;
 pub mod spill;
-
-use std::fmt;
-
-/// A stage, as reports and events name it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Stage {
-    /// Choosing the chain and validating its headers.
-    Plan,
-    /// Reading blocks and undo data.
-    Read,
-    /// Checking blocks and spends.
-    Check,
-    /// Running scripts.
-    Scripts,
-    /// Matching spends with coins.
-    Match,
-    /// Validating blocks in order, if parallel matching proves too little.
-    Sequential,
-    /// Writing the new chainstate.
-    Finish,
-    /// Reading the new chainstate back.
-    Prove,
-    /// Putting the new chainstate in place.
-    Commit,
-}
-
-impl Stage {
-    /// All stages, in order.
-    pub const ALL: [Self; 9] = [
-        Self::Plan,
-        Self::Read,
-        Self::Check,
-        Self::Scripts,
-        Self::Match,
-        Self::Sequential,
-        Self::Finish,
-        Self::Prove,
-        Self::Commit,
-    ];
-
-    /// Returns the stage's name, one lower-case word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::Read => "read",
-            Self::Check => "check",
-            Self::Scripts => "scripts",
-            Self::Match => "match",
-            Self::Sequential => "sequential",
-            Self::Finish => "finish",
-            Self::Prove => "prove",
-            Self::Commit => "commit",
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+pub mod threads;
+pub mod unspent;
+pub mod work_dir;

@@ -11,15 +11,20 @@
 //! [ADR 7]: ../../../../docs/adr/0007-workers-read.md
 
 use crate::{
-    chain::{Chain, FileKind, Files, LocatedBlock},
-    checkpoint::CompletedBlocks,
-    error::{Error, ErrorKind},
+    api::error::{Error, ErrorKind},
+    blocks::{
+        chain::Chain,
+        damage::Damage,
+        files::{Files, LocatedBlock},
+    },
     stages::{
-        block_fault::{BlockFaults, Damage, LocatedFault},
+        block_fault::{BlockFaults, LocatedFault},
         block_source::{Block, BlockSource},
+        completed_blocks::CompletedBlocks,
     },
 };
 use disk::block_files::{RecordBuffer, RecordFile};
+use disk::datadir::FileKind;
 use std::{
     collections::VecDeque,
     ops::Range,

@@ -5,18 +5,21 @@
 //! nothing is wrong, the UTXO set.
 
 use crate::{
-    chain::{Chain, FileKind, Files},
-    connect::{ConnectContext, ConnectError, connect_block},
-    error::Error,
-    report::Counts,
-    stages::{
-        block_fault::{Damage, UndoDefect},
+    api::{counts::Counts, error::Error},
+    blocks::{
         block_hashes::BlockHashes,
+        chain::Chain,
+        damage::{Damage, UndoDefect},
+        files::Files,
+    },
+    stages::{
+        connect::{ConnectContext, ConnectError, connect_block},
         read::{RawBlock, read_block},
         scripts::Scripts,
     },
 };
 use coins::{MemoryCoins, OwnedCoin};
+use disk::datadir::FileKind;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{BlockContext, ChainParams, Class, Violation, check_block};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,10 +5,8 @@
 //! there are never many. Each file is written once and read once, from start to end.
 
 use crate::{
-    error::Error,
-    memory::{FAN_IN, RUN_BUFFER_BYTES},
-    threads::spawn,
-    work_dir::WorkDir,
+    api::{error::Error, report::SpillVolume},
+    stages::{threads::spawn, work_dir::WorkDir},
 };
 use coins::{
     Entry, Join, Merge, Payload, SHARDS,
@@ -29,6 +27,12 @@ use std::{
 };
 use vfs::During as _;
 use wire::Network;
+
+/// Buffer size for each sorted run that is read or written.
+pub const RUN_BUFFER_BYTES: usize = 128 << 10;
+
+/// Number of sorted runs that are merged at once. Their buffers take 4 MiB.
+pub const FAN_IN: usize = 32;
 
 /// Fraction of the join that is spilled at once. A smaller one would keep more young coins, but walk the
 /// shards more often.
@@ -61,19 +65,6 @@ impl SpillFile {
         let Self { number, level, meta: SortedRunMeta { entries, bytes, checksum, .. } } = *self;
         SortedRunRef { number, level, bytes, entries, checksum }
     }
-}
-
-/// How much was spilled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SpillVolume {
-    /// Number of sorted runs written, by spills and merges.
-    pub runs: u64,
-    /// Total bytes written.
-    pub bytes_written: u64,
-    /// Bytes on disk now.
-    pub bytes: u64,
-    /// Peak bytes on disk.
-    pub peak_bytes: u64,
 }
 
 #[derive(Default)]

@@ -1,0 +1,91 @@
+//! What the engine reports while it works. The engine never prints: the caller's [`EventSink`] decides what
+//! becomes of events.
+
+use crate::api::{
+    note::{Note, Warning},
+    stage::Stage,
+};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use wire::{BlockHash, Height};
+
+/// Interval between two progress events.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Something to report.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A stage begins.
+    Started(Stage),
+    /// The chain to rebuild was chosen.
+    Planned {
+        /// Height of the last block of the chain that will be rebuilt.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// Upper bound of the bytes of block files to read (framing and undo data not counted).
+        block_bytes: u64,
+        /// Number of blocks of the best chain above `height` that are on disk but were never connected (no
+        /// undo data); bitcoind connects them when it starts.
+        unconnected: u32,
+    },
+    /// Progress; sent a few times a second.
+    Progress(Progress),
+    /// Something that the user should know that is not an error.
+    Note(Note),
+    /// Something that the operator must know; it is also in the report.
+    Warning(Warning),
+}
+
+/// How many blocks have been read and checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Number of blocks done.
+    pub blocks: u32,
+    /// Number of blocks in total.
+    pub blocks_total: u32,
+    /// Bytes of block data done.
+    pub bytes: u64,
+    /// Bytes of block data in total, as far as known. The block index holds no lengths, so this is an upper
+    /// bound, and it falls.
+    pub bytes_total: u64,
+}
+
+/// Receives events. Called from several threads.
+pub trait EventSink: Sync {
+    /// Takes one event; must not block for long.
+    fn event(&self, event: Event);
+}
+
+/// Forwards all events, and collects the warnings for the report.
+pub struct Warnings<'a> {
+    sink: &'a dyn EventSink,
+    warnings: Mutex<Vec<Warning>>,
+}
+
+impl<'a> Warnings<'a> {
+    pub(crate) fn new(sink: &'a dyn EventSink) -> Self {
+        Self { sink, warnings: Mutex::new(Vec::new()) }
+    }
+
+    /// Takes the warnings so far, in order.
+    pub(crate) fn take(&self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl EventSink for Warnings<'_> {
+    fn event(&self, event: Event) {
+        if let Event::Warning(warning) = &event {
+            self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning.clone());
+        }
+        self.sink.event(event);
+    }
+}
+
+impl<F: Fn(Event) + Sync> EventSink for F {
+    fn event(&self, event: Event) {
+        self(event);
+    }
+}

@@ -1,0 +1,71 @@
+//! A result that would be lower than what it replaces.
+
+use std::fmt;
+use wire::{BlockHash, Height};
+
+/// Why a chain ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// The block at this height is not on disk.
+    Block(Height),
+    /// The undo data of the block at this height is not on disk.
+    Undo(Height),
+    /// The block at this height is marked invalid, or its header breaks a rule.
+    Invalid(Height),
+    /// The last block is not in any block file.
+    Lost,
+}
+
+/// A result that is lower than what it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LowerTip {
+    /// Height of the last block of the result.
+    pub tip: Height,
+    /// What is higher.
+    pub what: LowerPart,
+    /// Height that it reaches, if known.
+    pub height: Option<Height>,
+    /// Hash of its last block, if known.
+    pub hash: Option<BlockHash>,
+    /// Number of blocks that would be lost.
+    pub blocks: u32,
+    /// Why the result ends below it; `None` if the caller asked for that.
+    pub gap: Option<Gap>,
+}
+
+/// Which part of a datadir would become lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LowerPart {
+    /// The chainstate.
+    Chainstate,
+    /// The block index.
+    BlockIndex,
+    /// The stored blocks without undo data, where there is neither.
+    Blocks,
+}
+
+impl fmt::Display for LowerTip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tip, what, .. } = self;
+        let what = match what {
+            LowerPart::Chainstate => "chainstate",
+            LowerPart::BlockIndex => "block index",
+            LowerPart::Blocks => "node",
+        };
+        match (self.height, self.hash) {
+            (Some(height), Some(hash)) => write!(f, "the {what} reaches height {height} (block {hash})")?,
+            (None, Some(hash)) => write!(f, "the {what}'s best block is {hash}")?,
+            _ => write!(f, "{} blocks above height {tip} are stored without undo data", self.blocks)?,
+        }
+        write!(f, ", but the new one would end at height {tip}, because ")?;
+        match self.gap {
+            Some(Gap::Block(height)) => write!(f, "the block at height {height} is not in the block files"),
+            Some(Gap::Undo(height)) => {
+                write!(f, "the undo data of the block at height {height} is not in the undo files")
+            }
+            Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
+            Some(Gap::Lost) => f.write_str("that block is not in any block file"),
+            None => f.write_str("it was asked to stop there"),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What a caller of the engine sees: options, events, reports, errors, and facts about the machine.
+
+pub mod counts;
+pub mod error;
+pub mod event;
+pub mod lower_tip;
+pub mod machine;
+pub mod note;
+pub mod options;
+pub mod remedy;
+pub mod report;
+pub mod size;
+pub mod stage;

@@ -1,0 +1,290 @@
+//! What the engine reports besides progress and errors: notes and warnings.
+
+use crate::api::{error::Error, lower_tip::LowerTip, remedy::Remedy, size::HumanSize};
+use disk::replace::Recovery;
+use std::{fmt, path::PathBuf};
+use wire::{BlockHash, Height};
+
+/// Something that the user should know that is not an error.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Note {
+    /// The assumed-valid block of Core's release is not among the headers.
+    UnknownAssumedBlock {
+        /// Its hash.
+        hash: BlockHash,
+    },
+    /// How much disk space the run needs.
+    DiskNeed(DiskNeed),
+    /// The memory is not enough for all threads that were asked for.
+    FewerThreads {
+        /// Number of threads used.
+        threads: usize,
+        /// Number of threads asked for.
+        wanted: usize,
+        /// The memory budget, in bytes.
+        memory: u64,
+    },
+    /// The job of an interrupted run continues.
+    Resuming {
+        /// Number of blocks that are done.
+        done: u32,
+        /// Number of blocks of the job.
+        total: usize,
+    },
+    /// Block files have changed since an interrupted run read them.
+    FilesChanged {
+        /// Number of these files.
+        files: usize,
+        /// Number of their blocks that were done, and are read again.
+        blocks: usize,
+    },
+    /// Parallel matching did not prove that the chain is valid; sequential validation begins.
+    ValidatingSequentially,
+    /// The hints, or the files that they were used with, are wrong.
+    HintsFailed(Error),
+    /// The rebuild starts again without hints.
+    RebuildingWithoutHints {
+        /// The first wrong hint; `None` if all are right, so that the undo files are wrong.
+        first_wrong: Option<WrongHint>,
+    },
+}
+
+/// Something that the operator must know; it is also in the report.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Warning {
+    /// An earlier run was interrupted while it replaced the databases.
+    Recovered(Recovery),
+    /// The new databases are in place, but not all of the old ones could be removed.
+    CleanUpPending(Error),
+    /// Temporary files could not be removed.
+    WorkFilesRemain(Error),
+    /// The assumed-valid block that the caller chose is not among the headers.
+    UnknownAssumedBlock {
+        /// Its hash.
+        hash: BlockHash,
+    },
+    /// Not all of the undo data that bitcoind checks when it starts is on disk.
+    LacksLastUndo {
+        /// Number of blocks whose undo data it checks.
+        blocks: usize,
+    },
+    /// A stored block that was never connected is invalid; the rebuild continues without it.
+    InvalidBlock {
+        /// Its hash.
+        hash: BlockHash,
+        /// The rule that it breaks.
+        error: Error,
+    },
+    /// The result is lower than what it replaces, as the caller has accepted.
+    LowerTip(LowerTip),
+    /// Blocks above the last one have no undo data.
+    Unconnected {
+        /// Number of these blocks.
+        blocks: u32,
+        /// Height of the last block.
+        tip: Height,
+        /// Whether they may have been connected, and their undo data lost.
+        may_be_lost: bool,
+    },
+    /// The old block index marks a block as invalid that was found valid.
+    MarkDropped {
+        /// Height of the block.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+    },
+    /// Blocks lie beyond the bytes that the block index records as used.
+    BlocksBeyondIndex {
+        /// Number of these blocks.
+        blocks: u32,
+        /// The first block file that contains some.
+        file: PathBuf,
+        /// Number of bytes of that file that the index records as used.
+        used: u64,
+    },
+    /// Indexes of the datadir are left unchanged.
+    IndexesUnchanged {
+        /// Their directory.
+        dir: PathBuf,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// The chainstate of a snapshot does not name its base block.
+    SnapshotWithoutBase {
+        /// The chainstate's directory.
+        dir: PathBuf,
+    },
+    /// The chainstate of a snapshot is left unchanged.
+    SnapshotUnchanged {
+        /// The chainstate's directory.
+        dir: PathBuf,
+        /// Hash of the snapshot's base block.
+        base: BlockHash,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAssumedBlock { hash } => write!(
+                f,
+                "block {hash}, which Bitcoin Core assumes to be valid by default, is not among the headers \
+                 here; the scripts of all blocks are checked"
+            ),
+            Self::DiskNeed(need) => write!(f, "{need}"),
+            Self::FewerThreads { threads, wanted, memory } => write!(
+                f,
+                "{threads} threads instead of {wanted}: {} MiB of memory are not enough for more",
+                memory >> 20
+            ),
+            Self::Resuming { done, total } => {
+                write!(f, "resuming an interrupted run: {done} of {total} blocks are done")
+            }
+            Self::FilesChanged { files, blocks } => write!(
+                f,
+                "{files} block files have changed since then; their {blocks} completed blocks are read again"
+            ),
+            Self::ValidatingSequentially => f.write_str(
+                "a spend does not match its coin, or a txid occurs twice; validating the blocks in order to \
+                 find the cause",
+            ),
+            Self::HintsFailed(error) => write!(f, "{error}"),
+            Self::RebuildingWithoutHints { first_wrong } => {
+                match first_wrong {
+                    Some(wrong) => write!(f, "the first wrong hint: {wrong}")?,
+                    None => f.write_str("all hints are right, so the undo files are wrong")?,
+                }
+                f.write_str("; rebuilding without hints")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recovered(recovery) => write!(
+                f,
+                "an earlier run was interrupted while it replaced the databases{}",
+                outcome(*recovery)
+            ),
+            Self::CleanUpPending(error) => {
+                write!(f, "the new databases are in place, but the next run must clean up: {error}")
+            }
+            Self::WorkFilesRemain(error) => write!(f, "temporary files could not be removed: {error}"),
+            Self::UnknownAssumedBlock { hash } => write!(
+                f,
+                "block {hash}, which was to be assumed valid, is not among the headers here; the scripts \
+                 of all blocks are checked"
+            ),
+            Self::LacksLastUndo { blocks } => write!(
+                f,
+                "bitcoind checks the undo data of the last {blocks} blocks when it starts, and not all of it \
+                 is on disk; start bitcoind with -checklevel=1 until it has connected as many new blocks; it \
+                 cannot disconnect these blocks"
+            ),
+            Self::InvalidBlock { hash, error } => write!(
+                f,
+                "block {hash}{} is stored, but was never connected: it breaks a rule ({}), and its undo data \
+                 also belongs to a sibling; continuing without this block",
+                error.height.map_or(String::new(), |height| format!(" at height {height}")),
+                error.explanation(Remedy::to_string)
+            ),
+            Self::LowerTip(lower) => write!(f, "{lower}"),
+            Self::Unconnected { blocks, tip, may_be_lost } => write!(
+                f,
+                "{blocks} stored blocks above height {tip} {}; bitcoind connects them when it starts",
+                match may_be_lost {
+                    false => "were never connected",
+                    true => "have no undo data: they were never connected, or their undo data is lost",
+                }
+            ),
+            Self::MarkDropped { height, hash } => write!(
+                f,
+                "the old block index marks block {hash} (height {height}) as invalid, because of \
+                 invalidateblock or an earlier failure; this rebuild has found it valid and, like bitcoind \
+                 -reindex, drops the mark; repeat invalidateblock if it was intended"
+            ),
+            Self::BlocksBeyondIndex { blocks, file, used } => write!(
+                f,
+                "{blocks} blocks lie beyond the bytes that the block index records as used, from byte {used} \
+                 of {} on, as a crashed bitcoind leaves them; bitcoind downloads them again and overwrites \
+                 them",
+                file.display()
+            ),
+            Self::IndexesUnchanged { dir, names } => write!(
+                f,
+                "the indexes in {} ({}) are left unchanged: bitcoind continues each from its own best block, \
+                 and rewinds one whose best block is not on the chain; if it reports that the best block of \
+                 an index is not found, remove that index, and bitcoind builds it again",
+                dir.display(),
+                names.join(", ")
+            ),
+            Self::SnapshotWithoutBase { dir } => write!(
+                f,
+                "{} is the chainstate of a UTXO snapshot whose file base_blockhash is too short, so that \
+                 bitcoind does not start with it: move the directory away",
+                dir.display()
+            ),
+            Self::SnapshotUnchanged { dir, base } => write!(
+                f,
+                "the snapshot's chainstate in {} is left unchanged: bitcoind continues with both \
+                 chainstates, and compares them when the rebuilt one has reached block {base}",
+                dir.display()
+            ),
+        }
+    }
+}
+
+fn outcome(recovery: Recovery) -> &'static str {
+    match recovery {
+        Recovery::Finished => "; the replacement is finished now",
+        Recovery::Undone => ", and the datadir was used after that; the old databases were put back in place",
+        Recovery::Abandoned => {
+            ", and the datadir was used after that; the databases in use were kept, and the others of that \
+             run were removed"
+        }
+    }
+}
+
+/// Disk space needed, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskNeed {
+    /// For the new chainstate, which is written beside the old one.
+    pub chainstate: u64,
+    /// For temporary files.
+    pub temporary: u64,
+}
+
+impl fmt::Display for DiskNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "needs about {} of disk for the new chainstate", HumanSize(self.chainstate))?;
+        match self.temporary {
+            0 => Ok(()),
+            temporary => write!(f, ", and up to {} for temporary files", HumanSize(temporary)),
+        }
+    }
+}
+
+/// A hint that contradicts the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongHint {
+    /// Height of the block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The output's index within its block, in the file's numbering.
+    pub index: u32,
+    /// Whether the output is hinted unspent and is spent; otherwise the reverse.
+    pub hinted_unspent: bool,
+}
+
+impl std::fmt::Display for WrongHint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { height, hash, index, .. } = self;
+        let (hinted, is) = if self.hinted_unspent { ("unspent", "spent") } else { ("spent", "unspent") };
+        write!(f, "output {index} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
+    }
+}

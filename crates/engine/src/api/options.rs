@@ -1,0 +1,151 @@
+//! Options of a rebuild.
+
+use crate::api::machine;
+use ::hints::HintFormat;
+use coins::aggregate::AggregateKind;
+use rules::ChainParams;
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use wire::{BlockHash, Height, Network, ScriptVerifier};
+
+/// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some
+/// of it.
+pub const RANGE_BYTES: u64 = 28 << 20;
+
+/// How spends are matched with coins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Matching {
+    /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
+    Parallel,
+    /// In order, on one thread, with real coins.
+    Sequential,
+}
+
+impl Matching {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
+/// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AssumeValid {
+    /// The block that Core's release names for the network.
+    Default,
+    /// None: all scripts are run.
+    Nothing,
+    /// This block, under Core's conditions.
+    Block(BlockHash),
+}
+
+impl AssumeValid {
+    pub(crate) fn hash(self, params: &ChainParams) -> Option<BlockHash> {
+        match self {
+            Self::Default => params.assume_valid,
+            Self::Nothing => None,
+            Self::Block(hash) => Some(hash),
+        }
+    }
+}
+
+/// Default interval between checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A rebuild with hints (SwiftSync).
+#[derive(Clone, Debug)]
+pub struct HintOptions {
+    /// The hint file.
+    pub file: PathBuf,
+    /// Its format, for files that could be read as several formats.
+    pub format: Option<HintFormat>,
+    /// Kind of the aggregate.
+    pub aggregate: AggregateKind,
+    /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
+    /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
+    pub without_undo: bool,
+    /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
+    pub on_failure_join: bool,
+}
+
+/// What to rebuild, from where, and how.
+#[derive(Clone, Debug)]
+pub struct ReindexOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// The network.
+    pub network: Network,
+    /// Number of worker threads; each reads its own blocks.
+    pub threads: NonZeroUsize,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Where the chainstate goes; `None` for the datadir itself.
+    pub output: Option<PathBuf>,
+    /// Find blocks by scanning the block files, and write a new block index.
+    pub scan: bool,
+    /// How to match spends first: [`Matching::Sequential`] is for tests and comparisons.
+    pub matching: Matching,
+    /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
+    pub scripts: Option<&'static dyn ScriptVerifier>,
+    /// Which scripts need not be run.
+    pub assume_valid: AssumeValid,
+    /// Hints to use.
+    pub hints: Option<HintOptions>,
+    /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
+    /// below [`crate::MIN_MEMORY`] have no further effect.
+    pub memory: u64,
+    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows: for
+    /// tests.
+    pub join_bytes: Option<usize>,
+    /// Parent of the work directory; `None` for a work directory beside the new chainstate.
+    pub work_dir: Option<PathBuf>,
+    /// Discard the checkpoint of an interrupted run.
+    pub restart: bool,
+    /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
+    pub accept_lower_tip: bool,
+    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
+    pub keep_old: bool,
+    /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
+    /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
+    /// it costs.
+    pub checkpoint_interval: Duration,
+    /// Approximate maximum of row bytes in one range of the new chainstate's tables.
+    pub range_bytes: u64,
+    /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
+    pub obfuscation_key: Option<[u8; 8]>,
+}
+
+impl ReindexOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            datadir: datadir.to_owned(),
+            network,
+            threads: NonZeroUsize::MIN,
+            stop_at_height: None,
+            output: None,
+            scan: false,
+            scripts: None,
+            assume_valid: AssumeValid::Default,
+            matching: Matching::Parallel,
+            hints: None,
+            memory: machine::default_memory(),
+            join_bytes: None,
+            work_dir: None,
+            restart: false,
+            accept_lower_tip: false,
+            keep_old: false,
+            checkpoint_interval: CHECKPOINT_INTERVAL,
+            range_bytes: RANGE_BYTES,
+            obfuscation_key: None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the user can do about an error.
+
+use disk::Obstacle;
+use disk::datadir::FileKind;
+use std::fmt;
+use vfs::Limit;
+use wire::{Height, Network};
+
+/// Something that the user can do about an error. `Display` words it for users of this library; a program
+/// with flags or buttons names those instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Do not read the block index, but scan the block files and write a new index
+    /// ([`crate::ReindexOptions::scan`]).
+    RebuildIndex,
+    /// Discard the checkpoint of an interrupted run ([`crate::ReindexOptions::restart`]).
+    StartOver,
+    /// Run the interrupted job again with the options that it had.
+    RepeatOptions,
+    /// Run the interrupted job again, to complete it.
+    Resume {
+        /// Number of blocks that are done.
+        done: u32,
+        /// Number of blocks of the job.
+        total: u32,
+        /// Whether the interrupted run discarded a checkpoint, which the next one must not do.
+        without_restart: bool,
+    },
+    /// Allow more memory ([`crate::ReindexOptions::memory`]).
+    MoreMemory,
+    /// Use fewer threads ([`crate::ReindexOptions::threads`]).
+    FewerThreads,
+    /// Free disk space.
+    FreeDiskSpace,
+    /// Write the result to another place ([`crate::ReindexOptions::output`]).
+    OtherOutput,
+    /// Write the result to a directory that is empty or new ([`crate::ReindexOptions::output`]).
+    EmptyOutput,
+    /// Write temporary files to another place ([`crate::ReindexOptions::work_dir`]).
+    OtherWorkDir,
+    /// Choose another name for a file.
+    OtherName,
+    /// Create the directory that a file is to be in.
+    CreateDirectory,
+    /// Move away what is at a path.
+    MoveAway,
+    /// Move away the chainstate of a snapshot, so that bitcoind starts without it.
+    MoveSnapshotAway,
+    /// Mount a file system one level higher.
+    MountHigher,
+    /// Do not keep the old databases ([`crate::ReindexOptions::keep_old`]).
+    DropOldDatabases,
+    /// Choose this height as the last one ([`crate::ReindexOptions::stop_at_height`]).
+    StopAtHeight(Height),
+    /// Accept a result that is lower than what it replaces ([`crate::ReindexOptions::accept_lower_tip`]).
+    AcceptLowerTip,
+    /// Choose this network ([`crate::ReindexOptions::network`]).
+    ChooseNetwork(Network),
+    /// Restore the file that the error names.
+    RestoreFile,
+    /// Restore files that are missing.
+    RestoreFiles,
+    /// Run `bitcoind -reindex`, to replace what such files contain; `None`: the block index.
+    BitcoindReindex(Option<FileKind>),
+    /// Rebuild the chainstate.
+    RebuildChainstate,
+    /// Verify the blocks, to find the first conflict.
+    Verify,
+    /// Let bitcoind validate the blocks below the snapshot that it started from.
+    LetBitcoindFinish,
+    /// End the program that uses the files.
+    EndOtherProgram,
+    /// Wait until another process of Peregrine ends.
+    Wait,
+    /// Allow this process to access the file.
+    GrantPermission,
+    /// Run the command as the user with this id.
+    RunAs(u32),
+    /// Raise a limit of the system.
+    RaiseLimit(Limit),
+    /// Raise the limit on processes and threads.
+    RaiseProcessLimit,
+    /// Correct the clock of the machine.
+    CorrectClock,
+    /// Choose a later assumed-valid block ([`crate::ReindexOptions::assume_valid`]).
+    LaterAssumedBlock,
+    /// Use undo data ([`crate::HintOptions::without_undo`]).
+    UseUndoData,
+    /// Run without hints ([`crate::ReindexOptions::hints`]).
+    WithoutHints,
+    /// Run without hints if they are wrong, and find the first wrong one
+    /// ([`crate::HintOptions::on_failure_join`]).
+    FallBackToJoin,
+    /// Name the format of a hint file.
+    NameHintFormat,
+    /// Pass a datadir whose blocks complete what a hint file contains.
+    GiveDatadir,
+}
+
+impl Remedy {
+    /// Its name for programs. Names are stable.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::RebuildIndex => "rebuild-index",
+            Self::StartOver => "start-over",
+            Self::RepeatOptions => "repeat-options",
+            Self::Resume { .. } => "resume",
+            Self::MoreMemory => "more-memory",
+            Self::FewerThreads => "fewer-threads",
+            Self::FreeDiskSpace => "free-disk-space",
+            Self::OtherOutput => "other-output",
+            Self::EmptyOutput => "empty-output",
+            Self::OtherWorkDir => "other-work-dir",
+            Self::OtherName => "other-name",
+            Self::CreateDirectory => "create-directory",
+            Self::MoveAway => "move-away",
+            Self::MoveSnapshotAway => "move-snapshot-away",
+            Self::MountHigher => "mount-higher",
+            Self::DropOldDatabases => "drop-old-databases",
+            Self::StopAtHeight(_) => "stop-at-height",
+            Self::AcceptLowerTip => "accept-lower-tip",
+            Self::ChooseNetwork(_) => "choose-network",
+            Self::RestoreFile => "restore-file",
+            Self::RestoreFiles => "restore-files",
+            Self::BitcoindReindex(_) => "bitcoind-reindex",
+            Self::RebuildChainstate => "rebuild-chainstate",
+            Self::Verify => "verify",
+            Self::LetBitcoindFinish => "let-bitcoind-finish",
+            Self::EndOtherProgram => "end-other-program",
+            Self::Wait => "wait",
+            Self::GrantPermission => "grant-permission",
+            Self::RunAs(_) => "run-as",
+            Self::RaiseLimit(_) => "raise-limit",
+            Self::RaiseProcessLimit => "raise-process-limit",
+            Self::CorrectClock => "correct-clock",
+            Self::LaterAssumedBlock => "later-assumed-block",
+            Self::UseUndoData => "use-undo-data",
+            Self::WithoutHints => "without-hints",
+            Self::FallBackToJoin => "fall-back-to-join",
+            Self::NameHintFormat => "name-hint-format",
+            Self::GiveDatadir => "give-datadir",
+        }
+    }
+
+    /// What can be done about an obstacle to the replacement of a database.
+    pub(crate) fn of_obstacle(obstacle: Obstacle) -> Vec<Self> {
+        match obstacle {
+            Obstacle::MountPoint => vec![Self::MountHigher, Self::OtherOutput],
+            Obstacle::KeptNameTaken => vec![Self::MoveAway, Self::DropOldDatabases],
+            _ => vec![Self::MoveAway],
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RebuildIndex => "rebuild the block index by scanning the block files",
+            Self::StartOver => "start over without the checkpoint",
+            Self::RepeatOptions => "repeat the interrupted job with its options",
+            Self::Resume { done, total, .. } => {
+                return write!(f, "{done} of {total} blocks are done, the same job resumes from there");
+            }
+            Self::MoreMemory => "allow more memory",
+            Self::FewerThreads => "use fewer threads",
+            Self::FreeDiskSpace => "free disk space and run again",
+            Self::OtherOutput => "write the result to another place",
+            Self::EmptyOutput => "pass an empty or new directory",
+            Self::OtherWorkDir => "use another work directory",
+            Self::OtherName => "choose another name",
+            Self::CreateDirectory => "create its directory",
+            Self::MoveAway => "move it away",
+            Self::MoveSnapshotAway => {
+                "move the directory away (bitcoind -reindex-chainstate would remove it)"
+            }
+            Self::MountHigher => "mount it one level higher and put a symbolic link here",
+            Self::DropOldDatabases => "do not keep the old databases",
+            Self::StopAtHeight(height) => return write!(f, "stop at height {height}"),
+            Self::AcceptLowerTip => "accept the lower state if it is wanted",
+            Self::ChooseNetwork(network) => return write!(f, "choose chain {network}"),
+            Self::RestoreFile => "restore the file",
+            Self::RestoreFiles => "restore the files",
+            Self::BitcoindReindex(Some(FileKind::Blk)) => "let bitcoind -reindex download the blocks again",
+            Self::BitcoindReindex(Some(FileKind::Rev)) => {
+                "run bitcoind -reindex, which writes undo data again"
+            }
+            Self::BitcoindReindex(None) => "run bitcoind -reindex",
+            Self::RebuildChainstate => "rebuild the chainstate",
+            Self::Verify => "run verify",
+            Self::LetBitcoindFinish => "start bitcoind and let it finish that first",
+            Self::EndOtherProgram => "stop bitcoind (or the program that uses it)",
+            Self::Wait => "wait for it",
+            Self::GrantPermission => "grant the permission",
+            Self::RunAs(user) => return write!(f, "run as user id {user}"),
+            Self::RaiseLimit(limit) => return write!(f, "{limit}"),
+            Self::RaiseProcessLimit => {
+                "raise the limit on processes (ulimit -u, or pids.max of the control group)"
+            }
+            Self::CorrectClock => "if the clock of this machine is wrong, correct it",
+            Self::LaterAssumedBlock => "choose a later assumed-valid block",
+            Self::UseUndoData => "use undo data",
+            Self::WithoutHints => "run without hints",
+            Self::FallBackToJoin => "fall back to a rebuild without hints to find the first wrong hint",
+            Self::NameHintFormat => "name the format",
+            Self::GiveDatadir => "pass a datadir",
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Reports of finished jobs.
+
+use crate::api::{counts::Counts, machine::Sha256Limit, note::Warning, options::Matching, stage::Stage};
+use coins::aggregate::AggregateKind;
+use digest::kernel::Kernel;
+use std::{path::PathBuf, time::Duration};
+use wire::{BlockHash, Height, Network, Sats};
+
+/// Result of [`crate::commands::reindex`].
+#[derive(Clone, Debug)]
+pub struct ReindexReport {
+    /// The network.
+    pub network: Network,
+    /// Height of the chainstate's best block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of blocks, transactions, inputs and outputs that were read and checked.
+    pub counts: Counts,
+    /// Number of coins in the chainstate.
+    pub txouts: u64,
+    /// Sum of their amounts.
+    pub total_amount: Sats,
+    /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
+    pub hash_serialized_3: [u8; 32],
+    /// Which scripts were run; `None` if scripts were not checked.
+    pub scripts: Option<ScriptsReport>,
+    /// How spends were matched with coins. With hints, [`Matching::Parallel`].
+    pub matching: Matching,
+    /// Which hints were used; `None` without hints.
+    pub hints: Option<HintsReport>,
+    /// Number of blocks that an interrupted run had completed before.
+    pub resumed: u32,
+    /// The memory budget, in bytes.
+    pub memory: u64,
+    /// What was spilled because it exceeded the memory budget.
+    pub spilled: SpillVolume,
+    /// Number of worker threads.
+    pub threads: usize,
+    /// Time from the call to the commit.
+    pub elapsed: Duration,
+    /// Time in each stage; the times of the parallel stages (read, check, scripts, match) are sums over all
+    /// threads.
+    pub stages: Vec<(Stage, Duration)>,
+    /// What limited the speed.
+    pub bound_by: BoundBy,
+    /// The SHA-256 kernel that was used.
+    pub sha256_kernel: Kernel,
+    /// How many bytes were hashed, and how fast this machine hashes.
+    pub sha256_limit: Sha256Limit,
+    /// Peak resident memory, in bytes; `None` if the system does not report it.
+    pub peak_memory_bytes: Option<u64>,
+    /// Path of the chainstate.
+    pub chainstate: PathBuf,
+    /// Paths of the replaced databases, if they were kept.
+    pub kept: Vec<PathBuf>,
+    /// Number of blocks that the replaced databases had and the new ones lack: 0, unless the caller accepted
+    /// it.
+    pub lost_blocks: u32,
+    /// Number of stored blocks above the last one that have no undo data; bitcoind connects them when it
+    /// starts.
+    pub unconnected: u32,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// What limited the speed of a rebuild.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BoundBy {
+    /// Reading the block files.
+    Read,
+    /// Hashing and checking blocks.
+    Check,
+    /// Running scripts.
+    Scripts,
+    /// Sequential validation.
+    Sequential,
+    /// Writing the chainstate and reading it back.
+    Finish,
+}
+
+impl BoundBy {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "reading the block files",
+            Self::Check => "hashing and checking blocks",
+            Self::Scripts => "running scripts",
+            Self::Sequential => "validating the blocks in order",
+            Self::Finish => "writing and reading back the chainstate",
+        }
+    }
+}
+
+/// Which hints were used, and what remains to be trusted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintsReport {
+    /// Height of the last block that the hints cover.
+    pub height: Height,
+    /// Kind of the aggregate.
+    pub aggregate: AggregateKind,
+    /// Whether undo data was used up to that height. If not, the assumed-valid block vouches there that each
+    /// coin was created before it was spent, and for maturity, relative locks, fees and scripts.
+    pub with_undo: bool,
+}
+
+/// Which scripts were run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptsReport {
+    /// Scripts of blocks up to this height were assumed to be valid; `None` if all scripts were run.
+    pub assumed_valid_to: Option<Height>,
+    /// Number of inputs whose scripts were run.
+    pub inputs: u64,
+}
+
+/// How much was spilled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpillVolume {
+    /// Number of sorted runs written, by spills and merges.
+    pub runs: u64,
+    /// Total bytes written.
+    pub bytes_written: u64,
+    /// Bytes on disk now.
+    pub bytes: u64,
+    /// Peak bytes on disk.
+    pub peak_bytes: u64,
+}

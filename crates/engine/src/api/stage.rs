@@ -1,0 +1,63 @@
+//! The stages of a rebuild, as events and reports name them.
+
+use std::fmt;
+
+/// A stage, as reports and events name it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Choosing the chain and validating its headers.
+    Plan,
+    /// Reading blocks and undo data.
+    Read,
+    /// Checking blocks and spends.
+    Check,
+    /// Running scripts.
+    Scripts,
+    /// Matching spends with coins.
+    Match,
+    /// Validating blocks in order, if parallel matching proves too little.
+    Sequential,
+    /// Writing the new chainstate.
+    Finish,
+    /// Reading the new chainstate back.
+    Prove,
+    /// Putting the new chainstate in place.
+    Commit,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Plan,
+        Self::Read,
+        Self::Check,
+        Self::Scripts,
+        Self::Match,
+        Self::Sequential,
+        Self::Finish,
+        Self::Prove,
+        Self::Commit,
+    ];
+
+    /// Returns the stage's name, one lower-case word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Read => "read",
+            Self::Check => "check",
+            Self::Scripts => "scripts",
+            Self::Match => "match",
+            Self::Sequential => "sequential",
+            Self::Finish => "finish",
+            Self::Prove => "prove",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

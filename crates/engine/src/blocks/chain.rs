@@ -1,0 +1,164 @@
+//! The chain that is rebuilt, and the files that hold its blocks.
+
+use std::num::NonZeroU32;
+use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
+
+/// A block of the chain, and where it is on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of its `blk` and `rev` file.
+    pub file: FileNo,
+    /// Position of its first byte in the `blk` file, after the record's frame.
+    pub data_pos: ByteOffset,
+    /// Position of the first byte of its undo data in the `rev` file, after the record's frame; `None` for
+    /// the genesis block.
+    pub undo_pos: Option<ByteOffset>,
+}
+
+/// The blocks from genesis to the tip that is rebuilt, with valid headers: 52 bytes per block.
+#[derive(Debug)]
+pub struct Chain {
+    hashes: Vec<BlockHash>,
+    positions: Vec<BlockPosition>,
+    median_times: Vec<BlockTime>,
+    /// Heights in the order of their blocks on disk.
+    by_file: Vec<Height>,
+}
+
+/// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockPosition {
+    /// Number of the `blk` and `rev` file.
+    pub file: FileNo,
+    /// Position in the `blk` file.
+    pub data_pos: u32,
+    /// Position in the `rev` file.
+    pub undo_pos: Option<NonZeroU32>,
+}
+
+impl Chain {
+    /// Assembles a chain from lists ordered by height, starting with the genesis block.
+    ///
+    /// # Panics
+    /// If the lists are empty or differ in length.
+    #[must_use]
+    pub fn from_parts(
+        hashes: Vec<BlockHash>,
+        positions: Vec<BlockPosition>,
+        median_times: Vec<BlockTime>,
+    ) -> Self {
+        let count = hashes.len();
+        assert!(
+            count > 0 && positions.len() == count && median_times.len() == count,
+            "a position and a median time for each block"
+        );
+        let mut by_file: Vec<Height> = (0..count as u32).map(Height).collect();
+        by_file.sort_unstable_by_key(|height| {
+            let position = &positions[height.0 as usize];
+            (position.file, position.data_pos)
+        });
+        Self { hashes, positions, median_times, by_file }
+    }
+
+    /// Assembles a chain from [`ChainBlock`]s, for tests.
+    ///
+    /// # Panics
+    /// If the lists are empty or differ in length.
+    #[cfg(test)]
+    pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
+        let position = |block: &ChainBlock| BlockPosition {
+            file: block.file,
+            data_pos: block.data_pos.0 as u32,
+            undo_pos: block.undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32)),
+        };
+        let hashes = blocks.iter().map(|block| block.hash).collect();
+        Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
+    }
+
+    /// Returns the block at `height`.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn block(&self, height: Height) -> ChainBlock {
+        let (hash, position) = (self.hashes[height.0 as usize], self.positions[height.0 as usize]);
+        ChainBlock {
+            hash,
+            file: position.file,
+            data_pos: ByteOffset(position.data_pos.into()),
+            undo_pos: position.undo_pos.map(|pos| ByteOffset(pos.get().into())),
+        }
+    }
+
+    /// Height of the last block.
+    #[must_use]
+    pub fn tip_height(&self) -> Height {
+        Height(self.hashes.len() as u32 - 1)
+    }
+
+    /// The last block.
+    #[must_use]
+    pub fn tip(&self) -> ChainBlock {
+        self.block(self.tip_height())
+    }
+
+    /// Number of blocks, genesis included.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Median time past of each block, by height.
+    #[must_use]
+    pub fn median_times(&self) -> &[BlockTime] {
+        &self.median_times
+    }
+
+    /// Median time past of the block before `height`; 0 for the genesis block.
+    #[must_use]
+    pub fn median_time_before(&self, height: Height) -> BlockTime {
+        let before = (height.0 as usize).checked_sub(1);
+        before.and_then(|before| self.median_times.get(before)).copied().unwrap_or_default()
+    }
+
+    /// Heights in the order of their blocks on disk, grouped by file; files without blocks of the chain are
+    /// left out.
+    pub fn by_file(&self) -> impl Iterator<Item = (FileNo, &[Height])> {
+        let file = |height: Height| self.positions[height.0 as usize].file;
+        let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));
+        files.filter_map(move |heights| Some((file(*heights.first()?), heights)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_takes_52_bytes_and_comes_back() {
+        let block = |n: u32| ChainBlock {
+            hash: BlockHash([n as u8; 32]),
+            file: FileNo(9 - n / 100),
+            data_pos: ByteOffset(u64::from(u32::MAX - n)),
+            undo_pos: (n > 0).then(|| ByteOffset(u64::from(u32::MAX - n % 7))),
+        };
+        let blocks: Vec<_> = (0..1000).map(block).collect();
+        let times = (0..1000).map(BlockTime).collect();
+        let chain = Chain::new(blocks.clone(), times);
+        let bytes = size_of::<BlockHash>() * chain.hashes.capacity()
+            + size_of::<BlockPosition>() * chain.positions.capacity()
+            + size_of::<BlockTime>() * chain.median_times.capacity()
+            + size_of::<Height>() * chain.by_file.capacity();
+        assert_eq!(bytes, 52 * chain.block_count());
+        for (height, block) in (0..).map(Height).zip(&blocks) {
+            let back = chain.block(height);
+            assert_eq!((back.hash, back.file), (block.hash, block.file));
+            assert_eq!((back.data_pos, back.undo_pos), (block.data_pos, block.undo_pos));
+        }
+        let files: Vec<_> = chain.by_file().collect();
+        assert_eq!(files.iter().map(|(file, _)| file.0).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!(files[9].1.first().zip(files[9].1.last()), Some((&Height(99), &Height(0))));
+    }
+}

@@ -1,0 +1,7 @@
+//! The chain that is rebuilt, and where its blocks are.
+
+pub mod block_hashes;
+pub mod chain;
+pub mod damage;
+pub mod files;
+pub mod hash_list;

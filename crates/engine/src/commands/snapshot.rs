@@ -1,0 +1,218 @@
+//! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: makes one from the
+//! blocks, and proves one against them.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        machine,
+        options::ReindexOptions,
+        remedy::Remedy,
+        stage::Stage,
+    },
+    job::{Job, read_only_job::with_read_only_job},
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        method::{HintMatching, Method},
+        unspent::ForEachError,
+    },
+};
+use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
+use disk::{
+    datadir::Datadir,
+    index::find_height,
+    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    utxo_stats::{StatsPart, UtxoHasher},
+};
+use rules::ChainParams;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, Height};
+
+/// Bytes of elements that are hashed at once.
+const HASH_BYTES: usize = 1 << 20;
+
+/// Report of a snapshot that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotReport {
+    /// Height of the last block whose effects it contains.
+    pub height: Height,
+    /// Hash of that block.
+    pub hash: BlockHash,
+    /// Number of coins.
+    pub coins: u64,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
+    /// `hash_serialized_3` of the set, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
+}
+
+/// Result of [`verify_snapshot`].
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotVerdict {
+    /// The snapshot's metadata.
+    pub metadata: SnapshotMetadata,
+    /// `hash_serialized_3` of its coins, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins the same hash for this block; `None` if it pins none.
+    pub pinned: Option<bool>,
+    /// Whether the coins are those after the base block; `None` if no datadir was given.
+    pub proven: Option<bool>,
+}
+
+/// Makes a snapshot of the chain in `options` after its last block.
+///
+/// # Errors
+/// The same errors as [`crate::commands::reindex()`]; nothing is left at `path` then.
+pub fn make_snapshot(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    path: &Path,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<SnapshotReport, Error> {
+    if disk.exists(path).during("look for", path)? {
+        let error = Error::new(ErrorKind::Usage, "a file exists there already");
+        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
+    }
+    with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
+        let matched = job.match_spends(clock)?;
+        job.sink.event(Event::Started(Stage::Finish));
+        let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
+        Ok(report)
+    })
+}
+
+/// Writes the coins of a job as a snapshot at `path`. On a mismatch, nothing is left there.
+struct SnapshotSink<'a> {
+    job: &'a Job<'a>,
+    path: &'a Path,
+}
+
+impl CoinSink for SnapshotSink<'_> {
+    type Output = SnapshotReport;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<SnapshotReport, ForEachError> {
+        let Self { job, path } = self;
+        let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+        let count = coins.count();
+        let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.network, hash, count)?;
+        let mut hashing = Hashing::new();
+        coins.in_sequence(|outpoint, coin| {
+            writer.add(outpoint, coin)?;
+            hashing.add(outpoint, coin)
+        })?;
+        let bytes = writer.finish()?;
+        Ok(SnapshotReport { height, hash, coins: count, bytes, hash_serialized_3: hashing.finish() })
+    }
+}
+
+/// Computes `hash_serialized_3` of coins as they arrive.
+struct Hashing {
+    part: StatsPart,
+    hasher: UtxoHasher,
+    buffer: Vec<u8>,
+}
+
+impl Hashing {
+    fn new() -> Self {
+        Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), buffer: Vec::new() }
+    }
+
+    fn add(&mut self, outpoint: &wire::OutPoint, coin: &wire::Coin<'_>) -> Result<(), Error> {
+        self.part.add(outpoint, coin).map_err(|flaw| Error::damaged(format!("coin {outpoint}: {flaw}")))?;
+        if self.part.ready_len() >= HASH_BYTES {
+            self.buffer = self.part.take_elements(std::mem::take(&mut self.buffer));
+            self.hasher.hash(&self.buffer);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> [u8; 32] {
+        self.hasher.merge(self.part);
+        self.hasher.finish().hash_serialized_3.0
+    }
+}
+
+/// Reads the metadata of a snapshot.
+///
+/// # Errors
+/// Damage, and any I/O error.
+pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, Error> {
+    Ok(*SnapshotReader::open(disk, path)?.metadata())
+}
+
+/// Reads a whole snapshot. With a datadir, proves that its coins are those after its base block: the sum of
+/// all coins created, less all coins spent, less all coins of the snapshot must be zero. This needs no hints
+/// and almost no memory.
+///
+/// # Errors
+/// Damage; for the blocks, the same errors as [`crate::commands::reindex()`]. Coins that differ are no error; the
+/// verdict reports them.
+pub fn verify_snapshot(
+    disk: &dyn Disk,
+    path: &Path,
+    datadir: Option<&ReindexOptions>,
+    aggregate: AggregateKind,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<SnapshotVerdict, Error> {
+    let mut reader = SnapshotReader::open(disk, path)?;
+    let metadata = *reader.metadata();
+    let mut sum = match datadir {
+        Some(options) => Some(aggregate_from_blocks(disk, options, &metadata, aggregate, (sink, interrupt))?),
+        None => None,
+    };
+    let mut hashing = Hashing::new();
+    while let Some((outpoint, coin)) = reader.advance()? {
+        hashing.add(&outpoint, &coin)?;
+        if let Some(sum) = &mut sum {
+            sum.subtract(&outpoint, Some(coin));
+        }
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+    }
+    let hash_serialized_3 = hashing.finish();
+    let pinned = ChainParams::of(metadata.network).assume_utxo;
+    let pinned = pinned.iter().find(|pinned| pinned.block_hash == metadata.base_block);
+    Ok(SnapshotVerdict {
+        metadata,
+        hash_serialized_3,
+        pinned: pinned.map(|pinned| pinned.hash_serialized_3 == hash_serialized_3),
+        proven: sum.as_mut().map(Sum::is_zero),
+    })
+}
+
+/// Returns the sum of all coins created less all coins spent.
+fn aggregate_from_blocks(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    metadata: &SnapshotMetadata,
+    aggregate: AggregateKind,
+    watch: (&dyn EventSink, &AtomicBool),
+) -> Result<Sum, Error> {
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
+    if metadata.network != options.network {
+        let (snapshot, datadir) = (metadata.network, options.network);
+        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
+    }
+    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let height = find_height(disk, &datadir.index_dir(), &metadata.base_block)?.ok_or_else(|| {
+        usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
+    })?;
+    let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
+    let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
+    let method =
+        &Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
+    with_read_only_job(disk, options, None, method, watch, |job, clock| {
+        if job.plan.chain.tip().hash != metadata.base_block {
+            let base = metadata.base_block;
+            return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
+        }
+        job.sum(clock)
+    })
+}

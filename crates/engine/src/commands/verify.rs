@@ -1,0 +1,240 @@
+//! Answers "Are my blocks valid?": performs all checks of a rebuild without writing a chainstate, and
+//! compares the existing chainstate coin by coin.
+
+use crate::{
+    api::{
+        counts::Counts,
+        error::Error,
+        event::{Event, EventSink, Warnings},
+        note::Warning,
+        options::ReindexOptions,
+        remedy::Remedy,
+        report::ScriptsReport,
+        stage::Stage,
+    },
+    blocks::files::Files,
+    job::{self, ChainPreferences, Job, MatchStats, clock::Clock, memory::MemoryBudget, session::Session},
+    plan::planner::Plan,
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        method::Method,
+        unspent::ForEachError,
+        work_dir::WorkDir,
+    },
+};
+use disk::{
+    chainstate::{ChainstateReader, CoinCursor},
+    datadir::Datadir,
+    index::find_height,
+};
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::atomic::{self, AtomicBool},
+    time::Duration,
+};
+use vfs::Disk;
+use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
+
+/// Maximum number of differences that are listed; all are counted.
+const MAX_NAMED_DIFFERENCES: usize = 20;
+
+/// Result of [`verify`].
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// Hash of that block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of blocks, transactions, inputs and outputs that were checked.
+    pub counts: Counts,
+    /// Which scripts were run; `None` if scripts were not checked.
+    pub scripts: Option<ScriptsReport>,
+    /// Number of coins after the last block.
+    pub txouts: u64,
+    /// Number of worker threads.
+    pub threads: usize,
+    /// Time from the call to the end.
+    pub elapsed: Duration,
+    /// How the chainstate differs; `None` if no comparison was asked for.
+    pub against_chainstate: Option<Comparison>,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// How a chainstate differs from the coins after the last block.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Number of coins that differ.
+    pub differences: u64,
+    /// The first differences, in key order.
+    pub first: Vec<Difference>,
+}
+
+/// A coin that differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The coin is missing from the chainstate.
+    Missing(OutPoint),
+    /// The coin is in the chainstate, but was spent or never created.
+    Extra(OutPoint),
+    /// Height, coinbase flag, amount or script differ.
+    Differs(OutPoint),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(outpoint) => write!(f, "{outpoint} is missing from the chainstate"),
+            Self::Extra(outpoint) => write!(f, "{outpoint} is in the chainstate, but spent or never created"),
+            Self::Differs(outpoint) => write!(f, "{outpoint} has another height, amount or script"),
+        }
+    }
+}
+
+/// Checks the blocks of a datadir as [`crate::commands::reindex()`] does, without writing a chainstate: `options` that
+/// concern the output have no effect. With `against_chainstate`, checks the blocks up to the chainstate's
+/// best block, and compares the coins after it with the chainstate.
+///
+/// # Errors
+/// The same errors as [`crate::commands::reindex()`]. Coins that differ are no error; the report lists them.
+pub fn verify(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    against_chainstate: bool,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<VerifyReport, Error> {
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    sink.event(Event::Started(Stage::Plan));
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let datadir = session.datadir();
+    let chainstate = match against_chainstate {
+        true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
+        false => None,
+    };
+    let mut options = options.clone();
+    if let Some(chainstate) = &chainstate {
+        options.stop_at_height = Some(height_of(disk, datadir, chainstate.best_block())?);
+    }
+    let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let work = WorkDir::exclusive(disk, &parent);
+    let files = &session.files()?;
+    let attempt = |invalid: &[BlockHash]| {
+        let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
+        let preferences = ChainPreferences { preferred, invalid, hints: None };
+        let plan = &job::plan(files, &options, &preferences, sink, interrupt)?;
+        check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
+    };
+    job::retry_without_invalid(sink, attempt)
+}
+
+/// Checks the blocks of a plan.
+fn check(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    plan: &Plan,
+    chainstate: Option<&ChainstateReader<'_>>,
+    work: &WorkDir<'_>,
+    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
+    clock: &mut Clock,
+) -> Result<VerifyReport, Error> {
+    clock.lap(Stage::Plan);
+    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    if let Some(best) = chainstate.map(ChainstateReader::best_block).filter(|best| *best != hash) {
+        let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
+        return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
+    }
+    let method = &Method::Join;
+    let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+    let job = Job { files, plan, budget, options, method, work, resumable: false, sink, interrupt };
+    let mut comparer = ChainstateComparer { chainstate, interrupt };
+    let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
+    work.remove()?;
+    let ((txouts, comparison), MatchStats { counts, .. }) = result?;
+    Ok(VerifyReport {
+        height,
+        hash,
+        scripts: job::scripts_report(options, plan, &counts),
+        counts,
+        txouts,
+        threads: job.threads(),
+        elapsed: clock.started.elapsed(),
+        against_chainstate: chainstate.map(|_| comparison),
+        notes: sink.take(),
+    })
+}
+
+/// Returns the height of the chainstate's best block according to the block index.
+fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
+    let dir = datadir.index_dir();
+    find_height(disk, &dir, &best)?.ok_or_else(|| {
+        let detail = format!("the chainstate's best block {best} is not in the block index");
+        Error::damaged(detail).in_file(dir, None).with_remedies([Remedy::RebuildChainstate])
+    })
+}
+
+/// Compares the coins with a chainstate, in key order; only walks them if there is no chainstate.
+struct ChainstateComparer<'a> {
+    chainstate: Option<&'a ChainstateReader<'a>>,
+    interrupt: &'a AtomicBool,
+}
+
+impl CoinSink for ChainstateComparer<'_> {
+    /// Number of coins, and how the chainstate differs.
+    type Output = (u64, Comparison);
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError> {
+        let Self { chainstate, interrupt } = *self;
+        let (count, mut comparison) = (coins.count(), Comparison::default());
+        let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
+        let mut next = || match &mut cursor {
+            _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
+            Some(cursor) => next_coin(cursor),
+            None => Ok(None),
+        };
+        let mut stored = next()?;
+        coins.in_sequence(|outpoint, coin| {
+            if chainstate.is_none() {
+                return next().map(drop);
+            }
+            while let Some((extra, _, _)) = &stored
+                && chainstate_key_order(extra, outpoint) == Ordering::Less
+            {
+                comparison.add(Difference::Extra(*extra));
+                stored = next()?;
+            }
+            match &stored {
+                Some((same, code, out)) if same == outpoint => {
+                    if (Coin { code: *code, out }) != *coin {
+                        comparison.add(Difference::Differs(*outpoint));
+                    }
+                    stored = next()?;
+                }
+                _ => comparison.add(Difference::Missing(*outpoint)),
+            }
+            Ok(())
+        })?;
+        while let Some((extra, _, _)) = stored {
+            comparison.add(Difference::Extra(extra));
+            stored = next()?;
+        }
+        Ok((count, comparison))
+    }
+}
+
+impl Comparison {
+    fn add(&mut self, difference: Difference) {
+        self.differences += 1;
+        if self.first.len() < MAX_NAMED_DIFFERENCES {
+            self.first.push(difference);
+        }
+    }
+}
+
+/// Returns the next coin of the chainstate, with an owned script.
+fn next_coin(cursor: &mut CoinCursor<'_>) -> Result<Option<(OutPoint, u32, Vec<u8>)>, Error> {
+    let row = cursor.advance()?;
+    Ok(row.map(|(outpoint, coin)| (outpoint, coin.code, coin.out.to_vec())))
+}

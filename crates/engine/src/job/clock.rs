@@ -1,0 +1,63 @@
+//! Measures how long each stage takes.
+
+use crate::{
+    api::{report::BoundBy, stage::Stage},
+    stages::check::Outcome,
+};
+use std::time::{Duration, Instant};
+
+/// Time per stage.
+pub struct Clock {
+    /// When the job began.
+    pub started: Instant,
+    lap: Instant,
+    /// Time by stage.
+    pub stages: Vec<(Stage, Duration)>,
+    /// Time in which the parallel stages (read, check, scripts, match) ran.
+    parallel: Duration,
+}
+
+impl Clock {
+    /// Starts the clock.
+    #[must_use]
+    pub fn start() -> Self {
+        let now = Instant::now();
+        Self { started: now, lap: now, stages: Vec::new(), parallel: Duration::ZERO }
+    }
+
+    /// Ends a stage that ran by itself.
+    pub fn lap(&mut self, stage: Stage) {
+        self.stages.push((stage, self.lap.elapsed()));
+        self.lap = Instant::now();
+    }
+
+    /// Ends the parallel stages; their times are sums over all threads.
+    pub fn lap_parallel(&mut self, workers: &Outcome) {
+        self.stages.push((Stage::Read, workers.reading));
+        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.matching)));
+        self.stages.push((Stage::Scripts, workers.scripting));
+        self.stages.push((Stage::Match, workers.matching));
+        self.parallel = self.lap.elapsed();
+        self.lap = Instant::now();
+    }
+
+    /// Names what limited the speed: reading, for example, if workers spent half of their time reading.
+    pub fn bound_by(&self, threads: usize) -> BoundBy {
+        let time = |stage_wanted| {
+            self.stages.iter().filter(|(stage, _)| *stage == stage_wanted).map(|(_, time)| *time).sum()
+        };
+        let [read, finish, prove, sequential, scripts]: [Duration; 5] =
+            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Scripts].map(time);
+        if sequential > self.parallel {
+            BoundBy::Sequential
+        } else if finish + prove > self.parallel {
+            BoundBy::Finish
+        } else if scripts * 2 > self.parallel * threads as u32 {
+            BoundBy::Scripts
+        } else if read * 2 > self.parallel * threads as u32 {
+            BoundBy::Read
+        } else {
+            BoundBy::Check
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
+//! to sequential validation.
+
+pub mod checkpoint;
+pub mod clock;
+pub mod disk_need;
+mod matching;
+pub mod memory;
+pub mod read_only_job;
+mod recheck;
+pub mod session;
+mod worker_pool;
+
+use crate::{
+    api::{
+        counts::Counts,
+        error::Error,
+        event::{Event, EventSink},
+        note::{Note, Warning},
+        options::{AssumeValid, Matching, ReindexOptions},
+        report::{ScriptsReport, SpillVolume},
+    },
+    blocks::files::Files,
+    job::memory::MemoryBudget,
+    plan::{
+        dependents,
+        planner::{self, Plan},
+        tree::{ChainRequest, HintsEnd},
+    },
+    stages::{method::Method, unspent::Unspent, work_dir::WorkDir},
+};
+use coins::FullCoin;
+use rules::ChainParams;
+use std::{
+    sync::atomic::AtomicBool,
+    time::{SystemTime, UNIX_EPOCH},
+};
+use wire::{BlockHash, BlockTime};
+
+/// The final UTXO set, and how it was obtained.
+pub struct MatchedCoins<P = FullCoin> {
+    /// The coins.
+    pub unspent: Unspent<P>,
+    /// How they were obtained.
+    pub stats: MatchStats,
+}
+
+/// How the final UTXO set was obtained.
+pub struct MatchStats {
+    /// Number of blocks, transactions, inputs and outputs checked.
+    pub counts: Counts,
+    /// How spends were matched with coins.
+    pub matching: Matching,
+    /// Number of blocks that an interrupted run had completed before.
+    pub resumed: u32,
+    /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
+    pub burned: u64,
+    /// Number of outputs of each block, by height, if output positions were matched; else empty.
+    pub outputs: Vec<u32>,
+    /// What was spilled because it exceeded the memory budget.
+    pub spilled: SpillVolume,
+}
+
+/// What the choice of the chain depends on besides the options.
+#[derive(Clone, Copy, Default)]
+pub struct ChainPreferences<'a> {
+    /// The last block of the hints that the rebuild uses.
+    pub hints: Option<HintsEnd>,
+    /// A block that decides between branches of equal work, if no hints decide.
+    pub preferred: Option<BlockHash>,
+    /// Blocks that earlier attempts found invalid.
+    pub invalid: &'a [BlockHash],
+}
+
+/// Chooses the chain to rebuild.
+///
+/// # Errors
+/// The same errors as [`planner::plan`].
+pub fn plan(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    preferences: &ChainPreferences<'_>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    let without_undo = options.hints.as_ref().is_some_and(|hints| hints.without_undo);
+    let request = ChainRequest {
+        stop_at: options.stop_at_height,
+        assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
+        preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
+        without_undo: preferences.hints.filter(|_| without_undo),
+        invalid: preferences.invalid,
+    };
+    let plan = planner::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)
+        .map_err(|error| dependents::explain(files, error))?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
+        sink.event(match options.assume_valid {
+            AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash }),
+            _ => Event::Note(Note::UnknownAssumedBlock { hash }),
+        });
+    }
+    sink.event(Event::Planned {
+        height: plan.chain.tip_height(),
+        hash: plan.chain.tip().hash,
+        block_bytes: plan.block_bytes,
+        unconnected: plan.unconnected,
+    });
+    if request.without_undo.is_some() && plan.lacks_last_undo {
+        sink.event(Event::Warning(Warning::LacksLastUndo { blocks: planner::CHECKED_AT_START }));
+    }
+    Ok(plan)
+}
+
+/// Calls `attempt` with no invalid blocks; while it fails because the last block of the chain is a stored
+/// block that was never connected and is invalid, calls it again with that block added to the invalid ones.
+///
+/// Bitcoin Core does the same when it connects blocks: it marks a block that breaks a rule, and tries the
+/// next best chain. A block index records which blocks Core has marked; block files do not (ADR 8).
+///
+/// # Errors
+/// The error of the last attempt.
+pub fn retry_without_invalid<T>(
+    sink: &dyn EventSink,
+    mut attempt: impl FnMut(&[BlockHash]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut invalid = Vec::new();
+    loop {
+        match attempt(&invalid) {
+            Err(error) if error.contested => match error.block_hash {
+                Some(hash) if !invalid.contains(&hash) => {
+                    sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    invalid.push(hash);
+                }
+                _ => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+/// Reports which scripts were run; `None` if none were asked for.
+#[must_use]
+pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
+    let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
+    options.scripts.map(|_| report)
+}
+
+/// What the parallel stages share.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The block files.
+    pub files: &'a Files<'a>,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The memory budget, made when the plan was complete.
+    pub budget: MemoryBudget,
+    /// What the caller asked for.
+    pub options: &'a ReindexOptions,
+    /// How effects are matched.
+    pub method: &'a Method,
+    /// The work directory, for temporary files.
+    pub work: &'a WorkDir<'a>,
+    /// Whether the job saves checkpoints, so that an interrupted run can be resumed.
+    pub resumable: bool,
+    /// Receives events.
+    pub sink: &'a dyn EventSink,
+    /// Set by the caller to stop the job.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Returns the current time as a block time.
+fn now() -> BlockTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,155 @@
+//! Before an interrupted job resumes: reads completed blocks again if their files have changed since.
+//!
+//! Their effects are in sorted runs, and matching will prove those. But a damaged file must not go unnoticed:
+//! the datadir would have a correct chainstate and damaged blocks. If bitcoind was used in between, it has
+//! appended to the last files, so a new length or time alone does not mean that a file is damaged; the blocks
+//! are checked, by header hash, merkle root, witness commitment and undo checksum.
+
+use crate::{
+    api::{
+        error::Error,
+        event::{Event, PROGRESS_INTERVAL},
+        note::Note,
+    },
+    blocks::{block_hashes::BlockHashes, damage::Damage},
+    job::Job,
+    stages::{
+        block_fault::{BlockFaults, LocatedFault},
+        block_source::{Block, BlockSource},
+        check::claims_of,
+        completed_blocks::CompletedBlocks,
+        read::FileSource,
+        threads::spawn,
+    },
+};
+use crossbeam::channel::{RecvTimeoutError, bounded};
+use disk::undo::{CHECKSUM_LEN, UndoArena};
+use rules::{BlockContext, ChainParams, Class, check_block};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+use wire::{BlockArena, FileNo, Height};
+
+/// Reads the completed blocks of these files, and checks that each is unchanged.
+///
+/// # Errors
+/// Damage, with the first changed block; any I/O error; [`crate::ErrorKind::Interrupted`].
+pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -> Result<(), Error> {
+    let chain = &job.plan.chain;
+    let mut skipped = CompletedBlocks::none(chain.block_count());
+    let mut count = 0;
+    for (file, heights) in chain.by_file() {
+        let is_changed = changed.contains(&file);
+        for &height in heights {
+            if is_changed && completed.has(height) {
+                count += 1;
+            } else {
+                skipped.add(height);
+            }
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let files = changed.len();
+    job.sink.event(Event::Note(Note::FilesChanged { files, blocks: count }));
+    let faults = BlockFaults::default();
+    let source = FileSource::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
+    let recheck = Recheck { job, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
+    recheck.all()?;
+    drop(source);
+    if job.interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    match faults.into_lowest() {
+        Some((_, LocatedFault::Error(mut error))) => {
+            error.detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What all threads share.
+struct Recheck<'a> {
+    job: &'a Job<'a>,
+    faults: &'a BlockFaults,
+    source: &'a dyn BlockSource,
+    /// Bytes of blocks read.
+    bytes: AtomicU64,
+}
+
+impl Recheck<'_> {
+    fn all(&self) -> Result<(), Error> {
+        let (done, all_done) = bounded::<()>(0);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.job.threads())
+                .map(|_| {
+                    let done = done.clone();
+                    spawn(scope, "recheck", move || {
+                        let _done = done;
+                        self.work()
+                    })
+                })
+                .collect();
+            drop(done);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+                self.job.progress(0, self.bytes.load(Ordering::Relaxed));
+            }
+            workers.into_iter().try_for_each(|worker| worker?.join().map_err(|_| Error::panicked())?)
+        })
+    }
+
+    fn work(&self) -> Result<(), Error> {
+        let (mut block, mut buffers) = (Block::default(), Buffers::default());
+        while self.source.read(&mut block, &|_| self.job.interrupt.load(Ordering::Relaxed))? {
+            if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
+                let error = self.source.damaged(block.height, &damage);
+                self.faults.record(block.height, LocatedFault::Error(error));
+            }
+            self.bytes.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Damage> {
+        let (job, height) = (self.job, read.height);
+        let chain = &job.plan.chain;
+        let Buffers { arena, undo_arena, hashes } = buffers;
+        let block = arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
+        let undo = read.undo.bytes();
+        let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
+        hashes.of_block(&block, undo_data);
+        if hashes.block != chain.block(height).hash {
+            return Err(Damage::OtherBlock(hashes.block));
+        }
+        let checked = check_block(&BlockContext {
+            params: ChainParams::of(job.files.network),
+            height,
+            block: &block,
+            txids: &hashes.txids,
+            wtxids: &hashes.wtxids,
+            median_time_past_prev: chain.median_time_before(height),
+        });
+        // Other violations do not matter here: the block was completed.
+        if let Err(violation) = checked
+            && violation.rule.class == Class::Mutated
+        {
+            return Err(Damage::Mutated(violation));
+        }
+        if height > Height(0) && height >= job.method.undo_from() {
+            claims_of(&block, (undo_data, checksum, undo_arena), &hashes.undo_checksum)
+                .map_err(Damage::Undo)?;
+        }
+        Ok(())
+    }
+}
+
+/// Buffers that are reused.
+#[derive(Default)]
+struct Buffers {
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    hashes: BlockHashes,
+}

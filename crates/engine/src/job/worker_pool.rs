@@ -1,0 +1,204 @@
+//! Runs workers in parallel until all blocks are done, with pauses in which checkpoints are written.
+
+use crate::{
+    api::{
+        error::Error,
+        event::{Event, PROGRESS_INTERVAL},
+        stage::Stage,
+    },
+    job::{Job, checkpoint::Identity},
+    stages::{
+        apply::JobPayload,
+        block_fault::{BlockFaults, LocatedFault},
+        check::{self, Outcome, Shared},
+        read::FileSource,
+        scripts::ScriptQueue,
+        spill::Spill,
+        threads::spawn,
+    },
+};
+use coins::Join;
+use crossbeam::channel::{RecvTimeoutError, bounded};
+use rules::ChainParams;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread::{self, ScopedJoinHandle},
+    time::{Duration, Instant},
+};
+use wire::Height;
+
+/// Minimum number of blocks between checkpoints.
+const MIN_BLOCKS_BETWEEN_CHECKPOINTS: u32 = 16;
+
+/// Factor between the time that the last checkpoint took and the minimum time until the next one: checkpoints
+/// take at most 1/20 of the time.
+const CHECKPOINT_INTERVAL_FACTOR: u32 = 20;
+
+/// Maximum expected time for writing a checkpoint when the job is interrupted; if it would take longer, none
+/// is written.
+const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
+
+/// Assumed bytes of the join that one thread writes to a checkpoint in a second.
+const SAVE_RATE: u64 = 150 << 20;
+
+/// The merged outcome of all workers, and the lowest block fault.
+type Checked = (Outcome, Option<(Height, LocatedFault)>);
+
+/// The progress of a job.
+pub struct State {
+    /// The outcome of the completed blocks.
+    pub outcome: Outcome,
+    /// Number of blocks that an interrupted run had completed before.
+    pub resumed: u32,
+    /// Time of the last checkpoint, or of the start of the job.
+    pub saved: Instant,
+    /// How long writing the last checkpoint took.
+    pub save_took: Duration,
+}
+
+/// Runs the workers of a job.
+pub struct WorkerPool<'a, P> {
+    /// The job.
+    pub job: &'a Job<'a>,
+    /// What identifies the checkpoint as this job's.
+    pub identity: &'a Identity<'a>,
+    /// Matches creations and spends.
+    pub join: &'a Join<P>,
+    /// Writes the join to sorted runs when the memory budget is reached.
+    pub spill: &'a Spill<'a, P>,
+    /// The queue of scripts, if scripts are run.
+    pub queue: Option<&'a ScriptQueue<'a>>,
+}
+
+impl<P: JobPayload> WorkerPool<'_, P> {
+    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
+    /// the progress and the lowest block fault.
+    ///
+    /// # Errors
+    /// Any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+        self.job.sink.event(Event::Started(Stage::Check));
+        let total = self.job.plan.chain.block_count() as u32;
+        loop {
+            let pause = match self.job.resumable {
+                // A checkpoint after each few blocks, whatever it costs.
+                true if self.job.options.checkpoint_interval.is_zero() => state.saved,
+                true => {
+                    state.saved
+                        + self
+                            .job
+                            .options
+                            .checkpoint_interval
+                            .max(state.save_took * CHECKPOINT_INTERVAL_FACTOR)
+                }
+                false => state.saved + Duration::from_secs(u32::MAX.into()),
+            };
+            let (outcome, fault) = self.check_until(pause, state.outcome)?;
+            state.outcome = outcome;
+            let interrupted = self.job.interrupt.load(Ordering::Relaxed);
+            if fault.is_some() || self.spill.has_mismatch() {
+                return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
+            }
+            if interrupted {
+                return Err(self.save_last(&mut state));
+            }
+            if Instant::now() >= pause {
+                self.save(&mut state)?;
+            }
+            if state.outcome.partial.completed.count() == total {
+                return Ok((state, None));
+            }
+        }
+    }
+
+    /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
+    fn save_last(&self, state: &mut State) -> Error {
+        let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
+        let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
+        let has_progress = state.outcome.partial.completed.count() > state.resumed;
+        if self.job.resumable
+            && has_progress
+            && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
+            && !was_slow
+            && let Err(error) = self.save(state)
+        {
+            return error;
+        }
+        Error::interrupted()
+    }
+
+    /// Writes a checkpoint.
+    fn save(&self, state: &mut State) -> Result<(), Error> {
+        let started = Instant::now();
+        let copies = self.spill.copy(self.join, self.job.threads())?;
+        let (mut runs, next) = self.spill.list();
+        runs.extend(copies);
+        let partial = &mut state.outcome.partial;
+        let (counted, completed) = (partial.counts.blocks, partial.completed.count());
+        debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
+        self.identity.write(self.job.work, partial, (&runs, next))?;
+        self.spill.checkpointed(runs.iter().map(|job| job.number).collect())?;
+        (state.saved, state.save_took) = (Instant::now(), started.elapsed());
+        Ok(())
+    }
+
+    /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
+    /// a pause. `before` is the outcome so far.
+    fn check_until(&self, pause: Instant, before: Outcome) -> Result<Checked, Error> {
+        let key = before.partial.coinbases.key();
+        let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
+        let (completed, undo_from) = (&before.partial.completed, self.job.method.undo_from());
+        let source =
+            FileSource::new(chain, self.job.files, &faults, completed, undo_from, self.job.threads());
+        let shared = Shared {
+            scripts: self.queue,
+            chain,
+            source: &source,
+            params: ChainParams::of(self.job.files.network),
+            method: self.job.method,
+            join: self.join,
+            spill: self.spill,
+            faults: &faults,
+            failed: &AtomicBool::new(false),
+            blocks_done: AtomicU32::new(before.partial.completed.count()),
+            bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
+        };
+        let stop = |read| {
+            read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause
+                || self.spill.has_mismatch()
+                || self.job.interrupt.load(Ordering::Relaxed)
+        };
+        let (done, all_done) = bounded::<()>(0);
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.job.threads())
+                .map(|_| {
+                    let (done, shared, stop) = (done.clone(), &shared, &stop);
+                    let work = move || {
+                        let _done = done;
+                        check::work(shared, stop, key)
+                    };
+                    // The workers that run already must stop, instead of finishing all blocks before this
+                    // error is returned.
+                    spawn(scope, "worker", work).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
+                })
+                .collect();
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(done);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
+                self.job.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+            }
+            let join = |worker: Result<ScopedJoinHandle<'_, _>, Error>| {
+                worker.and_then(|worker| worker.join().map_err(|_| Error::panicked())?)
+            };
+            workers.into_iter().map(join).collect()
+        });
+        drop(source);
+        let mut all = before;
+        for outcome in outcomes {
+            all = all.merge(outcome?)?;
+        }
+        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
+        Ok((all, faults.into_lowest()))
+    }
+}

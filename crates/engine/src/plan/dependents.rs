@@ -1,0 +1,117 @@
+//! What depends on the chainstate of a datadir: indexes, and the second chainstate of a node that was started
+//! from a snapshot. A rebuild leaves both unchanged; how bitcoind treats them when it starts was read in its
+//! source.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        note::Warning,
+        remedy::Remedy,
+    },
+    blocks::files::Files,
+    plan::planner::Plan,
+};
+use disk::datadir::Datadir;
+use std::path::PathBuf;
+use vfs::{Disk, During as _};
+use wire::{BlockHash, Height};
+
+/// Directory of a snapshot's chainstate (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names
+/// the snapshot's base block (`SNAPSHOT_BLOCKHASH_FILENAME`).
+const SNAPSHOT_DIR: &str = "chainstate_snapshot";
+const SNAPSHOT_BASE_FILE: &str = "base_blockhash";
+
+/// Reports what will happen to the indexes and the second chainstate of a datadir whose chainstate is rebuilt
+/// in place, and with `scan` its block index too.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if bitcoind could no longer start; any I/O error.
+pub fn check(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    plan: &Plan,
+    scan: bool,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    if let Some(warning) = indexes(disk, datadir)? {
+        sink.event(Event::Warning(warning));
+    }
+    if let Some(warning) = snapshot(disk, datadir, plan, scan)? {
+        sink.event(Event::Warning(warning));
+    }
+    Ok(())
+}
+
+/// Explains an error about missing blocks: a node that was started from a snapshot lacks them until it has
+/// validated the chain below the snapshot.
+pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
+    let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
+    let is_from_snapshot =
+        files.disk.metadata(&dir).is_ok_and(|found| found.is_some_and(|found| found.is_dir));
+    if error.kind != ErrorKind::Damaged || !is_from_snapshot {
+        return error;
+    }
+    error.detail = format!(
+        "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks \
+         below it, nothing is wrong)",
+        error.detail,
+        dir.display()
+    );
+    error.remedies.insert(0, Remedy::LetBitcoindFinish);
+    error
+}
+
+/// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
+/// the chain from a block that is not on it.
+fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error> {
+    let dir = datadir.net_dir().join("indexes");
+    let found = disk.metadata(&dir).during("look at", &dir)?;
+    if !found.is_some_and(|found| found.is_dir) {
+        return Ok(None);
+    }
+    let names = disk.list(&dir).during("list", &dir)?;
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    Ok((!names.is_empty()).then_some(Warning::IndexesUnchanged { dir, names }))
+}
+
+/// Core's `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or a block
+/// before it, and `TargetBlock` that this block is in the block index.
+fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<Warning>, Error> {
+    let dir = datadir.net_dir().join(SNAPSHOT_DIR);
+    let base = dir.join(SNAPSHOT_BASE_FILE);
+    if !disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir) {
+        return Ok(None);
+    }
+    let mut hash = BlockHash::default();
+    // Without the file, bitcoind ignores the directory.
+    let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
+    if found.len < hash.0.len() as u64 {
+        return Ok(Some(Warning::SnapshotWithoutBase { dir }));
+    }
+    let file = disk.open(&base).during("open for reading", &base)?;
+    file.read_exact_at(&mut hash.0, 0).during("read", &base)?;
+    let chain = &plan.chain;
+    let tip = chain.tip_height();
+    let height = (0..=tip.0).map(Height).find(|&height| chain.block(height).hash == hash);
+    match height {
+        Some(height) if height < tip => Err(refused(
+            dir,
+            &format!("the chainstate would end at height {tip}, above its block {hash} (height {height})"),
+            Some(Remedy::StopAtHeight(height)),
+        )),
+        None if scan => {
+            Err(refused(dir, &format!("the new block index would not contain its block {hash}"), None))
+        }
+        _ => Ok(Some(Warning::SnapshotUnchanged { dir, base: hash })),
+    }
+}
+
+fn refused(dir: PathBuf, why: &str, other: Option<Remedy>) -> Error {
+    let detail = format!("this is the chainstate of a snapshot, and bitcoind could not start with it: {why}");
+    Error::new(ErrorKind::Usage, detail)
+        .in_file(dir, None)
+        .with_remedies([Remedy::MoveSnapshotAway])
+        .with_remedies(other)
+        .with_remedies([Remedy::OtherOutput])
+}

@@ -1,0 +1,8 @@
+//! Chooses the chain to rebuild, before any block is read.
+
+pub mod best_block;
+pub mod dependents;
+pub mod existing_state;
+pub mod planner;
+pub mod siblings;
+pub mod tree;

@@ -1,0 +1,306 @@
+//! Stage plan: all checks that are possible before a block is read.
+//!
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree,
+//! validates them, chooses the chain, and checks that the files it needs exist and are as long as the index
+//! requires. Which files are needed depends on the method: a rebuild with hints and without undo data opens
+//! no `rev` file for blocks up to the hints' last one.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        lower_tip::Gap,
+        remedy::Remedy,
+    },
+    blocks::{chain::Chain, files::Files},
+    plan::{
+        best_block::BestBlock,
+        siblings::Siblings,
+        tree::{ChainRequest, ChosenChain, Node, Tree},
+    },
+};
+use disk::datadir::FileKind;
+use disk::{
+    blk::RECORD_HEADER_LEN,
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
+    scan::{Scan, scan_files},
+};
+use rules::{ChainParams, U256};
+use std::sync::atomic::{AtomicBool, Ordering};
+use vfs::During as _;
+use wire::{BlockHash, BlockTime, Height};
+
+/// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
+pub const CHECKED_AT_START: usize = 6;
+
+/// The chosen chain, and what was found about its blocks.
+pub struct Plan {
+    /// The chain to rebuild.
+    pub chain: Chain,
+    /// Sum of work of the chain.
+    pub work: U256,
+    /// Number of stored blocks above the chain that have no undo data.
+    pub unconnected: u32,
+    /// Why they cannot be rebuilt.
+    pub gap: Option<Gap>,
+    /// Whether the caller chose the last block.
+    pub stops_as_asked: bool,
+    /// The best block of the old chainstate, if the tree contains it.
+    pub best_block: Option<BestBlock>,
+    /// Without a scan: the block index's entry for each pair of files.
+    pub index_files: Vec<FileInfo>,
+    /// Approximate bytes of block files to be read.
+    pub block_bytes: u64,
+    /// With a scan: the block index to write once the chain is proven.
+    pub new_index: Option<BlockIndex>,
+    /// Height up to which scripts need not be run.
+    pub assumed_valid_to: Option<Height>,
+    /// The assumed-valid block that was asked for, if the tree does not contain it.
+    pub unknown_assumed: Option<BlockHash>,
+    /// With a scan: no connected block descends from the last block, and the undo data of the last block also
+    /// matches a sibling, so it may never have been connected.
+    pub tip_is_contested: bool,
+    /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
+    pub lacks_last_undo: bool,
+}
+
+/// Makes the plan; with `scan`, without the block index. `now` is for the one header rule that depends on the
+/// time; Core applies it to blocks found by a scan, not to those in its index.
+///
+/// # Errors
+/// Damaged or missing index, files or blocks; a chain whose headers break a rule.
+pub fn plan(
+    files: &Files<'_>,
+    scan: bool,
+    request: &ChainRequest<'_>,
+    best_block: Option<BlockHash>,
+    now: BlockTime,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    let params = ChainParams::of(files.network);
+    let mut contested = Vec::new();
+    let (mut tree, scanned, index_files) = if scan {
+        let scan = scan_all(files, interrupt)?;
+        let order = by_hash(&scan);
+        let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
+        contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
+        (tree, Some((scan, order)), Vec::new())
+    } else {
+        let (tree, index_files) = tree_of_index(files, params)?;
+        (tree, None, index_files)
+    };
+    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected } =
+        tree.choose(request)?;
+    let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
+    let best_block = best_block.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
+    let is_contested = |number: &u32| contested.binary_search(number).is_ok();
+    let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
+    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
+    let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
+    let chain = tree.into_chain(branch, request.undo_from());
+    let block_bytes = check_files(files, &chain)?;
+    Ok(Plan {
+        stops_as_asked: request.stop_at.is_some(),
+        chain,
+        work,
+        unconnected,
+        gap,
+        best_block,
+        index_files,
+        block_bytes,
+        new_index,
+        assumed_valid_to,
+        unknown_assumed,
+        tip_is_contested,
+        lacks_last_undo,
+    })
+}
+
+/// Reports whether bitcoind would lack undo data when it starts with this branch.
+fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
+    // The genesis block has no undo data.
+    for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
+        let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
+        let path = files.path(FileKind::Rev, file);
+        let found = files.disk.metadata(&path).during("look at", &path)?;
+        if found.is_none_or(|found| found.len <= pos.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
+    let scan =
+        scan_files(files.disk, files.datadir, files.obfuscation, |_| !interrupt.load(Ordering::Relaxed))?;
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    Ok(scan)
+}
+
+/// Returns the numbers of the scanned blocks, ordered by hash; copies of a block in file order, but copies
+/// with undo data first, because Core writes undo data for the copy in its index.
+fn by_hash(scan: &Scan) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
+    order.sort_unstable_by_key(|&number| {
+        let block = &scan.blocks[number as usize];
+        (block.hash, block.undo_pos.is_none(), number)
+    });
+    order
+}
+
+fn tree_of_scan<'a>(
+    files: &Files<'_>,
+    scan: &Scan,
+    order: &[u32],
+    params: &'a ChainParams,
+    now: BlockTime,
+) -> Result<Tree<'a>, Error> {
+    let blocks = || order.iter().map(|&number| &scan.blocks[number as usize]);
+    let nodes = blocks().map(|block| {
+        let data = Some((block.file, block.data_pos));
+        Node::new(&block.header, data, block.undo_pos, false).ok_or_else(|| {
+            let detail = "a block or its undo data lies above 4 GiB, which no file of Bitcoin Core reaches";
+            Error::damaged(detail).in_file(files.path(FileKind::Blk, block.file), Some(block.data_pos.0))
+        })
+    });
+    let nodes = nodes.collect::<Result<_, Error>>()?;
+    let hashes = blocks().map(|block| block.hash).collect();
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
+        blocks().for_each(|block| link(block.hash, block.header.prev));
+        Ok(())
+    };
+    Tree::link(hashes, nodes, links, params, now)
+}
+
+/// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
+/// between the two passes only what is needed is kept.
+pub fn tree_of_index<'a>(
+    files: &Files<'_>,
+    params: &'a ChainParams,
+) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
+    let dir = files.datadir.index_dir();
+    let advise = |error| match Error::from(error) {
+        error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
+        error => error,
+    };
+    let damaged =
+        |detail: &str| Error::damaged(detail).in_file(&dir, None).with_remedies([Remedy::RebuildIndex]);
+    let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
+    let index = stream_block_index(files.disk, &dir, |entry| {
+        let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
+        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
+        hashes.push(entry.hash);
+        heights.push(entry.height);
+        // `stream_block_index` reports no invalid position, so no entry is dropped here.
+        nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
+    });
+    let index = index.map_err(advise)?;
+    if index.reindexing {
+        return Err(damaged("the block index is incomplete: a bitcoind -reindex was interrupted"));
+    }
+    if hashes.is_empty() {
+        return Err(damaged("the block index is empty"));
+    }
+    let links =
+        |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
+    // Core does not check whether headers in its index are from the future.
+    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
+    if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
+        return Err(damaged(&format!(
+            "the block index places block {hash} at height {recorded}, but it is at height {height}; \
+             bitcoind would not start"
+        )));
+    }
+    Ok((tree, index.files))
+}
+
+/// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.
+/// Among contested blocks, only those of the chain have undo data: bitcoind writes it again for any other one
+/// that it connects.
+fn index_of_scan(
+    scan: &Scan,
+    order: &[u32],
+    tree: &Tree<'_>,
+    branch: &[u32],
+    is_contested: impl Fn(&u32) -> bool,
+) -> BlockIndex {
+    let mut index = BlockIndex::default();
+    for file in &scan.files {
+        index.files.resize(file.file.0 as usize + 1, FileInfo::default());
+        if let Some(info) = index.files.last_mut() {
+            (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
+        }
+        index.last_file = file.file;
+    }
+    for (number, height) in tree.valid() {
+        let block = &scan.blocks[order[number as usize] as usize];
+        let chosen = branch.get(height.0 as usize) == Some(&number);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
+        let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
+        status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
+        status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
+        if let Some(info) = index.files.get_mut(block.file.0 as usize) {
+            info.add_block(height, block.header.time.0.into());
+        }
+        index.entries.push(IndexEntry {
+            hash: block.hash,
+            header: block.header,
+            height,
+            status: BlockStatus(status),
+            tx_count: block.tx_count,
+            file: Some(block.file),
+            data_pos: Some(block.data_pos),
+            undo_pos,
+        });
+    }
+    index
+}
+
+/// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
+/// number of bytes to read.
+fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
+    let mut block_bytes = 0;
+    for (file, heights) in chain.by_file() {
+        let (_, blk_len) = files.open(FileKind::Blk, file)?;
+        let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
+        let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
+            Error::damaged(format!(
+                "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is \
+                 truncated, or the index belongs to other files"
+            ))
+            .at_block(height, chain.block(height).hash)
+            .in_file(path, Some(pos))
+            .with_remedies([Remedy::RebuildIndex])
+        };
+        let last_pos = chain.block(last).data_pos.0;
+        if last_pos >= blk_len {
+            return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
+        }
+        if let Some(small) =
+            heights.iter().find(|&&height| chain.block(height).data_pos.0 < RECORD_HEADER_LEN as u64)
+        {
+            return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
+        }
+        block_bytes += last_pos - chain.block(first).data_pos.0;
+        let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
+        if let Some((undo_pos, height)) = undo.clone().max() {
+            let (_, rev_len) = files.open(FileKind::Rev, file)?;
+            if undo_pos >= rev_len {
+                return Err(beyond("undo data", height, undo_pos, files.path(FileKind::Rev, file), rev_len));
+            }
+        }
+        if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < RECORD_HEADER_LEN as u64) {
+            return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
+        }
+    }
+    Ok(block_bytes)
+}
+
+/// The error for a position that is smaller than a record header.
+fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
+    Error::damaged("the block index places a record before byte 8")
+        .at_block(height, chain.block(height).hash)
+        .in_file(path, Some(0))
+        .with_remedies([Remedy::RebuildIndex])
+}

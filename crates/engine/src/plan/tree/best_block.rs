@@ -1,0 +1,74 @@
+//! Locates blocks relative to the chosen chain, for the comparison with an existing chainstate.
+
+use super::{ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
+use crate::{
+    api::lower_tip::Gap,
+    plan::best_block::{BestBlock, KnownBlock},
+};
+use rules::U256;
+use wire::{BlockHash, Height};
+
+impl Tree<'_> {
+    /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
+    /// blocks, with the correct height and the one in `recorded`.
+    #[must_use]
+    pub fn wrong_height(&self, recorded: &[Height]) -> Option<(BlockHash, Height, Height)> {
+        let blocks = (0..).zip(self.heights()).zip(recorded);
+        let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
+        let ((number, height), recorded) = linked.find(|((_, height), recorded)| *height != recorded.0)?;
+        Some((*self.hashes.get(number), Height(height), *recorded))
+    }
+
+    pub(super) fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
+        branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
+    }
+
+    /// Validates all headers, and returns the last block up to which all data and undo data are on disk.
+    #[must_use]
+    pub fn connected(&mut self) -> Option<KnownBlock> {
+        let (order, ends) = self.by_height(self.heights());
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        best_tips.connected.map(|tip| KnownBlock {
+            hash: *self.hashes.get(tip.node),
+            height: tip.height,
+            work: tip.work,
+        })
+    }
+
+    /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
+    /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
+    #[must_use]
+    pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let height = self.branch(number).count().checked_sub(1)? as u32;
+        let known =
+            KnownBlock { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
+        let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
+        let fork =
+            self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
+        Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+    }
+
+    /// Returns the lowest reason why the block or an ancestor cannot be connected.
+    pub(super) fn gap_above(&self, number: u32, undo_from: Height) -> Option<Gap> {
+        let heights = (0..self.branch(number).count() as u32).rev().map(Height);
+        let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
+            let node = &self.nodes[number as usize];
+            if node.state & (FAILED | INVALID) != 0 {
+                return Some(Gap::Invalid(height));
+            }
+            match node.data_pos {
+                None => Some(Gap::Block(height)),
+                Some(_) => (height >= undo_from && !self.has_undo(number)).then_some(Gap::Undo(height)),
+            }
+        });
+        gaps.last()
+    }
+
+    /// Returns the blocks marked as invalid, sorted by hash.
+    #[must_use]
+    pub fn failed(&self) -> Vec<BlockHash> {
+        let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));
+        failed.map(|(number, _)| *self.hashes.get(number)).collect()
+    }
+}

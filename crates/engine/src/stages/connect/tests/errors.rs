@@ -1,0 +1,297 @@
+//! Each way in which connecting or disconnecting fails, or is not clean.
+
+use super::*;
+use std::{cell::Cell, fmt, ops::Range, sync::Arc};
+use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView, read::write_var_int};
+
+/// Returns the coins after a block at height 1 whose coinbase has three outputs of 1 BTC, and these outputs.
+fn three_coins() -> (MemoryCoins, [OutPoint; 3]) {
+    let first = coinbase_paying(1, &[(BTC, ANYONE); 3]);
+    let mut coins = MemoryCoins::new();
+    let block = Block::next(&coins, 1, std::slice::from_ref(&first));
+    connect(&mut coins, &params(), &block).unwrap();
+    (coins, [0, 1, 2].map(|vout| output(&first, vout)))
+}
+
+/// Asserts that a block with these transactions after the coinbase breaks a rule.
+fn assert_rejected(height: u32, txs: &[Vec<u8>], core: &str, place: (Option<u32>, Option<u32>)) {
+    let (mut coins, _) = three_coins();
+    let best_block = coins.best_block();
+    let block = Block::next(&coins, height, &[&[coinbase(2)], txs].concat());
+    let violation = connect(&mut coins, &params(), &block).unwrap_err();
+    let found = (violation.tx.map(|tx| tx.0), violation.input);
+    assert_eq!((violation.core.as_ref(), found), (core, place));
+    assert_eq!(coins.best_block(), best_block);
+}
+
+#[test]
+fn a_coin_must_exist_when_it_is_spent() {
+    const MISSING: &str = "bad-txns-inputs-missingorspent";
+    let (_, [a, b, _]) = three_coins();
+    let unknown = OutPoint { vout: 3, ..a };
+    assert_rejected(MATURE, &[tx(&[a, unknown], &[(1, ANYONE)])], MISSING, (Some(1), Some(1)));
+    let (one, other) = (tx(&[a], &[(1, ANYONE)]), tx(&[b, a], &[(2, ANYONE)]));
+    assert_rejected(MATURE, &[one.clone(), other], MISSING, (Some(2), Some(1)));
+    let early = tx(&[output(&one, 0)], &[(1, ANYONE)]);
+    assert_rejected(MATURE, &[early, one], MISSING, (Some(1), Some(0)));
+}
+
+#[test]
+fn the_rules_of_spends_apply() {
+    let (_, [a, b, _]) = three_coins();
+    let spend = tx(&[a], &[(BTC, ANYONE)]);
+    assert_rejected(MATURE - 1, &[spend], "bad-txns-premature-spend-of-coinbase", (Some(1), Some(0)));
+    let inflating = tx(&[a, b], &[(2 * BTC + 1, ANYONE)]);
+    assert_rejected(MATURE, &[inflating], "bad-txns-in-belowout", (Some(1), None));
+    let locked = raw_tx(2, &[(a, &[], 101)], &[(BTC, ANYONE)]);
+    assert_rejected(MATURE, &[locked], "bad-txns-nonfinal", (Some(1), Some(0)));
+}
+
+#[test]
+fn the_coinbase_may_claim_subsidy_and_fees() {
+    let (coins, [a, b, _]) = three_coins();
+    let fees = [tx(&[a], &[(BTC - 3, ANYONE)]), tx(&[b], &[(BTC - 4, ANYONE)])];
+    for (amount, core) in [(50 * BTC + 7, None), (50 * BTC + 8, Some("bad-cb-amount"))] {
+        let mut coins = coins.clone();
+        let coinbase = coinbase_paying(2, &[(amount, ANYONE)]);
+        let block = Block::next(&coins, MATURE, &[&[coinbase], &fees[..]].concat());
+        let violation = connect(&mut coins, &params(), &block).err();
+        assert_eq!(violation.as_ref().map(|violation| violation.core.as_ref()), core);
+    }
+}
+
+/// Inputs with this signature script fail.
+const BAD_SIGNATURE: &[u8] = &[1, 0];
+
+#[derive(Debug)]
+struct TestVerifier;
+
+struct TestTx(Vec<bool>);
+
+impl ScriptVerifier for TestVerifier {
+    fn transaction(
+        &self,
+        tx: &TxView<'_>,
+        coins: &[(Sats, Vec<u8>)],
+    ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
+        assert!(coins.iter().all(|(amount, script)| amount.0 > 0 && script == ANYONE));
+        let inputs: Vec<_> = tx.inputs().map(|input| input.script_sig() == BAD_SIGNATURE).collect();
+        assert_eq!(inputs.len(), coins.len());
+        Ok(Arc::new(TestTx(inputs)))
+    }
+}
+
+impl TxVerifier for TestTx {
+    fn verify(&self, inputs: Range<u32>, _: ScriptFlags) -> Result<(), ScriptFault> {
+        match inputs.into_iter().find(|&input| self.0[input as usize]) {
+            Some(input) => Err(ScriptFault { input: Some(input), ..ScriptFault::default() }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn scripts_are_checked_last_and_only_if_they_are_run() {
+    let (coins, [a, b, c]) = three_coins();
+    let scripts =
+        Scripts { params: ChainParams::of(Network::Regtest), verifier: &TestVerifier, skipped_to: None };
+    let valid = tx(&[a], &[(BTC, ANYONE)]);
+    let invalid = raw_tx(1, &[(b, &[], u32::MAX), (c, BAD_SIGNATURE, u32::MAX)], &[(BTC, ANYONE)]);
+    let check = |reward: u64, scripts: Option<&Scripts<'_>>| {
+        let mut coins = coins.clone();
+        let txs = [coinbase_paying(2, &[(reward, ANYONE)]), valid.clone(), invalid.clone()];
+        let block = Block::next(&coins, MATURE, &txs);
+        let error = connect_with(&mut coins, &params(), &block, scripts).err();
+        error.map(|ConnectError::Violation(found)| (found.core.to_string(), found.tx, found.input))
+    };
+    assert_eq!(check(BTC, None), None);
+    let failed = ("block-script-verify-flag-failed".to_owned(), Some(TxIndex(2)), Some(1));
+    assert_eq!(check(BTC, Some(&scripts)), Some(failed));
+    let greedy = check(52 * BTC, Some(&scripts)).unwrap();
+    assert_eq!((greedy.0.as_str(), greedy.1), ("bad-cb-amount", Some(TxIndex(0))));
+}
+
+#[test]
+fn bip30_is_checked_before_spends() {
+    let (mut coins, [a, ..]) = three_coins();
+    let unknown = OutPoint { vout: 3, ..a };
+    let repeated = coinbase_paying(1, &[(BTC, ANYONE); 3]);
+    let block = Block::next(&coins, 2, &[repeated, tx(&[unknown], &[(1, ANYONE)])]);
+    let violation = connect(&mut coins, &params(), &block).unwrap_err();
+    assert_eq!((violation.core.as_ref(), violation.tx), ("bad-txns-BIP30", Some(TxIndex(0))));
+}
+
+#[test]
+#[should_panic(expected = "a block is connected to its parent")]
+fn connecting_to_another_block_than_the_parent_is_a_mistake_of_the_caller() {
+    let (mut coins, _) = three_coins();
+    let block = Block::next(&MemoryCoins::new(), 2, &[coinbase(2)]);
+    let _ = connect(&mut coins, &params(), &block);
+}
+
+/// A view that fails after a number of operations.
+struct FailingView {
+    coins: MemoryCoins,
+    operations_left: Cell<u32>,
+}
+
+#[derive(Debug)]
+struct ViewFailed;
+
+impl fmt::Display for ViewFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the view failed")
+    }
+}
+
+impl std::error::Error for ViewFailed {}
+
+impl FailingView {
+    fn count(&self) -> Result<(), ViewFailed> {
+        let left = self.operations_left.get().checked_sub(1).ok_or(ViewFailed)?;
+        self.operations_left.set(left);
+        Ok(())
+    }
+}
+
+impl CoinsView for FailingView {
+    type Error = ViewFailed;
+
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, ViewFailed> {
+        self.count().map(|()| self.coins.coin(outpoint).unwrap())
+    }
+
+    fn have_coin(&self, outpoint: &OutPoint) -> Result<bool, ViewFailed> {
+        self.count().map(|()| self.coins.have_coin(outpoint).unwrap())
+    }
+
+    fn add_coin(
+        &mut self,
+        outpoint: OutPoint,
+        coin: Coin<'_>,
+        possible_overwrite: bool,
+    ) -> Result<(), ViewFailed> {
+        self.count().map(|()| self.coins.add_coin(outpoint, coin, possible_overwrite).unwrap())
+    }
+
+    fn spend_coin(&mut self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, ViewFailed> {
+        self.count().map(|()| self.coins.spend_coin(outpoint).unwrap())
+    }
+
+    fn best_block(&self) -> Result<BlockHash, ViewFailed> {
+        self.count().map(|()| self.coins.best_block().unwrap())
+    }
+
+    fn set_best_block(&mut self, hash: BlockHash) -> Result<(), ViewFailed> {
+        self.count().map(|()| self.coins.set_best_block(hash).unwrap())
+    }
+}
+
+#[test]
+fn every_failure_of_the_view_is_reported() {
+    let (coins, [a, b, _]) = three_coins();
+    let block = Block::next(&coins, MATURE, &[coinbase(2), tx(&[a, b], &[(BTC, ANYONE); 2])]);
+    let view = |coins: &MemoryCoins, operations| FailingView {
+        coins: coins.clone(),
+        operations_left: Cell::new(operations),
+    };
+    // Best block, three outputs looked up, two coins spent, three created, best block set.
+    for operations in 0..10 {
+        let error = connect_with(&mut view(&coins, operations), &params(), &block, None).unwrap_err();
+        assert!(matches!(error, ConnectError::View(ViewFailed)), "{operations}: {error:?}");
+    }
+    let mut connected = view(&coins, 10);
+    let undo = connect_with(&mut connected, &params(), &block, None).unwrap();
+    // Three coins removed, two looked up and restored, best block set.
+    for operations in 0..8 {
+        let mut failing = view(&connected.coins, operations);
+        let error = disconnect(&mut failing, &params(), &block, &undo).unwrap_err();
+        assert!(matches!(error, DisconnectError::View(ViewFailed)), "{operations}: {error:?}");
+    }
+    let mut whole = view(&connected.coins, 8);
+    assert_eq!(disconnect(&mut whole, &params(), &block, &undo).unwrap(), DisconnectResult::Ok);
+    assert_eq!(whole.coins, coins);
+}
+
+/// The coins before and after a block that spends two coins, the block, its undo data and the coins spent.
+fn spending_block() -> (MemoryCoins, MemoryCoins, Block, Vec<u8>, [OutPoint; 2]) {
+    let (before, [a, b, _]) = three_coins();
+    let block = Block::next(&before, MATURE, &[coinbase(2), tx(&[a, b], &[(BTC, ANYONE); 2])]);
+    let mut coins = before.clone();
+    let undo = connect(&mut coins, &params(), &block).unwrap();
+    (before, coins, block, undo, [a, b])
+}
+
+#[test]
+fn undo_data_of_another_block_fails() {
+    let (_, coins, block, _, _) = spending_block();
+    let coin = Coin { code: Coin::code_of(Height(1), true), out: &[50, 7, 0x51] };
+    // Its amount does not fit into 64 bits when decompressed, so it is no coin, although it can be parsed.
+    let mut overflowing = Vec::new();
+    write_var_int(&mut overflowing, 9_000_000_000_000_000_009);
+    overflowing.extend([7, 0x51]);
+    let malformed = Coin { out: &overflowing, ..coin };
+    for (txs, flaw) in [
+        (vec![], "undo data of 0 transactions for 2 in the block"),
+        (vec![vec![coin; 2]; 2], "undo data of 2 transactions for 2 in the block"),
+        (vec![vec![coin]], "undo data of 1 inputs for 2 of transaction 1"),
+        (vec![vec![coin; 3]], "undo data of 3 inputs for 2 of transaction 1"),
+        (vec![vec![coin, malformed]], "undo data with a malformed coin"),
+    ] {
+        let undo = write_undo(txs.iter().map(|coins| coins.iter().copied()));
+        let result = disconnect(&mut coins.clone(), &params(), &block, &undo);
+        let Err(DisconnectError::Failed(found)) = result else { panic!("{flaw}: {result:?}") };
+        assert!(found.starts_with(flaw), "{found}");
+    }
+}
+
+#[test]
+fn created_coins_that_are_missing_or_others_are_unclean() {
+    let (before, coins, block, undo, _) = spending_block();
+    let created = output(&coinbase(2), 0);
+    let Ok(Some(coin)) = coins.coin(&created) else { panic!("the block creates it") };
+    let code = |height, is_coinbase| OwnedCoin {
+        code: Coin::code_of(Height(height), is_coinbase),
+        out: coin.out.clone(),
+    };
+    let amount = OwnedCoin { code: coin.code, out: [51, 7, 0x51].into() };
+    let script = OwnedCoin { code: coin.code, out: [9, 7, 0x52].into() };
+    for other in [None, Some(code(2, true)), Some(code(MATURE, false)), Some(amount), Some(script)] {
+        let mut coins = coins.clone();
+        coins.spend_coin(&created).unwrap();
+        if let Some(other) = &other {
+            coins.add_coin(created, other.as_coin(), false).unwrap();
+        }
+        let result = disconnect(&mut coins, &params(), &block, &undo).unwrap();
+        assert_eq!(result, DisconnectResult::Unclean, "{other:?}");
+        assert_eq!(coins, before, "the effects of the block are removed all the same");
+    }
+}
+
+#[test]
+fn a_spent_coin_that_exists_is_unclean_and_replaced() {
+    let (before, mut coins, block, undo, [a, _]) = spending_block();
+    coins.add_coin(a, Coin { code: 8, out: &[50, 7, 0x51] }, false).unwrap();
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Unclean);
+    assert_eq!(coins, before);
+}
+
+/// Disconnecting twice, as after a crash, changes nothing more.
+#[test]
+fn disconnecting_again_is_unclean_and_changes_nothing() {
+    let (before, mut coins, block, undo, _) = spending_block();
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Ok);
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Unclean);
+    assert_eq!(coins, before);
+}
+
+#[test]
+fn undo_data_cannot_restore_an_unspendable_output() {
+    let (mut before, mut coins, block, _, [a, b]) = spending_block();
+    let unspendable = Coin { code: 3, out: &[50, 7, 0x6a] };
+    let Ok(Some(spent)) = before.coin(&b) else { panic!("the block spends it") };
+    let undo = write_undo([[unspendable, spent.as_coin()].into_iter()].into_iter());
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Ok);
+    before.spend_coin(&a).unwrap();
+    assert_eq!(coins, before);
+}

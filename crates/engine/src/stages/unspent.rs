@@ -1,0 +1,136 @@
+//! The coins after the last block: in memory, in sorted runs, or both, to be merged.
+
+use crate::{api::error::Error, stages::spill::MergeInput};
+use coins::{
+    Entry, FullCoin, Merge, NetSize, Payload, SHARDS, SurvivorShard, Survivors,
+    merge::{MergeError, ShardSource},
+};
+use disk::sorted_run::SortedRunReader;
+use wire::{Coin, OutPoint};
+
+/// What the join and the sorted runs have left. A spend without a coin may be among it, which only walking it
+/// shows.
+pub struct Unspent<P = FullCoin> {
+    shards: Vec<SurvivorShard<P>>,
+    runs: Vec<SortedRunReader>,
+}
+
+/// Why the coins could not be walked.
+pub enum ForEachError {
+    /// Creations and spends do not match; sequential validation must find the cause.
+    Mismatch,
+    /// An I/O error, or an error of the callback.
+    Error(Error),
+}
+
+impl ForEachError {
+    /// Converts to an error, for callers that cannot use the coins of sequential validation.
+    #[must_use]
+    pub fn without_fallback(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Mismatch => Error::inconsistent_data(),
+        }
+    }
+}
+
+impl<E: Into<Error>> From<E> for ForEachError {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// Consecutive shards.
+pub struct Range<P = FullCoin> {
+    /// Index among the ranges.
+    pub index: u32,
+    first: usize,
+    shards: Vec<SurvivorShard<P>>,
+}
+
+impl<P> Unspent<P> {
+    /// The coins in memory and in sorted runs.
+    #[must_use]
+    pub fn new(survivors: Survivors<P>, runs: Vec<SortedRunReader>) -> Self {
+        Self { shards: survivors.into_shards(), runs }
+    }
+
+    /// Number of coins, if creations and spends match.
+    #[must_use]
+    pub fn coins(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| self.size(shard).coins.max(0) as u64).sum()
+    }
+
+    /// Bytes of all rows.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| row_bytes(self.size(shard))).sum()
+    }
+
+    fn size(&self, shard: usize) -> NetSize {
+        let net = |run: &SortedRunReader| run.meta().net.get(shard).copied().unwrap_or_default();
+        self.shards[shard].size() + self.runs.iter().map(net).sum()
+    }
+
+    /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
+    /// The ranges depend only on the coins.
+    #[must_use]
+    pub fn into_ranges(self, bytes: u64) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
+        let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
+        let mut ranges: Vec<Range<P>> = Vec::new();
+        let mut free_bytes = 0;
+        for ((first, shard), size) in (0..).zip(self.shards).zip(sizes) {
+            let len = row_bytes(size);
+            match ranges.last_mut() {
+                Some(range) if len <= free_bytes => range.shards.push(shard),
+                _ => {
+                    free_bytes = bytes;
+                    ranges.push(Range { index: ranges.len() as u32, first, shards: vec![shard] });
+                }
+            }
+            free_bytes = free_bytes.saturating_sub(len);
+        }
+        let shards: usize = ranges.iter().map(|range| range.shards.len()).sum();
+        assert_eq!(shards, SHARDS, "each shard is in one range");
+        (ranges, self.runs)
+    }
+}
+
+fn row_bytes(size: NetSize) -> u64 {
+    (size.key_bytes + size.value_bytes).max(0) as u64
+}
+
+impl<P: Payload> Range<P> {
+    /// Calls `each` with the coins in key order.
+    ///
+    /// # Errors
+    /// [`ForEachError`]; an error of `each` ends the walk.
+    pub fn each(
+        self,
+        runs: &[SortedRunReader],
+        mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
+    ) -> Result<(), ForEachError> {
+        let mut visit = |entry: Entry<'_>| match entry.spend {
+            true => Err(ForEachError::Mismatch),
+            false => Ok(each(&entry.outpoint, &entry.coin)?),
+        };
+        if runs.is_empty() {
+            return self
+                .shards
+                .into_iter()
+                .try_for_each(|shard| shard.sort().iter().try_for_each(&mut visit));
+        }
+        let range = self.first..self.first + self.shards.len();
+        let mut inputs = vec![MergeInput::Memory(ShardSource::new(self.shards))];
+        inputs.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
+        let mut merge = Merge::new(inputs)?;
+        loop {
+            match merge.advance() {
+                Ok(Some(entry)) => visit(entry)?,
+                Ok(None) => return Ok(()),
+                Err(MergeError::Mismatch(_)) => return Err(ForEachError::Mismatch),
+                Err(MergeError::EntrySource(error)) => return Err(error.into()),
+            }
+        }
+    }
+}

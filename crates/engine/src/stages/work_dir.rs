@@ -1,0 +1,146 @@
+//! The work directory: sorted runs of spilled coins, and the checkpoint.
+//!
+//! It is created when the first file is written to it, and removed when the job is done.
+
+use crate::api::{
+    error::{Error, ErrorKind},
+    options::ReindexOptions,
+    remedy::Remedy,
+};
+use disk::checkpoint::{Checkpoint, is_work_file};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+use vfs::{Disk, During as _, Lock};
+
+/// Name of the work directory.
+pub const WORK_DIR: &str = "peregrine-work";
+
+/// Lock file; the process that holds the lock owns the directory.
+const LOCK_NAME: &str = "peregrine.lock";
+
+/// Prefix of the name of a directory that belongs to one process. The process id follows.
+const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
+
+/// The work directory, which need not exist.
+pub struct WorkDir<'a> {
+    disk: &'a dyn Disk,
+    path: PathBuf,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+impl<'a> WorkDir<'a> {
+    /// The directory at `path`. Does not touch the file system.
+    #[must_use]
+    pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
+        Self { disk, path, lock: Mutex::new(None) }
+    }
+
+    /// A directory for this process alone, below `home`. Removes those there that killed processes have left
+    /// behind.
+    #[must_use]
+    pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
+        for name in disk.list(home).unwrap_or_default() {
+            let is_exclusive = name.to_str().is_some_and(|name| name.starts_with(EXCLUSIVE_PREFIX));
+            if is_exclusive && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
+                // If that fails, or another process works there, nothing depends on it.
+                let _ = Self::new(disk, home.join(&name)).remove();
+            }
+        }
+        Self::new(disk, home.join(format!("{EXCLUSIVE_PREFIX}{}", std::process::id())))
+    }
+
+    /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
+    /// this process alone.
+    #[must_use]
+    pub fn for_result(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
+        let path = match (&options.work_dir, beside) {
+            (Some(dir), Some(_)) => dir.join(WORK_DIR),
+            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
+            (dir, None) => {
+                return Self::exclusive(disk, &dir.clone().unwrap_or_else(std::env::temp_dir));
+            }
+        };
+        Self::new(disk, path)
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn disk(&self) -> &'a dyn Disk {
+        self.disk
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it exists.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn exists(&self) -> Result<bool, Error> {
+        Ok(self.disk.exists(&self.path).during("look for", &self.path)?)
+    }
+
+    /// Creates the directory if it is missing, and locks it for this process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if another process works there; any I/O error.
+    pub fn take(&self) -> Result<(), Error> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
+        if found.is_some_and(|found| !found.is_dir) {
+            let detail = "temporary files should go here, but this is not a directory";
+            return Err(Error::new(ErrorKind::Environment, detail)
+                .in_file(&self.path, None)
+                .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
+        }
+        if found.is_none() {
+            self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+            // Otherwise a power failure could remove the directory, and a checkpoint with it.
+            let parent = self.path.parent().unwrap_or(&self.path);
+            self.disk.sync_dir(parent).during("sync", parent)?;
+        }
+        let path = self.path.join(LOCK_NAME);
+        *held = self.disk.lock(&path).during("lock", &path)?;
+        if held.is_none() {
+            return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
+                .in_file(path, None)
+                .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
+        }
+        Ok(())
+    }
+
+    /// Removes the files of a job, and the directory if nothing else is in it.
+    ///
+    /// # Errors
+    /// The same errors as [`WorkDir::take`].
+    pub fn remove(&self) -> Result<(), Error> {
+        if !self.exists()? {
+            return Ok(());
+        }
+        self.take()?;
+        // The checkpoint goes first: a job could not resume from one whose sorted runs are partly removed.
+        Checkpoint::remove(self.disk, &self.path)?;
+        for name in self.disk.list(&self.path).during("list", &self.path)? {
+            let path = self.path.join(&name);
+            if is_work_file(self.disk, &path)? {
+                self.disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        let lock = self.path.join(LOCK_NAME);
+        self.disk.remove_file(&lock).during("remove", &lock)?;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match self.disk.remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => Ok(done.during("remove", &self.path)?),
+        }
+    }
+}
