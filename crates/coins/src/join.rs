@@ -24,8 +24,8 @@
 //!
 //! The verdict and the survivors are therefore functions of the chain, not of threads, batches, or the key. A
 //! chain with mismatches, or with repeated coinbase txids, goes to sequential validation
-//! ([`crate::MemoryCoins`]): every invalid chain has a mismatch, but only sequential validation names the first
-//! invalid block and its violation.
+//! ([`crate::MemoryCoins`]): every invalid chain has a mismatch, but only sequential validation names the
+//! first invalid block and its violation.
 //!
 //! # Memory
 //! A coin takes a cell of 88 bytes and 10 to 15 bytes in the index (8 per slot, 53 to 80 % full): 98 to 103

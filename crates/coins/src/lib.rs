@@ -3,8 +3,8 @@
 //! The crate has two methods over the same compressed coins ([`wire::coin`]): the [`join`] matches creations
 //! with spends from all threads in any order and reports whether all of them match; [`MemoryCoins`] is the
 //! [`CoinsView`] of sequential validation, which goes block by block and finds what is wrong. [`Delta`] first
-//! removes coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO set,
-//! sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
+//! removes coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO
+//! set, sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
 //! sorted form ([`Join::take_oldest`]) and matched later by a [`merge`]. This crate does not access files,
 //! does not check rules and does not start threads.
 //!

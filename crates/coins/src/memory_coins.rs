@@ -1,8 +1,8 @@
 //! A view of coins in memory: the coin set of sequential validation, which connects blocks in height order on
 //! one thread, without undo data.
 //!
-//! The engine uses it if the join has found a mismatch, and if coinbase txids repeat (BIP-0030). It is also the
-//! model for tests, so it is written to be obviously correct rather than fast.
+//! The engine uses it if the join has found a mismatch, and if coinbase txids repeat (BIP-0030). It is also
+//! the model for tests, so it is written to be obviously correct rather than fast.
 
 use crate::{
     SHARDS,

@@ -39,8 +39,8 @@ pub trait CoinsView {
 
     /// Adds a coin. Unspendable outputs are not coins; the caller must omit them.
     ///
-    /// If `possible_overwrite` is true, the outpoint may have an unspent coin, which is replaced. Otherwise the
-    /// caller guarantees that it has none, so that a cache need not ask its database.
+    /// If `possible_overwrite` is true, the outpoint may have an unspent coin, which is replaced. Otherwise
+    /// the caller guarantees that it has none, so that a cache need not ask its database.
     ///
     /// # Panics
     /// If the view finds that the guarantee is broken.

@@ -117,7 +117,10 @@ pub enum DiskError {
         obstacle: Obstacle,
     },
     /// The new database would belong to another user than the one that it replaces.
-    #[error("{} belongs to user id {owner}, and this process cannot create files for that user", path.display())]
+    #[error(
+        "{} belongs to user id {owner}, and this process cannot create files for that user",
+        path.display()
+    )]
     NotOwner {
         /// The database, or the directory in which it would be.
         path: PathBuf,

@@ -139,8 +139,10 @@ fn blocks_beyond_the_bytes_in_use_are_counted() {
     without_chainstate(&case);
     let report = run(&case.options()).unwrap();
     assert_eq!(report.height, Height(120));
-    let is_noted = |note: &Warning| matches!(note, Warning::BlocksBeyondIndex { blocks, .. } if *blocks as usize == positions.len());
-    assert!(positions.len() >= 10 && report.notes.iter().any(is_noted), "{:?}", report.notes);
+    let count = positions.len() as u32;
+    let is_noted =
+        |note: &Warning| matches!(note, Warning::BlocksBeyondIndex { blocks, .. } if *blocks == count);
+    assert!(count >= 10 && report.notes.iter().any(is_noted), "{:?}", report.notes);
 }
 
 #[test]

@@ -4,15 +4,15 @@
 
 mod hints_common;
 
-use vfs::RealDisk;
-use hints::{HintsError, HintFormat, HintReader, HintWriter, Numbering, NumberingError, renumber};
 use flate2::{Compression, write::GzEncoder};
 use hex_conservative::{DisplayHex as _, decode_to_vec};
+use hints::{HintFormat, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use tempfile::TempDir;
+use vfs::RealDisk;
 use wire::{BlockHash, Height, Network};
 
 struct Dir(TempDir);

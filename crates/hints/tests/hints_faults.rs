@@ -4,15 +4,15 @@
 
 mod hints_common;
 
-use vfs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
-use hints::{HintsError, HintFormat, HintReader, HintWriter};
 use hints::HintInfo;
+use hints::{HintFormat, HintReader, HintWriter, HintsError};
 use hints_common::{Chain, check, simulated};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vfs::{Disk, Lock, Metadata, ReadAt, RealDisk, WriteFile};
 use wire::Height;
 
 /// A disk that fails the operation with the number `at`, of those that change something.

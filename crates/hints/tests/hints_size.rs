@@ -3,10 +3,10 @@
 
 mod hints_common;
 
-use vfs::RealDisk;
 use hints::{HintFormat, HintReader};
 use hints_common::{Chain, real, simulated, write};
 use std::time::{Duration, Instant};
+use vfs::RealDisk;
 
 /// Prints a row of the table in docs/formats.md and returns the sizes in bytes.
 fn sizes(chain: &Chain) -> Vec<(HintFormat, u64)> {

@@ -2,8 +2,8 @@
 //!
 //! The key fills the first block, which is hashed once; each message starts from the state after it (the
 //! midstate): SHA-256 of key block and message, one compression for each message of up to
-//! [`MAX_ONE_BLOCK_BYTES`] bytes. Digests are read as little-endian numbers and added modulo 2^256; only their sum
-//! leaves the vector registers. The users of such sums document what they prove.
+//! [`MAX_ONE_BLOCK_BYTES`] bytes. Digests are read as little-endian numbers and added modulo 2^256; only
+//! their sum leaves the vector registers. The users of such sums document what they prove.
 
 use super::{block_count, count_batched, portable};
 use crate::kernel::Kernel;

@@ -35,8 +35,8 @@ pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
     Some(dir)
 }
 
-/// Unpacks an archive. Zeros at the end of its files, which Core allocates in advance, take no space: tests of
-/// several datadirs run side by side.
+/// Unpacks an archive. Zeros at the end of its files, which Core allocates in advance, take no space: the
+/// tests of several datadirs run side by side.
 fn unpack(archive: File, to: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(archive));
     for entry in archive.entries()? {

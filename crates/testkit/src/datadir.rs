@@ -10,12 +10,13 @@ use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN},
-    datadir::Datadir,
+    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, chunk_len},
+    datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
 use std::{
     collections::BTreeMap,
+    fs::OpenOptions,
     path::{Path, PathBuf},
 };
 use vfs::RealDisk;
@@ -109,7 +110,7 @@ impl DatadirWriter {
         let obfuscation = Obfuscation::from_key(layout.xor_key.unwrap_or_default());
         let options = AppendOptions {
             max_file_len: u32::try_from(layout.file_size).unwrap_or(u32::MAX),
-            preallocate: layout.preallocate,
+            preallocate: false,
         };
         Ok(Self {
             files: BlockFiles::new(&RealDisk, &paths, obfuscation).append_after(Vec::new(), options),
@@ -126,7 +127,7 @@ impl DatadirWriter {
     /// Adds the next block.
     ///
     /// # Errors
-    /// [`WriteError::File`].
+    /// [`WriteError`].
     pub fn push(&mut self, block: GeneratedBlock) -> Result<(), WriteError> {
         if block.height == 0 {
             return self.write_block(block);
@@ -143,6 +144,9 @@ impl DatadirWriter {
         while !self.waiting.is_empty() {
             self.write_any()?;
         }
+        if self.layout.preallocate {
+            self.pad_last()?;
+        }
         if self.layout.index {
             self.entries.sort_unstable_by_key(|entry| entry.hash);
             let index = BlockIndex {
@@ -152,6 +156,20 @@ impl DatadirWriter {
                 ..BlockIndex::default()
             };
             write_block_index(&RealDisk, &self.paths.index_dir(), &index)?;
+        }
+        Ok(())
+    }
+
+    /// Pads the last files to whole chunks, with holes that take no space.
+    fn pad_last(&self) -> Result<(), WriteError> {
+        let (Some(info), number) = (self.files.infos().last(), self.files.infos().len()) else {
+            return Ok(());
+        };
+        for (kind, used) in [(FileKind::Blk, info.size), (FileKind::Rev, info.undo_size)] {
+            let path = self.paths.block_file_path(kind, FileNo(number as u32 - 1));
+            let file = OpenOptions::new().write(true).open(&path);
+            file.and_then(|file| file.set_len(u64::from(used).next_multiple_of(chunk_len(kind))))
+                .map_err(|source| WriteError::File { path, source })?;
         }
         Ok(())
     }

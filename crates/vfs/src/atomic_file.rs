@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// crash, its final name has the old content, or none, or all of the new.
 ///
 /// If it is dropped before [`AtomicFile::commit`], the temporary file is removed: a job that fails or is
-/// interrupted leaves none. A crash leaves it. Whoever creates the file again must remove it first, and alone
-/// knows whether a file of that name can belong to another program.
+/// interrupted leaves none. A crash leaves it, and the caller must remove it before it creates the file
+/// again: only the caller knows whether a file of that name can belong to another program.
 pub struct AtomicFile<'d> {
     disk: &'d dyn Disk,
     temporary: PathBuf,

@@ -26,11 +26,15 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 /// Length in bytes that a `blk` file stays below (Core `MAX_BLOCKFILE_SIZE`).
 pub const MAX_BLOCK_FILE_LEN: u32 = 128 << 20;
 
-/// Space for `blk` files is reserved in chunks of this many bytes (Core `BLOCKFILE_CHUNK_SIZE`).
-const BLK_CHUNK_LEN: u64 = 16 << 20;
-
-/// Space for `rev` files is reserved in chunks of this many bytes (Core `UNDOFILE_CHUNK_SIZE`).
-const REV_CHUNK_LEN: u64 = 1 << 20;
+/// Space for the files of a kind is reserved in chunks of this many bytes (Core `BLOCKFILE_CHUNK_SIZE`,
+/// `UNDOFILE_CHUNK_SIZE`).
+#[must_use]
+pub const fn chunk_len(kind: FileKind) -> u64 {
+    match kind {
+        FileKind::Blk => 16 << 20,
+        FileKind::Rev => 1 << 20,
+    }
+}
 
 /// How files are divided and grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,10 +188,7 @@ impl<'a> BlockAppender<'a> {
         };
         let mut record = std::mem::take(&mut self.record);
         self.files.obfuscation.apply(&mut record, used.into());
-        let chunk_len = match kind {
-            FileKind::Blk => BLK_CHUNK_LEN,
-            FileKind::Rev => REV_CHUNK_LEN,
-        };
+        let chunk_len = chunk_len(kind);
         // As in Core, a file that was cut inside a chunk grows unreserved until that chunk is full.
         let is_new_chunk = end.div_ceil(chunk_len) > u64::from(used).div_ceil(chunk_len);
         let allocated =

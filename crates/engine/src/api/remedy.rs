@@ -144,6 +144,10 @@ impl Remedy {
         }
     }
 
+    /// What can be done if block or undo files are missing.
+    pub(crate) const FOR_MISSING_FILES: [Self; 2] =
+        [Self::RestoreFiles, Self::BitcoindReindex(Some(FileKind::Blk))];
+
     /// What can be done about an obstacle to the replacement of a database.
     pub(crate) fn of_obstacle(obstacle: Obstacle) -> Vec<Self> {
         match obstacle {

@@ -32,9 +32,6 @@ use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
 
-/// What to do if files are missing.
-const MISSING_FILES: [Remedy; 2] = [Remedy::RestoreFiles, Remedy::BitcoindReindex(Some(FileKind::Blk))];
-
 /// A block of the tree, without its hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
@@ -512,7 +509,7 @@ impl<'a> Tree<'a> {
                 self.hashes.get(orphan.node),
                 orphan.prev
             ))
-            .with_remedies(MISSING_FILES));
+            .with_remedies(Remedy::FOR_MISSING_FILES));
         }
         let unconnected = match best_tips.stored {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
@@ -624,7 +621,7 @@ impl<'a> Tree<'a> {
                     "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
                      missing; a chainstate can only be rebuilt from all blocks and undo data"
                 ))
-                .with_remedies(MISSING_FILES)
+                .with_remedies(Remedy::FOR_MISSING_FILES)
             }
         };
         error.at_block(height, *self.hashes.get(number))

@@ -94,8 +94,9 @@ fn connect_txs<V: CoinsView>(
         let spend =
             SpendContext { params, height, hash, tx: &tx, tx_index, coins: own, mtp_by_height, before };
         before = check_tx_spends(&spend)?;
-        // Only coinbases can overwrite coins, and only where BIP-0030 is not enforced. Any other transaction can
-        // be repeated only after a repeated coinbase whose coin was spent in between, which Core rules out there.
+        // Only coinbases can overwrite coins, and only where BIP-0030 is not enforced. Any other transaction
+        // can be repeated only after a repeated coinbase whose coin was spent in between, which Core rules
+        // out there.
         for_each_created(&tx, txid, Coin::code_of(height, is_coinbase), |outpoint, coin| {
             coins.add_coin(outpoint, coin, is_coinbase)
         })

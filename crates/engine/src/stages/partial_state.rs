@@ -17,7 +17,6 @@ use std::fmt;
 use wire::Height;
 
 /// The state of some blocks of a job.
-#[derive(Debug)]
 pub struct PartialState {
     /// The completed blocks.
     pub completed: CompletedBlocks,
@@ -30,7 +29,6 @@ pub struct PartialState {
 }
 
 /// What a method of matching keeps besides the join.
-#[derive(Debug)]
 pub enum MatchState {
     /// The join keeps everything.
     Join,

@@ -9,12 +9,12 @@ use digest::sha256::sha256d_many;
 use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use disk::chainstate::ChainstateReader;
 use disk::datadir::Datadir;
-use vfs::RealDisk;
-use hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use disk::index::read_block_index;
 use disk::xor::read_block_obfuscation;
+use hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use vfs::RealDisk;
 use wire::script::is_unspendable;
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
 

@@ -37,9 +37,9 @@ struct NodeChain {
 }
 
 impl NodeChain {
-    /// Connects all blocks, then disconnects all but the genesis block. Compares the undo data with the node's,
-    /// and the coins after each disconnected block with the coins before it was connected, but only at each
-    /// `compared`th height. Returns the coins at the tip.
+    /// Connects all blocks, then disconnects all but the genesis block. Compares the undo data with the
+    /// node's, and the coins after each disconnected block with the coins before it was connected, but only
+    /// at each `compared`th height. Returns the coins at the tip.
     fn connect_and_disconnect(&self, compared: u32) -> MemoryCoins {
         let times: Vec<BlockTime> = self.blocks.iter().map(|(block, _)| header(block).time).collect();
         let median = |end: usize| rules::median_time_past(&times[end.saturating_sub(11)..end]);
