@@ -14,7 +14,7 @@ MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 .PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
-	$(CARGO) build --release -p cli -p testkit
+	$(CARGO) build --release -p peregrine -p testkit
 	rm -rf $(DEMO_DIR)
 	target/release/testkit chain --out $(DEMO_DIR)/datadir --seed 1 --size $(DEMO_SIZE)
 	target/release/peregrine reindex --datadir $(DEMO_DIR)/datadir --chain regtest
@@ -36,7 +36,7 @@ fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 
 hostile: setup ## Damage datadirs at random, rebuild them in place, and start a real bitcoind on them: RUNS (2000), BITCOIND (path)
 	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: set BITCOIND=PATH, or add it to the PATH"; exit 1; }
-	$(CARGO) build --release -p cli -p hostile
+	$(CARGO) build --release -p peregrine -p hostile
 	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
 
 bench: setup ## Run the micro benchmarks
@@ -50,7 +50,7 @@ arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (ROOMS=digest 
 
 msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in Cargo.toml); installs it
 	rustup toolchain install --profile minimal $(MSRV)
-	$(CARGO) +$(MSRV) check --workspace --no-default-features --exclude oracle --exclude bench --exclude script
+	$(CARGO) +$(MSRV) check --workspace --no-default-features --exclude oracle --exclude bench --exclude peregrine-script
 
 deny: setup ## Check licences, sources and security advisories of all dependencies; installs cargo-deny
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

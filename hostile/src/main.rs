@@ -146,7 +146,7 @@ fn context(args: &Args) -> Res<Context> {
         find(&args.bitcoind, "name Bitcoin Core's node with --bitcoind PATH (make hostile BITCOIND=PATH)")?;
     let peregrine = find(
         &args.peregrine,
-        "build it with cargo build --release -p cli, or name it with --peregrine PATH",
+        "build it with cargo build --release -p peregrine, or name it with --peregrine PATH",
     )?;
     fs::create_dir_all(&args.dir)?;
     let help = Command::new(&peregrine).args(["reindex", "--help"]).output()?;

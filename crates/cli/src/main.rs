@@ -1,6 +1,6 @@
 //! The program `peregrine`: reads the command line, calls the engine and prints its report.
 //!
-//! Reports go to stdout, everything else to stderr. [`cli::exit::Exit`] lists the exit codes.
+//! Reports go to stdout, everything else to stderr. [`peregrine::exit::Exit`] lists the exit codes.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -13,7 +13,7 @@ mod snapshot;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
-use cli::{
+use peregrine::{
     exit::Exit,
     output::{self, Done},
     run_log::RunLog,

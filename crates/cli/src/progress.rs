@@ -2,7 +2,7 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use cli::{remedy, stop};
+use peregrine::{remedy, stop};
 use engine::{Event, EventSink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{

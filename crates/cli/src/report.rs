@@ -1,6 +1,6 @@
 //! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
 
-use cli::{output::json, remedy::warning_text};
+use peregrine::{output::json, remedy::warning_text};
 use engine::{
     Comparison, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
     VerifyReport, Warning, hex_reversed,

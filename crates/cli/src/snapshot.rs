@@ -5,7 +5,7 @@ use crate::{
     limits, paths,
     progress::Progress,
 };
-use cli::{
+use peregrine::{
     exit::Exit,
     output::{Done, json},
     stop::interrupt,

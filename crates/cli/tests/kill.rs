@@ -1,7 +1,7 @@
 //! A rebuild that is killed or interrupted at any moment resumes and ends with the same coins. Runs a real
 //! process on a real file system.
 //!
-//! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p cli --test kill` runs longer.
+//! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p peregrine --test kill` runs longer.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -1,12 +1,12 @@
 //! Measures the join on one core, with creations and spends whose ages are heavy-tailed, like those of a
 //! chain.
 //!
-//! `cargo run --release -p coins --example join_speed [millions of creations]`. It prints nanoseconds per
+//! `cargo run --release -p peregrine-coins --example join_speed [millions of creations]`. It prints nanoseconds per
 //! operation, the cost of generating the operations, memory, the time to sort the remaining coins, and a hash
 //! of the result, which must not change when the code gets faster.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
-use coins::Join;
+use peregrine_coins::Join;
 use std::{
     hint::black_box,
     time::{Duration, Instant},
@@ -132,7 +132,7 @@ fn main() {
     let size = survivors.size();
     let mut hash = 0u64;
     for shard in survivors.into_shards() {
-        for coins::Entry { outpoint, coin, .. } in shard.sort().iter() {
+        for peregrine_coins::Entry { outpoint, coin, .. } in shard.sort().iter() {
             let word = outpoint.txid.0.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
             hash = (hash ^ word ^ u64::from(coin.code)).wrapping_mul(0x100_0000_01b3);
         }

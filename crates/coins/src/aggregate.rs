@@ -12,7 +12,7 @@
 //! A sum other than zero proves that something is wrong but not where; the [`crate::join`] finds out.
 //!
 //! ```
-//! use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
+//! use peregrine_coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
 //! use wire::{OutPoint, Txid};
 //!
 //! let aggregate = Aggregate::new(AggregateKind::Sha256, AggregateKey::new([7; 32])); // a real key is random

@@ -9,7 +9,7 @@
 //! does not check rules and does not start threads.
 //!
 //! ```
-//! use coins::{Entry, Join};
+//! use peregrine_coins::{Entry, Join};
 //! use wire::{Coin, Height, OutPoint, Txid};
 //!
 //! let join = Join::new((1, 2)); // a real one takes a random key

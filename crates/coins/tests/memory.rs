@@ -3,7 +3,7 @@
 
 mod process_memory;
 
-use coins::Join;
+use peregrine_coins::Join;
 use process_memory::resident;
 use wire::{Coin, OutPoint, Txid};
 

@@ -9,7 +9,7 @@
 mod chain;
 
 use chain::{Chain, claims_of, txid};
-use coins::{
+use peregrine_coins::{
     CoinbaseTxids, CoinsView, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, OwnedCoin, SHARDS,
     SurvivorShard, Survivors, merge::ShardSource,
 };
@@ -50,7 +50,7 @@ fn rows(survivors: Survivors) -> Rows {
             let expected = shard.size().coins;
             let sorted = shard.sort();
             assert_eq!(sorted.len() as i64, expected);
-            let row = |(index, entry): (usize, coins::Entry<'_>)| {
+            let row = |(index, entry): (usize, peregrine_coins::Entry<'_>)| {
                 assert_eq!(entry, sorted.entry(index));
                 assert!(!entry.spend);
                 (entry.outpoint, entry.coin.into())

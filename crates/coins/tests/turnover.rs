@@ -6,7 +6,7 @@
 
 mod process_memory;
 
-use coins::{Join, SHARDS};
+use peregrine_coins::{Join, SHARDS};
 use process_memory::{peak, resident};
 use std::thread;
 use wire::{Coin, OutPoint, Txid};

@@ -1,5 +1,5 @@
 //! Prints the cost of each hash of this crate on this machine:
-//! `cargo run --release -p digest@0.1.0 --example throughput`.
+//! `cargo run --release -p peregrine-digest --example throughput`.
 //!
 //! It reports the best of many rounds, in ns or GB/s, with a checksum of the results, which exposes wrong
 //! results and keeps the compiler from removing the work. Arguments are files of raw blocks, which are cut
@@ -8,11 +8,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use digest::kernel::Kernel;
-use digest::muhash::MuHash3072;
-use digest::obfuscation::Obfuscation;
-use digest::sha256::{Message, Sha256, sha256d_many_with, sha256d_pairs_with};
-use digest::siphash::{SipHash13Uj, siphash24};
+use peregrine_digest::kernel::Kernel;
+use peregrine_digest::muhash::MuHash3072;
+use peregrine_digest::obfuscation::Obfuscation;
+use peregrine_digest::sha256::{Message, Sha256, sha256d_many_with, sha256d_pairs_with};
+use peregrine_digest::siphash::{SipHash13Uj, siphash24};
 
 /// Returns the shortest time of a call in ns.
 fn best_ns(mut call: impl FnMut()) -> f64 {

@@ -4,7 +4,7 @@
 //! The crate handles bytes, not blocks.
 //!
 //! ```
-//! use digest::muhash::MuHash3072;
+//! use peregrine_digest::muhash::MuHash3072;
 //!
 //! // The hash of a set does not depend on the order of its elements.
 //! let (mut one, mut other) = (MuHash3072::new(), MuHash3072::new());

@@ -1,7 +1,7 @@
 //! MuHash3072 agrees with Bitcoin Core's published value, with an independent crate, and with itself in any
 //! order.
 
-use digest::muhash::MuHash3072;
+use peregrine_digest::muhash::MuHash3072;
 
 /// Returns an element of Core's tests: 32 bytes, of which the first is `number`.
 fn element(number: u8) -> [u8; 32] {

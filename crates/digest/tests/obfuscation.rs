@@ -1,6 +1,6 @@
 //! The fast XOR equals the bytewise one, at every offset and length.
 
-use digest::obfuscation::Obfuscation;
+use peregrine_digest::obfuscation::Obfuscation;
 
 const KEY: [u8; 8] = [0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe];
 

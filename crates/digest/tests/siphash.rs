@@ -2,8 +2,8 @@
 
 use std::hash::Hasher;
 
-use digest::kernel::Kernel;
-use digest::siphash::{
+use peregrine_digest::kernel::Kernel;
+use peregrine_digest::siphash::{
     SipHash13Uj, push_words, siphash24, siphash24_128, siphash24_128_sum_with, word_count,
 };
 use hex_conservative::decode_to_vec;

@@ -3,11 +3,11 @@
 //! refused or complete, a manifest the old one or the new one.
 
 use digest::obfuscation::Obfuscation;
-use disk::DiskError;
-use disk::chainstate::{ChainstateReader, ChainstateWriter};
-use disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path};
-use disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
-use disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
+use peregrine_disk::DiskError;
+use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
+use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path};
+use peregrine_disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
+use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;

@@ -5,9 +5,9 @@ mod core_datadirs;
 
 use core_datadirs::Sample;
 use digest::sha256::Sha256;
-use disk::DiskError;
-use disk::chainstate::ChainstateReader;
-use disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
+use peregrine_disk::DiskError;
+use peregrine_disk::chainstate::ChainstateReader;
+use peregrine_disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
 use hex_conservative::DisplayHex as _;
 use proptest::{collection::vec, prelude::*};
 use std::cell::Cell;

@@ -1,10 +1,10 @@
 //! Uses the engine as a library: rebuilds a chainstate into a new directory and prints a report.
 //!
-//! `cargo run --release -p engine --example rebuild -- DATADIR CHAIN OUTPUT [HEIGHT]`
+//! `cargo run --release -p peregrine-engine --example rebuild -- DATADIR CHAIN OUTPUT [HEIGHT]`
 //!
 //! The datadir is only read. Ctrl-C handling is left out: set `interrupt` from a signal handler for it.
 
-use engine::{Event, Height, RealDisk, ReindexOptions, hex_reversed, reindex};
+use peregrine_engine::{Event, Height, RealDisk, ReindexOptions, hex_reversed, reindex};
 use std::{env, error::Error, path::Path, sync::atomic::AtomicBool, thread};
 
 fn main() -> Result<(), Box<dyn Error>> {

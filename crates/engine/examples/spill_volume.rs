@@ -1,10 +1,10 @@
 //! Measures how much a rebuild writes to sorted runs, for several sizes of the join: the measurements behind
 //! `docs/adr/0005-bounded-memory.md`.
 //!
-//! `cargo run --release -p engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
+//! `cargo run --release -p peregrine-engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
 #![allow(clippy::unwrap_used, reason = "an example")]
 
-use engine::{AssumeValid, Network, RealDisk, ReindexOptions};
+use peregrine_engine::{AssumeValid, Network, RealDisk, ReindexOptions};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
 fn main() {
@@ -21,7 +21,7 @@ fn main() {
             threads: NonZeroUsize::new(2).unwrap(),
             ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
         };
-        let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let report = peregrine_engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
         let spilled = report.spilled;
         println!(
             "{bytes}, {}, {}, {}, {:.1}, {}",

@@ -11,7 +11,7 @@ use common::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
-use engine::{ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
+use peregrine_engine::{ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
 use std::{
     path::Path,
     process::Command,
@@ -222,9 +222,9 @@ fn files_that_are_not_regular_are_damaged() {
         }
     }
     let device = Path::new("/dev/zero");
-    let error = engine::hints_info(&vfs::RealDisk, device, None).unwrap_err();
+    let error = peregrine_engine::hints_info(&vfs::RealDisk, device, None).unwrap_err();
     assert_mentions(&error, &["/dev/zero", "a character device, not a regular file"]);
-    let error = engine::snapshot_info(&vfs::RealDisk, device).unwrap_err();
+    let error = peregrine_engine::snapshot_info(&vfs::RealDisk, device).unwrap_err();
     assert_mentions(&error, &["a character device, not a regular file"]);
 }
 
@@ -370,7 +370,7 @@ fn blocks_that_were_never_connected_are_counted() {
             *seen.lock().unwrap() = Some(unconnected);
         }
     };
-    let report = engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
+    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
     assert_eq!(report.unwrap().height, Height(top - 2));
     assert_eq!(seen.into_inner().unwrap(), Some(2));
 }
@@ -383,7 +383,7 @@ fn warnings(options: &ReindexOptions) -> Vec<String> {
             texts.lock().unwrap().push(warning.to_string());
         }
     };
-    engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
     texts.into_inner().unwrap()
 }
 
@@ -479,7 +479,7 @@ fn an_interrupt_at_any_event_leaves_the_datadir_unchanged() {
         };
         let scan = at % 2 == 1;
         let options = ReindexOptions { scan, ..with_threads(&case.options(), 2) };
-        match engine::reindex(&FaultDisk::healthy(), &options, &sink, &flag) {
+        match peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &flag) {
             Ok(_) => break,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "event {at}: {error}");

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Case, Template, assert_same_tree, bounded, leftovers, run, stats, tree};
-use engine::{BlockHash, ErrorKind, Network, ReindexOptions, Remedy};
+use peregrine_engine::{BlockHash, ErrorKind, Network, ReindexOptions, Remedy};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -35,12 +35,12 @@ fn tiny_case() -> Case {
 }
 
 /// Best block and hash of the chainstate.
-fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), engine::Error> {
+fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), peregrine_engine::Error> {
     stats(case.root(), Network::Regtest).map(|stats| (stats.best_block, stats.hash_serialized_3))
 }
 
-fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<engine::ReindexReport, engine::Error> {
-    engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
+fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<peregrine_engine::ReindexReport, peregrine_engine::Error> {
+    peregrine_engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
 }
 
 /// How an operation fails.
@@ -171,7 +171,7 @@ fn spilling(case: &Case) -> ReindexOptions {
 }
 
 /// Asserts that after a failure either the old chainstate opens or the new one.
-fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::Error>, what: &str) {
+fn assert_old_or_new(case: &Case, done: &Result<peregrine_engine::ReindexReport, peregrine_engine::Error>, what: &str) {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     static OLD: OnceLock<(BlockHash, [u8; 32])> = OnceLock::new();
     let old = OLD.get_or_init(|| found(&scattered_case()).unwrap());
@@ -284,7 +284,7 @@ fn power_cut(
     case: &Case,
     options: &ReindexOptions,
     operations: u64,
-) -> Result<u32, engine::Error> {
+) -> Result<u32, peregrine_engine::Error> {
     let mut rng = Rng::new(seed, "power cuts");
     for _ in 0..=rng.below(2) {
         let at = rng.below(operations);
@@ -391,7 +391,7 @@ fn a_power_failure_never_replaces_only_one_of_two_databases() {
 }
 
 /// A disk that refuses a change at operation `at`: no file may be left or changed. Returns the errors.
-fn refusing(kind: io::ErrorKind, output: bool) -> Vec<engine::Error> {
+fn refusing(kind: io::ErrorKind, output: bool) -> Vec<peregrine_engine::Error> {
     let mut errors = Vec::new();
     let case = tiny_case();
     let before = tree(case.root());

@@ -9,7 +9,7 @@ use common::{
     BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree,
     with_threads,
 };
-use engine::{ErrorKind, Height, Network, ReindexOptions, Remedy};
+use peregrine_engine::{ErrorKind, Height, Network, ReindexOptions, Remedy};
 use std::path::Path;
 use testkit::corrupt::flip_bit;
 

@@ -11,7 +11,7 @@ use common::{
     lies::{Claim, falsify_claim},
     options, refused, run, with_threads,
 };
-use engine::{Error, ErrorKind, Height, ReindexOptions};
+use peregrine_engine::{Error, ErrorKind, Height, ReindexOptions};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
 use std::{path::PathBuf, sync::LazyLock};

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree};
 use disk::index::{BlockIndex, BlockStatus};
-use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
+use peregrine_engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
 use std::path::{Path, PathBuf};
 use testkit::corrupt::truncate;
 

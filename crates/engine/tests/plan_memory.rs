@@ -1,7 +1,7 @@
 //! Memory and time that the plan takes, as the system reports it, for a block index of any length:
 //!
 //! ```text
-//! PEREGRINE_HEADERS=1000000 cargo test --release -p engine --test plan_memory -- --nocapture
+//! PEREGRINE_HEADERS=1000000 cargo test --release -p peregrine-engine --test plan_memory -- --nocapture
 //! ```
 //!
 //! Only the plan is measured, in a separate process: the test runs itself again on a datadir with an index
@@ -12,7 +12,7 @@ use disk::{
     datadir::Datadir,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
 };
-use engine::{ErrorKind, Event, ReindexOptions, peak_memory_bytes, resident_bytes};
+use peregrine_engine::{ErrorKind, Event, ReindexOptions, peak_memory_bytes, resident_bytes};
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     env,
@@ -105,7 +105,7 @@ fn measure(root: &Path) {
         }
     };
     let options = ReindexOptions::new(root, Network::Regtest);
-    let result = engine::reindex(&RealDisk, &options, &sink, &interrupt).map(|report| report.height);
+    let result = peregrine_engine::reindex(&RealDisk, &options, &sink, &interrupt).map(|report| report.height);
     assert!(planned.load(Ordering::Relaxed), "{result:?}");
     // It was interrupted; or the disk is too small for the size of the sparse files.
     let kind = result.unwrap_err().kind;

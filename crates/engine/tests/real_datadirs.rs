@@ -6,7 +6,7 @@
 mod common;
 
 use common::{THREADS, assert_same_tree, run, stats, tree, with_threads};
-use engine::{Height, Matching, Network, ReindexOptions, hex_reversed};
+use peregrine_engine::{Height, Matching, Network, ReindexOptions, hex_reversed};
 use testkit::data::{known_answers, unpack_core_datadir};
 
 fn rebuild_all(name: &str, network: Network) {

@@ -10,7 +10,7 @@ use common::{
     stats_by_height, with_threads,
 };
 use disk::checkpoint::{Checkpoint, sorted_run_path};
-use engine::{
+use peregrine_engine::{
     AggregateKind, AssumeValid, Error, ErrorKind, Event, Height, HintFormat, HintOptions, Network,
     ReindexOptions, Remedy, Stage,
 };
@@ -81,7 +81,7 @@ fn an_interrupted_run_is_resumed_with_a_note() {
             notes.lock().unwrap().push(note.to_string());
         }
     };
-    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     assert_eq!(u64::from(report.resumed), done);
     assert_eq!(report.counts, {
         let case = Case::new();
@@ -126,7 +126,7 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     let dir = scratch();
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let file = dir.path().join("hints");
-    engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
+    peregrine_engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions { file, format: None, aggregate, without_undo: false, on_failure_join: false };
     let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
@@ -237,7 +237,7 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
             notes.lock().unwrap().push(note.to_string());
         }
     };
-    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     assert!(report.resumed > 50);
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     let notes = notes.into_inner().unwrap();
@@ -421,7 +421,7 @@ fn a_second_run_is_refused_while_one_works() {
         work_dir: Some(work.path().to_owned()),
         ..bounded(&case.options())
     };
-    engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     let outputs = outputs.into_inner().unwrap();
     assert!(
         outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),

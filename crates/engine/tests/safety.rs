@@ -7,7 +7,7 @@ mod common;
 
 use common::{Case, chain, run, stats, tree};
 use disk::index::BlockStatus;
-use engine::{Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions};
+use peregrine_engine::{Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions};
 use std::{
     collections::BTreeMap,
     fs,
@@ -169,26 +169,26 @@ fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
 fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Result<Option<Height>, Error> {
     let (interrupt, options) = (AtomicBool::new(false), case.options());
     let reindex = |options: ReindexOptions| {
-        engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
+        peregrine_engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
     };
     match command {
         "reindex" => reindex(options),
         "reindex --scan" => reindex(case.scan()),
         "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
         "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
-        "verify" => engine::verify(disk, &options, false, &|_| {}, &interrupt).map(|_| None),
+        "verify" => peregrine_engine::verify(disk, &options, false, &|_| {}, &interrupt).map(|_| None),
         "hints make" => {
             let (file, format) = (elsewhere.join("hints"), HintFormat::Peregrine);
-            engine::make_hints(disk, &options, &file, format, &|_| {}, &interrupt).map(|_| None)
+            peregrine_engine::make_hints(disk, &options, &file, format, &|_| {}, &interrupt).map(|_| None)
         }
         "snapshot make" => {
             let file = elsewhere.join("snapshot");
-            engine::make_snapshot(disk, &options, &file, &|_| {}, &interrupt).map(|_| None)
+            peregrine_engine::make_snapshot(disk, &options, &file, &|_| {}, &interrupt).map(|_| None)
         }
         _ => {
             let (datadir, threads) = (case.root().to_owned(), NonZeroUsize::MIN);
             let options = StatsOptions { datadir, network: Network::Regtest, threads, muhash: false };
-            engine::utxo_stats(disk, &options).map(|_| None)
+            peregrine_engine::utxo_stats(disk, &options).map(|_| None)
         }
     }
 }
@@ -253,7 +253,7 @@ fn each_command_does_what_the_table_says() {
     } else {
         assert_eq!(
             old, table,
-            "docs/safety.md is out of date; run UPDATE_DOCS=1 cargo test -p engine --test safety"
+            "docs/safety.md is out of date; run UPDATE_DOCS=1 cargo test -p peregrine-engine --test safety"
         );
     }
 }

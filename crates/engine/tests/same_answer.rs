@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Case, THREADS, files, options, run, stats, stats_by_height, tree, with_threads};
-use engine::{Event, Height, Matching, Network, ReindexOptions, ReindexReport};
+use peregrine_engine::{Event, Height, Matching, Network, ReindexOptions, ReindexReport};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -159,7 +159,7 @@ fn events_name_the_stages_and_the_plan() {
     let case = Case::new();
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false)).unwrap();
     let events = seen.into_inner().unwrap();
     let stages: Vec<_> = events
         .iter()

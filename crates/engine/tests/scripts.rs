@@ -6,7 +6,7 @@
 mod common;
 
 use common::{THREADS, options, run, with_threads};
-use engine::{
+use peregrine_engine::{
     AssumeValid, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
 };
 use std::{
@@ -174,7 +174,7 @@ fn an_unknown_assumed_valid_block_is_reported() {
     let warnings_of = |assume_valid: AssumeValid| {
         let texts = Mutex::new(Vec::new());
         let sink = |event| {
-            if let engine::Event::Warning(warning) = event {
+            if let peregrine_engine::Event::Warning(warning) = event {
                 texts.lock().unwrap().push(warning.to_string());
             }
         };
@@ -183,7 +183,7 @@ fn an_unknown_assumed_valid_block_is_reported() {
         let options =
             ReindexOptions { scripts: Some(verifier), assume_valid, output, ..options(case.root.path()) };
         let never = std::sync::atomic::AtomicBool::new(false);
-        engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
+        peregrine_engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
         texts.into_inner().unwrap()
     };
     let known = case.chain.main().nth(3).unwrap().hash;

@@ -13,7 +13,7 @@ use disk::{
     index::{BlockIndex, IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
-use engine::{BlockHash, Error, ErrorKind, Event, Network, ReindexOptions, ReindexReport, hex_reversed};
+use peregrine_engine::{BlockHash, Error, ErrorKind, Event, Network, ReindexOptions, ReindexReport, hex_reversed};
 use std::{
     os::unix::fs::FileExt as _,
     path::Path,
@@ -41,7 +41,7 @@ fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, Strin
         *notes.lock().unwrap() += &format!("{text}\n");
     };
     let options = ReindexOptions { scan, ..options(root) };
-    let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+    let done = peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
     (done, notes.into_inner().unwrap())
 }
 
@@ -158,7 +158,7 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     assert_eq!(done.unwrap().hash, tip.hash);
     assert_eq!(notes.matches("never connected").count(), 2, "{notes}");
     let options = ReindexOptions { scan: true, ..options(dir.path()) };
-    let checked = engine::verify(&FaultDisk::healthy(), &options, false, &|_| {}, &AtomicBool::new(false));
+    let checked = peregrine_engine::verify(&FaultDisk::healthy(), &options, false, &|_| {}, &AtomicBool::new(false));
     assert_eq!(checked.unwrap().hash, tip.hash);
     let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
     let with_undo = |block: &GeneratedBlock| {

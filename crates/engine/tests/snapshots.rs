@@ -9,7 +9,7 @@ mod hinted;
 use common::{Case, assert_mentions, assert_same_tree, tree, with_threads};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
-use engine::{
+use peregrine_engine::{
     AggregateKind, Error, ErrorKind, Height, Network, ReindexOptions, SnapshotReport, SnapshotVerdict,
     hex_reversed,
 };
@@ -53,7 +53,7 @@ const REGTEST: &[(u32, &str)] = &[
 ];
 
 fn make(options: &ReindexOptions, path: &Path) -> Result<SnapshotReport, Error> {
-    engine::make_snapshot(&FaultDisk::healthy(), options, path, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::make_snapshot(&FaultDisk::healthy(), options, path, &|_| {}, &AtomicBool::new(false))
 }
 
 fn verify(
@@ -61,14 +61,14 @@ fn verify(
     datadir: Option<&ReindexOptions>,
     kind: AggregateKind,
 ) -> Result<SnapshotVerdict, Error> {
-    engine::verify_snapshot(&FaultDisk::healthy(), path, datadir, kind, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::verify_snapshot(&FaultDisk::healthy(), path, datadir, kind, &|_| {}, &AtomicBool::new(false))
 }
 
 /// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
         let disk = InterruptingDisk::at(3 + 5 * stops);
-        match engine::make_snapshot(&disk, options, path, &|_| {}, &disk.interrupt) {
+        match peregrine_engine::make_snapshot(&disk, options, path, &|_| {}, &disk.interrupt) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }

@@ -7,7 +7,7 @@ mod common;
 mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, run, stats_by_height, tree, with_threads};
-use engine::{
+use peregrine_engine::{
     AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
     Remedy, hex_reversed,
 };
@@ -46,12 +46,12 @@ fn rebuild(options: &ReindexOptions) -> ReindexReport {
 
 fn make(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
     let disk = FaultDisk::healthy();
-    engine::make_hints(&disk, options, path, format, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::make_hints(&disk, options, path, format, &|_| {}, &AtomicBool::new(false))
 }
 
 fn check(options: &ReindexOptions, path: &Path) -> HintCheck {
     let disk = FaultDisk::healthy();
-    engine::check_hints(&disk, options, path, None, &|_| {}, &AtomicBool::new(false)).unwrap()
+    peregrine_engine::check_hints(&disk, options, path, None, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 /// Core's datadirs: hints are made at a height, found correct, and lead to the hashes that Core's
@@ -227,7 +227,7 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
                 let info = make(&with_threads(&options, threads), &made, format).unwrap();
                 assert!(std::fs::read(&made).unwrap() == expected, "{format} at {height}");
                 assert_eq!((info.height, info.format), (Height(height), format));
-                let read = engine::hints_info(&FaultDisk::healthy(), &made, Some(format)).unwrap();
+                let read = peregrine_engine::hints_info(&FaultDisk::healthy(), &made, Some(format)).unwrap();
                 assert_eq!((read.hints, read.bytes), (info.hints, info.bytes), "{format} at {height}");
             }
             let again = make(&case.options(), &file_in(&files, &format!("{format}-{height}-1")), format);
@@ -255,7 +255,7 @@ fn every_format_converts_into_every_other() {
         for (to, expected) in HintFormat::ALL.into_iter().zip(&expected) {
             let path = file_in(&files, "converted");
             let disk = FaultDisk::healthy();
-            let info = engine::convert_hints(
+            let info = peregrine_engine::convert_hints(
                 &disk,
                 (&file_in(&files, from.name()), None),
                 (&path, to),
@@ -283,7 +283,7 @@ fn converting_hints_first_removes_what_an_interrupted_rebuild_has_left() {
     std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
     let (disk, options) = (FaultDisk::healthy(), case.options());
     let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
-    engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false)).unwrap();
     assert!(!leftover.exists());
 }
 
@@ -345,7 +345,7 @@ fn interrupted_making_of_hints_resumes() {
                 let disk = hinted::InterruptingDisk::at(3 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
                 let options = ReindexOptions { stop_at_height: Some(Height(height)), ..options.clone() };
-                match engine::make_hints(&disk, &options, &path, format, &|_| {}, &disk.interrupt) {
+                match peregrine_engine::make_hints(&disk, &options, &path, format, &|_| {}, &disk.interrupt) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => std::fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),

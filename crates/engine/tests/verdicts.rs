@@ -10,7 +10,7 @@ use common::{
     lies::{FALSIFICATIONS, falsify_claim},
     options, run, tree, with_threads,
 };
-use engine::{ErrorKind, Event, Height, Note, ReindexOptions, Stage};
+use peregrine_engine::{ErrorKind, Event, Height, Note, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     Chain,
@@ -160,7 +160,7 @@ fn sequential_validation_is_announced() {
     };
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    engine::reindex(&FaultDisk::healthy(), &options(case.path()), &sink, &AtomicBool::new(false))
+    peregrine_engine::reindex(&FaultDisk::healthy(), &options(case.path()), &sink, &AtomicBool::new(false))
         .unwrap_err();
     let events = seen.into_inner().unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Sequential))));

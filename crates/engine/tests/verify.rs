@@ -8,7 +8,7 @@ mod common;
 use common::{Case, assert_same_tree, chain, stats_by_height, tree};
 use digest::obfuscation::Obfuscation;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
-use engine::{Difference, Error, ErrorKind, Height, VerifyReport};
+use peregrine_engine::{Difference, Error, ErrorKind, Height, VerifyReport};
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 use testkit::{corrupt::flip_bit, fault::FaultDisk};
 use vfs::RealDisk;
@@ -18,7 +18,7 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
     let before = tree(case.root());
     let disk = FaultDisk::healthy();
     let options = case.options();
-    let report = engine::verify(&disk, &options, against_chainstate, &|_| {}, &AtomicBool::new(false));
+    let report = peregrine_engine::verify(&disk, &options, against_chainstate, &|_| {}, &AtomicBool::new(false));
     assert_same_tree(&before, case.root(), "verify");
     report
 }

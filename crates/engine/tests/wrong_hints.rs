@@ -7,7 +7,7 @@ mod common;
 mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, refused, run, tree, with_threads};
-use engine::{ErrorKind, Matching, ReindexOptions, Remedy};
+use peregrine_engine::{ErrorKind, Matching, ReindexOptions, Remedy};
 use hinted::{
     AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
     with_hints, with_join_fallback, without_undo,
@@ -228,7 +228,7 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
         let expected =
             format!("the first wrong hint: {}; rebuilding without hints", first_wrong(&hints, &truth));
         assert!(notes.contains(&expected), "{what} {seed}: {expected:?} is not in {notes:?}");
-        let check = engine::check_hints(
+        let check = peregrine_engine::check_hints(
             &testkit::fault::FaultDisk::healthy(),
             &case.options(),
             &path,

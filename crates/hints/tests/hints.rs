@@ -6,7 +6,7 @@ mod hints_common;
 
 use flate2::{Compression, write::GzEncoder};
 use hex_conservative::{DisplayHex as _, decode_to_vec};
-use hints::{HintFormat, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber};
+use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
 use std::fs;
 use std::io::Write as _;

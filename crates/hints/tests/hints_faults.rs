@@ -4,8 +4,8 @@
 
 mod hints_common;
 
-use hints::HintInfo;
-use hints::{HintFormat, HintReader, HintWriter, HintsError};
+use peregrine_hints::HintInfo;
+use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError};
 use hints_common::{Chain, check, simulated};
 use std::ffi::OsString;
 use std::io;

@@ -3,7 +3,7 @@
 
 mod hints_common;
 
-use hints::{HintFormat, HintReader};
+use peregrine_hints::{HintFormat, HintReader};
 use hints_common::{Chain, real, simulated, write};
 use std::time::{Duration, Instant};
 use vfs::RealDisk;

@@ -9,7 +9,7 @@ use common::{
     Block, HEIGHT, MEDIAN_TIME, Tx, Verdict, assert_accepts, assert_rejects, check_spends_of,
     check_tx_in_block, coin, header, header_with_hash, input, output,
 };
-use rules::{ChainParams, SpentCoin, TxContext, U256, check_tx};
+use peregrine_rules::{ChainParams, SpentCoin, TxContext, U256, check_tx};
 use wire::{BlockArena, BlockHash, BlockTime, Height, Network, OutPoint, Sats, TxIndex};
 
 const ALL_MONEY: i64 = Sats::MAX_MONEY.0;
@@ -20,7 +20,7 @@ fn regtest() -> &'static ChainParams {
 
 /// Returns the verdict on a header whose hash is `difference` above its target.
 fn above_target(difference: u64) -> Verdict {
-    let target = rules::pow::target(regtest(), 0x207f_ffff).unwrap();
+    let target = peregrine_rules::pow::target(regtest(), 0x207f_ffff).unwrap();
     let hash = BlockHash(target.wrapping_add(U256::from_u64(difference)).to_le_bytes());
     header_with_hash(20, regtest(), hash, |_| ())
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use rules::{ChainParams, TxContext, Violation, check_tx};
+use peregrine_rules::{ChainParams, TxContext, Violation, check_tx};
 use std::fs;
 use wire::{BlockArena, Height, Network, TxIndex};
 

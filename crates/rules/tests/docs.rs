@@ -2,7 +2,7 @@
 //! stale.
 #![allow(clippy::unwrap_used, reason = "tests may; clippy sees only functions marked as tests")]
 
-use rules::{
+use peregrine_rules::{
     ChainParams,
     table::{Active, sections},
 };
@@ -41,7 +41,7 @@ fn active_in_words(active: Active) -> String {
 fn page() -> String {
     let mut page = "# Consensus rules\n\n\
         Generated from the table in `crates/rules/src/table.rs` by\n\
-        `UPDATE_DOCS=1 cargo test -p rules --test docs`; do not edit.\n\n\
+        `UPDATE_DOCS=1 cargo test -p peregrine-rules --test docs`; do not edit.\n\n\
         Rules are in validation order: the first broken rule is reported. *Core* is Bitcoin Core's reject\n\
         string (`bad-version` is followed by the version). *Class* is the meaning of a violation: `mutated`\n\
         is damage to the body, which does not make the block itself invalid.\n\n\
@@ -77,7 +77,7 @@ fn docs_match_the_table() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "docs/rules.md is stale: UPDATE_DOCS=1 cargo test -p rules --test docs");
+    assert!(written == page, "docs/rules.md is stale: UPDATE_DOCS=1 cargo test -p peregrine-rules --test docs");
 }
 
 #[test]

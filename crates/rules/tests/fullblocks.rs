@@ -9,7 +9,7 @@
 mod common;
 
 use digest::sha256::sha256d;
-use rules::{
+use peregrine_rules::{
     Ancestors, BIP30, ChainParams, HeaderContext, MISSING_OR_SPENT, SpendContext, SpentCoin, U256, Violation,
     ViolationDetails, bip30_enforced, check_coinbase_amount, check_header, check_tx_spends, median_time_past,
 };
@@ -63,7 +63,7 @@ impl Chain {
         let genesis = Node {
             bytes: vec![],
             headers: vec![params.genesis],
-            work: rules::work(params.genesis.bits),
+            work: peregrine_rules::work(params.genesis.bits),
             utxos: Some(Utxos::new()),
             is_invalid: false,
         };
@@ -99,7 +99,7 @@ impl Chain {
             return Some(violation.core.into_owned());
         }
         headers.push(*block.header());
-        let work = parent.work.wrapping_add(rules::work(block.header().bits));
+        let work = parent.work.wrapping_add(peregrine_rules::work(block.header().bits));
         let hash = block.header().hash();
         let node = Node { bytes: bytes.to_vec(), headers, work, utxos: None, is_invalid: false };
         self.nodes.insert(hash, node);
@@ -169,7 +169,7 @@ impl Chain {
             }
         }
         let mtp_by_height = medians(ancestors);
-        let (mut totals, mut claims) = (rules::BlockTotals::default(), Vec::new());
+        let (mut totals, mut claims) = (peregrine_rules::BlockTotals::default(), Vec::new());
         for ((tx, txid), index) in block.txs().zip(&txids).zip(0..) {
             let prevouts: Vec<_> =
                 tx.inputs().map(|input| input.prevout()).filter(|p| !p.is_null()).collect();
@@ -199,7 +199,7 @@ impl Chain {
             }
         }
         let coinbase = block.tx(0).unwrap();
-        let reward = rules::RewardContext { params, height, coinbase: &coinbase, fees: totals.fees };
+        let reward = peregrine_rules::RewardContext { params, height, coinbase: &coinbase, fees: totals.fees };
         check_coinbase_amount(&reward)?;
         // Checking the whole block at once, with the fused pass and with the table, gives the same sums.
         let whole = common::check_spends(params, height, &hash, &block, &decode(&claims), &mtp_by_height);

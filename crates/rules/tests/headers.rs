@@ -4,7 +4,7 @@
 mod common;
 
 use digest::sha256::sha256d;
-use rules::{ChainParams, HeaderContext, U256, check_header, work};
+use peregrine_rules::{ChainParams, HeaderContext, U256, check_header, work};
 use std::fs;
 use wire::{BlockTime, Header, Height, Network, OutPoint};
 

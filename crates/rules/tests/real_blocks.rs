@@ -7,7 +7,7 @@
 
 mod common;
 
-use rules::{ChainParams, SpentCoin, pow, subsidy};
+use peregrine_rules::{ChainParams, SpentCoin, pow, subsidy};
 use std::{fs, time::Instant};
 use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compress_output};
 
@@ -65,7 +65,7 @@ fn check_spends(height: Height, block: &BlockView<'_>) {
         .unwrap_or_else(|violation| panic!("{height}: {violation}"));
     let pays: i64 = block.tx(0).unwrap().outputs().map(|output| output.value().0).sum();
     assert_eq!(pays, totals.fees.0 + subsidy(params, height).0, "{height}");
-    let legacy_sigops = block.txs().map(|tx| rules::sigops::count_legacy_of_tx(&tx)).sum::<u32>();
+    let legacy_sigops = block.txs().map(|tx| peregrine_rules::sigops::count_legacy_of_tx(&tx)).sum::<u32>();
     assert!(totals.sigop_cost >= u64::from(legacy_sigops) * 4 && totals.sigop_cost <= 80_000);
     measure_spends(height, block, &coins, &mtp, legacy_sigops);
 }
@@ -80,10 +80,10 @@ fn measure_spends(
 ) {
     let (params, hash) = (ChainParams::of(Network::Main), block.header().hash());
     let context =
-        rules::BlockSpendContext { params, height, hash: &hash, block, coins, mtp_by_height, legacy_sigops };
+        peregrine_rules::BlockSpendContext { params, height, hash: &hash, block, coins, mtp_by_height, legacy_sigops };
     let best = (0..20).map(|_| {
         let start = Instant::now();
-        assert!(rules::check_block_spends(&context).is_ok());
+        assert!(peregrine_rules::check_block_spends(&context).is_ok());
         start.elapsed()
     });
     println!("spends of {height}: {:?} for {} bytes", best.min().unwrap(), block.bytes().len());
@@ -99,7 +99,7 @@ fn measure_block_rules() {
         let mut arena = BlockArena::default();
         let block = arena.parse(&bytes).unwrap();
         let (txids, wtxids) = common::ids(&block);
-        let context = rules::BlockContext {
+        let context = peregrine_rules::BlockContext {
             params,
             height: *height,
             block: &block,
@@ -115,13 +115,13 @@ fn measure_block_rules() {
             });
             times.min().unwrap()
         };
-        let all = best(&|| assert!(rules::check_block(&context).is_ok()));
-        let table = best(&|| assert!(rules::block::check_block_with_table(&context).is_ok()));
+        let all = best(&|| assert!(peregrine_rules::check_block(&context).is_ok()));
+        let table = best(&|| assert!(peregrine_rules::block::check_block_with_table(&context).is_ok()));
         let trees = best(&|| {
             let leaves = txids.iter().map(|txid| txid.0).collect();
-            assert_eq!(rules::merkle::merkle_root(leaves).root, block.header().merkle_root);
+            assert_eq!(peregrine_rules::merkle::merkle_root(leaves).root, block.header().merkle_root);
             if !wtxids.is_empty() {
-                assert_ne!(rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root, [0; 32]);
+                assert_ne!(peregrine_rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root, [0; 32]);
             }
         });
         println!(

@@ -9,7 +9,7 @@ use common::{
     Block, HEIGHT, Input, MEDIAN_TIME, Output, TIME, Tx, Verdict, assert_accepts, assert_rejects,
     check_spends_of, check_tx_in_block, coin, header, input, output,
 };
-use rules::{ChainParams, RuleInfo, SpentCoin, Tests, table::sections};
+use peregrine_rules::{ChainParams, RuleInfo, SpentCoin, Tests, table::sections};
 use std::collections::BTreeSet;
 use wire::{BlockArena, BlockHash, BlockTime, Height, Network, Sats, coin::CompressedScript};
 

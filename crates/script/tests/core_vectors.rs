@@ -12,13 +12,13 @@ use bitcoin::{
     consensus::{deserialize, serialize},
     hashes::Hash,
     key::Secp256k1,
-    script::Builder,
+    peregrine_script::Builder,
     secp256k1::SecretKey,
     sighash::SighashCache,
     taproot::{LeafVersion, TaprootBuilder},
 };
 use common::{SpentOutput, all_flags, parse_flags, parse_script, passes, prepare, spend_of, text, unhex};
-use script::{ScriptError, TxScripts};
+use peregrine_script::{ScriptError, TxScripts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};

@@ -8,7 +8,7 @@ use bitcoin::{
     consensus::{deserialize, serialize},
 };
 use common::{SpentOutput, all_flags, parse_flags, passes, prepare, text, unhex};
-use script::{ScriptError, ScriptFailure, TxScripts};
+use peregrine_script::{ScriptError, ScriptFailure, TxScripts};
 use serde_json::Value;
 use std::thread;
 use wire::{Sats, ScriptFlags};

@@ -6,7 +6,7 @@
 //! therefore collect the messages of a whole block, or of many blocks, and make one call.
 //!
 //! ```
-//! use sha256d::{Message, sha256d, sha256d_many};
+//! use peregrine_sha256d::{Message, sha256d, sha256d_many};
 //!
 //! // Each message may consist of three parts, which are hashed as their concatenation.
 //! let messages = [Message([b"version", b"inputs and outputs", b"lock time"]), Message([b"abc", b"", b""])];

@@ -2,9 +2,9 @@
 //! and numbers of messages.
 
 use bitcoin_hashes::sha256 as reference;
-use sha256d::block_count;
-use sha256d::kernel::Kernel;
-use sha256d::keyed::{MAX_ONE_BLOCK_BYTES, midstate, one_block, push_blocks, sum, sum_with};
+use peregrine_sha256d::block_count;
+use peregrine_sha256d::kernel::Kernel;
+use peregrine_sha256d::keyed::{MAX_ONE_BLOCK_BYTES, midstate, one_block, push_blocks, sum, sum_with};
 
 const KEY: [u8; 64] = {
     let mut key = [0; 64];

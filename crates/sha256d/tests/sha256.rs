@@ -3,8 +3,8 @@
 
 use bitcoin_hashes::{sha256 as reference, sha256d as reference_double};
 use hex_conservative::DisplayHex as _;
-use sha256d::kernel::Kernel;
-use sha256d::{
+use peregrine_sha256d::kernel::Kernel;
+use peregrine_sha256d::{
     Message, Sha256, sha256, sha256d, sha256d_many, sha256d_many_with, sha256d_pairs, sha256d_pairs_with,
 };
 

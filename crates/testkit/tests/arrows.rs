@@ -1,8 +1,10 @@
 //! Crates depend only on the crates below them: compares the allowed dependencies with those that cargo
 //! reports.
 
-use serde_json::Value;
-use std::{collections::BTreeSet, path::Path, process::Command};
+mod workspace;
+
+use std::collections::BTreeSet;
+use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -45,22 +47,6 @@ const TESTED_WITH: &[(&str, &str)] = &[("hints", "disk")];
 /// Returns whether a crate is `testkit` or one of its dependencies.
 fn in_testkit(target: &str) -> bool {
     target == "testkit" || ARROWS.iter().any(|(name, below)| *name == "testkit" && below.contains(&target))
-}
-
-fn packages() -> Vec<Value> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
-        .arg(manifest)
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    metadata["packages"].as_array().expect("a list").clone()
-}
-
-fn name(value: &Value) -> &str {
-    value["name"].as_str().expect("a name")
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! `docs/crates.svg` is drawn from what cargo reports about the workspace: this test writes it
 //! (`UPDATE_DOCS=1`) and fails when it is stale.
 
+mod workspace;
+
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::Path,
-    process::Command,
 };
+use workspace::{name, packages};
 
 /// Width and height of a box, and the space between boxes, in pixels.
 const BOX: (usize, usize) = (150, 46);
@@ -16,22 +18,12 @@ const MARGIN: usize = 16;
 
 /// The crates of the workspace and the ones that each imports, but for tests.
 fn imports() -> BTreeMap<String, BTreeSet<String>> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
-        .arg(manifest)
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let packages = metadata["packages"].as_array().expect("a list");
-    let text = |value: &Value| value.as_str().expect("a string").to_owned();
     let imported = |package: &Value| {
         let all = package["dependencies"].as_array().expect("a list").iter();
         let ours = all.filter(|dependency| !dependency["path"].is_null() && dependency["kind"] != "dev");
-        ours.map(|dependency| text(&dependency["name"])).collect()
+        ours.map(|dependency| name(dependency).to_owned()).collect()
     };
-    packages.iter().map(|package| (text(&package["name"]), imported(package))).collect()
+    packages().iter().map(|package| (name(package).to_owned(), imported(package))).collect()
 }
 
 /// Whether `from` imports `to` by way of another crate.

@@ -1,6 +1,6 @@
 //! Chains of the small universe of the model tests.
 
-use coins::{CoinsView, MemoryCoins, OwnedCoin};
+use peregrine_coins::{CoinsView, MemoryCoins, OwnedCoin};
 use proptest::prelude::*;
 use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size};
 

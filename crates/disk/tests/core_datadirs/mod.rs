@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
-use disk::datadir::Datadir;
+use peregrine_disk::datadir::Datadir;
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@
 pub mod lies;
 
 use disk::index::IndexEntry;
-use engine::{
+use peregrine_engine::{
     Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, StatsOptions, UtxoStatsReport,
 };
 use std::{
@@ -45,7 +45,7 @@ pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions 
 
 /// Rebuilds on a disk whose syncs cost nothing.
 pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
-    engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::reindex(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
 }
 
 /// The same options, but the join is spilled after each block, and checkpoints are frequent.
@@ -58,7 +58,7 @@ pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
 pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Error>, u64) {
     let interrupt = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at(at, &interrupt);
-    let done = engine::reindex(&disk, options, &|_| {}, &interrupt);
+    let done = peregrine_engine::reindex(&disk, options, &|_| {}, &interrupt);
     (done, disk.count())
 }
 
@@ -95,7 +95,7 @@ pub fn error_text(error: &Error, root: &Path) -> String {
 pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let threads = NonZeroUsize::new(2).unwrap();
     let options = StatsOptions { datadir: root.to_owned(), network, threads, muhash: true };
-    engine::utxo_stats(&FaultDisk::healthy(), &options)
+    peregrine_engine::utxo_stats(&FaultDisk::healthy(), &options)
 }
 
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
@@ -188,7 +188,7 @@ impl Template {
     pub fn laid_out(chain: &Chain, layout: &Layout) -> Self {
         let dir = scratch();
         chain.write_datadir(dir.path(), layout).unwrap();
-        let behind = engine::Height(chain.tip().height - 3);
+        let behind = peregrine_engine::Height(chain.tip().height - 3);
         run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
         let relative =
             |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(dir.path()).unwrap().to_owned(), bytes);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
-use engine::{
+use peregrine_engine::{
     AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
 };
 use hints::{HintFormat, HintWriter, Numbering, renumber};
@@ -178,13 +178,13 @@ pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>
     let notes = std::sync::Mutex::new(Vec::new());
     let sink = |event| {
         let text = match event {
-            engine::Event::Note(note) => note.to_string(),
-            engine::Event::Warning(warning) => warning.to_string(),
+            peregrine_engine::Event::Note(note) => note.to_string(),
+            peregrine_engine::Event::Warning(warning) => warning.to_string(),
             _ => return,
         };
         notes.lock().unwrap().push(text);
     };
-    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
+    let done = peregrine_engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
     (done, notes.into_inner().unwrap())
 }
 
@@ -211,7 +211,7 @@ impl InterruptingDisk {
 /// Rebuilds until the n-th file is created.
 pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
     let disk = InterruptingDisk::at(at);
-    engine::reindex(&disk, options, &|_| {}, &disk.interrupt)
+    peregrine_engine::reindex(&disk, options, &|_| {}, &disk.interrupt)
 }
 
 impl Disk for InterruptingDisk {

@@ -6,12 +6,12 @@ mod core_datadirs;
 
 use core_datadirs::{NETWORKS, Sample};
 use digest::sha256::sha256d_many;
-use disk::blk::{RECORD_HEADER_LEN, parse_record_header};
-use disk::chainstate::ChainstateReader;
-use disk::datadir::Datadir;
-use disk::index::read_block_index;
-use disk::xor::read_block_obfuscation;
-use hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
+use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
+use peregrine_disk::chainstate::ChainstateReader;
+use peregrine_disk::datadir::Datadir;
+use peregrine_disk::index::read_block_index;
+use peregrine_disk::xor::read_block_obfuscation;
+use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use vfs::RealDisk;

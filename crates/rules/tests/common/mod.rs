@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use digest::sha256::{sha256d, sha256d_many};
-use rules::{
+use peregrine_rules::{
     BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, HeaderContext, SpentCoin,
     TxContext, Violation, block::check_block_with_table, check_block, check_block_spends, check_header,
     check_tx, spend::check_block_spends_with_table,
@@ -272,7 +272,7 @@ pub(crate) fn check_spends(
     coins: &[SpentCoin<'_>],
     mtp_by_height: &[BlockTime],
 ) -> Result<BlockTotals, Violation> {
-    let legacy_sigops = block.txs().map(|tx| rules::sigops::count_legacy_of_tx(&tx)).sum();
+    let legacy_sigops = block.txs().map(|tx| peregrine_rules::sigops::count_legacy_of_tx(&tx)).sum();
     let context = BlockSpendContext { params, height, hash, block, coins, mtp_by_height, legacy_sigops };
     let checked = check_block_spends(&context);
     assert_eq!(checked, check_block_spends_with_table(&context));
