@@ -5,12 +5,12 @@ use crate::{
     limits, paths,
     progress::{Progress, Style},
 };
+use engine::{HintCheck, HintInfo, RealDisk, ReindexOptions, hex_reversed};
 use peregrine::{
     exit::Exit,
     output::{Done, json},
     stop::interrupt,
 };
-use engine::{HintCheck, HintInfo, RealDisk, ReindexOptions, hex_reversed};
 use serde::Serialize;
 use std::path::Path;
 

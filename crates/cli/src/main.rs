@@ -13,13 +13,13 @@ mod snapshot;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
+use engine::{Event, EventSink, RealDisk};
 use peregrine::{
     exit::Exit,
     output::{self, Done},
     run_log::RunLog,
     stop::interrupt,
 };
-use engine::{Event, EventSink, RealDisk};
 use progress::Progress;
 use std::process::ExitCode;
 

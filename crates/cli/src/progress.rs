@@ -2,9 +2,9 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use peregrine::{remedy, stop};
 use engine::{Event, EventSink, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use peregrine::{remedy, stop};
 use std::{
     io::{self, IsTerminal, Write},
     sync::{Mutex, PoisonError},

@@ -1,10 +1,10 @@
 //! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
 
-use peregrine::{output::json, remedy::warning_text};
 use engine::{
     Comparison, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
     VerifyReport, Warning, hex_reversed,
 };
+use peregrine::{output::json, remedy::warning_text};
 use serde::Serialize;
 
 #[derive(Serialize)]

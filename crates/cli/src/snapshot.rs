@@ -5,12 +5,12 @@ use crate::{
     limits, paths,
     progress::Progress,
 };
+use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};
 use peregrine::{
     exit::Exit,
     output::{Done, json},
     stop::interrupt,
 };
-use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};
 use serde::Serialize;
 use std::{num::NonZeroUsize, path::Path, thread};
 

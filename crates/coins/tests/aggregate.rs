@@ -1,8 +1,8 @@
 //! Compares aggregates with a naive model built from independent crates, on every kernel; and tests the
 //! attacks that a sum must withstand.
 
-use peregrine_coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
 use digest::{kernel::Kernel, muhash::MuHash3072};
+use peregrine_coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
 use proptest::{collection::vec, prelude::*};
 use siphasher::sip128::Hasher128;
 use std::{collections::BTreeMap, hash::Hasher};

@@ -2,11 +2,11 @@
 
 use std::hash::Hasher;
 
+use hex_conservative::decode_to_vec;
 use peregrine_digest::kernel::Kernel;
 use peregrine_digest::siphash::{
     SipHash13Uj, push_words, siphash24, siphash24_128, siphash24_128_sum_with, word_count,
 };
-use hex_conservative::decode_to_vec;
 use siphasher::sip128::Hasher128;
 
 const K0: u64 = 0x0706_0504_0302_0100;

@@ -6,6 +6,7 @@ mod core_datadirs;
 
 use core_datadirs::Sample;
 use digest::obfuscation::Obfuscation;
+use leveldb::Database;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
 use peregrine_disk::datadir::Datadir;
@@ -15,7 +16,6 @@ use peregrine_disk::scan::scan_files;
 use peregrine_disk::undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo};
 use peregrine_disk::utxo_stats::{UtxoStats, stats_of_chainstate};
 use peregrine_disk::xor::read_block_obfuscation;
-use leveldb::Database;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -5,8 +5,12 @@
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::DiskError;
 use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
-use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path};
-use peregrine_disk::index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index};
+use peregrine_disk::checkpoint::{
+    Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path,
+};
+use peregrine_disk::index::{
+    BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index,
+};
 use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::ffi::OsString;
 use std::io;

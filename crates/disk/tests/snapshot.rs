@@ -5,10 +5,12 @@ mod core_datadirs;
 
 use core_datadirs::Sample;
 use digest::sha256::Sha256;
+use hex_conservative::DisplayHex as _;
 use peregrine_disk::DiskError;
 use peregrine_disk::chainstate::ChainstateReader;
-use peregrine_disk::snapshot::{INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
-use hex_conservative::DisplayHex as _;
+use peregrine_disk::snapshot::{
+    INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter,
+};
 use proptest::{collection::vec, prelude::*};
 use std::cell::Cell;
 use std::ffi::OsString;

@@ -21,7 +21,8 @@ fn main() {
             threads: NonZeroUsize::new(2).unwrap(),
             ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
         };
-        let report = peregrine_engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let report =
+            peregrine_engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
         let spilled = report.spilled;
         println!(
             "{bytes}, {}, {}, {}, {:.1}, {}",

@@ -370,7 +370,8 @@ fn blocks_that_were_never_connected_are_counted() {
             *seen.lock().unwrap() = Some(unconnected);
         }
     };
-    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
+    let report =
+        peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
     assert_eq!(report.unwrap().height, Height(top - 2));
     assert_eq!(seen.into_inner().unwrap(), Some(2));
 }

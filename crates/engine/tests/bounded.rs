@@ -240,7 +240,8 @@ fn verify_stays_within_the_budget_and_leaves_no_files() {
     let verify = |options: &ReindexOptions| {
         let options = ReindexOptions { work_dir: Some(work.path().to_owned()), ..options.clone() };
         let disk = FaultDisk::healthy();
-        let report = peregrine_engine::verify(&disk, &options, true, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let report =
+            peregrine_engine::verify(&disk, &options, true, &|_| {}, &AtomicBool::new(false)).unwrap();
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
         let against = report.against_chainstate.unwrap();
         let spilled = disk.count() > 200;

@@ -39,7 +39,10 @@ fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), peregrine_engine::Error> 
     stats(case.root(), Network::Regtest).map(|stats| (stats.best_block, stats.hash_serialized_3))
 }
 
-fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<peregrine_engine::ReindexReport, peregrine_engine::Error> {
+fn rebuild(
+    disk: &FaultDisk,
+    options: &ReindexOptions,
+) -> Result<peregrine_engine::ReindexReport, peregrine_engine::Error> {
     peregrine_engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
 }
 
@@ -171,7 +174,11 @@ fn spilling(case: &Case) -> ReindexOptions {
 }
 
 /// Asserts that after a failure either the old chainstate opens or the new one.
-fn assert_old_or_new(case: &Case, done: &Result<peregrine_engine::ReindexReport, peregrine_engine::Error>, what: &str) {
+fn assert_old_or_new(
+    case: &Case,
+    done: &Result<peregrine_engine::ReindexReport, peregrine_engine::Error>,
+    what: &str,
+) {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     static OLD: OnceLock<(BlockHash, [u8; 32])> = OnceLock::new();
     let old = OLD.get_or_init(|| found(&scattered_case()).unwrap());

@@ -7,9 +7,9 @@ mod common;
 mod hinted;
 
 use common::{Case, assert_mentions, assert_same_tree, refused, run, stats_by_height, tree, with_threads};
-use peregrine_engine::{BlockHash, ErrorKind, Network, ReindexOptions};
 use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, without_undo};
 use hints::HintFormat;
+use peregrine_engine::{BlockHash, ErrorKind, Network, ReindexOptions};
 use std::sync::LazyLock;
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, rng::Rng};
@@ -56,7 +56,8 @@ fn network_and_block_of_a_hint_file_must_match_the_chain() {
             refused(&["these hints belong to another chain", &format!("block {} is", tip())]);
         }
     }
-    let below = ReindexOptions { stop_at_height: Some(peregrine_engine::Height(tip() - 1)), ..case.options() };
+    let below =
+        ReindexOptions { stop_at_height: Some(peregrine_engine::Height(tip() - 1)), ..case.options() };
     for format in HintFormat::ALL {
         TRUTH.write(&path, format, &hints);
         let error = common::refused(&with_hints(&below, &path, AGGREGATES[0]), ErrorKind::Usage);

@@ -11,9 +11,9 @@ use common::{
     lies::{Claim, falsify_claim},
     options, refused, run, with_threads,
 };
-use peregrine_engine::{Error, ErrorKind, Height, ReindexOptions};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
+use peregrine_engine::{Error, ErrorKind, Height, ReindexOptions};
 use std::{path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::{

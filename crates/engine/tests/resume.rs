@@ -81,7 +81,8 @@ fn an_interrupted_run_is_resumed_with_a_note() {
             notes.lock().unwrap().push(note.to_string());
         }
     };
-    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let report =
+        peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     assert_eq!(u64::from(report.resumed), done);
     assert_eq!(report.counts, {
         let case = Case::new();
@@ -126,7 +127,8 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     let dir = scratch();
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let file = dir.path().join("hints");
-    peregrine_engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
+    peregrine_engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never)
+        .unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions { file, format: None, aggregate, without_undo: false, on_failure_join: false };
     let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
@@ -237,7 +239,8 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
             notes.lock().unwrap().push(note.to_string());
         }
     };
-    let report = peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let report =
+        peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     assert!(report.resumed > 50);
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     let notes = notes.into_inner().unwrap();

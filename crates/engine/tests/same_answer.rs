@@ -159,7 +159,8 @@ fn events_name_the_stages_and_the_plan() {
     let case = Case::new();
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false))
+        .unwrap();
     let events = seen.into_inner().unwrap();
     let stages: Vec<_> = events
         .iter()

@@ -13,7 +13,9 @@ use disk::{
     index::{BlockIndex, IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
-use peregrine_engine::{BlockHash, Error, ErrorKind, Event, Network, ReindexOptions, ReindexReport, hex_reversed};
+use peregrine_engine::{
+    BlockHash, Error, ErrorKind, Event, Network, ReindexOptions, ReindexReport, hex_reversed,
+};
 use std::{
     os::unix::fs::FileExt as _,
     path::Path,
@@ -158,7 +160,8 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     assert_eq!(done.unwrap().hash, tip.hash);
     assert_eq!(notes.matches("never connected").count(), 2, "{notes}");
     let options = ReindexOptions { scan: true, ..options(dir.path()) };
-    let checked = peregrine_engine::verify(&FaultDisk::healthy(), &options, false, &|_| {}, &AtomicBool::new(false));
+    let checked =
+        peregrine_engine::verify(&FaultDisk::healthy(), &options, false, &|_| {}, &AtomicBool::new(false));
     assert_eq!(checked.unwrap().hash, tip.hash);
     let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
     let with_undo = |block: &GeneratedBlock| {

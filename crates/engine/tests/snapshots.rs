@@ -9,11 +9,11 @@ mod hinted;
 use common::{Case, assert_mentions, assert_same_tree, tree, with_threads};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
+use hinted::{AGGREGATES, InterruptingDisk, file_in, with_frequent_checkpoints};
 use peregrine_engine::{
     AggregateKind, Error, ErrorKind, Height, Network, ReindexOptions, SnapshotReport, SnapshotVerdict,
     hex_reversed,
 };
-use hinted::{AGGREGATES, InterruptingDisk, file_in, with_frequent_checkpoints};
 use std::{path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
@@ -61,7 +61,14 @@ fn verify(
     datadir: Option<&ReindexOptions>,
     kind: AggregateKind,
 ) -> Result<SnapshotVerdict, Error> {
-    peregrine_engine::verify_snapshot(&FaultDisk::healthy(), path, datadir, kind, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::verify_snapshot(
+        &FaultDisk::healthy(),
+        path,
+        datadir,
+        kind,
+        &|_| {},
+        &AtomicBool::new(false),
+    )
 }
 
 /// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.

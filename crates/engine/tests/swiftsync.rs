@@ -7,14 +7,14 @@ mod common;
 mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, run, stats_by_height, tree, with_threads};
-use peregrine_engine::{
-    AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
-    Remedy, hex_reversed,
-};
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
 };
 use hints::HintFormat;
+use peregrine_engine::{
+    AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
+    Remedy, hex_reversed,
+};
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},
@@ -283,7 +283,8 @@ fn converting_hints_first_removes_what_an_interrupted_rebuild_has_left() {
     std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
     let (disk, options) = (FaultDisk::healthy(), case.options());
     let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
-    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false)).unwrap();
+    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false))
+        .unwrap();
     assert!(!leftover.exists());
 }
 

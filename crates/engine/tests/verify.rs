@@ -18,7 +18,8 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
     let before = tree(case.root());
     let disk = FaultDisk::healthy();
     let options = case.options();
-    let report = peregrine_engine::verify(&disk, &options, against_chainstate, &|_| {}, &AtomicBool::new(false));
+    let report =
+        peregrine_engine::verify(&disk, &options, against_chainstate, &|_| {}, &AtomicBool::new(false));
     assert_same_tree(&before, case.root(), "verify");
     report
 }

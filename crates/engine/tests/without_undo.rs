@@ -8,11 +8,11 @@ mod hinted;
 
 use common::{Case, assert_mentions, chain, stats_by_height};
 use disk::index::BlockStatus;
-use peregrine_engine::{AssumeValid, BlockHash, ErrorKind, Height, ReindexOptions};
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_with_notes, with_hints, with_join_fallback, without_undo,
 };
 use hints::HintFormat;
+use peregrine_engine::{AssumeValid, BlockHash, ErrorKind, Height, ReindexOptions};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 

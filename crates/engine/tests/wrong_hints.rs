@@ -7,12 +7,12 @@ mod common;
 mod hinted;
 
 use common::{Case, THREADS, assert_mentions, assert_same_tree, refused, run, tree, with_threads};
-use peregrine_engine::{ErrorKind, Matching, ReindexOptions, Remedy};
 use hinted::{
     AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
     with_hints, with_join_fallback, without_undo,
 };
 use hints::HintFormat;
+use peregrine_engine::{ErrorKind, Matching, ReindexOptions, Remedy};
 use std::{path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::rng::Rng;

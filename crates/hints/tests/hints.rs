@@ -6,8 +6,8 @@ mod hints_common;
 
 use flate2::{Compression, write::GzEncoder};
 use hex_conservative::{DisplayHex as _, decode_to_vec};
-use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber};
 use hints_common::{Block, Chain, Rng, check, real, simulated, write};
+use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber};
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;

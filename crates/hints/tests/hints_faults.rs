@@ -4,9 +4,9 @@
 
 mod hints_common;
 
+use hints_common::{Chain, check, simulated};
 use peregrine_hints::HintInfo;
 use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError};
-use hints_common::{Chain, check, simulated};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;

@@ -3,8 +3,8 @@
 
 mod hints_common;
 
-use peregrine_hints::{HintFormat, HintReader};
 use hints_common::{Chain, real, simulated, write};
+use peregrine_hints::{HintFormat, HintReader};
 use std::time::{Duration, Instant};
 use vfs::RealDisk;
 

@@ -77,7 +77,7 @@ fn docs_match_the_table() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "docs/rules.md is stale: UPDATE_DOCS=1 cargo test -p peregrine-rules --test docs");
+    assert!(written == page, "docs/rules.md is stale; run UPDATE_DOCS=1 cargo test -p peregrine-rules");
 }
 
 #[test]

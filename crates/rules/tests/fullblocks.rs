@@ -199,7 +199,8 @@ impl Chain {
             }
         }
         let coinbase = block.tx(0).unwrap();
-        let reward = peregrine_rules::RewardContext { params, height, coinbase: &coinbase, fees: totals.fees };
+        let reward =
+            peregrine_rules::RewardContext { params, height, coinbase: &coinbase, fees: totals.fees };
         check_coinbase_amount(&reward)?;
         // Checking the whole block at once, with the fused pass and with the table, gives the same sums.
         let whole = common::check_spends(params, height, &hash, &block, &decode(&claims), &mtp_by_height);

@@ -79,8 +79,15 @@ fn measure_spends(
     legacy_sigops: u32,
 ) {
     let (params, hash) = (ChainParams::of(Network::Main), block.header().hash());
-    let context =
-        peregrine_rules::BlockSpendContext { params, height, hash: &hash, block, coins, mtp_by_height, legacy_sigops };
+    let context = peregrine_rules::BlockSpendContext {
+        params,
+        height,
+        hash: &hash,
+        block,
+        coins,
+        mtp_by_height,
+        legacy_sigops,
+    };
     let best = (0..20).map(|_| {
         let start = Instant::now();
         assert!(peregrine_rules::check_block_spends(&context).is_ok());
@@ -121,7 +128,10 @@ fn measure_block_rules() {
             let leaves = txids.iter().map(|txid| txid.0).collect();
             assert_eq!(peregrine_rules::merkle::merkle_root(leaves).root, block.header().merkle_root);
             if !wtxids.is_empty() {
-                assert_ne!(peregrine_rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root, [0; 32]);
+                assert_ne!(
+                    peregrine_rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root,
+                    [0; 32]
+                );
             }
         });
         println!(

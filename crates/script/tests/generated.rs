@@ -5,8 +5,8 @@ mod common;
 
 use common::{Changes, Costs, SpentOutput, kind_of, prepare};
 use disk::undo::{UndoArena, UndoView};
-use rules::{ChainParams, script_flags};
 use peregrine_script::{ScriptError, TxScripts, verify_tx};
+use rules::{ChainParams, script_flags};
 use std::thread;
 use testkit::{Chain, ChainSpec};
 use wire::{BlockArena, BlockHash, Coin, Height, InputView, Network, ScriptFlags, TxView};

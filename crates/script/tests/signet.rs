@@ -5,8 +5,8 @@ mod common;
 
 use digest::sha256::sha256d_many;
 use disk::{datadir::Datadir, scan::scan_files, xor::read_block_obfuscation};
-use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
 use peregrine_script::{ScriptError, verify_signet_solution};
+use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
 use testkit::data::unpack_core_datadir;
 use vfs::{Disk, RealDisk};
 use wire::{BlockArena, Network, Txid};

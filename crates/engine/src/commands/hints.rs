@@ -18,7 +18,7 @@ use crate::{
         self, ChainPreferences, Job, MatchedCoins, checkpoint, clock::Clock, memory::MemoryBudget,
         read_only_job::with_read_only_job, session::Session,
     },
-    plan::{planner::Plan, tree::HintsEnd},
+    plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
         coin_sink::{CoinSink as _, Coins},
         method::{HintMatching, Method},

@@ -23,9 +23,9 @@ use crate::{
     blocks::files::Files,
     job::memory::MemoryBudget,
     plan::{
+        chain_request::{ChainRequest, HintsEnd},
         dependents,
         planner::{self, Plan},
-        tree::{ChainRequest, HintsEnd},
     },
     stages::{method::Method, unspent::Unspent, work_dir::WorkDir},
 };

@@ -14,8 +14,9 @@ use crate::{
     blocks::{chain::Chain, files::Files},
     plan::{
         best_block::BestBlock,
+        chain_request::ChainRequest,
         siblings::Siblings,
-        tree::{ChainRequest, ChosenChain, Node, Tree},
+        tree::{ChosenChain, Node, Tree},
     },
 };
 use disk::datadir::FileKind;

@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
+use hints::{HintFormat, HintWriter, Numbering, renumber};
 use peregrine_engine::{
     AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
 };
-use hints::{HintFormat, HintWriter, Numbering, renumber};
 use std::{
     collections::HashSet,
     ffi::OsString,

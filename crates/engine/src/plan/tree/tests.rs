@@ -1,6 +1,7 @@
 //! Tests the choice of a chain among branches that differ in what is on disk.
 
 use super::*;
+use crate::plan::chain_request::HintsEnd;
 use rules::pow::has_proof_of_work;
 use wire::Network;
 

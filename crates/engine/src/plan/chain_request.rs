@@ -1,0 +1,27 @@
+//! What the choice of the chain depends on.
+
+use wire::{BlockHash, Height};
+
+/// The last block that hints cover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HintsEnd {
+    /// Its height.
+    pub height: Height,
+    /// Its hash, if the hint file contains it.
+    pub hash: Option<BlockHash>,
+}
+
+/// What a job requires of the chain that it rebuilds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ChainRequest<'a> {
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at: Option<Height>,
+    /// The block up to which scripts are assumed to be valid, under Core's conditions.
+    pub assume_valid: Option<BlockHash>,
+    /// The block that decides between branches of equal work.
+    pub preferred: Option<BlockHash>,
+    /// Blocks up to this one need no undo data.
+    pub without_undo: Option<HintsEnd>,
+    /// Blocks that were found invalid.
+    pub invalid: &'a [BlockHash],
+}
