@@ -1,9 +1,9 @@
 //! Measures the join on one core, with creations and spends whose ages are heavy-tailed, like those of a
 //! chain.
 //!
-//! `cargo run --release -p peregrine-coins --example join_speed [millions of creations]`. It prints nanoseconds per
-//! operation, the cost of generating the operations, memory, the time to sort the remaining coins, and a hash
-//! of the result, which must not change when the code gets faster.
+//! `cargo run --release -p peregrine-coins --example join_speed [millions of creations]`. It prints
+//! nanoseconds per operation, the cost of generating the operations, memory, the time to sort the remaining
+//! coins, and a hash of the result, which must not change when the code gets faster.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
 use peregrine_coins::Join;

@@ -1,9 +1,9 @@
 //! The block and undo files of a datadir, in both directions: records are read by their positions, and
 //! appended as Bitcoin Core does.
 //!
-//! The formats of the records are those of [`crate::blk`] and [`crate::undo`]; both begin with the same frame.
-//! The block index has the positions of records and, for each pair of files, the bytes in use ([`FileInfo`]):
-//! that is where appending continues, whatever follows in the file.
+//! The formats of the records are those of [`crate::blk`] and [`crate::undo`]; both begin with the same
+//! frame. The block index has the positions of records and, for each pair of files, the bytes in use
+//! ([`FileInfo`]): that is where appending continues, whatever follows in the file.
 
 mod append;
 mod read;

@@ -16,9 +16,10 @@
 //!     | or 2 (positions) | number of outputs: 4 for each block
 //! | checksum 4: CRC-32C of all before
 //! ```
-//! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys are
-//! secrets, because they allow making hashes and sums collide: only the owner may read the file. Version 1 had
-//! no list of files; version 2 did not name its counts, and had what belongs to the matching among them.
+//! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys
+//! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
+//! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
+//! them.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed

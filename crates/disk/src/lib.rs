@@ -1,11 +1,11 @@
 //! Reads and writes the files of a Bitcoin Core datadir and Peregrine's own, one format per module. Validates
 //! encoding, not consensus.
 //!
-//! All file access goes through [`vfs`]. [`leveldb`] reads and writes databases without knowing their content.
-//! Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`], their
-//! obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]). [`datadir`]
-//! has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the index;
-//! [`replace`] puts new databases in place of old ones.
+//! All file access goes through [`vfs`]. [`leveldb`] reads and writes databases without knowing their
+//! content. Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`],
+//! their obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]).
+//! [`datadir`] has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the
+//! index; [`replace`] puts new databases in place of old ones.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -131,7 +131,7 @@ pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> R
 /// Makes hints for the chain in `options`, as of its last block.
 ///
 /// # Errors
-/// The same errors as [`crate::commands::reindex()`]; nothing is left at `path` then.
+/// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_hints(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -168,7 +168,7 @@ fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 /// Compares each hint of a file with the chain.
 ///
 /// # Errors
-/// The same errors as [`crate::commands::reindex()`]. Wrong hints are no error; the result reports them.
+/// The same errors as [`crate::reindex()`]. Wrong hints are no error; the result reports them.
 pub fn check_hints(
     disk: &dyn Disk,
     options: &ReindexOptions,

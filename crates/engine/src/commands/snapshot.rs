@@ -66,7 +66,7 @@ pub struct SnapshotVerdict {
 /// Makes a snapshot of the chain in `options` after its last block.
 ///
 /// # Errors
-/// The same errors as [`crate::commands::reindex()`]; nothing is left at `path` then.
+/// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_snapshot(
     disk: &dyn Disk,
     options: &ReindexOptions,
@@ -150,7 +150,7 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 /// and almost no memory.
 ///
 /// # Errors
-/// Damage; for the blocks, the same errors as [`crate::commands::reindex()`]. Coins that differ are no error; the
+/// Damage; for the blocks, the same errors as [`crate::reindex()`]. Coins that differ are no error; the
 /// verdict reports them.
 pub fn verify_snapshot(
     disk: &dyn Disk,

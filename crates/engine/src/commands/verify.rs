@@ -93,12 +93,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Checks the blocks of a datadir as [`crate::commands::reindex()`] does, without writing a chainstate: `options` that
+/// Checks the blocks of a datadir as [`crate::reindex()`] does, without writing a chainstate: `options` that
 /// concern the output have no effect. With `against_chainstate`, checks the blocks up to the chainstate's
 /// best block, and compares the coins after it with the chainstate.
 ///
 /// # Errors
-/// The same errors as [`crate::commands::reindex()`]. Coins that differ are no error; the report lists them.
+/// The same errors as [`crate::reindex()`]. Coins that differ are no error; the report lists them.
 pub fn verify(
     disk: &dyn Disk,
     options: &ReindexOptions,

@@ -134,8 +134,8 @@ impl Identity<'_> {
     /// Reads the checkpoint, if there is one, and removes sorted runs that it does not name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if it belongs to another job or method, [`ErrorKind::Damaged`] if it or a sorted run has
-    /// changed.
+    /// [`ErrorKind::Usage`] if it belongs to another job or method, [`ErrorKind::Damaged`] if it or a sorted
+    /// run has changed.
     pub fn resume(&self, work: &WorkDir<'_>, method: &Method) -> Result<Option<Resumed>, Error> {
         if !work.exists()? {
             return Ok(None);

@@ -67,7 +67,7 @@ impl Job<'_> {
     /// sequential validation.
     ///
     /// # Errors
-    /// The same errors as [`crate::commands::reindex()`].
+    /// The same errors as [`crate::reindex()`].
     pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         if self.options.matching == Matching::Sequential {
             return self.validate_sequentially(clock, Height(0), 0);
@@ -84,8 +84,8 @@ impl Job<'_> {
         Ok(matched)
     }
 
-    /// Returns the coins after the last block with their output positions. Coins from sequential validation have
-    /// no positions, so it only names what is wrong.
+    /// Returns the coins after the last block with their output positions. Coins from sequential validation
+    /// have no positions, so it only names what is wrong.
     ///
     /// # Errors
     /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if sequential validation found

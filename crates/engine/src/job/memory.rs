@@ -22,13 +22,14 @@ const MIN_JOIN_BYTES: u64 = 8 << 20;
 ///
 /// A job has one budget, made when its plan is complete ([`MemoryBudget::after_plan`]) and handed on, so that
 /// the disk space that is announced, the number of threads and the size of the join belong together. At that
-/// moment the program, the plan and the hint file are in memory. All that comes later is a part of the budget:
-/// workers, scripts, buffers of sorted runs, the join, and what is kept for each block, which includes what a
-/// checkpoint restores. (Changed block files are read again before the workers start, by as many threads.)
+/// moment the program, the plan and the hint file are in memory. All that comes later is a part of the
+/// budget: workers, scripts, buffers of sorted runs, the join, and what is kept for each block, which
+/// includes what a checkpoint restores. (Changed block files are read again before the workers start, by as
+/// many threads.)
 ///
 /// Other moments have other budgets, each measured anew:
-/// - another plan, because a block was invalid or hints failed: [`MemoryBudget::after_plan`] again, since what
-///   the first attempt allocated may not have returned to the system;
+/// - another plan, because a block was invalid or hints failed: [`MemoryBudget::after_plan`] again, since
+///   what the first attempt allocated may not have returned to the system;
 /// - sorting output positions when the survivors are in memory and the workers are not:
 ///   [`MemoryBudget::after_matching`].
 ///

@@ -17,7 +17,7 @@ use vfs::Disk;
 /// an interrupted job can then be resumed.
 ///
 /// # Errors
-/// The same errors as [`crate::commands::reindex()`], and those of `work`.
+/// The same errors as [`crate::reindex()`], and those of `work`.
 pub fn with_read_only_job<T>(
     disk: &dyn Disk,
     options: &ReindexOptions,

@@ -1,7 +1,8 @@
 //! Why a block was not accepted, and the lowest block that was not.
 //!
-//! A [`BlockFault`] is about the block itself, wherever it comes from. The block's source knows what the fault
-//! means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has one.
+//! A [`BlockFault`] is about the block itself, wherever it comes from. The block's source knows what the
+//! fault means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has
+//! one.
 
 use crate::{api::error::Error, blocks::damage::Damage};
 use coins::hinted::HintFlaw;

@@ -1,4 +1,5 @@
-//! The stages of a rebuild, in order. One file each; control flow between them is in [`crate::commands::reindex`].
+//! The stages of a rebuild, in order. One file each; control flow between them is in
+//! [`crate::commands::reindex`].
 //!
 //! | stage | input | output |
 //! | --- | --- | --- |

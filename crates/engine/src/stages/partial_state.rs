@@ -1,8 +1,9 @@
-//! What a set of blocks amounts to, besides its creations and spends, which are in the join or in sorted runs.
+//! What a set of blocks amounts to, besides its creations and spends, which are in the join or in sorted
+//! runs.
 //!
-//! Each worker has a partial state, the checkpoint has one, and the job is done when the merged state contains
-//! all blocks. Merging is associative and commutative, so it does not matter which blocks were processed
-//! together, in which order, or before which interrupt.
+//! Each worker has a partial state, the checkpoint has one, and the job is done when the merged state
+//! contains all blocks. Merging is associative and commutative, so it does not matter which blocks were
+//! processed together, in which order, or before which interrupt.
 
 use crate::{
     api::{
