@@ -94,7 +94,7 @@ impl Case {
                     || appender.append_undo(place.file, Height(block.height), &block.header.prev, undo);
                 place.undo = Some(retry(retries, append)?);
             }
-            if is_last || places.len() % FLUSH_INTERVAL == 0 {
+            if is_last || places.len().is_multiple_of(FLUSH_INTERVAL) {
                 retry(retries, || appender.flush())?;
                 *index = Index { infos: appender.infos().to_vec(), places: places.clone() };
             }
