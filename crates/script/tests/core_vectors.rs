@@ -12,7 +12,7 @@ use bitcoin::{
     consensus::{deserialize, serialize},
     hashes::Hash,
     key::Secp256k1,
-    peregrine_script::Builder,
+    script::Builder,
     secp256k1::SecretKey,
     sighash::SighashCache,
     taproot::{LeafVersion, TaprootBuilder},

@@ -4,7 +4,7 @@
 
 use bitcoin::{
     Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
-    consensus::serialize, hex::FromHex, peregrine_script::Builder, transaction::Version,
+    consensus::serialize, hex::FromHex, script::Builder, transaction::Version,
 };
 use peregrine_script::{ScriptError, TxScripts};
 use serde_json::Value;
@@ -17,7 +17,7 @@ use std::{
 };
 use wire::{
     BlockArena, InputView, Sats, ScriptFlags, TxView,
-    peregrine_script::{is_p2sh, witness_program},
+    script::{is_p2sh, witness_program},
 };
 
 /// Core's names of the opcodes from NOP (0x61) to NOP10 (0xb9), without `OP_`.
