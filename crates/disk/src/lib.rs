@@ -6,6 +6,20 @@
 //! their obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]).
 //! [`datadir`] has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the
 //! index; [`replace`] puts new databases in place of old ones.
+//!
+//! ```no_run
+//! use peregrine_disk::{chainstate::ChainstateReader, datadir::Datadir};
+//! use vfs::RealDisk;
+//! use wire::Network;
+//!
+//! let datadir = Datadir::open(&RealDisk, "/home/user/.bitcoin".as_ref(), Network::Main)?;
+//! let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir())?;
+//! let mut coins = chainstate.coins()?;
+//! while let Some((outpoint, coin)) = coins.advance()? {
+//!     println!("{outpoint} was created in block {}", coin.height());
+//! }
+//! # Ok::<(), peregrine_disk::DiskError>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

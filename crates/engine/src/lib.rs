@@ -10,6 +10,24 @@
 //! byte, the coin that an earlier transaction created, and that no coin is spent twice. If this parallel
 //! matching proves less than that, the result is not yet an error: `stages::sequential` connects the blocks
 //! in order with real coins, as Bitcoin Core does, and its verdict is final.
+//!
+//! ```no_run
+//! use peregrine_engine::{Event, Network, RealDisk, ReindexOptions, reindex};
+//! use std::{path::Path, sync::atomic::AtomicBool};
+//!
+//! let options = ReindexOptions {
+//!     output: Some("/tmp/rebuilt".into()),
+//!     ..ReindexOptions::new(Path::new("/home/user/.bitcoin"), Network::Main)
+//! };
+//! let on_event = |event| {
+//!     if let Event::Progress(now) = event {
+//!         println!("{} of {} blocks", now.blocks, now.blocks_total);
+//!     }
+//! };
+//! let report = reindex(&RealDisk, &options, &on_event, &AtomicBool::new(false))?;
+//! println!("{} coins at height {}", report.txouts, report.height);
+//! # Ok::<(), peregrine_engine::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod api;

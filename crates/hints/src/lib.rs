@@ -5,6 +5,26 @@
 //! Formats differ in two ways: how a block's indices are packed (one module each), and which outputs the
 //! indices count ([`Numbering`]). All are read and written one block at a time, in height order, by
 //! [`HintReader`] and [`HintWriter`]; [`renumber`] converts a block from one numbering to the other.
+//!
+//! ```
+//! use peregrine_hints::{HintFormat, HintReader, HintWriter};
+//! use vfs::RealDisk;
+//! use wire::{BlockHash, Height, Network};
+//!
+//! let path = std::env::temp_dir().join(format!("peregrine-hints-{}", std::process::id()));
+//! let (network, hash) = (Some(Network::Regtest), Some(BlockHash([7; 32])));
+//! let format = HintFormat::Peregrine;
+//! let mut writer = HintWriter::create(&RealDisk, &path, format, network, Height(2), hash)?;
+//! writer.push_block(Some(1), &[])?; // Block 1 has one output, which is spent.
+//! writer.push_block(Some(3), &[0, 2])?; // Two of the three outputs of block 2 are unspent.
+//! writer.finish()?;
+//!
+//! let (mut reader, mut unspent) = (HintReader::open(&RealDisk, &path, None)?, Vec::new());
+//! reader.block(Height(2), &mut unspent)?;
+//! assert_eq!(unspent, [0, 2]);
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

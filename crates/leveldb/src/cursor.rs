@@ -17,7 +17,8 @@ use super::table::TableCursor;
 /// A cursor over rows in ascending order of their keys. It starts before the first row.
 ///
 /// ```no_run
-/// # use disk::{fs::RealDisk, peregrine_leveldb::{Database, LevelDbError}};
+/// # use peregrine_leveldb::{Database, LevelDbError};
+/// # use vfs::RealDisk;
 /// # fn main() -> Result<(), LevelDbError> {
 /// let database = Database::open(&RealDisk, "chainstate".as_ref())?;
 /// let mut rows = database.range(b"C", Some(b"D"))?;

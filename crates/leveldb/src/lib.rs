@@ -13,6 +13,24 @@
 //! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
 //! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. The
 //! formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`, `doc/impl.md`), without compression.
+//!
+//! ```
+//! use peregrine_leveldb::{Database, TableWriter, write_database};
+//! use vfs::RealDisk;
+//!
+//! let dir = std::env::temp_dir().join(format!("peregrine-leveldb-{}", std::process::id()));
+//! std::fs::create_dir(&dir)?;
+//! // Tables can be written in parallel, each with rows in ascending order of their keys.
+//! let mut table = TableWriter::create(&RealDisk, &dir, 5)?;
+//! table.add(b"first key", b"value")?;
+//! table.add(b"second key", b"another value")?;
+//! write_database(&RealDisk, &dir, &[table.finish()?])?;
+//!
+//! let database = Database::open(&RealDisk, &dir)?;
+//! assert_eq!(database.get(b"second key")?, Some(b"another value".to_vec()));
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -8,6 +8,16 @@
 //! The last two start with one fused pass that only returns whether *all* rules pass. If they do not, the
 //! table is evaluated row by row and names the first broken rule, as Core would. The fast pass therefore
 //! cannot change which violation is reported, and tests prove that it does not change a verdict.
+//!
+//! ```
+//! use peregrine_rules::{ChainParams, pow};
+//! use wire::Network;
+//!
+//! // The genesis block of mainnet has proof of work; its hash does not satisfy a target 2^16 times as hard.
+//! let params = ChainParams::of(Network::Main);
+//! assert!(pow::has_proof_of_work(params, &params.genesis_hash, 0x1d00_ffff));
+//! assert!(!pow::has_proof_of_work(params, &params.genesis_hash, 0x1b00_ffff));
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod assume;

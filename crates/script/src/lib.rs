@@ -15,6 +15,21 @@
 //! runs scripts on several threads, it names the input that failed first in time, and violations of other
 //! rules in later transactions, and `bad-cb-amount`, are reported before it; on one thread it names the first
 //! failing input in block order, before those.
+//!
+//! ```
+//! use peregrine_script::verify_tx;
+//! use wire::{BlockArena, Sats, ScriptFlags};
+//!
+//! // A transaction without signatures: its only input spends a coin that pays to anyone (OP_TRUE).
+//! let mut tx = vec![1, 0, 0, 0, 1];
+//! tx.extend([7; 36]); // outpoint
+//! tx.extend([0, 0xff, 0xff, 0xff, 0xff]); // empty script, sequence
+//! tx.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]); // one output of 0 satoshi, lock time
+//! let mut arena = BlockArena::default();
+//! let tx = arena.parse_tx(&tx).expect("a transaction");
+//! let coins = [(Sats(0), vec![0x51])];
+//! assert!(verify_tx(&tx, coins.iter().map(|(amount, script)| (*amount, script)), ScriptFlags::P2SH).is_ok());
+//! ```
 #![forbid(unsafe_code)]
 
 mod failure;

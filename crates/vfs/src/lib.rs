@@ -4,6 +4,21 @@
 //! the test kit has a disk in memory and one that fails at the n-th operation, and each writer is tested with
 //! both. The trait is object-safe and small; it returns plain [`io::Error`], and callers add path and action
 //! with [`During::during`].
+//!
+//! ```
+//! use peregrine_vfs::{Disk, During as _, FileError, RealDisk};
+//! use std::path::Path;
+//!
+//! fn first_bytes(disk: &dyn Disk, path: &Path) -> Result<[u8; 4], FileError> {
+//!     let mut bytes = [0; 4];
+//!     let file = disk.open(path).during("open for reading", path)?;
+//!     file.read_exact_at(&mut bytes, 0).during("read", path)?;
+//!     Ok(bytes)
+//! }
+//!
+//! let error = first_bytes(&RealDisk, Path::new("/no/such/file")).unwrap_err();
+//! assert!(error.to_string().starts_with("/no/such/file: cannot open for reading: "));
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

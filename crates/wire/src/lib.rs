@@ -4,6 +4,20 @@
 //! deserialisation: it accepts what Core can read, and reports what Core rejects as malformed as a
 //! [`WireError`] with its offset. A block is parsed once into a reusable [`block::BlockArena`] of spans;
 //! views borrow the bytes and copy nothing.
+//!
+//! ```
+//! use peregrine_wire::{Coin, Height, Sats, coin::compress_output};
+//!
+//! // The coin of a coinbase in block 1 that pays 50 BTC to anyone, as Bitcoin Core's chainstate stores it.
+//! let mut out = Vec::new();
+//! compress_output(&mut out, Sats(5_000_000_000), &[0x51]);
+//! let coin = Coin { code: Coin::code_of(Height(1), true), out: &out };
+//! let mut value = Vec::new();
+//! coin.write_chainstate_value(&mut value);
+//! assert_eq!(value, [3, 50, 7, 0x51]);
+//! assert_eq!(Coin::read_chainstate_value(&value)?, coin);
+//! # Ok::<(), peregrine_wire::CoinError>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

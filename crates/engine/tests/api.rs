@@ -1,0 +1,67 @@
+//! Pins the public interface of the engine: what a program that uses it may name, and which traits hold.
+//! Removing a name or a trait is a breaking change, and fails here.
+
+use peregrine_engine::{
+    AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference, Disk, DiskNeed, Error,
+    ErrorInfo, ErrorKind, Event, EventSink, FileKind, Gap, Height, HintCheck, HintFormat, HintInfo,
+    HintOptions, HintsReport, HumanSize, Kernel, Limit, LowerPart, LowerTip, MIN_MEMORY, Matching, Network,
+    Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats,
+    ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict,
+    SpillVolume, Stage, StatsOptions, Txid, UtxoStatsReport, VerifyReport, Warning, WrongHint,
+};
+use std::fmt::{Debug, Display};
+
+#[test]
+fn values_can_be_printed_and_sent_to_other_threads() {
+    fn check<T: Debug + Send + Sync>() {}
+    check::<(AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
+    check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
+    check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
+    check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();
+    check::<(ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict)>();
+    check::<(SpillVolume, Stage, StatsOptions, Txid, UtxoStatsReport, VerifyReport, Warning, WrongHint)>();
+}
+
+#[test]
+fn texts_for_users_can_be_displayed() {
+    fn check<T: Display>() {}
+    check::<Error>();
+    check::<Note>();
+    check::<Warning>();
+    check::<Remedy>();
+    check::<Difference>();
+    check::<WrongHint>();
+    check::<LowerTip>();
+    check::<DiskNeed>();
+    check::<HumanSize>();
+    check::<Stage>();
+    assert_eq!(MIN_MEMORY, 128 << 20);
+}
+
+#[test]
+fn errors_are_standard_errors_with_causes() {
+    fn check<T: std::error::Error + Clone + 'static>() {}
+    check::<Error>();
+}
+
+#[test]
+fn disks_sinks_and_verifiers_are_interfaces_for_callers() {
+    fn is_object_safe(_: Option<(&dyn Disk, &dyn EventSink, &dyn ScriptVerifier)>) {}
+    is_object_safe(None);
+    fn is_sink(_: impl EventSink) {}
+    is_sink(|_: Event| {});
+}
+
+/// The functions, with their types.
+#[test]
+fn each_operation_takes_a_disk_options_a_sink_and_an_interrupt() {
+    use peregrine_engine::{reindex, utxo_stats, verify};
+    use std::sync::atomic::AtomicBool;
+    let _: fn(&dyn Disk, &ReindexOptions, &dyn EventSink, &AtomicBool) -> Result<ReindexReport, Error> =
+        reindex;
+    let _: fn(&dyn Disk, &ReindexOptions, bool, &dyn EventSink, &AtomicBool) -> Result<VerifyReport, Error> =
+        verify;
+    let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
+    let _ = (peregrine_engine::snapshot_info, peregrine_engine::verify_snapshot);
+    let _ = (peregrine_engine::memory_limit, peregrine_engine::peak_memory_bytes);
+}
