@@ -45,7 +45,7 @@ bench: setup ## Run the micro benchmarks
 guard: setup ## Compare the instruction counts of each step with the recorded ones (UPDATE=1 records them); needs valgrind
 	./bench/guard/run
 
-arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (ROOMS=digest tests one crate); installs what it needs
+arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (CRATES=digest tests one crate); installs what it needs
 	./.ci/arm
 
 msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in Cargo.toml); installs it
