@@ -12,7 +12,7 @@
 //! use vfs::RealDisk;
 //! use wire::Network;
 //!
-//! let datadir = Datadir::open(&RealDisk, "/home/user/.bitcoin".as_ref(), Network::Main)?;
+//! let datadir = Datadir::open(&RealDisk, "datadir".as_ref(), Network::Main)?;
 //! let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir())?;
 //! let mut coins = chainstate.coins()?;
 //! while let Some((outpoint, coin)) = coins.advance()? {

@@ -16,8 +16,8 @@
 //! use std::{path::Path, sync::atomic::AtomicBool};
 //!
 //! let options = ReindexOptions {
-//!     output: Some("/tmp/rebuilt".into()),
-//!     ..ReindexOptions::new(Path::new("/home/user/.bitcoin"), Network::Main)
+//!     output: Some("rebuilt".into()),
+//!     ..ReindexOptions::new(Path::new("datadir"), Network::Main)
 //! };
 //! let on_event = |event| {
 //!     if let Event::Progress(now) = event {

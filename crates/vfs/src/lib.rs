@@ -16,8 +16,8 @@
 //!     Ok(bytes)
 //! }
 //!
-//! let error = first_bytes(&RealDisk, Path::new("/no/such/file")).unwrap_err();
-//! assert!(error.to_string().starts_with("/no/such/file: cannot open for reading: "));
+//! let error = first_bytes(&RealDisk, Path::new("no-such-directory/file")).unwrap_err();
+//! assert!(error.to_string().starts_with("no-such-directory/file: cannot open for reading: "));
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
