@@ -27,8 +27,8 @@
 //! tx.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]); // one output of 0 satoshi, lock time
 //! let mut arena = BlockArena::default();
 //! let tx = arena.parse_tx(&tx).expect("a transaction");
-//! let coins = [(Sats(0), vec![0x51])];
-//! assert!(verify_tx(&tx, coins.iter().map(|(amount, script)| (*amount, script)), ScriptFlags::P2SH).is_ok());
+//! let coins = [(Sats(0), [0x51])];
+//! assert!(verify_tx(&tx, coins.into_iter(), ScriptFlags::P2SH).is_ok());
 //! ```
 #![forbid(unsafe_code)]
 
