@@ -11,7 +11,7 @@ HOSTILE ?=
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny setup
+.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny package setup
 
 demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
 	$(CARGO) build --release -p peregrine -p testkit
@@ -55,6 +55,9 @@ msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in
 deny: setup ## Check licences, sources and security advisories of all dependencies; installs cargo-deny
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check
+
+package: setup ## Pack all crates as for publishing, in order, without uploading anything
+	$(CARGO) publish --dry-run --workspace --no-verify
 
 setup:
 	@./.ci/setup
