@@ -3,9 +3,9 @@
 //! # Why any order is exact
 //! Assumptions: each block satisfies the rules for its own bytes, no two *different* transactions have the
 //! same txid (SHA-256d), and the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
-//! overwritten pair, only the later coinbase's outputs are pushed). Proposition: the join ends without a
-//! mismatch if and only if every input spends a coin that exists when it is spent, and its claim equals that
-//! coin.
+//! overwritten pair, only the later coinbase's outputs are pushed). Proposition: a join of [`FullCoin`]s ends
+//! without a mismatch if and only if every input spends a coin that exists when it is spent, and its claim
+//! equals that coin.
 //!
 //! *Without a mismatch, the chain is valid.* A coin leaves the join only by matching a spend with the same
 //! outpoint, code and bytes. At the end no spend is open, no spend has met an open spend of the same

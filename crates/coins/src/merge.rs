@@ -1,5 +1,8 @@
-//! A k-way merge, with a binary heap, of sorted sources of creations and spends; matched pairs are dropped
-//! (Knuth, *The Art of Computer Programming*, vol. 3, 5.4.1).
+//! A k-way merge of sorted sources of creations and spends; matched pairs are dropped.
+//!
+//! It is the merge with a heap of the sources' next entries (Knuth, *The Art of Computer Programming*, vol.
+//! 3, 5.4.1), and the heap is std's. A heap of our own took as long with 4 sources, and 13 % longer with 32
+//! (medians of 5 runs in turns, 1.9 million entries in memory).
 //!
 //! It is the join for entries that exceeded the memory. Each source is in the order of the chainstate keys,
 //! so a creation and its spend become adjacent, however far apart they were in the chain.
@@ -11,7 +14,11 @@
 //! entries, and reports anything else. That a spend is later than its creation is checked when it is pushed,
 //! from the height in its claim.
 
-use std::convert::Infallible;
+use std::{
+    cmp::Ordering,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+    convert::Infallible,
+};
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
 use crate::payload::{FullCoin, Payload};
@@ -43,7 +50,7 @@ pub enum MergeError<E> {
     Mismatch(OutPoint),
 }
 
-/// A copy of the next entry of a source.
+/// A copy of an entry.
 #[derive(Debug, Default)]
 struct Head {
     spend: bool,
@@ -65,6 +72,47 @@ impl Head {
     }
 }
 
+/// The next entry of a source. The order is that of the chainstate keys, reversed, since std's heap has the
+/// greatest value on top.
+#[derive(Debug)]
+struct Next {
+    /// The first 8 bytes of the key, which nearly always decide.
+    prefix: u64,
+    /// Index of the source.
+    source: usize,
+    head: Head,
+}
+
+impl Next {
+    fn set(&mut self, entry: &Entry<'_>) {
+        self.prefix = entry.outpoint.txid.0.first_chunk().map_or(0, |&bytes| u64::from_be_bytes(bytes));
+        self.head.set(entry);
+    }
+}
+
+impl Ord for Next {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_prefix = other.prefix.cmp(&self.prefix);
+        by_prefix.then_with(|| chainstate_key_order(&other.head.outpoint, &self.head.outpoint))
+    }
+}
+
+impl PartialOrd for Next {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Next {}
+
 /// Returns whether two entries of one outpoint are a creation and its spend, and match.
 #[inline]
 fn are_matched(payload: &mut impl Payload, a: &Head, b: &Head) -> bool {
@@ -78,9 +126,8 @@ fn are_matched(payload: &mut impl Payload, a: &Head, b: &Head) -> bool {
 pub struct Merge<S: EntrySource> {
     payload: S::Payload,
     sources: Vec<S>,
-    heads: Vec<Head>,
-    /// A binary heap with the smallest key on top: the key's first 8 bytes and the index of the source.
-    heap: Vec<(u64, u32)>,
+    /// The next entry of each source that is not at its end.
+    heap: BinaryHeap<Next>,
     /// The entry that was returned last.
     current: Head,
 }
@@ -90,19 +137,17 @@ impl<S: EntrySource> Merge<S> {
     ///
     /// # Errors
     /// Any error of the sources.
-    pub fn new(sources: Vec<S>) -> Result<Self, S::Error> {
-        let heads = sources.iter().map(|_| Head::default()).collect();
-        let (payload, heap, current) = Default::default();
-        let mut merge = Self { payload, sources, heads, heap, current };
-        for number in 0..merge.sources.len() {
-            if let Some(prefix) = merge.pull(number)? {
-                merge.heap.push((prefix, number as u32));
+    pub fn new(mut sources: Vec<S>) -> Result<Self, S::Error> {
+        let mut heap = BinaryHeap::with_capacity(sources.len());
+        for (number, source) in sources.iter_mut().enumerate() {
+            if let Some(entry) = source.advance()? {
+                let mut next = Next { prefix: 0, source: number, head: Head::default() };
+                next.set(&entry);
+                heap.push(next);
             }
         }
-        for at in (0..merge.heap.len() / 2).rev() {
-            merge.sift_down(at);
-        }
-        Ok(merge)
+        let (payload, current) = Default::default();
+        Ok(Self { payload, sources, heap, current })
     }
 
     /// Returns the next unmatched entry, or `None` at the end.
@@ -111,69 +156,36 @@ impl<S: EntrySource> Merge<S> {
     /// [`MergeError`]; the merge must not be used afterwards.
     pub fn advance(&mut self) -> Result<Option<Entry<'_>>, MergeError<S::Error>> {
         loop {
-            let Some(&(_, top)) = self.heap.first() else { return Ok(None) };
-            std::mem::swap(&mut self.current, &mut self.heads[top as usize]);
-            self.replace_top(top as usize)?;
+            let Some(mut top) = self.heap.peek_mut() else { return Ok(None) };
+            std::mem::swap(&mut self.current, &mut top.head);
+            refill(&mut self.sources, top)?;
             let mut is_unmatched = true;
-            while let Some(&(_, next)) = self.heap.first()
-                && self.heads[next as usize].outpoint == self.current.outpoint
+            while let Some(mut top) = self.heap.peek_mut()
+                && top.head.outpoint == self.current.outpoint
             {
                 if !is_unmatched {
-                    std::mem::swap(&mut self.current, &mut self.heads[next as usize]);
-                } else if !are_matched(&mut self.payload, &self.current, &self.heads[next as usize]) {
+                    std::mem::swap(&mut self.current, &mut top.head);
+                } else if !are_matched(&mut self.payload, &self.current, &top.head) {
                     return Err(MergeError::Mismatch(self.current.outpoint));
                 }
                 is_unmatched = !is_unmatched;
-                self.replace_top(next as usize)?;
+                refill(&mut self.sources, top)?;
             }
             if is_unmatched {
                 return Ok(Some(self.current.entry()));
             }
         }
     }
+}
 
-    /// Replaces the head of `source`, which is on top of the heap, by the source's next entry.
-    fn replace_top(&mut self, source: usize) -> Result<(), S::Error> {
-        match self.pull(source)? {
-            Some(prefix) => self.heap[0].0 = prefix,
-            None => {
-                self.heap.swap_remove(0);
-            }
-        }
-        self.sift_down(0);
-        Ok(())
+/// Replaces the entry on top of the heap by the next one of its source.
+#[inline]
+fn refill<S: EntrySource>(sources: &mut [S], mut top: PeekMut<'_, Next>) -> Result<(), S::Error> {
+    match sources[top.source].advance()? {
+        Some(entry) => top.set(&entry),
+        None => drop(PeekMut::pop(top)),
     }
-
-    /// Reads the next entry of a source into its head and returns the first 8 bytes of its key.
-    fn pull(&mut self, source: usize) -> Result<Option<u64>, S::Error> {
-        let Some(entry) = self.sources[source].advance()? else { return Ok(None) };
-        self.heads[source].set(&entry);
-        Ok(Some(entry.outpoint.txid.0.first_chunk().map_or(0, |&bytes| u64::from_be_bytes(bytes))))
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let mut smallest = at;
-            for child in [left, right] {
-                if child < self.heap.len() && self.is_less(child, smallest) {
-                    smallest = child;
-                }
-            }
-            if smallest == at {
-                return;
-            }
-            self.heap.swap(at, smallest);
-            at = smallest;
-        }
-    }
-
-    fn is_less(&self, a: usize, b: usize) -> bool {
-        let ((a_prefix, a), (b_prefix, b)) = (self.heap[a], self.heap[b]);
-        a_prefix.cmp(&b_prefix).then_with(|| {
-            chainstate_key_order(&self.heads[a as usize].outpoint, &self.heads[b as usize].outpoint)
-        }) == std::cmp::Ordering::Less
-    }
+    Ok(())
 }
 
 /// A source that reads shards in order. Each is sorted when it is reached and freed after it has been read.

@@ -1,20 +1,20 @@
 //! What creations and spends carry besides their outpoint, and what a match of the two does.
 //!
-//! The join, sorted runs and merges move entries that carry a number and bytes (`code` and `out` of
-//! [`Coin`]), without reading them. A payload gives them a meaning. It must provide:
+//! The join, sorted runs and merges move entries that carry a number and bytes (`code` and `out` of a
+//! [`Coin`]) without reading them. A payload gives them a meaning. It must provide:
 //!
 //! - *An age.* [`crate::Join::take_oldest`] takes the entries with the lowest codes. A creation and its spend
 //!   should have similar codes, or the spend a lower one: a spend whose creation has been taken only waits.
 //! - *A form.* `out` is one compressed output, or looks like one, because a sorted run finds its end that
-//!   way: VARINT(any number up to 64 bits) and [`EMPTY_SCRIPT`] will do. Up to 47 bytes fit into a cell of
-//!   the join.
+//!   way: VARINT(any number up to 64 bits) and the byte 6, an empty script, will do. Up to 47 bytes fit into
+//!   a cell of the join.
 //! - *A match.* [`Payload::on_match`] sees both entries before they are dropped. It may compare them, and it
 //!   may keep something: each worker and each merge has its own value of the payload. Whatever it keeps is
 //!   lost if the merge is repeated or the job resumed, unless the caller saves it with the remaining entries.
 //! - *A size*, if it is needed: [`wire::NetSize`] is that of the coins that remain only if a creation and its
 //!   spend have `out` of equal length.
 //!
-//! The payload is a type, so matching is compiled for each, and a comparison that is not needed is not there.
+//! The payload is a type, so each is compiled separately, and a comparison that it does not need is absent.
 
 use crate::mismatch::Mismatch;
 use std::fmt::Debug;
