@@ -159,7 +159,7 @@ fn refused_under_limit(limit: &str, more: &[&str], words: &[&str]) {
 #[test]
 fn error_names_the_limit() {
     refused_under_limit("-f 8", &[], &["the limit of file size is reached", "ulimit -f"]);
-    refused_under_limit("-n 8", &[], &["limit of open files", "ulimit -n"]);
+    refused_under_limit("-n 7", &[], &["limit of open files", "ulimit -n"]);
     refused_under_limit("-v 500000", &["--memory", "128M"], &["address space", "ulimit -v"]);
     refused_under_limit("-v 500000", &[], &["ulimit -v"]);
 }
