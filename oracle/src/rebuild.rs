@@ -1,7 +1,11 @@
 //! Peregrine's side of a comparison: rebuilds with the options that the tests need.
 
 use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport};
-use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+use std::{
+    num::NonZeroUsize,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 /// Approximate number of bytes of coins in one table, small enough that small chains make many tables.
 const SMALL_RANGE_BYTES: u64 = 4 << 10;
@@ -30,7 +34,7 @@ impl Rebuild {
         let options = ReindexOptions {
             threads: NonZeroUsize::MIN.saturating_add(1),
             scan: self.scan,
-            scripts: Some(&script::Core),
+            scripts: Some(Arc::new(script::Core)),
             assume_valid: AssumeValid::Nothing,
             stop_at_height: self.stop_at_height,
             // Core's own reindex also leaves out blocks that the datadir's index has.

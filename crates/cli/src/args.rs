@@ -12,6 +12,7 @@ use engine::{
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -370,9 +371,9 @@ fn assume_valid(text: &str) -> Result<AssumeValid, String> {
 }
 
 /// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
-fn script_verifier() -> Option<&'static dyn ScriptVerifier> {
+fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
     #[cfg(feature = "scripts")]
-    return Some(&script::Core);
+    return Some(Arc::new(script::Core));
     #[cfg(not(feature = "scripts"))]
     None
 }

@@ -151,7 +151,7 @@ fn an_index_whose_blocks_lie_beyond_the_bytes_in_use_is_refused() {
     case.edit_index(|index| index.files[0].size = 100);
     assert_mentions(
         &refused(&case.options(), ErrorKind::Damaged),
-        &["bitcoind would overwrite it", "--scan"],
+        &["bitcoind would overwrite it", "scanning the block files"],
     );
 }
 
@@ -162,7 +162,7 @@ fn an_index_whose_undo_data_lies_beyond_the_bytes_in_use_is_refused() {
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_mentions(
         &error,
-        &["rev00000.dat", "places this undo data", "bitcoind would overwrite it", "--scan"],
+        &["rev00000.dat", "places this undo data", "bitcoind would overwrite it", "scanning the block files"],
     );
 }
 

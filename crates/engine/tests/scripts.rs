@@ -109,7 +109,7 @@ impl Case {
         change: impl Fn(ReindexOptions) -> ReindexOptions,
     ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
         let state = Arc::new(state);
-        let verifier: &'static RecordingVerifier = Box::leak(Box::new(RecordingVerifier(Arc::clone(&state))));
+        let verifier = Arc::new(RecordingVerifier(Arc::clone(&state)));
         let output = tempfile::tempdir().unwrap();
         let result = run(&change(ReindexOptions {
             scripts: Some(verifier),
@@ -170,7 +170,7 @@ fn the_lowest_failing_script_is_reported() {
 #[test]
 fn an_unknown_assumed_valid_block_is_reported() {
     let case = Case::new(&unsigned(22, 100_000));
-    let verifier: &'static RecordingVerifier = Box::leak(Box::new(RecordingVerifier(Arc::default())));
+    let verifier = Arc::new(RecordingVerifier(Arc::default()));
     let warnings_of = |assume_valid: AssumeValid| {
         let texts = Mutex::new(Vec::new());
         let sink = |event| {
@@ -180,8 +180,8 @@ fn an_unknown_assumed_valid_block_is_reported() {
         };
         let output = tempfile::tempdir().unwrap();
         let output = Some(output.path().to_owned());
-        let options =
-            ReindexOptions { scripts: Some(verifier), assume_valid, output, ..options(case.root.path()) };
+        let scripts = Some(Arc::clone(&verifier) as _);
+        let options = ReindexOptions { scripts, assume_valid, output, ..options(case.root.path()) };
         let never = std::sync::atomic::AtomicBool::new(false);
         peregrine_engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
         texts.into_inner().unwrap()

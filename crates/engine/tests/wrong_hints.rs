@@ -164,7 +164,7 @@ fn assert_all_found((what, change): (&str, Change)) {
             let error = refused(&options, ErrorKind::Hints);
             assert_mentions(
                 &error,
-                &["the hints, or the block or undo files, are wrong", "--on-hint-failure join"],
+                &["the hints, or the block or undo files, are wrong", "find the first wrong hint"],
             );
             assert_eq!(error.file.as_ref(), Some(&path), "{error}");
             assert!(error.core.is_none() && error.rule.is_none(), "no violation is reported: {error}");

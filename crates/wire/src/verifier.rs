@@ -7,7 +7,7 @@ use crate::{Sats, ScriptFlags, TxView};
 use std::{fmt, ops::Range, sync::Arc};
 
 /// Prepares transactions for script verification.
-pub trait ScriptVerifier: fmt::Debug + Sync {
+pub trait ScriptVerifier: fmt::Debug + Send + Sync {
     /// Prepares a transaction, given the amount and script of each coin that it spends, in input order. It
     /// must not be a coinbase.
     ///

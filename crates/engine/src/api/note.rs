@@ -196,10 +196,7 @@ impl fmt::Display for Warning {
             Self::Unconnected { blocks, tip, may_be_lost } => write!(
                 f,
                 "{blocks} stored blocks above height {tip} {}; bitcoind connects them when it starts",
-                match may_be_lost {
-                    false => "were never connected",
-                    true => "have no undo data: they were never connected, or their undo data is lost",
-                }
+                why_unconnected(*may_be_lost)
             ),
             Self::MarkDropped { height, hash } => write!(
                 f,
@@ -235,6 +232,13 @@ impl fmt::Display for Warning {
                 dir.display()
             ),
         }
+    }
+}
+
+const fn why_unconnected(may_be_lost: bool) -> &'static str {
+    match may_be_lost {
+        false => "were never connected",
+        true => "have no undo data: they were never connected, or their undo data is lost",
     }
 }
 

@@ -7,6 +7,7 @@ use rules::ChainParams;
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use wire::{BlockHash, Height, Network, ScriptVerifier};
@@ -93,7 +94,7 @@ pub struct ReindexOptions {
     /// How to match spends first: [`Matching::Sequential`] is for tests and comparisons.
     pub matching: Matching,
     /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
-    pub scripts: Option<&'static dyn ScriptVerifier>,
+    pub scripts: Option<Arc<dyn ScriptVerifier>>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
     /// Hints to use.

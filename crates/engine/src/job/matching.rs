@@ -213,7 +213,7 @@ impl Job<'_> {
     fn scripts(&self) -> Option<Scripts<'_>> {
         let params = ChainParams::of(self.files.network);
         let skipped_to = self.plan.assumed_valid_to;
-        self.options.scripts.map(|verifier| Scripts { params, verifier, skipped_to })
+        self.options.scripts.as_deref().map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
     fn identity(&self) -> Result<Identity<'_>, Error> {

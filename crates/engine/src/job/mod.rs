@@ -142,7 +142,7 @@ pub fn retry_without_invalid<T>(
 #[must_use]
 pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
-    options.scripts.map(|_| report)
+    options.scripts.as_ref().map(|_| report)
 }
 
 /// What the parallel stages share.
