@@ -41,7 +41,7 @@ fn checkpoint(root: &Path) -> Checkpoint {
 fn interrupt(options: &ReindexOptions) {
     let error = run_until(options, 420).0.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-    assert_mentions(&error, &["the same command resumes from there"]);
+    assert_mentions(&error, &["the same job resumes from there"]);
 }
 
 /// A datadir with an interrupted rebuild, and the options of that rebuild.
