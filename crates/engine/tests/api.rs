@@ -52,15 +52,25 @@ fn disks_sinks_and_verifiers_are_interfaces_for_callers() {
     is_sink(|_: Event| {});
 }
 
-/// The functions, with their types.
+/// The operations take a disk, options, a sink and an interrupt. Those that are called here fail at once, since
+/// there is no datadir.
 #[test]
-fn each_operation_takes_a_disk_options_a_sink_and_an_interrupt() {
-    use peregrine_engine::{reindex, utxo_stats, verify};
+fn operations_fail_without_a_datadir() {
+    use peregrine_engine::{make_hints, make_snapshot, reindex, utxo_stats, verify};
     use std::sync::atomic::AtomicBool;
-    let _: fn(&dyn Disk, &ReindexOptions, &dyn EventSink, &AtomicBool) -> Result<ReindexReport, Error> =
-        reindex;
-    let _: fn(&dyn Disk, &ReindexOptions, bool, &dyn EventSink, &AtomicBool) -> Result<VerifyReport, Error> =
-        verify;
+    let root = tempfile::tempdir().unwrap();
+    let datadir = root.path().join("missing");
+    let (options, never) = (ReindexOptions::new(&datadir, Network::Regtest), AtomicBool::new(false));
+    let disk: &dyn Disk = &RealDisk;
+    let sink: &dyn EventSink = &|_: Event| {};
+    let file = root.path().join("file");
+    let kinds = [
+        reindex(disk, &options, sink, &never).unwrap_err().kind,
+        verify(disk, &options, false, sink, &never).unwrap_err().kind,
+        make_hints(disk, &options, &file, HintFormat::Peregrine, sink, &never).unwrap_err().kind,
+        make_snapshot(disk, &options, &file, sink, &never).unwrap_err().kind,
+    ];
+    assert_eq!(kinds, [ErrorKind::Damaged; 4]);
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
     let _ = (peregrine_engine::snapshot_info, peregrine_engine::verify_snapshot);
     let _ = (peregrine_engine::memory_limit, peregrine_engine::peak_memory_bytes);
