@@ -52,8 +52,8 @@ fn disks_sinks_and_verifiers_are_interfaces_for_callers() {
     is_sink(|_: Event| {});
 }
 
-/// The operations take a disk, options, a sink and an interrupt. Those that are called here fail at once, since
-/// there is no datadir.
+/// The operations take a disk, options, a sink and an interrupt. Those that are called here fail at once,
+/// since there is no datadir.
 #[test]
 fn operations_fail_without_a_datadir() {
     use peregrine_engine::{make_hints, make_snapshot, reindex, utxo_stats, verify};

@@ -6,7 +6,7 @@ use digest::kernel::Kernel;
 use std::{path::PathBuf, time::Duration};
 use wire::{BlockHash, Height, Network, Sats};
 
-/// Result of [`crate::commands::reindex`].
+/// Result of [`crate::reindex()`].
 #[derive(Clone, Debug)]
 pub struct ReindexReport {
     /// The network.
