@@ -131,7 +131,7 @@ fn a_lock_is_held_against_other_processes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("LOCK");
     let other = || {
-        let name = "fs::tests::a_lock_is_held_against_other_processes";
+        let name = "tests::a_lock_is_held_against_other_processes";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", name]).env(OTHER, &path).output().unwrap().status.code()
     };
