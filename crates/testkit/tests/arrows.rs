@@ -9,6 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["engine", "script"]),
     ("engine", &["rules", "coins", "disk", "wire", "digest"]),
     ("script", &["wire"]),
+    ("net", &["wire", "digest"]),
     ("rules", &["wire", "digest"]),
     ("coins", &["wire", "digest"]),
     ("disk", &["wire", "digest"]),
