@@ -9,4 +9,5 @@
 
 pub mod address;
 pub mod frame;
+pub mod handshake;
 pub mod message;
