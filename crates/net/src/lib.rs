@@ -8,6 +8,9 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod address;
+mod cipher;
 pub mod frame;
 pub mod handshake;
 pub mod message;
+mod random;
+pub mod transport;
