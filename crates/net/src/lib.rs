@@ -8,9 +8,13 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod address;
+pub mod addresses;
 mod cipher;
 pub mod frame;
 pub mod handshake;
+pub mod headers;
 pub mod message;
+pub mod peer;
 mod random;
+pub mod socks;
 pub mod transport;
