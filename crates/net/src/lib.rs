@@ -10,6 +10,7 @@
 pub mod address;
 pub mod addresses;
 mod cipher;
+pub mod download;
 pub mod frame;
 pub mod handshake;
 pub mod headers;
