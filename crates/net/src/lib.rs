@@ -10,12 +10,15 @@
 pub mod address;
 pub mod addresses;
 mod cipher;
+pub mod client;
 pub mod download;
 pub mod frame;
 pub mod handshake;
 pub mod headers;
 pub mod message;
 pub mod peer;
+pub mod pool;
 mod random;
+pub mod seeds;
 pub mod socks;
 pub mod transport;
