@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["engine", "script"]),
     ("engine", &["rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
     ("script", &["wire"]),
+    ("net", &["wire", "digest"]),
     ("rules", &["wire", "digest"]),
     ("coins", &["wire", "digest"]),
     ("disk", &["leveldb", "vfs", "wire", "digest"]),

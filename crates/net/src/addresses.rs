@@ -1,0 +1,316 @@
+//! The addresses of peers that a sync of some hours needs: a table with limits for each source and group.
+//!
+//! It is far smaller than Core's `addrman`: nobody can fill it, since one source adds at most 64 entries and
+//! one group of addresses has at most 16.
+
+use crate::{
+    address::{NetGroup, NetworkKind, PeerAddress},
+    message::{AddressRecord, Services},
+};
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+/// Maximum number of addresses.
+pub const MAX_ENTRIES: usize = 20_000;
+/// Maximum number of addresses from one source.
+pub const MAX_PER_SOURCE: usize = 64;
+/// Maximum number of addresses in one group.
+pub const MAX_PER_GROUP: usize = 16;
+/// Time after a failure before an address is dialled again; it doubles with each failure in a row.
+const RETRY: Duration = Duration::from_secs(60);
+/// Failures in a row after which an address is removed.
+const MAX_FAILURES: u32 = 5;
+/// Time for which the address of a peer that broke the protocol is not dialled.
+const BAN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Where an address was heard of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// The user gave it. There is no limit for this source.
+    User,
+    /// A list in the program, or a DNS seed with this number.
+    Seed(u16),
+    /// A peer whose address is in this group.
+    Peer(NetGroup),
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressEntry {
+    /// The address.
+    pub address: PeerAddress,
+    /// Services that the peer is said to offer, or that it offered.
+    pub services: Services,
+    /// Where it was heard of first.
+    pub source: Source,
+    /// Failures since it last was of use.
+    pub failures: u32,
+    /// Bytes per second when it last delivered blocks.
+    pub speed: Option<f64>,
+    /// Whether the version 2 transport failed with it.
+    pub needs_v1: bool,
+    not_before: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct AddressTable {
+    entries: Vec<AddressEntry>,
+    index: HashMap<PeerAddress, usize>,
+    per_source: HashMap<Source, usize>,
+    per_group: HashMap<NetGroup, usize>,
+}
+
+impl AddressTable {
+    /// Creates an empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the number of addresses.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there is no address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns what is known of an address.
+    #[must_use]
+    pub fn get(&self, address: &PeerAddress) -> Option<&AddressEntry> {
+        self.entries.get(*self.index.get(address)?)
+    }
+
+    /// Returns all entries, for saving them.
+    pub fn entries(&self) -> impl Iterator<Item = &AddressEntry> {
+        self.entries.iter()
+    }
+
+    /// Adds an address, unless it is known, cannot be one on the public network, or a limit is reached.
+    /// Returns whether it was added.
+    pub fn add(&mut self, record: &AddressRecord, source: Source) -> bool {
+        let (address, group) = (record.address, record.address.host.group());
+        if let Some(entry) = self.entry_mut(&address) {
+            entry.services = entry.services.with(record.services);
+            return false;
+        }
+        let is_user = source == Source::User;
+        let from_source = self.per_source.get(&source).copied().unwrap_or_default();
+        let in_group = self.per_group.get(&group).copied().unwrap_or_default();
+        let is_usable = address.host.is_routable() && (address.port > 0 || is_i2p(&address));
+        let fits = from_source < MAX_PER_SOURCE && in_group < MAX_PER_GROUP && self.len() < MAX_ENTRIES;
+        if !(is_user || is_usable && fits) {
+            return false;
+        }
+        *self.per_source.entry(source).or_default() += 1;
+        *self.per_group.entry(group).or_default() += 1;
+        self.index.insert(address, self.entries.len());
+        self.entries.push(AddressEntry {
+            address,
+            services: record.services,
+            source,
+            failures: 0,
+            speed: None,
+            needs_v1: false,
+            not_before: None,
+        });
+        true
+    }
+
+    /// Returns an address to dial: of one of `networks`, offering all services that blocks need, not in
+    /// `groups`, and not tried a short time ago. `random` chooses among them. Addresses that delivered blocks
+    /// come first, then those that have not failed.
+    #[must_use]
+    pub fn choose(
+        &self,
+        networks: &[NetworkKind],
+        groups: &HashSet<NetGroup>,
+        random: u64,
+        now: Instant,
+    ) -> Option<AddressEntry> {
+        let count = self.entries.len();
+        let start = random.checked_rem(count as u64)? as usize;
+        let order = self.entries.iter().skip(start).chain(self.entries.iter().take(start));
+        let usable = order.filter(|entry| {
+            entry.not_before.is_none_or(|at| now >= at)
+                && entry.services.has(Services::FULL)
+                && networks.contains(&entry.address.host.network())
+                && !groups.contains(&entry.address.host.group())
+        });
+        usable.min_by_key(|entry| (entry.failures, entry.speed.is_none())).copied()
+    }
+
+    /// Notes that an address is being dialled, so that it is not chosen again at once.
+    pub fn dialled(&mut self, address: &PeerAddress, now: Instant) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.not_before = Some(now + RETRY);
+        }
+    }
+
+    /// Notes that a peer shook hands, and what it offers.
+    pub fn connected(&mut self, address: &PeerAddress, services: Services) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.services = services;
+            entry.failures = 0;
+        }
+    }
+
+    /// Notes with which speed a peer delivered blocks, in bytes per second.
+    pub fn delivered(&mut self, address: &PeerAddress, speed: f64) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.speed = Some(speed);
+        }
+    }
+
+    /// Notes that the version 2 transport failed with an address.
+    pub fn needs_v1(&mut self, address: &PeerAddress) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.needs_v1 = true;
+        }
+    }
+
+    /// Notes that an address could not be reached, or that its peer was of no use. After some failures in a
+    /// row it is removed, unless the user gave it.
+    pub fn failed(&mut self, address: &PeerAddress, now: Instant) {
+        let Some(entry) = self.entry_mut(address) else { return };
+        entry.failures += 1;
+        entry.not_before = Some(now + RETRY * (1 << entry.failures.min(6)) / 2);
+        if entry.failures >= MAX_FAILURES && entry.source != Source::User {
+            self.remove(address);
+        }
+    }
+
+    /// Notes that the peer at an address broke the protocol: it is not dialled for a day.
+    pub fn misbehaved(&mut self, address: &PeerAddress, now: Instant) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.not_before = Some(now + BAN);
+        }
+    }
+
+    fn entry_mut(&mut self, address: &PeerAddress) -> Option<&mut AddressEntry> {
+        self.entries.get_mut(*self.index.get(address)?)
+    }
+
+    fn remove(&mut self, address: &PeerAddress) {
+        let Some(at) = self.index.remove(address) else { return };
+        let entry = self.entries.swap_remove(at);
+        if let Some(moved) = self.entries.get(at) {
+            self.index.insert(moved.address, at);
+        }
+        lower(&mut self.per_source, &entry.source);
+        lower(&mut self.per_group, &address.host.group());
+    }
+}
+
+fn is_i2p(address: &PeerAddress) -> bool {
+    address.host.network() == NetworkKind::I2p
+}
+
+fn lower<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(text: &str, services: Services) -> AddressRecord {
+        AddressRecord { time: 0, services, address: PeerAddress { host: text.parse().unwrap(), port: 8333 } }
+    }
+
+    fn full(a: usize, b: usize, c: usize) -> AddressRecord {
+        record(&format!("{a}.{b}.{c}.1"), Services::FULL)
+    }
+
+    #[test]
+    fn no_source_and_no_group_fills_the_table() {
+        let mut table = AddressTable::new();
+        let flood = Source::Peer(full(5, 5, 5).address.host.group());
+        let added = (0..1_000).filter(|at| table.add(&full(60 + at / 200, at % 200, 0), flood)).count();
+        assert_eq!(added, MAX_PER_SOURCE);
+        let sources = (0..100).map(Source::Seed);
+        let added = sources.enumerate().filter(|(at, source)| table.add(&full(7, 7, *at), *source)).count();
+        assert_eq!(added, MAX_PER_GROUP);
+        let mut table = AddressTable::new();
+        for at in 0..30_000 {
+            table.add(&full(11 + at / 200, at % 200, 0), Source::Seed(at as u16));
+        }
+        assert_eq!(table.len(), MAX_ENTRIES);
+        assert!(table.add(&record("127.0.0.1", Services(0)), Source::User), "the user's are always added");
+    }
+
+    #[test]
+    fn useless_addresses_are_not_added() {
+        let mut table = AddressTable::new();
+        assert!(!table.add(&record("10.1.2.3", Services::FULL), Source::Seed(0)));
+        let mut no_port = full(1, 2, 3);
+        no_port.address.port = 0;
+        assert!(!table.add(&no_port, Source::Seed(0)));
+        assert!(table.add(&full(1, 2, 3), Source::Seed(0)));
+        assert!(!table.add(&full(1, 2, 3), Source::Seed(1)), "it is known");
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn choosing_leaves_out_networks_groups_services_and_recent_tries() {
+        let now = Instant::now();
+        let mut table = AddressTable::new();
+        let first = full(1, 2, 3);
+        table.add(&first, Source::Seed(0));
+        table.add(&record("3.4.5.6", Services::NETWORK), Source::Seed(0));
+        let choose = |table: &AddressTable, groups: &[NetGroup], now| {
+            let groups = groups.iter().copied().collect();
+            let all = [0, 1, 2].map(|random| table.choose(&[NetworkKind::Ipv4], &groups, random, now));
+            assert!(all.iter().all(|entry| entry.map(|e| e.address) == all[0].map(|e| e.address)));
+            all[0].map(|entry| entry.address)
+        };
+        assert_eq!(choose(&table, &[], now), Some(first.address));
+        assert_eq!(choose(&table, &[first.address.host.group()], now), None);
+        assert!(table.choose(&[NetworkKind::Onion], &HashSet::new(), 0, now).is_none());
+        table.dialled(&first.address, now);
+        assert_eq!(choose(&table, &[], now + RETRY / 2), None);
+        assert_eq!(choose(&table, &[], now + RETRY), Some(first.address));
+        table.misbehaved(&first.address, now);
+        assert_eq!(choose(&table, &[], now + BAN / 2), None);
+        let second = full(8, 9, 1);
+        table.add(&second, Source::Seed(1));
+        table.add(&full(9, 9, 1), Source::Seed(1));
+        table.delivered(&second.address, 1e6);
+        assert_eq!(choose(&table, &[], now), Some(second.address), "those that delivered come first");
+    }
+
+    #[test]
+    fn addresses_that_fail_are_tried_less_often_and_then_removed() {
+        let now = Instant::now();
+        let mut table = AddressTable::new();
+        let address = full(1, 2, 3);
+        table.add(&full(2, 2, 3), Source::Seed(0));
+        table.add(&address, Source::Seed(0));
+        table.failed(&address.address, now);
+        table.failed(&address.address, now);
+        assert_eq!(table.get(&address.address).unwrap().not_before, Some(now + RETRY * 2));
+        table.connected(&address.address, Services::FULL);
+        for _ in 0..MAX_FAILURES {
+            assert!(table.get(&address.address).is_some());
+            table.failed(&address.address, now);
+        }
+        assert!(table.get(&address.address).is_none());
+        assert_eq!((table.len(), table.per_source[&Source::Seed(0)], table.per_group.len()), (1, 1, 1));
+        assert!(table.get(&full(2, 2, 3).address).is_some());
+        table.add(&address, Source::User);
+        (0..20).for_each(|_| table.failed(&address.address, now));
+        assert!(table.get(&address.address).is_some(), "the user's stay");
+    }
+}

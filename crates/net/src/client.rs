@@ -1,0 +1,351 @@
+//! A client that downloads a chain: the pool's connections, the header and block state machines, and the
+//! addresses to dial, as one object that the caller polls.
+//!
+//! The caller validates: it answers each batch of headers with [`Client::accept_headers`] or
+//! [`Client::reject_headers`], gives the hashes of the chain that it chose with [`Client::extend`], and
+//! answers each block with [`Client::accept_block`] or [`Client::reject_block`].
+
+mod dialer;
+
+use crate::{
+    address::NetworkKind,
+    addresses::{AddressTable, Source},
+    download::{Action, Arrival, Download, DownloadOptions, SizeEstimate},
+    handshake::PeerInfo,
+    headers::{HeaderBatch, HeaderFault, HeaderSync},
+    message::{AddressRecord, Inventory, Message},
+    peer::{CloseReason, PeerId},
+    pool::{Pool, PoolEvent, PoolOptions, Target},
+    transport::TransportVersion,
+};
+use dialer::Dialer;
+use mio::Waker;
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use wire::{BlockHash, Header};
+
+/// Addresses from which on peers are not asked for more.
+const ENOUGH_ADDRESSES: usize = 1_000;
+/// Connections that are kept when all blocks are there.
+const KEPT_PEERS: usize = 8;
+
+/// Options of a client.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Options of the connections.
+    pub pool: PoolOptions,
+    /// Limits of the download.
+    pub download: DownloadOptions,
+    /// Height of the first block to download.
+    pub first_height: u32,
+    /// Maximum number of connections; Core's peers stay well served below 64.
+    pub peers_max: usize,
+    /// Networks whose addresses are dialled.
+    pub networks: Vec<NetworkKind>,
+    /// Whether only targets that the user gave are dialled, and no addresses are asked for.
+    pub only_user_targets: bool,
+    /// Whether version 2 of the transport is tried first.
+    pub use_v2: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum ClientEvent {
+    /// The handshake with a peer is done.
+    Ready {
+        /// The peer.
+        peer: PeerId,
+        /// What was dialled.
+        target: Target,
+        /// What it said of itself.
+        info: PeerInfo,
+        /// The transport that is used.
+        transport: TransportVersion,
+    },
+    /// A connection ended or could not be opened.
+    Closed {
+        /// The peer; `None` if the target could not even be tried.
+        peer: Option<PeerId>,
+        /// What was dialled.
+        target: Target,
+        /// The reason.
+        reason: CloseReason,
+    },
+    /// Headers that the caller has to validate.
+    Headers(HeaderBatch),
+    /// A block that the caller has to check and store.
+    Block {
+        /// The peer that sent it.
+        peer: PeerId,
+        /// Its height.
+        height: u32,
+        /// Its hash: that of its first 80 bytes. Nothing else of it was checked.
+        hash: BlockHash,
+        /// The serialised block.
+        bytes: Vec<u8>,
+    },
+}
+
+/// See the module.
+pub struct Client {
+    pool: Pool,
+    download: Download,
+    headers: HeaderSync,
+    dialer: Dialer,
+    found: Vec<ClientEvent>,
+    is_settling: bool,
+}
+
+impl Client {
+    /// Creates a client without connections. `locator` holds hashes of the best known chain, highest first,
+    /// down to the genesis block.
+    ///
+    /// # Errors
+    /// If the operating system refuses what the poll loop needs.
+    pub fn new(options: ClientOptions, locator: Vec<BlockHash>) -> io::Result<Self> {
+        let sizes = SizeEstimate::new(options.pool.network);
+        let ClientOptions { networks, only_user_targets, use_v2, peers_max, .. } = options;
+        Ok(Self {
+            pool: Pool::new(options.pool)?,
+            download: Download::new(options.first_height, sizes, options.download),
+            headers: HeaderSync::new(locator),
+            dialer: Dialer::new(networks, only_user_targets, use_v2, peers_max),
+            found: Vec::new(),
+            is_settling: false,
+        })
+    }
+
+    /// Adds a target that the user gave. It is dialled until it is connected, and again when it is closed.
+    pub fn add_target(&mut self, target: Target) {
+        self.dialer.add_user_target(target);
+    }
+
+    /// Adds addresses to dial. Those that are not usable or above a limit are left out.
+    pub fn add_addresses(&mut self, records: &[AddressRecord], source: Source) {
+        for record in records {
+            self.dialer.table.add(record, source);
+        }
+    }
+
+    /// Returns the addresses that are known.
+    #[must_use]
+    pub const fn addresses(&self) -> &AddressTable {
+        &self.dialer.table
+    }
+
+    /// Returns the state of the header sync.
+    #[must_use]
+    pub const fn headers(&self) -> &HeaderSync {
+        &self.headers
+    }
+
+    /// Returns the state of the download.
+    #[must_use]
+    pub const fn download(&self) -> &Download {
+        &self.download
+    }
+
+    /// Returns how many connections are wanted now: more while more of them make the download faster.
+    #[must_use]
+    pub const fn peers_wanted(&self) -> usize {
+        self.dialer.wanted()
+    }
+
+    /// Returns the memory for incomplete messages and blocks that are not accepted or rejected, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.pool.memory_bytes()
+    }
+
+    /// Returns a handle with which another thread ends a waiting [`Client::poll`].
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        self.pool.waker()
+    }
+
+    /// Notes that a batch of headers breaks no rule. See [`HeaderSync::accept`].
+    pub fn accept_headers(&mut self, batch: &HeaderBatch, new: usize, locator: Vec<BlockHash>) {
+        self.headers.accept(batch.peer, new, locator);
+    }
+
+    /// Closes the peer of a batch of headers that breaks a rule.
+    pub fn reject_headers(&mut self, batch: &HeaderBatch) {
+        self.close(batch.peer, CloseReason::Headers(HeaderFault::Rejected));
+    }
+
+    /// Returns how many more hashes can be given to [`Client::extend`].
+    #[must_use]
+    pub fn wanted_hashes(&self) -> usize {
+        self.download.wanted_hashes()
+    }
+
+    /// Adds the next hashes of the chain to download. See [`Download::extend`].
+    pub fn extend(&mut self, hashes: impl IntoIterator<Item = BlockHash>, is_whole: bool) {
+        self.download.extend(hashes, is_whole);
+        self.is_settling = is_whole;
+    }
+
+    /// Notes that a block of `len` bytes is stored and no longer in memory.
+    pub fn accept_block(&mut self, height: u32, len: usize) {
+        self.download.accept(height);
+        self.pool.release(len);
+    }
+
+    /// Notes that the bytes of a block are not those that its hash stands for. Its peer is closed, and the
+    /// block is asked of another.
+    pub fn reject_block(&mut self, height: u32, len: usize) {
+        self.download.reject(height);
+        self.pool.release(len);
+    }
+
+    /// Waits for events, for at most `timeout`, and handles them.
+    ///
+    /// # Errors
+    /// If the operating system's poll fails; errors of connections are events.
+    pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<ClientEvent>> {
+        // What the caller answered since the last call can make requests possible at once.
+        self.decide(Instant::now());
+        let timeout = timeout.min(self.download.next_poll());
+        let timeout = if self.found.is_empty() { timeout } else { Duration::ZERO };
+        let events = self.pool.poll(timeout)?;
+        let now = Instant::now();
+        for event in events {
+            self.handle(event, now);
+        }
+        self.decide(now);
+        Ok(std::mem::take(&mut self.found))
+    }
+
+    fn decide(&mut self, now: Instant) {
+        let candidate_waits = self.dialer.candidate_waits(now);
+        for action in self.download.poll(now, candidate_waits) {
+            match action {
+                Action::Request { peer, hashes, marker } => {
+                    let list = hashes.into_iter().map(Inventory::witness_block).collect();
+                    self.pool.send(peer, &Message::GetData(list));
+                    self.pool.send(peer, &Message::Ping(marker));
+                }
+                Action::Close { peer, reason } => self.close(peer, reason),
+            }
+        }
+        for request in self.headers.poll(now) {
+            let stop = BlockHash::default();
+            self.pool.send(request.peer, &Message::GetHeaders { locator: request.locator, stop });
+        }
+        self.dialer.update(self.download.bytes_per_second(), now);
+        if self.is_settling && self.download.is_done() {
+            self.settle();
+        }
+        while let Some((target, version)) = self.dialer.next(now) {
+            if !self.dial(&target, version, now) {
+                break;
+            }
+        }
+    }
+
+    /// Closes the connections that are not needed when all blocks are there.
+    fn settle(&mut self) {
+        self.dialer.limit(KEPT_PEERS);
+        let extra: Vec<PeerId> = self.download.peers().map(|(id, _)| id).skip(KEPT_PEERS).collect();
+        extra.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
+    }
+
+    /// Returns whether the target could be tried.
+    fn dial(&mut self, target: &Target, version: TransportVersion, now: Instant) -> bool {
+        match self.pool.dial(target, version) {
+            Ok(id) => {
+                self.dialer.dialled(id, target, now);
+                true
+            }
+            Err(reason) => {
+                self.dialer.closed(None, target, &reason, None, now);
+                self.found.push(ClientEvent::Closed { peer: None, target: target.clone(), reason });
+                false
+            }
+        }
+    }
+
+    fn handle(&mut self, event: PoolEvent, now: Instant) {
+        match event {
+            PoolEvent::Bytes { peer, bytes } => self.download.received_bytes(peer, bytes, now),
+            PoolEvent::Ready { peer, info, transport } => self.ready(peer, info, transport),
+            PoolEvent::Message { peer, message } => self.message(peer, message, now),
+            PoolEvent::Closed { peer, target, reason, should_retry_with_v1 } => {
+                if should_retry_with_v1 {
+                    self.dialer.needs_v1(&target);
+                }
+                self.closed(peer, target.clone(), reason, now);
+                if should_retry_with_v1 {
+                    self.dial(&target, TransportVersion::V1, now);
+                }
+            }
+        }
+    }
+
+    fn ready(&mut self, peer: PeerId, info: PeerInfo, transport: TransportVersion) {
+        let Some(target) = self.pool.target(peer).cloned() else { return };
+        self.dialer.ready(peer, &target, info.services);
+        let group = match &target {
+            Target::Address(address) => address.host.group(),
+            // The name says nothing of the address: names share the group of "no address".
+            Target::Name(..) => crate::address::Host::V4([0; 4].into()).group(),
+        };
+        self.download.add_peer(peer, group, info.height.max(0) as u32, info.round_trip);
+        self.headers.add_peer(peer, info.round_trip);
+        if self.dialer.wants_addresses() && self.dialer.table.len() < ENOUGH_ADDRESSES {
+            self.pool.send(peer, &Message::GetAddr);
+        }
+        self.found.push(ClientEvent::Ready { peer, target, info, transport });
+    }
+
+    fn message(&mut self, peer: PeerId, message: Message, now: Instant) {
+        match message {
+            Message::Block(bytes) => self.block(peer, bytes, now),
+            Message::Pong(number) => self.download.received_pong(peer, number, now),
+            Message::NotFound(list) => {
+                for hash in list.iter().filter_map(Inventory::block_hash) {
+                    self.download.received_not_found(peer, hash, now);
+                }
+            }
+            Message::Headers(headers) => match self.headers.receive(peer, headers) {
+                Ok(batch) => self.found.extend(batch.map(ClientEvent::Headers)),
+                Err(fault) => self.close(peer, CloseReason::Headers(fault)),
+            },
+            Message::Addresses(records) if self.dialer.wants_addresses() => {
+                if let Some(Target::Address(address)) = self.pool.target(peer) {
+                    let source = Source::Peer(address.host.group());
+                    self.add_addresses(&records, source);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn block(&mut self, peer: PeerId, bytes: Vec<u8>, now: Instant) {
+        let head = bytes.get(..Header::LEN).unwrap_or_default();
+        let hash = BlockHash(digest::sha256::sha256d(head));
+        match self.download.received_block(peer, hash, bytes.len() as u64, now) {
+            Arrival::New(height) => self.found.push(ClientEvent::Block { peer, height, hash, bytes }),
+            Arrival::Duplicate | Arrival::Unrequested => self.pool.release(bytes.len()),
+        }
+    }
+
+    fn close(&mut self, peer: PeerId, reason: CloseReason) {
+        if let Some(target) = self.pool.target(peer).cloned() {
+            self.pool.close(peer);
+            self.closed(peer, target, reason, Instant::now());
+        }
+    }
+
+    fn closed(&mut self, peer: PeerId, target: Target, reason: CloseReason, now: Instant) {
+        let state = self.download.peer(peer).filter(|state| state.delivered().0 > 0);
+        let speed = state.map(|state| state.speed.bytes_per_second());
+        self.dialer.closed(Some(peer), &target, &reason, speed, now);
+        self.download.remove_peer(peer);
+        self.headers.remove_peer(peer);
+        self.found.push(ClientEvent::Closed { peer: Some(peer), target, reason });
+    }
+}

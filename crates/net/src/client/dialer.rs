@@ -1,0 +1,281 @@
+//! Which addresses are dialled, and how many connections are wanted.
+
+use crate::{
+    address::{NetGroup, NetworkKind},
+    addresses::AddressTable,
+    message::Services,
+    peer::{CloseReason, PeerId},
+    pool::Target,
+    transport::TransportVersion,
+};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::{Duration, Instant},
+};
+
+/// Connections that are opened at the same time.
+const MAX_OPENING: usize = 8;
+/// Connections at the start.
+const FIRST_PEERS: usize = 16;
+/// Connections that are added while the download gets faster.
+const STEP_PEERS: usize = 8;
+/// Time after which it is seen whether the download got faster.
+const STEP_TIME: Duration = Duration::from_secs(5);
+/// Growth that counts as faster.
+const STEP_GROWTH: f64 = 1.05;
+/// Time after which a target of the user is dialled again.
+const USER_RETRY: Duration = Duration::from_secs(10);
+/// Time for which the target of a peer that broke the protocol is not dialled.
+const BAN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A target that the user gave.
+#[derive(Clone, Debug)]
+struct UserTarget {
+    target: Target,
+    connected_as: Option<PeerId>,
+    not_before: Option<Instant>,
+    needs_v1: bool,
+}
+
+/// A connection as the dialer sees it.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    group: Option<NetGroup>,
+    is_ready: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    users: Vec<UserTarget>,
+    pub(super) table: AddressTable,
+    networks: Vec<NetworkKind>,
+    /// Whether only the user's targets are dialled.
+    only_users: bool,
+    use_v2: bool,
+    peers_max: usize,
+    /// Number of connections that are wanted now.
+    wanted: usize,
+    last_step: Option<(Instant, f64)>,
+    open: BTreeMap<PeerId, Open>,
+}
+
+impl Dialer {
+    pub(super) fn new(networks: Vec<NetworkKind>, only_users: bool, use_v2: bool, peers_max: usize) -> Self {
+        Self {
+            users: Vec::new(),
+            table: AddressTable::new(),
+            networks,
+            only_users,
+            use_v2,
+            peers_max,
+            wanted: FIRST_PEERS.min(peers_max),
+            last_step: None,
+            open: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn add_user_target(&mut self, target: Target) {
+        self.users.push(UserTarget { target, connected_as: None, not_before: None, needs_v1: false });
+    }
+
+    /// Sets how many connections are wanted from now on.
+    pub(super) fn limit(&mut self, peers: usize) {
+        self.wanted = self.wanted.min(peers);
+        self.peers_max = self.peers_max.min(peers);
+    }
+
+    /// Returns the number of connections that are wanted now.
+    pub(super) const fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// Returns whether addresses of other peers are of use.
+    pub(super) const fn wants_addresses(&self) -> bool {
+        !self.only_users
+    }
+
+    /// Returns whether an address would be dialled if a connection was closed.
+    pub(super) fn candidate_waits(&self, now: Instant) -> bool {
+        !self.only_users && self.open.len() >= self.wanted && self.choose(now).is_some()
+    }
+
+    fn choose(&self, now: Instant) -> Option<(Target, TransportVersion)> {
+        let groups: HashSet<NetGroup> = self.open.values().filter_map(|open| open.group).collect();
+        let random = u64::from_le_bytes(crate::random::bytes());
+        let entry = self.table.choose(&self.networks, &groups, random, now)?;
+        let has_v2 = entry.services.has(Services::P2P_V2) && !entry.needs_v1;
+        let version = if self.use_v2 && has_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
+        Some((Target::Address(entry.address), version))
+    }
+
+    /// Returns the next target to dial, or `None` if there are enough connections or nothing to dial.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Target, TransportVersion)> {
+        let opening = self.open.values().filter(|open| !open.is_ready).count();
+        if opening >= MAX_OPENING {
+            return None;
+        }
+        let is_due = |user: &&mut UserTarget| {
+            user.connected_as.is_none() && user.not_before.is_none_or(|at| now >= at)
+        };
+        if let Some(user) = self.users.iter_mut().find(is_due) {
+            user.not_before = Some(now + USER_RETRY);
+            let is_v2 = self.use_v2 && !user.needs_v1;
+            let version = if is_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
+            return Some((user.target.clone(), version));
+        }
+        if self.only_users || self.open.len() >= self.wanted {
+            return None;
+        }
+        self.choose(now)
+    }
+
+    /// Notes that a target is being dialled with this connection.
+    pub(super) fn dialled(&mut self, id: PeerId, target: &Target, now: Instant) {
+        let group = match target {
+            Target::Address(address) => {
+                self.table.dialled(address, now);
+                Some(address.host.group())
+            }
+            Target::Name(..) => None,
+        };
+        if let Some(user) = self.users.iter_mut().find(|user| user.target == *target) {
+            user.connected_as = Some(id);
+        }
+        self.open.insert(id, Open { group, is_ready: false });
+    }
+
+    /// Notes that the handshake with a peer is done.
+    pub(super) fn ready(&mut self, id: PeerId, target: &Target, services: Services) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.is_ready = true;
+        }
+        if let Target::Address(address) = target {
+            self.table.connected(address, services);
+        }
+    }
+
+    /// Notes that a connection ended or could not be tried. `speed` is that of its blocks, if there were any.
+    pub(super) fn closed(
+        &mut self,
+        id: Option<PeerId>,
+        target: &Target,
+        reason: &CloseReason,
+        speed: Option<f64>,
+        now: Instant,
+    ) {
+        let was_ready = id.and_then(|id| self.open.remove(&id)).is_some_and(|open| open.is_ready);
+        if let Some(user) = self.users.iter_mut().find(|user| user.target == *target) {
+            user.connected_as = None;
+            user.not_before = Some(now + if reason.is_misbehaviour() { BAN } else { USER_RETRY });
+        }
+        let Target::Address(address) = target else { return };
+        if let Some(speed) = speed {
+            self.table.delivered(address, speed);
+        }
+        if reason.is_misbehaviour() {
+            self.table.misbehaved(address, now);
+        } else if !was_ready || speed.is_none() && *reason != CloseReason::NotNeeded {
+            self.table.failed(address, now);
+        }
+    }
+
+    /// Notes that version 2 of the transport failed with a target.
+    pub(super) fn needs_v1(&mut self, target: &Target) {
+        self.users.iter_mut().filter(|user| user.target == *target).for_each(|user| user.needs_v1 = true);
+        if let Target::Address(address) = target {
+            self.table.needs_v1(address);
+        }
+    }
+
+    /// Wants more connections if the last ones made the download faster.
+    pub(super) fn update(&mut self, bytes_per_second: f64, now: Instant) {
+        let (last, speed_then) = *self.last_step.get_or_insert((now, bytes_per_second));
+        if now.saturating_duration_since(last) >= STEP_TIME {
+            if bytes_per_second > speed_then * STEP_GROWTH && self.open.len() >= self.wanted {
+                self.wanted = (self.wanted + STEP_PEERS).min(self.peers_max);
+            }
+            self.last_step = Some((now, bytes_per_second));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{address::PeerAddress, addresses::Source, message::AddressRecord};
+
+    fn address(a: u8, b: u8) -> PeerAddress {
+        PeerAddress { host: crate::address::Host::V4([a, b, 1, 1].into()), port: 8333 }
+    }
+
+    fn dialer(count: u8, peers_max: usize) -> Dialer {
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, peers_max);
+        for at in 0..count {
+            let services = Services::FULL.with(Services::P2P_V2);
+            let record = AddressRecord { time: 0, services, address: address(20 + at / 2, at % 2) };
+            assert!(dialer.table.add(&record, Source::Seed(at.into())));
+        }
+        dialer
+    }
+
+    #[test]
+    fn eight_are_opened_at_once_and_one_in_each_group() {
+        let now = Instant::now();
+        let mut dialer = dialer(40, 64);
+        let mut groups = HashSet::new();
+        for id in 0.. {
+            let Some((target, version)) = dialer.next(now) else {
+                assert_eq!(id, 8);
+                break;
+            };
+            assert_eq!(version, TransportVersion::V2);
+            let Target::Address(found) = &target else { panic!("a name") };
+            assert!(groups.insert(found.host.group()));
+            dialer.dialled(PeerId(id), &target, now);
+            if id == 0 {
+                dialer.closed(Some(PeerId(0)), &target, &CloseReason::ConnectTimedOut, None, now);
+                dialer.dialled(PeerId(0), &target, now);
+            }
+        }
+        dialer.ready(PeerId(3), &Target::Address(address(99, 0)), Services::FULL);
+        assert!(dialer.next(now).is_some(), "a place is free again");
+    }
+
+    #[test]
+    fn more_connections_are_wanted_only_while_the_download_gets_faster() {
+        let now = Instant::now();
+        let mut dialer = dialer(100, 26);
+        assert_eq!(dialer.wanted(), 16);
+        for id in 0..30 {
+            dialer.open.insert(PeerId(id), Open { group: None, is_ready: true });
+        }
+        let at = |steps: u32| now + STEP_TIME * steps;
+        let speeds = [(1.0, 16), (2.0, 24), (2.05, 24), (3.0, 26), (9.0, 26)];
+        for (step, (speed, wanted)) in speeds.into_iter().enumerate() {
+            dialer.update(speed, at(step as u32));
+            assert_eq!(dialer.wanted(), wanted, "step {step}");
+        }
+        assert!(dialer.candidate_waits(at(9)));
+        dialer.limit(8);
+        assert_eq!(dialer.wanted(), 8);
+    }
+
+    #[test]
+    fn targets_of_the_user_are_dialled_again_but_not_after_misbehaviour() {
+        let now = Instant::now();
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, 8);
+        let target = Target::Name("node.example".to_owned(), 8333);
+        dialer.add_user_target(target.clone());
+        assert_eq!(dialer.next(now), Some((target.clone(), TransportVersion::V2)));
+        dialer.dialled(PeerId(0), &target, now);
+        assert_eq!(dialer.next(now + BAN), None, "it is connected");
+        dialer.needs_v1(&target);
+        dialer.closed(Some(PeerId(0)), &target, &CloseReason::ClosedByPeer, None, now);
+        assert_eq!(dialer.next(now), None);
+        assert_eq!(dialer.next(now + USER_RETRY), Some((target.clone(), TransportVersion::V1)));
+        dialer.dialled(PeerId(1), &target, now);
+        dialer.closed(Some(PeerId(1)), &target, &CloseReason::Mutated, None, now);
+        assert_eq!(dialer.next(now + BAN / 2), None);
+    }
+}

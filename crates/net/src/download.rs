@@ -1,0 +1,358 @@
+//! Which block is asked of which peer: a state machine without sockets and clock.
+//!
+//! The caller gives the hashes of the chain in height order ([`Download::extend`]), reports what peers do,
+//! and does what [`Download::poll`] returns. Blocks are delivered once each, in any order within the window;
+//! the caller stores them and says so ([`Download::accept`]), or says that a block's bytes are not those that
+//! its hash stands for ([`Download::reject`]).
+//!
+//! - Requests are counted in bytes: the bytes in flight of a peer are its speed times its round trip and a
+//!   bit more, refilled with each block (`assign.rs`).
+//! - The lowest heights go to the peer that will deliver first, far heights to slow peers.
+//! - A late block that others wait for is asked of a second peer too; the first answer counts (`watch.rs`).
+//! - A pong that comes before a block that was asked for earlier is a definite "no" of the peer.
+//! - No group of addresses holds more than a quarter of the window.
+
+mod assign;
+mod size;
+mod watch;
+mod window;
+
+pub use size::SizeEstimate;
+
+use crate::{
+    address::NetGroup,
+    peer::{CloseReason, Peer, PeerId, Request},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+use window::Window;
+use wire::BlockHash;
+
+/// Maximum number of blocks in a `getdata`: btcd counts larger ones against us.
+pub const MAX_REQUESTED_AT_ONCE: usize = 500;
+/// Unrequested blocks after which a peer is closed.
+const MAX_UNREQUESTED: u32 = 3;
+
+/// Limits of a download.
+#[derive(Clone, Copy, Debug)]
+pub struct DownloadOptions {
+    /// Maximum number of blocks between the lowest that is not stored and the highest that is asked for.
+    pub window_blocks: usize,
+    /// Maximum bytes of these blocks, estimated for those that have not come.
+    pub window_bytes: u64,
+    /// Memory for incomplete and unstored blocks, in bytes. It limits how many peers are asked at once.
+    pub memory_bytes: u64,
+    /// Maximum bytes that are asked of one peer at once.
+    pub in_flight_max_bytes: u64,
+}
+
+impl Default for DownloadOptions {
+    /// The window is on disk; 64 MiB of memory; 8 MB in flight, as for peers on the internet.
+    fn default() -> Self {
+        Self {
+            window_blocks: 16_384,
+            window_bytes: 8_000_000_000,
+            memory_bytes: 64 << 20,
+            in_flight_max_bytes: 8_000_000,
+        }
+    }
+}
+
+/// What the caller has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send a `getdata` for these blocks, with witnesses, and then a `ping` with this number.
+    Request {
+        /// The peer.
+        peer: PeerId,
+        /// Hashes of the blocks, at most [`MAX_REQUESTED_AT_ONCE`].
+        hashes: Vec<BlockHash>,
+        /// The number of the ping.
+        marker: u64,
+    },
+    /// Close the connection. The peer is forgotten already.
+    Close {
+        /// The peer.
+        peer: PeerId,
+        /// The reason.
+        reason: CloseReason,
+    },
+}
+
+/// What a block is that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// The block at this height, for the first time: deliver it.
+    New(u32),
+    /// It has come before from another peer of which it was asked too.
+    Duplicate,
+    /// Nobody asked this peer for it.
+    Unrequested,
+}
+
+/// Totals since the start, in bytes and blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DownloadTotals {
+    /// Blocks delivered.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of blocks that came twice.
+    pub duplicate_bytes: u64,
+    /// Blocks that were asked of a second peer.
+    pub hedged_blocks: u64,
+}
+
+/// The download of one chain.
+#[derive(Clone, Debug)]
+pub struct Download {
+    options: DownloadOptions,
+    sizes: SizeEstimate,
+    window: Window,
+    peers: BTreeMap<PeerId, Peer>,
+    /// Number of blocks asked of each group of addresses.
+    held_by_group: HashMap<NetGroup, usize>,
+    next_marker: u64,
+    totals: DownloadTotals,
+    /// Estimated bytes asked of a second peer.
+    hedged_bytes: u64,
+    /// Whether the last hash given is the last that there is.
+    is_whole: bool,
+    link: watch::Link,
+    actions: Vec<Action>,
+}
+
+impl Download {
+    /// Creates a download whose first block has this height.
+    #[must_use]
+    pub fn new(first_height: u32, sizes: SizeEstimate, options: DownloadOptions) -> Self {
+        Self {
+            options,
+            sizes,
+            window: Window::new(first_height),
+            peers: BTreeMap::new(),
+            held_by_group: HashMap::new(),
+            next_marker: 0,
+            totals: DownloadTotals::default(),
+            hedged_bytes: 0,
+            is_whole: false,
+            link: watch::Link::default(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Returns how many more hashes the window can take.
+    #[must_use]
+    pub fn wanted_hashes(&self) -> usize {
+        let size = self.sizes.bytes(self.window.end()).max(1);
+        let to_come = (self.window.missing_len() + self.window.requested_len()) as u64 * size;
+        let free = self.options.window_bytes.saturating_sub(self.window.bytes() + to_come);
+        let by_bytes = usize::try_from(free / size).unwrap_or(usize::MAX);
+        let by_count = self.options.window_blocks.saturating_sub(self.window.len());
+        // One block at least, however small the limit in bytes is.
+        by_count.min(by_bytes.max(usize::from(self.window.len() == 0)))
+    }
+
+    /// Adds the next hashes of the chain. `is_whole` says that no more will follow for now.
+    pub fn extend(&mut self, hashes: impl IntoIterator<Item = BlockHash>, is_whole: bool) {
+        for hash in hashes {
+            self.window.push(hash);
+        }
+        self.is_whole = is_whole;
+    }
+
+    /// Returns whether all blocks that were given are accepted.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.window.len() == 0
+    }
+
+    /// Returns the lowest height that is not accepted yet.
+    #[must_use]
+    pub fn lowest_height(&self) -> u32 {
+        self.window.start()
+    }
+
+    /// Returns the totals since the start.
+    #[must_use]
+    pub const fn totals(&self) -> DownloadTotals {
+        self.totals
+    }
+
+    /// Returns the state of a peer.
+    #[must_use]
+    pub fn peer(&self, id: PeerId) -> Option<&Peer> {
+        self.peers.get(&id)
+    }
+
+    /// Returns all peers.
+    pub fn peers(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        self.peers.iter().map(|(id, peer)| (*id, peer))
+    }
+
+    /// Returns the lowest missing block that no connected peer has, so that a new peer is needed.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<u32> {
+        let mut missing = self.window.missing();
+        missing.find(|height| !self.peers.values().any(|peer| peer.may_have(*height)))
+    }
+
+    /// Adds a peer of which blocks can be asked. `height` is that of its best block.
+    pub fn add_peer(&mut self, id: PeerId, group: NetGroup, height: u32, round_trip: Duration) {
+        self.peers.insert(id, Peer::new(group, height, round_trip));
+    }
+
+    /// Notes that a peer has blocks up to a greater height than before.
+    pub fn raise_height(&mut self, id: PeerId, height: u32) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.height = peer.height.max(height);
+        }
+    }
+
+    /// Forgets a peer whose connection was closed. What was asked of it alone is missing again.
+    pub fn remove_peer(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        for request in peer.requests() {
+            self.release(id, peer.group, request.height);
+        }
+    }
+
+    /// Notes that bytes have come from a peer.
+    pub fn received_bytes(&mut self, id: PeerId, bytes: u64, now: Instant) {
+        self.link.add(bytes);
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.received_bytes(bytes, now);
+        }
+    }
+
+    /// Handles a whole block whose header has this hash.
+    pub fn received_block(&mut self, id: PeerId, hash: BlockHash, bytes: u64, now: Instant) -> Arrival {
+        let Some(peer) = self.peers.get_mut(&id) else { return Arrival::Unrequested };
+        let group = peer.group;
+        let Some(request) = peer.received_block(hash, bytes, now) else {
+            if peer.unrequested() >= MAX_UNREQUESTED {
+                self.close(id, CloseReason::Unrequested);
+            }
+            return Arrival::Unrequested;
+        };
+        self.count_released(group);
+        if !self.window.deliver(request.height, id, bytes) {
+            self.totals.duplicate_bytes += bytes;
+            return Arrival::Duplicate;
+        }
+        self.sizes.learn(request.height, bytes);
+        self.totals.blocks += 1;
+        self.totals.bytes += bytes;
+        Arrival::New(request.height)
+    }
+
+    /// Handles a pong: the peer does not have what it was asked for before the ping and did not send.
+    pub fn received_pong(&mut self, id: PeerId, number: u64, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let denied = peer.received_pong(number, now);
+        self.denied(id, &denied);
+    }
+
+    /// Handles a `notfound` for one block.
+    pub fn received_not_found(&mut self, id: PeerId, hash: BlockHash, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if let Some(request) = peer.received_not_found(hash, now) {
+            self.denied(id, &[request]);
+        }
+    }
+
+    fn denied(&mut self, id: PeerId, requests: &[Request]) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let (group, denials) = (peer.group, peer.denials_in_a_row());
+        for request in requests {
+            self.release(id, group, request.height);
+        }
+        if denials >= watch::MAX_DENIALS_IN_A_ROW {
+            self.close(id, CloseReason::HasNoBlocks);
+        }
+    }
+
+    /// Notes that the delivered block at that height is stored.
+    pub fn accept(&mut self, height: u32) {
+        self.window.accept(height);
+        let start = self.window.start();
+        self.peers.values_mut().for_each(|peer| peer.forget_below(start));
+    }
+
+    /// Notes that the bytes of the delivered block at that height are not those that its hash stands for. The
+    /// peer that sent them is closed, and the block is asked of another.
+    pub fn reject(&mut self, height: u32) {
+        if let Some((sender, bytes)) = self.window.reject(height) {
+            self.totals.blocks -= 1;
+            self.totals.bytes -= bytes;
+            if self.peers.contains_key(&sender) {
+                self.close(sender, CloseReason::Mutated);
+            }
+        }
+    }
+
+    /// Decides what to do now: requests, and connections to close. It is to be called after each batch of
+    /// events, and at [`Download::next_poll`]. `candidate_waits` says that another address could be dialled
+    /// if there was a place.
+    pub fn poll(&mut self, now: Instant, candidate_waits: bool) -> Vec<Action> {
+        self.link.update(now);
+        self.peers
+            .values_mut()
+            .filter(|peer| peer.requests().len() > 0)
+            .for_each(|peer| peer.speed.update(now));
+        self.close_useless_peers(now, candidate_waits);
+        let mut asked = assign::Asked::new();
+        self.assign(now, &mut asked);
+        self.hedge(now, &mut asked);
+        for (peer, hashes) in asked {
+            let marker = self.next_marker;
+            self.next_marker += 1;
+            if let Some(state) = self.peers.get_mut(&peer) {
+                state.mark(marker, now);
+                self.actions.push(Action::Request { peer, hashes, marker });
+            }
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Returns how long the caller may wait for events before it polls again.
+    #[must_use]
+    pub fn next_poll(&self) -> Duration {
+        let is_busy = self.peers.values().any(|peer| peer.requests().len() > 0);
+        if is_busy { Duration::from_millis(100) } else { Duration::from_secs(1) }
+    }
+
+    /// Notes that a block is asked of a peer.
+    fn request(&mut self, id: PeerId, height: u32, now: Instant, asked: &mut assign::Asked) {
+        let bytes = self.sizes.bytes(height);
+        let (Some(peer), Some(hash)) = (self.peers.get_mut(&id), self.window.request(height, id)) else {
+            return;
+        };
+        let expected = now + peer.forecast(bytes);
+        peer.request(Request { height, hash, bytes, asked: now, expected });
+        *self.held_by_group.entry(peer.group).or_default() += 1;
+        asked.entry(id).or_default().push(hash);
+    }
+
+    /// Notes that a peer will not send a block that was asked of it.
+    fn release(&mut self, id: PeerId, group: NetGroup, height: u32) {
+        self.window.release(height, id);
+        self.count_released(group);
+    }
+
+    fn count_released(&mut self, group: NetGroup) {
+        if let Some(held) = self.held_by_group.get_mut(&group) {
+            *held = held.saturating_sub(1);
+        }
+    }
+
+    fn close(&mut self, peer: PeerId, reason: CloseReason) {
+        self.remove_peer(peer);
+        self.actions.push(Action::Close { peer, reason });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Tests of the download with a simulated network: links with a delay and a rate, peers that stall, lie, die
+//! or lack blocks. Time is simulated; each run is repeated by its seed.
+
+mod network;
+
+use super::*;
+use network::{Fault, Simulation, Spec};
+use proptest::prelude::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn honest(round_trip_ms: u64, bytes_per_second: u64) -> Spec {
+    Spec { round_trip: MS * round_trip_ms as u32, rate: bytes_per_second, fault: Fault::None }
+}
+
+fn with(fault: Fault) -> Spec {
+    Spec { round_trip: MS * 50, rate: 1_000_000, fault }
+}
+
+fn run(blocks: usize, size: u64, peers: &[Spec], seed: u64) -> Simulation {
+    let mut simulation = Simulation::new(blocks, size, DownloadOptions::default(), seed);
+    peers.iter().for_each(|spec| simulation.add(*spec));
+    simulation.run(Duration::from_secs(3_600));
+    simulation
+}
+
+#[test]
+fn one_peer_is_used_fully_at_any_round_trip() {
+    for round_trip in [1, 40, 300] {
+        let simulation = run(400, 100_000, &[honest(round_trip, 10_000_000)], 1);
+        let ideal = 40_000_000.0 / 10_000_000.0;
+        let seconds = simulation.elapsed().as_secs_f64();
+        assert!(
+            seconds < ideal * 1.1 + 0.01 * round_trip as f64,
+            "{round_trip} ms: {seconds:.2} s of {ideal}"
+        );
+        assert_eq!(simulation.download.totals().duplicate_bytes, 0);
+    }
+}
+
+#[test]
+fn small_blocks_come_in_lots() {
+    let simulation = run(20_000, 250, &[honest(100, 2_000_000)], 1);
+    let seconds = simulation.elapsed().as_secs_f64();
+    assert!(seconds < 2.5 * 1.3 + 1.5, "{seconds:.2} s of 2.5");
+    assert!(simulation.largest_request <= MAX_REQUESTED_AT_ONCE);
+}
+
+/// The links of the measurement in which bitcoind took 67 s for the last 120 blocks: 100, 20 and 2 Mbit/s.
+#[test]
+fn slow_peers_hold_nobody_up() {
+    let peers = [honest(20, 12_500_000), honest(80, 2_500_000), honest(200, 250_000)];
+    for (blocks, size) in [(3_000, 100_000), (120, 900_000)] {
+        let simulation = run(blocks, size, &peers, 1);
+        let ideal = (blocks as u64 * size) as f64 / 15_250_000.0;
+        let seconds = simulation.elapsed().as_secs_f64();
+        assert!(seconds < ideal * 1.15 + 0.5, "{blocks} blocks: {seconds:.2} s of {ideal:.2}");
+        let totals = simulation.download.totals();
+        assert!(totals.duplicate_bytes * 50 <= totals.bytes, "{totals:?}");
+    }
+}
+
+#[test]
+fn a_stalled_peer_is_closed_and_its_blocks_are_asked_again() {
+    let peers = [honest(50, 1_000_000), with(Fault::Stall { after: 5 }), with(Fault::Silent)];
+    let simulation = run(600, 50_000, &peers, 1);
+    assert_eq!(simulation.closed(1), Some(&CloseReason::Stalled));
+    assert_eq!(simulation.closed(2), Some(&CloseReason::Stalled));
+    assert!(simulation.elapsed() < Duration::from_secs(36), "{:?}", simulation.elapsed());
+}
+
+#[test]
+fn a_byte_a_second_is_no_progress() {
+    let simulation = run(600, 50_000, &[honest(50, 500_000), with(Fault::Drip)], 1);
+    assert_eq!(simulation.closed(1), Some(&CloseReason::TooSlow));
+    assert!(simulation.elapsed() < Duration::from_secs(64), "{:?}", simulation.elapsed());
+}
+
+#[test]
+fn a_peer_without_blocks_is_closed_by_its_pongs() {
+    let simulation = run(600, 50_000, &[honest(50, 1_000_000), with(Fault::Lacks { part: 1 })], 1);
+    assert_eq!(simulation.closed(1), Some(&CloseReason::HasNoBlocks));
+    assert!(simulation.elapsed() < Duration::from_secs(33), "{:?}", simulation.elapsed());
+}
+
+#[test]
+fn peers_that_have_every_other_block_are_used_for_these() {
+    let peers = [with(Fault::Lacks { part: 2 }), honest(50, 1_000_000)];
+    let simulation = run(600, 50_000, &peers, 1);
+    assert_eq!(simulation.closed(0), None);
+    assert!(simulation.delivered(0) > 100, "{}", simulation.delivered(0));
+}
+
+#[test]
+fn a_block_that_nobody_has_is_reported() {
+    let mut simulation = Simulation::new(10, 1_000, DownloadOptions::default(), 1);
+    simulation.add(Spec { fault: Fault::LacksHeight(4), ..honest(50, 1_000_000) });
+    simulation.run(Duration::from_secs(30));
+    assert_eq!((simulation.download.unavailable(), simulation.download.lowest_height()), (Some(4), 4));
+    simulation.add(honest(50, 1_000_000));
+    simulation.run(Duration::from_secs(30));
+    assert!(simulation.download.is_done());
+    assert_eq!(simulation.download.unavailable(), None);
+}
+
+#[test]
+fn mutated_and_unrequested_blocks_cost_the_peer() {
+    let peers = [honest(50, 300_000), with(Fault::Mutates), with(Fault::Unrequested)];
+    let simulation = run(300, 50_000, &peers, 1);
+    assert_eq!(simulation.closed(1), Some(&CloseReason::Mutated));
+    assert_eq!(simulation.closed(2), Some(&CloseReason::Unrequested));
+    assert!(simulation.download.is_done());
+}
+
+#[test]
+fn no_group_holds_more_than_a_quarter_of_the_window() {
+    let options = DownloadOptions { window_blocks: 40, ..DownloadOptions::default() };
+    let mut simulation = Simulation::new(400, 1_000, options, 1);
+    (0..6).for_each(|_| simulation.add_in_group(with(Fault::Stall { after: 20 }), 7));
+    simulation.add(honest(100, 50_000));
+    simulation.run(Duration::from_secs(600));
+    assert!(simulation.download.is_done());
+    assert!(simulation.most_held_by_group <= 10, "{}", simulation.most_held_by_group);
+}
+
+#[test]
+fn the_window_and_the_memory_are_bounds() {
+    let options = DownloadOptions {
+        window_blocks: 50,
+        window_bytes: 2_000_000,
+        memory_bytes: 800_000,
+        ..DownloadOptions::default()
+    };
+    let mut simulation = Simulation::new(300, 100_000, options, 1);
+    (0..20).for_each(|_| simulation.add(honest(100, 200_000)));
+    simulation.run(Duration::from_secs(600));
+    assert!(simulation.download.is_done());
+    assert!(
+        simulation.most_active <= 6,
+        "{}: 400,000 bytes for blocks of up to 100,000",
+        simulation.most_active
+    );
+    assert!(simulation.widest <= 50);
+}
+
+#[test]
+fn the_slowest_of_many_gives_its_place_to_a_candidate() {
+    let mut simulation = Simulation::new(6_000, 50_000, DownloadOptions::default(), 1);
+    simulation.candidate_waits = true;
+    (0..6).for_each(|_| simulation.add(honest(50, 1_000_000)));
+    simulation.add(honest(50, 40_000));
+    simulation.slow_down_after = Some(Duration::from_secs(20));
+    simulation.run(Duration::from_secs(600));
+    assert_eq!(simulation.closed(6), Some(&CloseReason::Slowest));
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::None),
+        (0u32..40).prop_map(|after| Fault::Stall { after }),
+        (0u32..40).prop_map(|after| Fault::Dies { after }),
+        Just(Fault::Silent),
+        Just(Fault::Drip),
+        (1u32..4).prop_map(|part| Fault::Lacks { part }),
+        Just(Fault::Mutates),
+        Just(Fault::Unrequested),
+        Just(Fault::LyingPong),
+    ]
+}
+
+fn any_spec(fault: impl Strategy<Value = Fault>) -> impl Strategy<Value = Spec> {
+    (1u32..400, 100_000u64..5_000_000, fault).prop_map(|(round_trip, rate, fault)| Spec {
+        round_trip: MS * round_trip,
+        rate,
+        fault,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// The simulation asserts that each block is delivered once, and in the window.
+    #[test]
+    fn the_download_ends_if_one_peer_is_honest(
+        mut specs in prop::collection::vec(any_spec(any_fault()), 0..8),
+        one in any_spec(Just(Fault::None)),
+        place: usize,
+        blocks in 1usize..300,
+        size in 200u64..60_000,
+        seed: u64,
+    ) {
+        specs.insert(place % (specs.len() + 1), one);
+        let simulation = run(blocks, size, &specs, seed);
+        prop_assert!(simulation.download.is_done(), "{:?}", simulation.download.unavailable());
+        prop_assert_eq!(simulation.download.totals().blocks, blocks as u64);
+    }
+
+    #[test]
+    fn honest_peers_send_less_than_two_percent_twice(
+        specs in prop::collection::vec(any_spec(Just(Fault::None)), 1..8),
+        size in 200u64..60_000,
+        seed: u64,
+    ) {
+        let simulation = run(400, size, &specs, seed);
+        let totals = simulation.download.totals();
+        prop_assert!(simulation.download.is_done());
+        prop_assert!(totals.duplicate_bytes * 50 <= totals.bytes, "{totals:?}");
+        prop_assert!(simulation.closed_reasons().next().is_none(), "an honest peer was closed");
+    }
+}

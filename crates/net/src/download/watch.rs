@@ -1,0 +1,190 @@
+//! Late blocks are asked of a second peer; peers that are of no use are closed.
+
+use super::{Download, assign::Asked};
+use crate::peer::{CloseReason, Peer, PeerId};
+use std::time::{Duration, Instant};
+
+/// Blocks that a peer may say not to have, one after the other, before it is closed.
+pub(super) const MAX_DENIALS_IN_A_ROW: u32 = 64;
+/// Maximum number of peers of which one block is asked at the same time.
+const MAX_HOLDERS: usize = 3;
+/// Number of blocks before the end from which on any late block is asked of a second peer.
+const END_BLOCKS: usize = 200;
+/// Delay that is never called late.
+const GRACE: Duration = Duration::from_millis(250);
+/// Time without a byte after which a peer's forecast counts for nothing.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Bytes that may be asked for twice are one 64th of those received: 1.6 %.
+const HEDGED_PART: u64 = 64;
+
+/// Time without a byte after which a peer is closed.
+const STALL: Duration = Duration::from_secs(10);
+/// Time without a block, beyond four times the forecast, after which a peer is closed.
+const BLOCKLESS: Duration = Duration::from_secs(60);
+/// Longest time without a block, however slow the peer is.
+const BLOCKLESS_MAX: Duration = Duration::from_secs(600);
+/// Lowest speed of use, in bytes per second, and the time for which it is watched.
+const MIN_SPEED: f64 = 2_000.0;
+const MIN_SPEED_TIME: Duration = Duration::from_secs(20);
+/// Number of peers from which on the slowest may be closed, the part of the median that it must be below, and
+/// the time for which it is watched, and between two of them.
+const SLOWEST_MIN_PEERS: usize = 4;
+const SLOWEST_PART: f64 = 4.0;
+const SLOWEST_TIME: Duration = Duration::from_secs(10);
+
+impl Download {
+    /// Asks a second peer for the lowest block if it is late, and for others at the end.
+    pub(super) fn hedge(&mut self, now: Instant, asked: &mut Asked) {
+        let is_end =
+            self.is_whole && self.window.missing_len() == 0 && self.window.requested_len() < END_BLOCKS;
+        let count = if is_end { END_BLOCKS } else { 1 };
+        let heights: Vec<u32> = self.window.requested().take(count).collect();
+        for (at, height) in heights.into_iter().enumerate() {
+            if let Some(second) = self.second_for(height, at == 0, is_end, now) {
+                self.hedged_bytes += self.sizes.bytes(height);
+                self.totals.hedged_blocks += 1;
+                self.request(second, height, now, asked);
+            }
+        }
+    }
+
+    /// Returns the peer that should be asked, too, for a requested block.
+    fn second_for(&self, height: u32, is_lowest: bool, is_end: bool, now: Instant) -> Option<PeerId> {
+        let bytes = self.sizes.bytes(height);
+        let holders = self.window.holders(height);
+        let held_by: Vec<&Peer> = holders.iter().filter_map(|id| self.peers.get(id)).collect();
+        let all_silent = held_by.iter().all(|peer| is_silent(peer, now));
+        let left = held_by.iter().map(|peer| time_left(peer, height, now)).min()?;
+        let is_affordable = all_silent && is_lowest
+            || self.hedged_bytes + bytes <= (self.totals.bytes / HEDGED_PART).max(bytes);
+        if holders.len() >= MAX_HOLDERS || !is_affordable || !is_end && !self.is_late(&held_by, height, now) {
+            return None;
+        }
+        let candidates = self.peers.iter().filter(|(id, peer)| {
+            let is_free = peer.requests().len() > 0 || self.may_add_active();
+            !holders.contains(id) && peer.may_have(height) && is_free && !self.is_group_full(peer)
+        });
+        let others = candidates.filter(|(_, peer)| !is_silent(peer, now));
+        let (finish, id) = others.map(|(id, peer)| (peer.forecast(bytes), *id)).min()?;
+        (left > finish * 2).then_some(id)
+    }
+
+    /// Returns whether a block is later than twice its forecast, or needed because the window is nearly full.
+    fn is_late(&self, holders: &[&Peer], height: u32, now: Instant) -> bool {
+        let is_full =
+            self.window.len() * 4 >= self.options.window_blocks * 3 && self.window.missing_len() == 0;
+        let requests =
+            holders.iter().flat_map(|peer| peer.requests()).filter(|request| request.height == height);
+        let late_at = requests.map(|request| {
+            let forecast = request.expected.saturating_duration_since(request.asked);
+            request.expected + if is_full { GRACE } else { forecast + GRACE }
+        });
+        late_at.max().is_none_or(|at| now >= at)
+    }
+
+    /// Closes peers that send nothing, or so little that they are of no use.
+    pub(super) fn close_useless_peers(&mut self, now: Instant, candidate_waits: bool) {
+        let useless: Vec<(PeerId, CloseReason)> =
+            self.peers.iter().filter_map(|(id, peer)| Some((*id, reason_to_close(peer, now)?))).collect();
+        for (id, reason) in useless {
+            self.close(id, reason);
+        }
+        if candidate_waits
+            && !self.link.is_full()
+            && self.link.may_close_slowest(now)
+            && let Some(id) = self.far_slowest(now)
+        {
+            self.link.closed_slowest(now);
+            self.close(id, CloseReason::Slowest);
+        }
+    }
+
+    fn far_slowest(&self, now: Instant) -> Option<PeerId> {
+        let busy = self.peers.iter().filter(|(_, peer)| peer.busy_for(now) >= SLOWEST_TIME);
+        let mut speeds: Vec<(f64, PeerId)> =
+            busy.map(|(id, peer)| (peer.speed.bytes_per_second(), *id)).collect();
+        if speeds.len() < SLOWEST_MIN_PEERS {
+            return None;
+        }
+        speeds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let (slowest, median) = (speeds.first()?, speeds.get(speeds.len() / 2)?);
+        (slowest.0 < median.0 / SLOWEST_PART).then_some(slowest.1)
+    }
+
+    /// Returns the bytes per second of all peers together, as an average over some seconds.
+    #[must_use]
+    pub const fn bytes_per_second(&self) -> f64 {
+        self.link.average
+    }
+}
+
+fn is_silent(peer: &Peer, now: Instant) -> bool {
+    peer.silent_for(now) > SILENCE.max(peer.round_trip() * 4)
+}
+
+fn time_left(peer: &Peer, height: u32, now: Instant) -> Duration {
+    if is_silent(peer, now) { Duration::MAX } else { peer.forecast_of(height).unwrap_or(Duration::MAX) }
+}
+
+fn reason_to_close(peer: &Peer, now: Instant) -> Option<CloseReason> {
+    let oldest = peer.requests().next()?;
+    let forecast = peer.speed.time_for(oldest.bytes);
+    let speed = peer.speed.bytes_per_second();
+    if peer.silent_for(now) >= STALL {
+        Some(CloseReason::Stalled)
+    } else if peer.busy_for(now) >= MIN_SPEED_TIME && speed < MIN_SPEED {
+        Some(CloseReason::TooSlow)
+    } else if peer.blockless_for(now) >= (BLOCKLESS + forecast * 4).min(BLOCKLESS_MAX) {
+        Some(CloseReason::NoBlocks)
+    } else {
+        None
+    }
+}
+
+/// The speed of all connections together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    bytes: u64,
+    sample_start: Option<Instant>,
+    average: f64,
+    /// Highest average so far; it is forgotten by and by.
+    best: f64,
+    last_slowest: Option<Instant>,
+}
+
+/// Length of a sample of the link's speed.
+const LINK_SAMPLE: Duration = Duration::from_secs(1);
+/// Part of the old average that stays after a sample: about ten samples count.
+const LINK_KEPT: f64 = 0.9;
+/// Part of the best average that stays after a sample.
+const BEST_KEPT: f64 = 0.999;
+
+impl Link {
+    pub(super) const fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    pub(super) fn update(&mut self, now: Instant) {
+        let start = *self.sample_start.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(start);
+        if elapsed >= LINK_SAMPLE {
+            let sample = std::mem::take(&mut self.bytes) as f64 / elapsed.as_secs_f64();
+            self.average = self.average * LINK_KEPT + sample * (1.0 - LINK_KEPT);
+            self.best = (self.best * BEST_KEPT).max(self.average);
+            self.sample_start = Some(now);
+        }
+    }
+
+    /// Returns whether the link carries about as much as it ever has: then other peers would not be faster.
+    fn is_full(&self) -> bool {
+        self.average >= 0.9 * self.best
+    }
+
+    fn may_close_slowest(&self, now: Instant) -> bool {
+        self.last_slowest.is_none_or(|last| now.saturating_duration_since(last) >= SLOWEST_TIME)
+    }
+
+    fn closed_slowest(&mut self, now: Instant) {
+        self.last_slowest = Some(now);
+    }
+}

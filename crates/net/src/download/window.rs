@@ -1,0 +1,196 @@
+//! The blocks between the lowest that is not stored and the highest that may be asked for.
+
+use crate::peer::PeerId;
+use std::collections::{BTreeSet, VecDeque};
+use wire::BlockHash;
+
+/// What is known of a block in the window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum SlotState {
+    /// It has to be asked for.
+    Missing,
+    /// It was asked of these peers, the first of them first.
+    Requested(Vec<PeerId>),
+    /// It has come, and the caller has it.
+    Delivered {
+        /// The peer that sent it.
+        sender: PeerId,
+        /// Other peers of which it was asked and that have not answered.
+        others: Vec<PeerId>,
+    },
+    /// The caller has stored it.
+    Stored,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    hash: BlockHash,
+    /// Size in bytes, 0 until the block has come.
+    bytes: u64,
+    state: SlotState,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    start: u32,
+    slots: VecDeque<Slot>,
+    bytes: u64,
+    missing: BTreeSet<u32>,
+    requested: BTreeSet<u32>,
+}
+
+impl Window {
+    pub(super) fn new(start: u32) -> Self {
+        Self { start, slots: VecDeque::new(), bytes: 0, missing: BTreeSet::new(), requested: BTreeSet::new() }
+    }
+
+    /// Lowest height that is not stored.
+    pub(super) const fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// First height above the window.
+    pub(super) fn end(&self) -> u32 {
+        self.start + self.slots.len() as u32
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes of the blocks in the window that have come.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn missing(&self) -> impl DoubleEndedIterator<Item = u32> {
+        self.missing.iter().copied()
+    }
+
+    pub(super) fn missing_from(&self, height: u32) -> impl DoubleEndedIterator<Item = u32> {
+        self.missing.range(height..).copied()
+    }
+
+    pub(super) fn missing_len(&self) -> usize {
+        self.missing.len()
+    }
+
+    pub(super) fn requested(&self) -> impl Iterator<Item = u32> {
+        self.requested.iter().copied()
+    }
+
+    pub(super) fn requested_len(&self) -> usize {
+        self.requested.len()
+    }
+
+    /// Peers of which the block at that height was asked.
+    pub(super) fn holders(&self, height: u32) -> &[PeerId] {
+        match self.slot(height).map(|slot| &slot.state) {
+            Some(SlotState::Requested(holders)) => holders,
+            _ => &[],
+        }
+    }
+
+    fn slot(&self, height: u32) -> Option<&Slot> {
+        self.slots.get(height.checked_sub(self.start)? as usize)
+    }
+
+    fn slot_mut(&mut self, height: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(height.checked_sub(self.start)? as usize)
+    }
+
+    pub(super) fn push(&mut self, hash: BlockHash) {
+        let height = self.end();
+        self.slots.push_back(Slot { hash, bytes: 0, state: SlotState::Missing });
+        self.missing.insert(height);
+    }
+
+    /// Notes that a block is asked of a peer. Returns its hash, or `None` if it has come already or was
+    /// asked of this peer.
+    pub(super) fn request(&mut self, height: u32, peer: PeerId) -> Option<BlockHash> {
+        let slot = self.slot_mut(height)?;
+        let hash = slot.hash;
+        match &mut slot.state {
+            SlotState::Missing => {
+                slot.state = SlotState::Requested(vec![peer]);
+                self.missing.remove(&height);
+                self.requested.insert(height);
+            }
+            SlotState::Requested(holders) if !holders.contains(&peer) => holders.push(peer),
+            _ => return None,
+        }
+        Some(hash)
+    }
+
+    /// Notes that a peer will not send a block, or not again. It is missing again if no other was asked for
+    /// it.
+    pub(super) fn release(&mut self, height: u32, peer: PeerId) {
+        let Some(slot) = self.slot_mut(height) else { return };
+        match &mut slot.state {
+            SlotState::Requested(holders) => {
+                holders.retain(|holder| *holder != peer);
+                if holders.is_empty() {
+                    self.make_missing(height);
+                }
+            }
+            SlotState::Delivered { others, .. } => others.retain(|holder| *holder != peer),
+            SlotState::Missing | SlotState::Stored => {}
+        }
+    }
+
+    /// Notes that a block has come that was asked of this peer. Returns false if it had come before.
+    pub(super) fn deliver(&mut self, height: u32, sender: PeerId, bytes: u64) -> bool {
+        let Some(slot) = self.slot_mut(height) else { return false };
+        let SlotState::Requested(holders) = &mut slot.state else {
+            self.release(height, sender);
+            return false;
+        };
+        let mut others = std::mem::take(holders);
+        others.retain(|holder| *holder != sender);
+        slot.state = SlotState::Delivered { sender, others };
+        slot.bytes = bytes;
+        self.bytes += bytes;
+        self.requested.remove(&height);
+        true
+    }
+
+    /// Notes that a delivered block is stored, and moves the window's start above stored blocks.
+    pub(super) fn accept(&mut self, height: u32) {
+        if let Some(slot) =
+            self.slot_mut(height).filter(|slot| matches!(slot.state, SlotState::Delivered { .. }))
+        {
+            slot.state = SlotState::Stored;
+        }
+        while self.slots.front().is_some_and(|slot| slot.state == SlotState::Stored) {
+            let bytes = self.slots.pop_front().map_or(0, |slot| slot.bytes);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.start += 1;
+        }
+    }
+
+    /// Makes a delivered block one that has to come again. Returns its sender and bytes, or `None` if it was
+    /// not delivered.
+    pub(super) fn reject(&mut self, height: u32) -> Option<(PeerId, u64)> {
+        let slot = self.slot_mut(height)?;
+        let SlotState::Delivered { sender, others } = &mut slot.state else { return None };
+        let (sender, others) = (*sender, std::mem::take(others));
+        let bytes = std::mem::take(&mut slot.bytes);
+        if others.is_empty() {
+            self.make_missing(height);
+        } else {
+            slot.state = SlotState::Requested(others);
+            self.requested.insert(height);
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Some((sender, bytes))
+    }
+
+    fn make_missing(&mut self, height: u32) {
+        if let Some(slot) = self.slot_mut(height) {
+            slot.state = SlotState::Missing;
+        }
+        self.requested.remove(&height);
+        self.missing.insert(height);
+    }
+}

@@ -1,0 +1,301 @@
+//! The handshake as a state machine: messages in, messages to send out.
+//!
+//! We send `version`. The peer answers `version`, then before `verack` its features (`wtxidrelay`,
+//! `sendaddrv2`). We send `sendaddrv2` and `verack`: after our `verack` the former would get us disconnected
+//! (Core `net_processing.cpp`). `wtxidrelay` is not sent, since we want no transactions. Announcing version
+//! 70016 leaves nothing to parse of `feature` (BIP 434).
+
+use crate::message::{Message, PROTOCOL_VERSION, Services, Version};
+use std::time::{Duration, Instant};
+
+/// The time that the whole handshake may take.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// The lowest protocol version of a peer (Core `MIN_PEER_PROTO_VERSION`).
+pub const MIN_VERSION: i32 = 31_800;
+/// Maximum number of messages that are ignored before `verack`.
+const MAX_EARLY_MESSAGES: u32 = 32;
+
+/// What we say of ourselves, and what a peer must offer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HandshakeOptions {
+    /// Name and version of our program, such as `/peregrine:0.1.0/`.
+    pub user_agent: String,
+    /// Our clock, in seconds since 1970.
+    pub time: i64,
+    /// Height of our best block.
+    pub height: i32,
+    /// Random numbers of all our open connections: a peer that sends one of them is ourselves.
+    pub own_nonces: Vec<u64>,
+    /// The random number of this connection.
+    pub nonce: u64,
+    /// Services that the peer must offer.
+    pub needed: Services,
+}
+
+/// What the handshake found out about a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerInfo {
+    /// The protocol version that both speak.
+    pub version: i32,
+    /// What the peer offers.
+    pub services: Services,
+    /// The peer's clock less ours, in seconds.
+    pub time_offset: i64,
+    /// Name and version of the peer's program, sanitised.
+    pub user_agent: String,
+    /// Height that the peer claims; negative if it gave none.
+    pub height: i32,
+    /// Whether the peer wants addresses as `addrv2`.
+    pub wants_addrv2: bool,
+    /// Time between our `version` and its answer: the first measurement of the round trip.
+    pub round_trip: Duration,
+}
+
+/// Why a handshake failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The peer is this program itself.
+    #[error("connected to ourselves")]
+    Ourselves,
+    /// The peer's protocol version is too low.
+    #[error("protocol version {got} is below {MIN_VERSION}")]
+    OldVersion {
+        /// The peer's version.
+        got: i32,
+    },
+    /// The peer does not offer what we need.
+    #[error("the peer offers services {got:#x}, not all of {needed:#x}")]
+    Services {
+        /// Bits that it offers.
+        got: u64,
+        /// Bits that we need.
+        needed: u64,
+    },
+    /// The peer sent a second `version`.
+    #[error("a second version message")]
+    SecondVersion,
+    /// The peer sent `verack` before `version`.
+    #[error("verack before version")]
+    VerackBeforeVersion,
+    /// The peer sent more than a few other messages before `verack`.
+    #[error("{0} other messages before the end of the handshake")]
+    EarlyMessages(u32),
+    /// The handshake took more than [`TIMEOUT`].
+    #[error("the handshake took more than 10 seconds")]
+    TimedOut,
+}
+
+/// What follows from a message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// The handshake goes on. These messages are to be sent.
+    Continue(Vec<Message>),
+    /// The handshake is done.
+    Done(PeerInfo),
+}
+
+/// The handshake of a connection that we opened.
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    options: HandshakeOptions,
+    started: Instant,
+    info: Option<PeerInfo>,
+    early_messages: u32,
+}
+
+impl Handshake {
+    /// Starts a handshake. The message is to be sent first.
+    #[must_use]
+    pub fn start(options: HandshakeOptions, now: Instant) -> (Self, Message) {
+        let version = Message::Version(Version {
+            version: PROTOCOL_VERSION,
+            // Without NETWORK and NETWORK_LIMITED, Core never asks us for headers or blocks.
+            services: Services::default(),
+            time: options.time,
+            nonce: options.nonce,
+            user_agent: options.user_agent.clone(),
+            height: options.height,
+            // Without transactions we do not count against the slots that peers keep for relaying them.
+            relay: false,
+        });
+        (Self { options, started: now, info: None, early_messages: 0 }, version)
+    }
+
+    /// Returns the time by which the handshake must be done.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.started + TIMEOUT
+    }
+
+    /// Handles a message.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] names what the peer did; the connection must then be closed.
+    pub fn receive(&mut self, message: &Message, now: Instant) -> Result<Progress, HandshakeError> {
+        self.check_time(now)?;
+        match (message, &mut self.info) {
+            (Message::Version(_), Some(_)) => Err(HandshakeError::SecondVersion),
+            (Message::Version(version), None) => {
+                self.info = Some(self.check_version(version, now)?);
+                Ok(Progress::Continue(vec![Message::SendAddrV2, Message::Verack]))
+            }
+            (Message::Verack, None) => Err(HandshakeError::VerackBeforeVersion),
+            (Message::Verack, Some(info)) => Ok(Progress::Done(info.clone())),
+            (Message::SendAddrV2, Some(info)) => {
+                info.wants_addrv2 = true;
+                Ok(Progress::Continue(vec![]))
+            }
+            _ => {
+                // Core, too, ignores what comes too early.
+                self.early_messages += 1;
+                if self.early_messages > MAX_EARLY_MESSAGES {
+                    return Err(HandshakeError::EarlyMessages(self.early_messages));
+                }
+                Ok(Progress::Continue(vec![]))
+            }
+        }
+    }
+
+    /// Checks that there is time left.
+    ///
+    /// # Errors
+    /// [`HandshakeError::TimedOut`].
+    pub fn check_time(&self, now: Instant) -> Result<(), HandshakeError> {
+        if now >= self.deadline() { Err(HandshakeError::TimedOut) } else { Ok(()) }
+    }
+
+    fn check_version(&self, version: &Version, now: Instant) -> Result<PeerInfo, HandshakeError> {
+        let options = &self.options;
+        let is_ours = version.nonce == options.nonce || options.own_nonces.contains(&version.nonce);
+        if version.nonce != 0 && is_ours {
+            return Err(HandshakeError::Ourselves);
+        }
+        if version.version < MIN_VERSION {
+            return Err(HandshakeError::OldVersion { got: version.version });
+        }
+        if !version.services.has(options.needed) {
+            return Err(HandshakeError::Services { got: version.services.0, needed: options.needed.0 });
+        }
+        Ok(PeerInfo {
+            version: version.version.min(PROTOCOL_VERSION),
+            services: version.services,
+            time_offset: version.time.saturating_sub(options.time),
+            user_agent: version.user_agent.clone(),
+            height: version.height,
+            wants_addrv2: false,
+            round_trip: now.saturating_duration_since(self.started),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Command;
+
+    fn start(now: Instant) -> Handshake {
+        let options = HandshakeOptions {
+            user_agent: "/peregrine:0.1.0/".to_owned(),
+            time: 1_000,
+            height: 7,
+            own_nonces: vec![11, 12],
+            nonce: 13,
+            needed: Services::FULL,
+        };
+        let (handshake, message) = Handshake::start(options, now);
+        let Message::Version(version) = message else { panic!("the first message is a version") };
+        assert_eq!((version.version, version.services, version.relay), (70016, Services(0), false));
+        assert_eq!((version.nonce, version.height, version.time), (13, 7, 1_000));
+        handshake
+    }
+
+    fn theirs() -> Version {
+        Version {
+            version: 70017,
+            services: Services::FULL.with(Services::P2P_V2),
+            time: 1_060,
+            nonce: 99,
+            user_agent: "/Satoshi:31.0.0/".to_owned(),
+            height: 900_000,
+            relay: true,
+        }
+    }
+
+    #[test]
+    fn features_come_between_version_and_verack() {
+        let now = Instant::now();
+        let mut handshake = start(now);
+        let later = now + Duration::from_millis(80);
+        let answer = handshake.receive(&Message::Version(theirs()), later).unwrap();
+        assert_eq!(answer, Progress::Continue(vec![Message::SendAddrV2, Message::Verack]));
+        for message in [
+            Message::WtxidRelay,
+            Message::SendAddrV2,
+            Message::Ignored(Command::new("feature")),
+            Message::Ignored(Command::new("anything")),
+        ] {
+            assert_eq!(handshake.receive(&message, later), Ok(Progress::Continue(vec![])));
+        }
+        let Ok(Progress::Done(info)) = handshake.receive(&Message::Verack, later) else { panic!("not done") };
+        assert_eq!((info.version, info.height, info.time_offset), (70016, 900_000, 60));
+        assert_eq!((info.wants_addrv2, info.round_trip), (true, Duration::from_millis(80)));
+    }
+
+    #[test]
+    fn unsuitable_peers_are_refused() {
+        let refuse = |change: fn(&mut Version)| {
+            let now = Instant::now();
+            let mut version = theirs();
+            change(&mut version);
+            start(now).receive(&Message::Version(version), now).err()
+        };
+        assert_eq!(refuse(|_| ()), None);
+        assert_eq!(refuse(|version| version.version = 31_800), None);
+        assert_eq!(refuse(|version| version.nonce = 0), None);
+        assert_eq!(
+            refuse(|version| version.version = 31_799),
+            Some(HandshakeError::OldVersion { got: 31_799 })
+        );
+        for nonce in [11, 12, 13] {
+            let mut version = theirs();
+            version.nonce = nonce;
+            let now = Instant::now();
+            let result = start(now).receive(&Message::Version(version), now);
+            assert_eq!(result, Err(HandshakeError::Ourselves));
+        }
+        let limited = Services::NETWORK_LIMITED.with(Services::WITNESS).0;
+        for got in [0, 1, 8, limited] {
+            let mut version = theirs();
+            version.services = Services(got);
+            let now = Instant::now();
+            let result = start(now).receive(&Message::Version(version), now);
+            assert_eq!(result, Err(HandshakeError::Services { got, needed: 9 }));
+        }
+        assert_eq!(refuse(|version| version.time = i64::MIN), None, "a wrong clock is not refused here");
+    }
+
+    #[test]
+    fn messages_out_of_order_are_bounded() {
+        let now = Instant::now();
+        assert_eq!(start(now).receive(&Message::Verack, now), Err(HandshakeError::VerackBeforeVersion));
+        let mut twice = start(now);
+        twice.receive(&Message::Version(theirs()), now).unwrap();
+        assert_eq!(twice.receive(&Message::Version(theirs()), now), Err(HandshakeError::SecondVersion));
+        let mut early = start(now);
+        for _ in 0..32 {
+            assert_eq!(early.receive(&Message::Block(vec![]), now), Ok(Progress::Continue(vec![])));
+        }
+        assert_eq!(early.receive(&Message::Ping(1), now), Err(HandshakeError::EarlyMessages(33)));
+    }
+
+    #[test]
+    fn ten_seconds_are_for_all_of_it() {
+        let now = Instant::now();
+        let mut handshake = start(now);
+        let almost = now + Duration::from_millis(9_999);
+        handshake.receive(&Message::Version(theirs()), almost).unwrap();
+        assert_eq!(handshake.check_time(almost), Ok(()));
+        assert_eq!(handshake.receive(&Message::Verack, now + TIMEOUT), Err(HandshakeError::TimedOut));
+    }
+}

@@ -1,0 +1,270 @@
+//! Fetching headers: a state machine without sockets, clock and rules.
+//!
+//! One peer, the leader, is asked for batch after batch. When it has no more, all others are asked from the
+//! best header that is known then: one round trip each finds forks. If one has many more, it leads from then
+//! on. This module checks what needs no rules: that an answer was asked for, begins at a hash of the locator
+//! that was sent, and is continuous. The caller checks work and rules, and says so ([`HeaderSync::accept`],
+//! [`HeaderSync::reject`]).
+
+use crate::{
+    message::{MAX_HEADERS, MAX_LOCATOR},
+    peer::PeerId,
+};
+use digest::sha256::{Message as Hashed, sha256d_many};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use wire::{BlockHash, Header};
+
+/// Time after which another peer is asked instead of one that does not answer.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a peer that did not answer may be asked again.
+const SILENT_RETRY: Duration = Duration::from_secs(120);
+/// Full batches without a new header after which a peer counts as having no more.
+const MAX_STALE_BATCHES: u32 = 3;
+
+/// Returns the heights of a locator for a chain with this tip, highest first: the last ten, then ever larger
+/// steps, then 0 (Core `LocatorEntries`). There are never more than 42.
+#[must_use]
+pub fn locator_heights(tip: u32) -> Vec<u32> {
+    let (mut heights, mut height, mut step) = (Vec::new(), tip, 1u32);
+    loop {
+        heights.push(height);
+        if height == 0 {
+            return heights;
+        }
+        height = height.saturating_sub(step);
+        if heights.len() > 10 {
+            step = step.saturating_mul(2);
+        }
+    }
+}
+
+/// What is wrong with a peer's headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderFault {
+    /// The first header does not follow a block of the locator.
+    #[error("the first header does not connect to what was asked for")]
+    NotConnected,
+    /// A header does not follow the one before it.
+    #[error("header {at} of the batch does not follow the one before it")]
+    NotContinuous {
+        /// Index of the header.
+        at: usize,
+    },
+    /// The caller found that the headers break a rule.
+    #[error("the headers break a consensus rule")]
+    Rejected,
+}
+
+/// Headers of one answer, each following the one before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeaderBatch {
+    /// The peer that sent them.
+    pub peer: PeerId,
+    /// The block that the first header follows: one of the locator.
+    pub parent: BlockHash,
+    /// The headers, at least one.
+    pub headers: Vec<Header>,
+    /// Their hashes.
+    pub hashes: Vec<BlockHash>,
+}
+
+/// A `getheaders` that is to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeaderRequest {
+    /// The peer.
+    pub peer: PeerId,
+    /// Its locator.
+    pub locator: Vec<BlockHash>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum PeerState {
+    /// It can be asked.
+    Idle,
+    /// It was asked with this locator.
+    Asked { since: Instant, locator: Vec<BlockHash> },
+    /// The caller checks its batch. `is_full` says that more may follow, from `last` on.
+    Checking { is_full: bool, last: BlockHash },
+    /// It has no more.
+    Finished,
+    /// It did not answer.
+    Silent { since: Instant },
+}
+
+#[derive(Clone, Debug)]
+struct HeaderPeer {
+    round_trip: Duration,
+    state: PeerState,
+    /// The last header that it sent and that was accepted.
+    last: Option<BlockHash>,
+    stale_batches: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct HeaderSync {
+    /// Hashes of the best chain that the caller knows.
+    locator: Vec<BlockHash>,
+    peers: BTreeMap<PeerId, HeaderPeer>,
+    leader: Option<PeerId>,
+    /// Whether a leader has had no more.
+    all_are_asked: bool,
+}
+
+impl HeaderSync {
+    /// Creates a state without peers. The locator holds hashes of the best known chain, highest first, down
+    /// to the genesis block ([`locator_heights`]).
+    #[must_use]
+    pub fn new(locator: Vec<BlockHash>) -> Self {
+        Self { locator, peers: BTreeMap::new(), leader: None, all_are_asked: false }
+    }
+
+    /// Adds a peer that can be asked.
+    pub fn add_peer(&mut self, id: PeerId, round_trip: Duration) {
+        let peer = HeaderPeer { round_trip, state: PeerState::Idle, last: None, stale_batches: 0 };
+        self.peers.insert(id, peer);
+    }
+
+    /// Forgets a peer.
+    pub fn remove_peer(&mut self, id: PeerId) {
+        self.peers.remove(&id);
+        if self.leader == Some(id) {
+            self.leader = None;
+        }
+    }
+
+    /// Returns the requests that are to be sent now.
+    pub fn poll(&mut self, now: Instant) -> Vec<HeaderRequest> {
+        for (id, peer) in &mut self.peers {
+            match peer.state {
+                PeerState::Asked { since, .. } if now.saturating_duration_since(since) >= REPLY_TIMEOUT => {
+                    peer.state = PeerState::Silent { since: now };
+                    if self.leader == Some(*id) {
+                        self.leader = None;
+                    }
+                }
+                PeerState::Silent { since } if now.saturating_duration_since(since) >= SILENT_RETRY => {
+                    peer.state = PeerState::Idle;
+                }
+                _ => {}
+            }
+        }
+        let idle = self.peers.iter().filter(|(_, peer)| peer.state == PeerState::Idle);
+        let asked: Vec<PeerId> = if self.all_are_asked {
+            idle.map(|(id, _)| *id).collect()
+        } else if let Some(leader) = self.leader {
+            idle.map(|(id, _)| *id).filter(|id| *id == leader).collect()
+        } else {
+            self.leader = idle.min_by_key(|(id, peer)| (peer.round_trip, **id)).map(|(id, _)| *id);
+            self.leader.into_iter().collect()
+        };
+        asked.into_iter().filter_map(|id| self.ask(id, now)).collect()
+    }
+
+    fn ask(&mut self, id: PeerId, now: Instant) -> Option<HeaderRequest> {
+        let peer = self.peers.get_mut(&id)?;
+        let mut locator: Vec<BlockHash> = peer.last.into_iter().chain(self.locator.iter().copied()).collect();
+        if locator.len() > MAX_LOCATOR {
+            // The last hash is the genesis block's, at which every chain connects.
+            locator.drain(MAX_LOCATOR - 1..locator.len() - 1);
+        }
+        peer.state = PeerState::Asked { since: now, locator: locator.clone() };
+        Some(HeaderRequest { peer: id, locator })
+    }
+
+    /// Handles a `headers` message. Returns a batch for the caller to check, or `None` if it is empty or was
+    /// not asked for.
+    ///
+    /// # Errors
+    /// [`HeaderFault`] if the headers do not follow each other and the locator; the peer must be closed.
+    pub fn receive(&mut self, id: PeerId, headers: Vec<Header>) -> Result<Option<HeaderBatch>, HeaderFault> {
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
+        let PeerState::Asked { locator, .. } = &peer.state else { return Ok(None) };
+        let Some(first) = headers.first() else {
+            self.finish(id);
+            return Ok(None);
+        };
+        let parent = first.prev;
+        if !locator.contains(&parent) {
+            return Err(HeaderFault::NotConnected);
+        }
+        let hashes = hash_all(&headers);
+        let followers = headers.iter().skip(1).zip(&hashes);
+        if let Some(at) = followers.into_iter().position(|(header, before)| header.prev != *before) {
+            return Err(HeaderFault::NotContinuous { at: at + 1 });
+        }
+        let last = hashes.last().copied().unwrap_or_default();
+        peer.state = PeerState::Checking { is_full: headers.len() >= MAX_HEADERS, last };
+        Ok(Some(HeaderBatch { peer: id, parent, headers, hashes }))
+    }
+
+    /// Notes that a batch breaks no rule. `new` is how many of its headers were not known before; `locator`
+    /// is that of the best chain now.
+    pub fn accept(&mut self, id: PeerId, new: usize, locator: Vec<BlockHash>) {
+        self.locator = locator;
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let PeerState::Checking { is_full, last } = peer.state else { return };
+        peer.stale_batches = if new > 0 { 0 } else { peer.stale_batches + 1 };
+        if is_full && peer.stale_batches < MAX_STALE_BATCHES {
+            peer.last = Some(last);
+            peer.state = PeerState::Idle;
+            if new > 0 {
+                // It has more than the last leader: the others wait, so that not all send the same.
+                self.leader = Some(id);
+                self.all_are_asked = false;
+            }
+        } else {
+            self.finish(id);
+        }
+    }
+
+    /// Notes that a batch breaks a rule, and forgets the peer, which must be closed.
+    pub fn reject(&mut self, id: PeerId) {
+        self.remove_peer(id);
+    }
+
+    /// Asks all peers again from a new locator, for example because a block was announced.
+    pub fn restart(&mut self, locator: Vec<BlockHash>) {
+        self.locator = locator;
+        for peer in self.peers.values_mut().filter(|peer| peer.state == PeerState::Finished) {
+            peer.state = PeerState::Idle;
+            peer.last = None;
+        }
+    }
+
+    fn finish(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.state = PeerState::Finished;
+            self.all_are_asked = true;
+        }
+    }
+
+    /// Returns the number of peers that have no more headers.
+    #[must_use]
+    pub fn finished_peers(&self) -> usize {
+        self.peers.values().filter(|peer| peer.state == PeerState::Finished).count()
+    }
+
+    /// Returns whether all peers have no more headers or do not answer, and at least one has no more.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let is_settled =
+            |peer: &HeaderPeer| matches!(peer.state, PeerState::Finished | PeerState::Silent { .. });
+        self.finished_peers() > 0 && self.peers.values().all(is_settled)
+    }
+}
+
+fn hash_all(headers: &[Header]) -> Vec<BlockHash> {
+    let bytes: Vec<[u8; Header::LEN]> = headers.iter().map(Header::to_bytes).collect();
+    let messages: Vec<Hashed<'_>> = bytes.iter().map(|bytes| Hashed([bytes, &[], &[]])).collect();
+    let mut hashes = Vec::with_capacity(headers.len());
+    sha256d_many(&messages, &mut hashes);
+    hashes.into_iter().map(BlockHash).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Tests of the header state machine with small chains.
+
+use super::*;
+
+/// Returns headers of a chain above the zero hash; `salt` makes chains differ from height `fork` on.
+fn chain(len: usize, fork: usize, salt: u32) -> Vec<Header> {
+    let mut prev = BlockHash::default();
+    let make = |height: usize| {
+        let nonce = if height >= fork { salt } else { 0 };
+        let header = Header { prev, nonce, ..Header::default() };
+        prev = header.hash();
+        header
+    };
+    (0..len).map(make).collect()
+}
+
+/// Hashes of the chain by height.
+fn hashes(chain: &[Header]) -> Vec<BlockHash> {
+    chain.iter().map(Header::hash).collect()
+}
+
+fn locator(hashes: &[BlockHash]) -> Vec<BlockHash> {
+    locator_heights(hashes.len() as u32 - 1).into_iter().map(|height| hashes[height as usize]).collect()
+}
+
+/// What an honest peer answers.
+fn answer(chain: &[Header], locator: &[BlockHash]) -> Vec<Header> {
+    let hashes = hashes(chain);
+    let start =
+        locator.iter().find_map(|hash| hashes.iter().position(|known| known == hash)).unwrap_or(0) + 1;
+    chain.iter().skip(start).take(MAX_HEADERS).copied().collect()
+}
+
+#[test]
+fn locators_are_those_of_core() {
+    assert_eq!(locator_heights(0), [0]);
+    assert_eq!(locator_heights(3), [3, 2, 1, 0]);
+    assert_eq!(locator_heights(30), [30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 17, 13, 5, 0]);
+    assert!(locator_heights(u32::MAX).len() <= 43);
+}
+
+/// Three peers: the nearest leads, then the others are asked from the tip; one has a longer fork.
+#[test]
+fn all_peers_are_asked_from_the_leaders_tip() {
+    let now = Instant::now();
+    let (short, long) = (chain(4_500, usize::MAX, 0), chain(4_700, 4_400, 1));
+    let chains = [&short, &short, &long];
+    let mut best = vec![short[0].hash()];
+    let mut sync = HeaderSync::new(best.clone());
+    for (id, round_trip) in [(0, 80), (1, 20), (2, 50)] {
+        sync.add_peer(PeerId(id), Duration::from_millis(round_trip));
+    }
+    let mut asked = Vec::new();
+    while !sync.is_complete() {
+        let requests = sync.poll(now);
+        assert!(!requests.is_empty(), "nothing is asked although it is not complete");
+        for request in requests {
+            asked.push(request.peer.0);
+            let reply = answer(chains[request.peer.0 as usize], &request.locator);
+            let Some(batch) = sync.receive(request.peer, reply).unwrap() else { continue };
+            let at =
+                best.iter().position(|hash| *hash == batch.parent).expect("it connects to the best chain");
+            let known = best.len();
+            if at + 1 + batch.hashes.len() > known {
+                best.truncate(at + 1);
+                best.extend(&batch.hashes);
+            }
+            let new = best.len().saturating_sub(known);
+            sync.accept(request.peer, new, locator(&best));
+        }
+    }
+    assert_eq!(best.last(), Some(&long[4_699].hash()));
+    assert_eq!(asked, [1, 1, 1, 0, 2]);
+    assert_eq!(sync.finished_peers(), 3);
+    sync.restart(locator(&best));
+    assert_eq!(sync.poll(now).len(), 3);
+}
+
+#[test]
+fn a_silent_leader_is_replaced() {
+    let now = Instant::now();
+    let mut sync = HeaderSync::new(vec![BlockHash([1; 32])]);
+    sync.add_peer(PeerId(1), Duration::from_millis(10));
+    sync.add_peer(PeerId(2), Duration::from_millis(20));
+    assert_eq!(sync.poll(now)[0].peer, PeerId(1));
+    assert_eq!(sync.poll(now + REPLY_TIMEOUT / 2), []);
+    assert_eq!(sync.poll(now + REPLY_TIMEOUT)[0].peer, PeerId(2));
+    sync.remove_peer(PeerId(2));
+    assert_eq!(sync.poll(now + REPLY_TIMEOUT), [], "the silent one is left alone for a while");
+    assert_eq!(sync.poll(now + REPLY_TIMEOUT + SILENT_RETRY)[0].peer, PeerId(1));
+    assert!(!sync.is_complete());
+}
+
+#[test]
+fn wrong_headers_are_faults_of_the_peer() {
+    let now = Instant::now();
+    let good = chain(10, usize::MAX, 0);
+    let ask = || {
+        let mut sync = HeaderSync::new(vec![good[0].hash()]);
+        sync.add_peer(PeerId(1), Duration::ZERO);
+        assert_eq!(sync.receive(PeerId(1), good[1..].to_vec()), Ok(None), "stray headers are ignored");
+        assert_eq!(sync.poll(now).len(), 1);
+        sync
+    };
+    assert_eq!(ask().receive(PeerId(1), good[2..].to_vec()), Err(HeaderFault::NotConnected));
+    let gap = [&good[1..4], &good[5..]].concat();
+    assert_eq!(ask().receive(PeerId(1), gap), Err(HeaderFault::NotContinuous { at: 3 }));
+    assert_eq!(ask().receive(PeerId(9), good[1..].to_vec()), Ok(None));
+    let mut sync = ask();
+    let batch = sync.receive(PeerId(1), good[1..].to_vec()).unwrap().unwrap();
+    assert_eq!((batch.parent, batch.headers.len()), (good[0].hash(), 9));
+    assert_eq!(batch.hashes, hashes(&good)[1..]);
+    sync.reject(PeerId(1));
+    assert!(!sync.is_complete() && sync.poll(now).is_empty());
+}
+
+#[test]
+fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
+    let now = Instant::now();
+    let headers = chain(MAX_HEADERS + 1, usize::MAX, 0);
+    let genesis = headers[0].hash();
+    let mut sync = HeaderSync::new(vec![genesis]);
+    sync.add_peer(PeerId(1), Duration::ZERO);
+    for batches in 0.. {
+        if sync.poll(now).is_empty() {
+            assert_eq!(batches, 4, "one batch with news and three without");
+            break;
+        }
+        // The locator always has the genesis block, so that the same batch connects again and again.
+        let batch = sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().unwrap();
+        sync.accept(PeerId(1), if batches == 0 { batch.headers.len() } else { 0 }, vec![genesis]);
+    }
+    assert!(sync.is_complete());
+}

@@ -1,0 +1,355 @@
+//! The messages that a downloading client sends and receives, with Core's limits.
+//!
+//! Counts are compared with their limits before anything is allocated (`net_processing.cpp`). Blocks stay
+//! bytes. Bytes after the end of a message are ignored, as Core does. A message that this client has no use
+//! for is [`Message::Ignored`].
+
+mod version;
+
+pub use version::{Services, Version, sanitise_user_agent};
+
+use crate::{
+    address::{AddressError, PeerAddress},
+    frame::{Command, RawMessage},
+};
+use wire::{BlockHash, Header, Reader, WireError, read::write_compact_size};
+
+/// Maximum number of entries of `inv`, `getdata` and `notfound` (Core `MAX_INV_SZ`).
+pub const MAX_INVENTORY: usize = 50_000;
+/// Maximum number of headers in a `headers` (Core `MAX_HEADERS_RESULTS`).
+pub const MAX_HEADERS: usize = 2_000;
+/// Maximum number of addresses in an `addr` or `addrv2` (Core `MAX_ADDR_TO_SEND`).
+pub const MAX_ADDRESSES: usize = 1_000;
+/// Maximum number of hashes in a locator (Core `MAX_LOCATOR_SZ`).
+pub const MAX_LOCATOR: usize = 101;
+/// The protocol version that this client announces: the last one without `feature` messages (BIP 434).
+pub const PROTOCOL_VERSION: i32 = 70016;
+
+/// The commands that this crate knows.
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub mod command {
+    use crate::frame::Command;
+
+    pub const ADDR: Command = Command::new("addr");
+    pub const ADDRV2: Command = Command::new("addrv2");
+    pub const BLOCK: Command = Command::new("block");
+    pub const GETADDR: Command = Command::new("getaddr");
+    pub const GETDATA: Command = Command::new("getdata");
+    pub const GETHEADERS: Command = Command::new("getheaders");
+    pub const HEADERS: Command = Command::new("headers");
+    pub const INV: Command = Command::new("inv");
+    pub const NOTFOUND: Command = Command::new("notfound");
+    pub const PING: Command = Command::new("ping");
+    pub const PONG: Command = Command::new("pong");
+    pub const SENDADDRV2: Command = Command::new("sendaddrv2");
+    pub const SENDHEADERS: Command = Command::new("sendheaders");
+    pub const VERACK: Command = Command::new("verack");
+    pub const VERSION: Command = Command::new("version");
+    pub const WTXIDRELAY: Command = Command::new("wtxidrelay");
+}
+
+/// Names something that a peer has: a block or a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inventory {
+    /// Kind of thing, for example [`Inventory::WITNESS_BLOCK`].
+    pub kind: u32,
+    /// Its hash.
+    pub hash: [u8; 32],
+}
+
+impl Inventory {
+    /// A block without witnesses (Core `MSG_BLOCK`).
+    pub const BLOCK: u32 = 2;
+    /// A block with witnesses (Core `MSG_WITNESS_BLOCK`).
+    pub const WITNESS_BLOCK: u32 = 0x4000_0002;
+
+    /// Names a block with its witnesses.
+    #[must_use]
+    pub const fn witness_block(hash: BlockHash) -> Self {
+        Self { kind: Self::WITNESS_BLOCK, hash: hash.0 }
+    }
+
+    /// Returns the hash if this names a block of either kind.
+    #[must_use]
+    pub fn block_hash(&self) -> Option<BlockHash> {
+        matches!(self.kind, Self::BLOCK | Self::WITNESS_BLOCK).then_some(BlockHash(self.hash))
+    }
+}
+
+/// An address of a peer, as other peers tell it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddressRecord {
+    /// When the address was last heard of, in seconds since 1970.
+    pub time: u32,
+    /// Services that the peer is said to offer.
+    pub services: Services,
+    /// The address.
+    pub address: PeerAddress,
+}
+
+/// A message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Message {
+    /// Opens the handshake.
+    Version(Version),
+    /// Ends the handshake.
+    Verack,
+    /// The sender wants transactions to be named by their wtxid (BIP 339).
+    WtxidRelay,
+    /// The sender wants `addrv2` instead of `addr` (BIP 155).
+    SendAddrV2,
+    /// Asks for a `pong` with the same number.
+    Ping(u64),
+    /// Answers a `ping`.
+    Pong(u64),
+    /// Asks for headers after the first hash of the locator that the receiver has.
+    GetHeaders {
+        /// Hashes of the sender's chain, highest first.
+        locator: Vec<BlockHash>,
+        /// The last header that is wanted, or zeros for as many as possible.
+        stop: BlockHash,
+    },
+    /// Answers `getheaders`.
+    Headers(Vec<Header>),
+    /// Asks for blocks.
+    GetData(Vec<Inventory>),
+    /// A serialised block, not parsed.
+    Block(Vec<u8>),
+    /// Names what the sender does not have.
+    NotFound(Vec<Inventory>),
+    /// Announces blocks or transactions.
+    Inv(Vec<Inventory>),
+    /// Asks for addresses of peers.
+    GetAddr,
+    /// Addresses of peers, from `addr` or `addrv2`. Networks that are unknown are left out.
+    Addresses(Vec<AddressRecord>),
+    /// The sender wants new blocks to be announced by `headers` (BIP 130).
+    SendHeaders,
+    /// A message that this client has no use for.
+    Ignored(Command),
+}
+
+/// The error for a payload that is not what its command announces. The peer is broken or hostile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The bytes are malformed.
+    #[error("{command}: {source}")]
+    Malformed {
+        /// Kind of message.
+        command: Command,
+        /// What is wrong, and where in the payload.
+        source: WireError,
+    },
+    /// An address is malformed.
+    #[error("{command}: {source}")]
+    Address {
+        /// Kind of message.
+        command: Command,
+        /// What is wrong.
+        source: AddressError,
+    },
+    /// A list is longer than the protocol allows.
+    #[error("{command} with {count} entries, above the limit of {limit}")]
+    TooMany {
+        /// Kind of message.
+        command: Command,
+        /// Number of entries that the message states.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A text is longer than the protocol allows.
+    #[error("{command} with a text of {len} bytes, above the limit of {limit}")]
+    TooLong {
+        /// Kind of message.
+        command: Command,
+        /// Length that the message states, in bytes.
+        len: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+}
+
+impl Message {
+    /// Decodes a message.
+    ///
+    /// # Errors
+    /// [`MessageError`] if a message of a known kind is malformed or above a limit.
+    pub fn decode(raw: RawMessage) -> Result<Self, MessageError> {
+        if raw.command == command::BLOCK {
+            return Ok(Self::Block(raw.payload));
+        }
+        let mut payload = Payload { command: raw.command, reader: Reader::new(&raw.payload) };
+        Ok(match raw.command {
+            command::VERSION => Self::Version(Version::read(&mut payload)?),
+            command::VERACK => Self::Verack,
+            command::WTXIDRELAY => Self::WtxidRelay,
+            command::SENDADDRV2 => Self::SendAddrV2,
+            command::PING => Self::Ping(payload.read(Reader::u64)?),
+            command::PONG => Self::Pong(payload.read(Reader::u64)?),
+            command::GETHEADERS => payload.get_headers()?,
+            command::HEADERS => Self::Headers(payload.list(MAX_HEADERS, |payload| {
+                let header = payload.read(Header::read)?;
+                // Core writes an empty list of transactions after each header and ignores its count.
+                payload.read(read_compact_u64)?;
+                Ok(header)
+            })?),
+            command::GETDATA => Self::GetData(payload.inventory()?),
+            command::NOTFOUND => Self::NotFound(payload.inventory()?),
+            command::INV => Self::Inv(payload.inventory()?),
+            command::GETADDR => Self::GetAddr,
+            command::ADDR => Self::Addresses(payload.list(MAX_ADDRESSES, Payload::address_v1)?),
+            command::ADDRV2 => {
+                let records = payload.list(MAX_ADDRESSES, Payload::address_v2)?;
+                Self::Addresses(records.into_iter().flatten().collect())
+            }
+            command::SENDHEADERS => Self::SendHeaders,
+            other => Self::Ignored(other),
+        })
+    }
+
+    /// Encodes the message. Addresses become `addrv2`. What [`Message::Ignored`] held is not known: its
+    /// payload is empty.
+    #[must_use]
+    pub fn encode(&self) -> RawMessage {
+        let mut payload = Vec::new();
+        let out = &mut payload;
+        let command = match self {
+            Self::Version(version) => {
+                version.write(out);
+                command::VERSION
+            }
+            Self::Verack => command::VERACK,
+            Self::WtxidRelay => command::WTXIDRELAY,
+            Self::SendAddrV2 => command::SENDADDRV2,
+            Self::Ping(number) | Self::Pong(number) => {
+                out.extend_from_slice(&number.to_le_bytes());
+                if matches!(self, Self::Ping(_)) { command::PING } else { command::PONG }
+            }
+            Self::GetHeaders { locator, stop } => {
+                out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+                write_list(out, locator, |out, hash| out.extend_from_slice(&hash.0));
+                out.extend_from_slice(&stop.0);
+                command::GETHEADERS
+            }
+            Self::Headers(headers) => {
+                write_list(out, headers, |out, header| {
+                    out.extend_from_slice(&header.to_bytes());
+                    out.push(0);
+                });
+                command::HEADERS
+            }
+            Self::GetData(list) => write_inventory(out, list, command::GETDATA),
+            Self::NotFound(list) => write_inventory(out, list, command::NOTFOUND),
+            Self::Inv(list) => write_inventory(out, list, command::INV),
+            Self::Block(bytes) => {
+                out.extend_from_slice(bytes);
+                command::BLOCK
+            }
+            Self::GetAddr => command::GETADDR,
+            Self::Addresses(records) => {
+                write_list(out, records, |out, record| {
+                    out.extend_from_slice(&record.time.to_le_bytes());
+                    write_compact_size(out, record.services.0);
+                    record.address.write_v2(out);
+                });
+                command::ADDRV2
+            }
+            Self::SendHeaders => command::SENDHEADERS,
+            Self::Ignored(command) => *command,
+        };
+        RawMessage { command, payload }
+    }
+}
+
+fn write_list<T>(out: &mut Vec<u8>, list: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+    write_compact_size(out, list.len() as u64);
+    list.iter().for_each(|entry| write(out, entry));
+}
+
+fn write_inventory(out: &mut Vec<u8>, list: &[Inventory], command: Command) -> Command {
+    write_list(out, list, |out, entry| {
+        out.extend_from_slice(&entry.kind.to_le_bytes());
+        out.extend_from_slice(&entry.hash);
+    });
+    command
+}
+
+/// Reads a CompactSize that is a number, not a size: any 64-bit value.
+fn read_compact_u64(reader: &mut Reader<'_>) -> Result<u64, WireError> {
+    let at = reader.position();
+    let (value, min) = match reader.u8()? {
+        short @ 0..=0xfc => (short.into(), 0),
+        0xfd => (reader.array().map(u16::from_le_bytes)?.into(), 0xfd),
+        0xfe => (reader.u32()?.into(), 0x1_0000),
+        0xff => (reader.u64()?, 0x1_0000_0000),
+    };
+    if value < min { Err(WireError::NonCanonicalCompactSize { at }) } else { Ok(value) }
+}
+
+/// A payload that is being read.
+struct Payload<'a> {
+    command: Command,
+    reader: Reader<'a>,
+}
+
+impl<'a> Payload<'a> {
+    fn read<T>(
+        &mut self,
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, WireError>,
+    ) -> Result<T, MessageError> {
+        read(&mut self.reader).map_err(|source| MessageError::Malformed { command: self.command, source })
+    }
+
+    /// Reads a list of at most `limit` entries.
+    fn list<T>(
+        &mut self,
+        limit: usize,
+        mut entry: impl FnMut(&mut Self) -> Result<T, MessageError>,
+    ) -> Result<Vec<T>, MessageError> {
+        let count = self.read(Reader::compact_size)?;
+        if count > limit {
+            return Err(MessageError::TooMany { command: self.command, count, limit });
+        }
+        // Each entry has at least one byte, so that a short message cannot ask for a long list.
+        let mut list = Vec::with_capacity(count.min(self.reader.remaining()));
+        for _ in 0..count {
+            list.push(entry(self)?);
+        }
+        Ok(list)
+    }
+
+    fn inventory(&mut self) -> Result<Vec<Inventory>, MessageError> {
+        self.list(MAX_INVENTORY, |payload| {
+            payload.read(|reader| Ok(Inventory { kind: reader.u32()?, hash: reader.array()? }))
+        })
+    }
+
+    fn get_headers(&mut self) -> Result<Message, MessageError> {
+        self.read(Reader::u32)?;
+        let locator =
+            self.list(MAX_LOCATOR, |payload| payload.read(|reader| reader.array().map(BlockHash)))?;
+        let stop = self.read(|reader| reader.array().map(BlockHash))?;
+        Ok(Message::GetHeaders { locator, stop })
+    }
+
+    fn address_v1(&mut self) -> Result<AddressRecord, MessageError> {
+        self.read(|reader| {
+            let (time, services) = (reader.u32()?, Services(reader.u64()?));
+            Ok(AddressRecord { time, services, address: PeerAddress::read_v1(reader)? })
+        })
+    }
+
+    fn address_v2(&mut self) -> Result<Option<AddressRecord>, MessageError> {
+        let time = self.read(Reader::u32)?;
+        let services = Services(self.read(read_compact_u64)?);
+        let address = PeerAddress::read_v2(&mut self.reader)
+            .map_err(|source| MessageError::Address { command: self.command, source })?;
+        Ok(address.map(|address| AddressRecord { time, services, address }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

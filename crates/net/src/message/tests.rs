@@ -1,0 +1,199 @@
+//! Tests of messages: bytes, limits, hostile payloads.
+
+use super::*;
+use crate::frame::MAX_PAYLOAD_LEN;
+use proptest::prelude::*;
+
+fn raw(command: Command, payload: Vec<u8>) -> RawMessage {
+    RawMessage { command, payload }
+}
+
+fn any_hash() -> impl Strategy<Value = BlockHash> {
+    any::<[u8; 32]>().prop_map(BlockHash)
+}
+
+fn any_inventory() -> impl Strategy<Value = Vec<Inventory>> {
+    prop::collection::vec(
+        (any::<u32>(), any::<[u8; 32]>()).prop_map(|(kind, hash)| Inventory { kind, hash }),
+        0..9,
+    )
+}
+
+fn any_record() -> impl Strategy<Value = AddressRecord> {
+    (any::<u32>(), any::<u64>(), any::<[u8; 32]>(), any::<u16>()).prop_map(|(time, services, key, port)| {
+        let address = PeerAddress { host: crate::address::Host::Onion(key), port };
+        AddressRecord { time, services: Services(services), address }
+    })
+}
+
+fn any_version() -> impl Strategy<Value = Version> {
+    (
+        any::<i32>(),
+        any::<u64>(),
+        any::<i64>(),
+        any::<u64>(),
+        "[ -)/:a-z0-9.]{0,256}",
+        any::<i32>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(version, services, time, nonce, user_agent, height, relay): (_, _, _, _, String, _, _)| {
+                Version {
+                    version,
+                    services: Services(services),
+                    time,
+                    nonce,
+                    user_agent: sanitise_user_agent(user_agent.as_bytes()),
+                    height,
+                    relay,
+                }
+            },
+        )
+}
+
+fn any_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        any_version().prop_map(Message::Version),
+        Just(Message::Verack),
+        Just(Message::WtxidRelay),
+        Just(Message::SendAddrV2),
+        any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::Pong),
+        (prop::collection::vec(any_hash(), 0..=MAX_LOCATOR), any_hash())
+            .prop_map(|(locator, stop)| Message::GetHeaders { locator, stop }),
+        prop::collection::vec(any_hash(), 0..9).prop_map(|hashes| {
+            Message::Headers(hashes.into_iter().map(|prev| Header { prev, ..Header::default() }).collect())
+        }),
+        any_inventory().prop_map(Message::GetData),
+        any_inventory().prop_map(Message::NotFound),
+        any_inventory().prop_map(Message::Inv),
+        prop::collection::vec(any::<u8>(), 0..99).prop_map(Message::Block),
+        Just(Message::GetAddr),
+        prop::collection::vec(any_record(), 0..9).prop_map(Message::Addresses),
+        Just(Message::SendHeaders),
+        Just(Message::Ignored(Command::new("sendcmpct"))),
+    ]
+}
+
+const KNOWN: [Command; 16] = [
+    command::ADDR,
+    command::ADDRV2,
+    command::BLOCK,
+    command::GETADDR,
+    command::GETDATA,
+    command::GETHEADERS,
+    command::HEADERS,
+    command::INV,
+    command::NOTFOUND,
+    command::PING,
+    command::PONG,
+    command::SENDADDRV2,
+    command::SENDHEADERS,
+    command::VERACK,
+    command::VERSION,
+    command::WTXIDRELAY,
+];
+
+proptest! {
+    #[test]
+    fn messages_round_trip(message in any_message()) {
+        prop_assert_eq!(Message::decode(message.encode()), Ok(message));
+    }
+
+    #[test]
+    fn random_payloads_never_panic(
+        kind in 0..KNOWN.len(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let decoded = Message::decode(raw(KNOWN[kind], payload.clone()));
+        if let Ok(Message::Block(bytes)) = decoded {
+            prop_assert_eq!(bytes, payload);
+        }
+    }
+
+    #[test]
+    fn a_message_that_ends_early_is_an_error(message in any_message(), cut in 1usize..9) {
+        let whole = message.encode();
+        let is_checked = !matches!(message, Message::Version(_) | Message::Block(_));
+        if is_checked && whole.payload.len() >= cut {
+            let cut = raw(whole.command, whole.payload[..whole.payload.len() - cut].to_vec());
+            prop_assert!(Message::decode(cut).is_err());
+        }
+    }
+}
+
+#[test]
+fn lists_have_the_limits_of_core() {
+    let limits = [
+        (command::INV, MAX_INVENTORY, 36),
+        (command::GETDATA, MAX_INVENTORY, 36),
+        (command::NOTFOUND, MAX_INVENTORY, 36),
+        (command::HEADERS, MAX_HEADERS, 81),
+        (command::ADDR, MAX_ADDRESSES, 30),
+    ];
+    for (command, limit, entry_len) in limits {
+        for count in [limit, limit + 1] {
+            let mut payload = Vec::new();
+            write_compact_size(&mut payload, count as u64);
+            payload.resize(payload.len() + count * entry_len, 0);
+            assert!(payload.len() <= MAX_PAYLOAD_LEN);
+            let result = Message::decode(raw(command, payload));
+            if count > limit {
+                assert_eq!(result, Err(MessageError::TooMany { command, count, limit }));
+            } else {
+                assert!(result.is_ok(), "{command}: {result:?}");
+            }
+        }
+    }
+    let mut locator = vec![0; 4];
+    write_compact_size(&mut locator, MAX_LOCATOR as u64 + 1);
+    assert!(matches!(Message::decode(raw(command::GETHEADERS, locator)), Err(MessageError::TooMany { .. })));
+}
+
+#[test]
+fn a_large_count_in_a_short_message_allocates_nothing_large() {
+    for command in [command::INV, command::HEADERS, command::ADDRV2] {
+        // 33 million, then 1,000, both without any entry behind them.
+        for payload in [vec![0xfe, 0, 0, 0, 2], vec![0xfd, 0xe8, 3]] {
+            assert!(Message::decode(raw(command, payload)).is_err(), "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_user_agent_is_sanitised_and_bounded() {
+    assert_eq!(sanitise_user_agent(b"/Satoshi:31.0.0(a; b)/\x1b[31m\n\xff\"<"), "/Satoshi:31.0.0(a; b)/31m");
+    let mut version = Version {
+        version: PROTOCOL_VERSION,
+        services: Services::FULL,
+        time: 0,
+        nonce: 1,
+        user_agent: "a".repeat(256),
+        height: 0,
+        relay: false,
+    };
+    let message = Message::Version(version.clone());
+    assert_eq!(Message::decode(message.encode()), Ok(message));
+    version.user_agent.push('a');
+    let error = Message::decode(Message::Version(version).encode()).unwrap_err();
+    assert_eq!(error.to_string(), "version with a text of 257 bytes, above the limit of 256");
+}
+
+#[test]
+fn the_end_of_a_version_may_be_missing() {
+    let mut payload = Vec::new();
+    payload.extend_from_slice(&31_800_i32.to_le_bytes());
+    payload.extend_from_slice(&9_u64.to_le_bytes());
+    payload.extend_from_slice(&[0; 8 + 26]);
+    let Ok(Message::Version(version)) = Message::decode(raw(command::VERSION, payload)) else { panic!() };
+    assert_eq!((version.version, version.services, version.nonce), (31_800, Services::FULL, 0));
+    assert_eq!((version.height, version.relay), (-1, true));
+}
+
+#[test]
+fn unknown_messages_are_ignored() {
+    for name in ["feature", "feefilter", "sendcmpct", "alert", "newmessage"] {
+        let command = Command::new(name);
+        assert_eq!(Message::decode(raw(command, vec![1, 2, 3])), Ok(Message::Ignored(command)));
+    }
+}

@@ -1,0 +1,278 @@
+//! One connection as the download sees it: open requests, measured speed, progress, and why it was closed.
+
+mod close;
+mod speed;
+
+pub use close::CloseReason;
+pub use speed::Speed;
+
+use crate::address::NetGroup;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+use wire::BlockHash;
+
+/// Number of a connection. No number is used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerId(pub u64);
+
+impl std::fmt::Display for PeerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "peer {}", self.0)
+    }
+}
+
+/// A block that was asked of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Its height.
+    pub height: u32,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Estimated size in bytes.
+    pub bytes: u64,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// When it was expected to be complete.
+    pub expected: Instant,
+}
+
+/// A ping that follows a `getdata`. Its pong comes after the last block of the `getdata`, so that a block
+/// that has not come by then is one that the peer does not have (Core answers nothing to a request for such a
+/// block).
+#[derive(Clone, Copy, Debug)]
+struct Marker {
+    number: u64,
+    /// Number of requests made before the ping, in the whole life of the connection.
+    requests: u64,
+    sent: Instant,
+}
+
+/// Pings that are remembered. A peer that answers none must not make them grow without end.
+const MAX_MARKERS: usize = 1_000;
+
+/// The state of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The group of its address.
+    pub group: NetGroup,
+    /// Height of its best block.
+    pub height: u32,
+    /// Measured speed while requests are open.
+    pub speed: Speed,
+    /// Shortest round trip that was measured.
+    round_trip: Duration,
+    /// Open requests with their numbers, in the order in which they were made.
+    requests: VecDeque<(u64, Request)>,
+    requests_made: u64,
+    markers: VecDeque<Marker>,
+    in_flight_bytes: u64,
+    /// When the first of the open requests was made after none was open.
+    busy_since: Option<Instant>,
+    last_byte: Option<Instant>,
+    last_block: Option<Instant>,
+    /// Heights in the window that the peer said it does not have.
+    lacks: BTreeSet<u32>,
+    denials_in_a_row: u32,
+    unrequested: u32,
+    /// Blocks received and their bytes.
+    delivered: (u64, u64),
+}
+
+impl Peer {
+    /// Creates the state of a connection without requests.
+    #[must_use]
+    pub fn new(group: NetGroup, height: u32, round_trip: Duration) -> Self {
+        Self {
+            group,
+            height,
+            speed: Speed::default(),
+            round_trip,
+            requests: VecDeque::new(),
+            requests_made: 0,
+            markers: VecDeque::new(),
+            in_flight_bytes: 0,
+            busy_since: None,
+            last_byte: None,
+            last_block: None,
+            lacks: BTreeSet::new(),
+            denials_in_a_row: 0,
+            unrequested: 0,
+            delivered: (0, 0),
+        }
+    }
+
+    /// Returns the shortest round trip that was measured.
+    #[must_use]
+    pub const fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Returns the estimated bytes of all open requests.
+    #[must_use]
+    pub const fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// Returns the open requests in the order in which they were made.
+    pub fn requests(&self) -> impl DoubleEndedIterator<Item = &Request> + ExactSizeIterator {
+        self.requests.iter().map(|(_, request)| request)
+    }
+
+    /// Returns the number of blocks received, and their bytes.
+    #[must_use]
+    pub const fn delivered(&self) -> (u64, u64) {
+        self.delivered
+    }
+
+    /// Returns whether the peer can be asked for the block at that height.
+    #[must_use]
+    pub fn may_have(&self, height: u32) -> bool {
+        height <= self.height && !self.lacks.contains(&height)
+    }
+
+    /// Returns how long requests have been open.
+    #[must_use]
+    pub fn busy_for(&self, now: Instant) -> Duration {
+        self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Returns how long no byte has come although requests are open.
+    #[must_use]
+    pub fn silent_for(&self, now: Instant) -> Duration {
+        self.since_progress(self.last_byte, now)
+    }
+
+    /// Returns how long no block has come although requests are open.
+    #[must_use]
+    pub fn blockless_for(&self, now: Instant) -> Duration {
+        self.since_progress(self.last_block, now)
+    }
+
+    fn since_progress(&self, last: Option<Instant>, now: Instant) -> Duration {
+        let Some(busy_since) = self.busy_since else { return Duration::ZERO };
+        now.saturating_duration_since(last.map_or(busy_since, |last| last.max(busy_since)))
+    }
+
+    /// Notes that a block is asked for.
+    pub fn request(&mut self, request: Request) {
+        self.busy_since.get_or_insert(request.asked);
+        self.in_flight_bytes += request.bytes;
+        self.requests.push_back((self.requests_made, request));
+        self.requests_made += 1;
+    }
+
+    /// Notes that a ping with this number follows the requests made so far.
+    pub fn mark(&mut self, number: u64, now: Instant) {
+        self.markers.push_back(Marker { number, requests: self.requests_made, sent: now });
+        if self.markers.len() > MAX_MARKERS {
+            self.markers.pop_front();
+        }
+    }
+
+    /// Notes that bytes have come.
+    pub fn received_bytes(&mut self, bytes: u64, now: Instant) {
+        self.last_byte = Some(now);
+        if let Some(since) = self.busy_since {
+            self.speed.add(bytes, since + self.round_trip, now);
+        }
+    }
+
+    /// Handles a whole block. Returns its request, or `None` if it was not asked of this peer.
+    pub fn received_block(&mut self, hash: BlockHash, bytes: u64, now: Instant) -> Option<Request> {
+        let Some(at) = self.requests.iter().position(|(_, request)| request.hash == hash) else {
+            self.unrequested += 1;
+            return None;
+        };
+        self.last_block = Some(now);
+        self.denials_in_a_row = 0;
+        self.delivered.0 += 1;
+        self.delivered.1 += bytes;
+        let request = self.take(at);
+        self.end_if_idle(now);
+        request
+    }
+
+    /// Returns the number of blocks that came without having been asked for.
+    #[must_use]
+    pub const fn unrequested(&self) -> u32 {
+        self.unrequested
+    }
+
+    /// Returns the number of blocks that the peer said it does not have since its last block.
+    #[must_use]
+    pub const fn denials_in_a_row(&self) -> u32 {
+        self.denials_in_a_row
+    }
+
+    /// Handles a pong. Returns the requests that were made before its ping and not answered: the peer does
+    /// not have these blocks.
+    pub fn received_pong(&mut self, number: u64, now: Instant) -> Vec<Request> {
+        let Some(at) = self.markers.iter().position(|marker| marker.number == number) else { return vec![] };
+        let Some(marker) = self.markers.drain(..=at).next_back() else { return vec![] };
+        self.round_trip = self.round_trip.min(now.saturating_duration_since(marker.sent));
+        let mut denied = Vec::new();
+        while self.requests.front().is_some_and(|(made, _)| *made < marker.requests) {
+            denied.extend(self.take(0));
+        }
+        self.deny(&denied, now);
+        denied
+    }
+
+    /// Handles a `notfound` for one block. Returns its request, if there is one.
+    pub fn received_not_found(&mut self, hash: BlockHash, now: Instant) -> Option<Request> {
+        let at = self.requests.iter().position(|(_, request)| request.hash == hash)?;
+        let request = self.take(at)?;
+        self.deny(&[request], now);
+        Some(request)
+    }
+
+    /// Forgets which blocks below `height` the peer does not have.
+    pub fn forget_below(&mut self, height: u32) {
+        while self.lacks.first().is_some_and(|lowest| *lowest < height) {
+            self.lacks.pop_first();
+        }
+    }
+
+    /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.
+    #[must_use]
+    pub fn forecast(&self, bytes: u64) -> Duration {
+        self.round_trip + self.speed.time_for(self.in_flight_bytes + bytes)
+    }
+
+    /// Returns the time until a requested block is complete, or `None` if it was not asked of this peer.
+    #[must_use]
+    pub fn forecast_of(&self, height: u32) -> Option<Duration> {
+        let mut before = 0;
+        for (_, request) in &self.requests {
+            before += request.bytes;
+            if request.height == height {
+                return Some(self.speed.time_for(before));
+            }
+        }
+        None
+    }
+
+    fn deny(&mut self, denied: &[Request], now: Instant) {
+        self.denials_in_a_row += denied.len() as u32;
+        self.lacks.extend(denied.iter().map(|request| request.height));
+        self.end_if_idle(now);
+    }
+
+    fn take(&mut self, at: usize) -> Option<Request> {
+        let (_, request) = self.requests.remove(at)?;
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(request.bytes);
+        Some(request)
+    }
+
+    fn end_if_idle(&mut self, now: Instant) {
+        if self.requests.is_empty() {
+            self.busy_since = None;
+            self.speed.end(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Why a connection ended.
+
+use crate::{
+    handshake::HandshakeError, headers::HeaderFault, message::MessageError, socks::SocksError,
+    transport::TransportError,
+};
+use std::io;
+
+/// Why a connection was closed or could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The connection could not be opened.
+    #[error("could not connect: {0}")]
+    Connect(io::ErrorKind),
+    /// The connection was not open in time.
+    #[error("could not connect in time")]
+    ConnectTimedOut,
+    /// The proxy did not connect us.
+    #[error("the proxy: {0}")]
+    Proxy(SocksError),
+    /// The bytes are not those of the protocol.
+    #[error(transparent)]
+    Transport(TransportError),
+    /// A message is malformed or too long.
+    #[error(transparent)]
+    Message(MessageError),
+    /// The handshake failed.
+    #[error("handshake: {0}")]
+    Handshake(HandshakeError),
+    /// The headers are wrong.
+    #[error("headers: {0}")]
+    Headers(HeaderFault),
+    /// The peer closed the connection.
+    #[error("closed by the peer")]
+    ClosedByPeer,
+    /// Reading or writing failed.
+    #[error("the connection failed: {0}")]
+    Io(io::ErrorKind),
+    /// No byte came although blocks were asked for.
+    #[error("sent nothing although blocks were asked for")]
+    Stalled,
+    /// Bytes came, but for too long no block that was asked for.
+    #[error("sent bytes, but no block that was asked for")]
+    NoBlocks,
+    /// Bytes came too slowly to be of use.
+    #[error("too slow to be of use")]
+    TooSlow,
+    /// The slowest of all, far below the others, while another address waits.
+    #[error("by far the slowest of all peers")]
+    Slowest,
+    /// A block's bytes were not those that its hash stands for.
+    #[error("sent a block with changed contents")]
+    Mutated,
+    /// Several blocks came that were not asked for.
+    #[error("sent blocks that were not asked for")]
+    Unrequested,
+    /// The peer has none of the blocks that were asked for.
+    #[error("has none of the blocks that were asked for")]
+    HasNoBlocks,
+    /// A ping was not answered.
+    #[error("did not answer a ping")]
+    NoPong,
+    /// Our messages were not read.
+    #[error("does not read our messages")]
+    DoesNotRead,
+    /// The memory for incomplete messages was used up, and this connection was the slowest.
+    #[error("held memory for an incomplete message for too long")]
+    OutOfMemory,
+    /// We have no more use for the connection.
+    #[error("no longer needed")]
+    NotNeeded,
+}
+
+impl CloseReason {
+    /// Returns whether the peer broke the protocol, so that its address should not be dialled again for a
+    /// day.
+    #[must_use]
+    pub const fn is_misbehaviour(&self) -> bool {
+        matches!(
+            self,
+            Self::Transport(_) | Self::Message(_) | Self::Headers(_) | Self::Mutated | Self::Unrequested
+        )
+    }
+}

@@ -1,0 +1,370 @@
+//! The poll loop: one thread, many sockets.
+//!
+//! The pool dials, shakes hands, answers pings, and turns bytes into messages. Its memory is bounded:
+//! incomplete messages and blocks that the caller has not released count, and when the limit is reached no
+//! socket is read until there is memory again, so that TCP makes the peers wait. If only incomplete messages
+//! are in the way, the connection with the oldest of them is closed.
+
+mod connection;
+
+use crate::{
+    address::PeerAddress,
+    handshake::{HandshakeOptions, PeerInfo},
+    message::{Message, Services},
+    peer::{CloseReason, PeerId},
+    socks::Socks,
+    transport::{Role, Transport, TransportVersion},
+};
+use connection::{Connection, ProxyRequest, Stage};
+use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use wire::Network;
+
+/// Length of the buffer into which all sockets are read, in bytes.
+const BUFFER_LEN: usize = 256 << 10;
+/// The least memory with which two blocks of the maximum size can be received, in bytes.
+const MIN_MEMORY: usize = 8 << 20;
+/// Time without memory after which the connection with the oldest incomplete message is closed.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks at the clocks of all connections.
+const CLOCK: Duration = Duration::from_millis(250);
+/// The token of the waker; connections have their numbers.
+const WAKER: Token = Token(usize::MAX);
+
+/// What a connection leads to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Target {
+    /// An address.
+    Address(PeerAddress),
+    /// A name, which only a proxy resolves, and a port.
+    Name(String, u16),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+/// How the pool connects, and what it says of us.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// The network.
+    pub network: Network,
+    /// Name and version of our program, such as `/peregrine:0.1.0/`.
+    pub user_agent: String,
+    /// Height of our best block.
+    pub height: i32,
+    /// Services that a peer must offer.
+    pub needed: Services,
+    /// A SOCKS5 proxy through which all connections are made.
+    pub proxy: Option<SocketAddr>,
+    /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
+    pub memory_bytes: usize,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum PoolEvent {
+    /// The handshake with a peer is done.
+    Ready {
+        /// The peer.
+        peer: PeerId,
+        /// What it said of itself.
+        info: PeerInfo,
+        /// The transport that is used.
+        transport: TransportVersion,
+    },
+    /// Bytes came from a peer, in the handshake or later.
+    Bytes {
+        /// The peer.
+        peer: PeerId,
+        /// Their number.
+        bytes: u64,
+    },
+    /// A peer sent a message.
+    Message {
+        /// The peer.
+        peer: PeerId,
+        /// The message. For a block, [`Pool::release`] is to be called when its bytes are no longer in
+        /// memory.
+        message: Message,
+    },
+    /// A connection ended that the caller did not close.
+    Closed {
+        /// The peer.
+        peer: PeerId,
+        /// What was dialled.
+        target: Target,
+        /// The reason.
+        reason: CloseReason,
+        /// Whether it should be dialled again with version 1 of the transport.
+        should_retry_with_v1: bool,
+    },
+}
+
+/// See the module.
+pub struct Pool {
+    options: PoolOptions,
+    poll: Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    connections: BTreeMap<PeerId, Connection>,
+    dialled: u64,
+    buffer: Vec<u8>,
+    found: Vec<PoolEvent>,
+    /// Bytes of blocks that the caller has not released.
+    held_bytes: usize,
+    /// Since when no socket has been read because there is no memory.
+    full_since: Option<Instant>,
+    last_clock: Instant,
+}
+
+impl Pool {
+    /// Creates a pool without connections.
+    ///
+    /// # Errors
+    /// If the operating system refuses a poll or an event descriptor.
+    pub fn new(options: PoolOptions) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok(Self {
+            options,
+            poll,
+            events: Events::with_capacity(256),
+            waker,
+            connections: BTreeMap::new(),
+            dialled: 0,
+            buffer: vec![0; BUFFER_LEN],
+            found: Vec::new(),
+            held_bytes: 0,
+            full_since: None,
+            last_clock: Instant::now(),
+        })
+    }
+
+    /// Returns a handle with which another thread ends a waiting [`Pool::poll`].
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// Opens a connection. Its end is reported by [`PoolEvent::Closed`].
+    ///
+    /// # Errors
+    /// [`CloseReason`] if it cannot even be tried: a name or an onion service without a proxy, or no route.
+    pub fn dial(&mut self, target: &Target, version: TransportVersion) -> Result<PeerId, CloseReason> {
+        let (address, proxy) = self.route(target)?;
+        let refused = |error: io::Error| CloseReason::Connect(error.kind());
+        let mut socket = TcpStream::connect(address).map_err(refused)?;
+        let id = PeerId(self.dialled);
+        self.dialled += 1;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut socket, Token(id.0 as usize), interest).map_err(refused)?;
+        let magic = self.options.network.magic();
+        let transport = match version {
+            TransportVersion::V1 => Transport::v1(magic),
+            TransportVersion::V2 => Transport::v2(magic, Role::Initiator),
+        };
+        let now = Instant::now();
+        let connection =
+            Connection::new(id, socket, target.clone(), proxy, transport, self.introduction(), now);
+        self.connections.insert(id, connection);
+        Ok(id)
+    }
+
+    /// Returns the address to connect to, and the request to the proxy.
+    fn route(&self, target: &Target) -> Result<(SocketAddr, Option<ProxyRequest>), CloseReason> {
+        let (name, port) = match target {
+            Target::Address(address) => (address.host.to_string(), address.port),
+            Target::Name(name, port) => (name.clone(), *port),
+        };
+        match (self.options.proxy, target) {
+            (Some(proxy), _) => Ok((proxy, Some(Socks::start(&name, port).map_err(CloseReason::Proxy)?))),
+            (None, Target::Address(address)) => {
+                let address = address.to_socket().ok_or(CloseReason::Connect(io::ErrorKind::Unsupported))?;
+                Ok((address, None))
+            }
+            (None, Target::Name(..)) => Err(CloseReason::Connect(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    fn introduction(&self) -> HandshakeOptions {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        HandshakeOptions {
+            user_agent: self.options.user_agent.clone(),
+            time: time.as_secs() as i64,
+            height: self.options.height,
+            own_nonces: self.connections.values().map(|connection| connection.nonce).collect(),
+            nonce: u64::from_le_bytes(crate::random::bytes()),
+            needed: self.options.needed,
+        }
+    }
+
+    /// Sends a message to a peer, if it is connected.
+    pub fn send(&mut self, peer: PeerId, message: &Message) {
+        let Some(connection) = self.connections.get_mut(&peer) else { return };
+        if let Err(reason) = connection.send(message) {
+            self.end(peer, reason);
+        }
+    }
+
+    /// Closes a connection. There will be no event for it.
+    pub fn close(&mut self, peer: PeerId) {
+        if let Some(mut connection) = self.connections.remove(&peer) {
+            // The socket is closed next, which removes it in any case.
+            let _ = self.poll.registry().deregister(&mut connection.socket);
+        }
+        self.found.retain(|event| match event {
+            PoolEvent::Message { peer: sender, message: Message::Block(bytes) } if *sender == peer => {
+                self.held_bytes = self.held_bytes.saturating_sub(bytes.len());
+                false
+            }
+            PoolEvent::Ready { peer: id, .. }
+            | PoolEvent::Bytes { peer: id, .. }
+            | PoolEvent::Message { peer: id, .. }
+            | PoolEvent::Closed { peer: id, .. } => *id != peer,
+        });
+    }
+
+    /// Returns what a connection leads to.
+    #[must_use]
+    pub fn target(&self, peer: PeerId) -> Option<&Target> {
+        self.connections.get(&peer).map(|connection| &connection.target)
+    }
+
+    /// Returns the number of connections, ready or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Returns whether there is no connection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Returns the number of connections whose handshake is not done.
+    #[must_use]
+    pub fn opening(&self) -> usize {
+        self.connections.values().filter(|connection| !matches!(connection.stage, Stage::Ready)).count()
+    }
+
+    /// Notes that a block of this length is no longer in memory.
+    pub fn release(&mut self, bytes: usize) {
+        self.held_bytes = self.held_bytes.saturating_sub(bytes);
+    }
+
+    /// Returns the memory for incomplete messages and blocks that are not released, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.held_bytes + self.connections.values().map(Connection::memory_bytes).sum::<usize>()
+    }
+
+    /// Waits for events, for at most `timeout`, and handles them.
+    ///
+    /// # Errors
+    /// If the operating system's poll fails; errors of connections are events.
+    pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<PoolEvent>> {
+        let may_read = self.has_memory();
+        let has_work = self.connections.values().any(|connection| connection.has_work(may_read));
+        let timeout = if has_work || !self.found.is_empty() { Duration::ZERO } else { timeout.min(CLOCK) };
+        match self.poll.poll(&mut self.events, Some(timeout)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for event in &self.events {
+            if let Some(connection) = self.connections.get_mut(&PeerId(event.token().0 as u64)) {
+                connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                connection.is_writable |= event.is_writable() || event.is_error();
+            }
+        }
+        let now = Instant::now();
+        self.drive_all(now);
+        self.check_times(now);
+        Ok(std::mem::take(&mut self.found))
+    }
+
+    fn has_memory(&self) -> bool {
+        // A read may double the buffer of an incomplete message.
+        self.memory_bytes() + 2 * BUFFER_LEN <= self.options.memory_bytes.max(MIN_MEMORY)
+    }
+
+    fn drive_all(&mut self, now: Instant) {
+        let mut ended = Vec::new();
+        let ids: Vec<PeerId> = self.connections.keys().copied().collect();
+        let mut is_full = false;
+        // Another connection is first each time, so that none is always last when memory is short.
+        let first = crate::random::below(ids.len());
+        for id in ids.iter().cycle().skip(first).take(ids.len()) {
+            let may_read = self.has_memory();
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            is_full |= !may_read && connection.is_readable;
+            if !connection.has_work(may_read) {
+                continue;
+            }
+            let events_before = self.found.len();
+            if let Err(reason) = connection.drive(&mut self.buffer, &mut self.found, may_read, now) {
+                ended.push((*id, reason));
+            }
+            self.held_bytes += self.found.iter().skip(events_before).map(block_len).sum::<usize>();
+        }
+        self.full_since = if is_full { Some(self.full_since.unwrap_or(now)) } else { None };
+        for (id, reason) in ended {
+            self.end(id, reason);
+        }
+    }
+
+    fn check_times(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last_clock) < CLOCK {
+            return;
+        }
+        self.last_clock = now;
+        let late: Vec<(PeerId, CloseReason)> = self
+            .connections
+            .values_mut()
+            .filter_map(|connection| connection.check_time(now).err().map(|reason| (connection.id, reason)))
+            .collect();
+        for (id, reason) in late {
+            self.end(id, reason);
+        }
+        let is_stuck = self.full_since.is_some_and(|at| now.saturating_duration_since(at) >= MEMORY_PATIENCE);
+        // If the caller holds most of the memory, it is the one to wait for.
+        if is_stuck && self.held_bytes < self.options.memory_bytes / 2 {
+            let incomplete =
+                self.connections.values().filter(|connection| connection.incomplete_since.is_some());
+            let oldest = incomplete.min_by_key(|connection| (connection.incomplete_since, connection.id));
+            if let Some(id) = oldest.map(|connection| connection.id) {
+                self.full_since = None;
+                self.end(id, CloseReason::OutOfMemory);
+            }
+        }
+    }
+
+    fn end(&mut self, peer: PeerId, reason: CloseReason) {
+        let Some(mut connection) = self.connections.remove(&peer) else { return };
+        // The socket is closed next, which removes it in any case.
+        let _ = self.poll.registry().deregister(&mut connection.socket);
+        let should_retry_with_v1 =
+            reason == CloseReason::ClosedByPeer && connection.transport.should_retry_with_v1();
+        self.found.push(PoolEvent::Closed { peer, target: connection.target, reason, should_retry_with_v1 });
+    }
+}
+
+/// Returns the bytes that a message holds until it is released.
+fn block_len(event: &PoolEvent) -> usize {
+    match event {
+        PoolEvent::Message { message: Message::Block(bytes), .. } => bytes.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,307 @@
+//! One socket: connecting, the proxy, the handshake, then messages both ways.
+
+use super::{PoolEvent, Target};
+use crate::{
+    frame::{RawMessage, Received},
+    handshake::{Handshake, HandshakeOptions, Progress},
+    message::Message,
+    peer::{CloseReason, PeerId},
+    socks::{Socks, Step},
+    transport::Transport,
+};
+use mio::net::TcpStream;
+use std::{
+    io::{self, Read, Write},
+    time::{Duration, Instant},
+};
+
+/// Time for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for opening a connection through a proxy (Core `SOCKS5_RECV_TIMEOUT`).
+const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time without a byte after which a ping is sent, and then again until the connection is closed.
+const QUIET: Duration = Duration::from_secs(60);
+/// Bytes that may wait to be sent. A peer that reads nothing and sends pings could make them grow without
+/// end.
+const MAX_OUTGOING: usize = 1 << 20;
+/// Bytes that are read from one socket before the others have their turn.
+const READ_QUOTA: usize = 256 << 10;
+/// Bit of the numbers of our pings that keep the connection alive, which markers of requests do not have.
+const KEEP_ALIVE: u64 = 1 << 63;
+
+/// A request to the proxy, and the bytes that open it.
+pub(super) type ProxyRequest = (Socks, Vec<u8>);
+
+pub(super) enum Stage {
+    /// The socket connects. Then the proxy is asked, if there is one.
+    Connecting(Option<ProxyRequest>),
+    /// The proxy connects.
+    Proxy(Socks),
+    /// Both sides introduce themselves.
+    Handshake(Box<Handshake>),
+    /// Messages are exchanged.
+    Ready,
+}
+
+pub(super) struct Connection {
+    pub(super) id: PeerId,
+    pub(super) socket: TcpStream,
+    pub(super) target: Target,
+    pub(super) stage: Stage,
+    pub(super) transport: Transport,
+    /// What the handshake will say, until it starts.
+    introduction: Option<HandshakeOptions>,
+    pub(super) nonce: u64,
+    /// Bytes for the proxy.
+    proxy_out: Vec<u8>,
+    pub(super) is_readable: bool,
+    pub(super) is_writable: bool,
+    deadline: Instant,
+    last_received: Instant,
+    pinged: Option<Instant>,
+    pings: u64,
+    /// When the message began that is incomplete now.
+    pub(super) incomplete_since: Option<Instant>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: PeerId,
+        socket: TcpStream,
+        target: Target,
+        proxy: Option<ProxyRequest>,
+        transport: Transport,
+        introduction: HandshakeOptions,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            target,
+            stage: Stage::Connecting(proxy),
+            transport,
+            nonce: introduction.nonce,
+            introduction: Some(introduction),
+            proxy_out: Vec::new(),
+            is_readable: false,
+            is_writable: false,
+            deadline: now + CONNECT_TIMEOUT,
+            last_received: now,
+            pinged: None,
+            pings: 0,
+            incomplete_since: None,
+        }
+    }
+
+    /// Memory that the connection takes, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.transport.memory_bytes()
+    }
+
+    /// Returns whether there is something that can be done at once.
+    pub(super) fn has_work(&self, may_read: bool) -> bool {
+        self.is_readable && may_read || self.is_writable && self.has_outgoing()
+    }
+
+    fn has_outgoing(&self) -> bool {
+        match self.stage {
+            Stage::Connecting(_) => true,
+            Stage::Proxy(_) => !self.proxy_out.is_empty(),
+            _ => !self.transport.outgoing().is_empty(),
+        }
+    }
+
+    /// Writes and reads what is possible without waiting.
+    pub(super) fn drive(
+        &mut self,
+        buffer: &mut [u8],
+        found: &mut Vec<PoolEvent>,
+        may_read: bool,
+        now: Instant,
+    ) -> Result<(), CloseReason> {
+        if self.is_writable && matches!(self.stage, Stage::Connecting(_)) {
+            self.finish_connecting(now)?;
+        }
+        if self.is_readable && may_read && !matches!(self.stage, Stage::Connecting(_)) {
+            self.read(buffer, found, now)?;
+        }
+        self.write()
+    }
+
+    fn finish_connecting(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if let Ok(Some(error)) | Err(error) = self.socket.take_error() {
+            return Err(CloseReason::Connect(error.kind()));
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                self.is_writable = false;
+                return Ok(());
+            }
+            Err(error) => return Err(CloseReason::Connect(error.kind())),
+        }
+        // Requests are small and must not wait for each other.
+        self.socket.set_nodelay(true).map_err(|error| CloseReason::Io(error.kind()))?;
+        let Stage::Connecting(proxy) = &mut self.stage else { return Ok(()) };
+        if let Some((socks, greeting)) = proxy.take() {
+            self.proxy_out = greeting;
+            self.deadline = now + PROXY_TIMEOUT;
+            self.stage = Stage::Proxy(socks);
+        } else {
+            self.start_handshake(now);
+        }
+        Ok(())
+    }
+
+    fn start_handshake(&mut self, now: Instant) {
+        if let Some(introduction) = self.introduction.take() {
+            let (handshake, message) = Handshake::start(introduction, now);
+            self.deadline = handshake.deadline();
+            self.stage = Stage::Handshake(Box::new(handshake));
+            self.transport.send(message.encode());
+        }
+    }
+
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        found: &mut Vec<PoolEvent>,
+        now: Instant,
+    ) -> Result<(), CloseReason> {
+        let mut total = 0;
+        while total < READ_QUOTA {
+            let len = match self.socket.read(buffer) {
+                Ok(0) => return Err(CloseReason::ClosedByPeer),
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_readable = false;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(CloseReason::ClosedByPeer);
+                }
+                Err(error) => return Err(CloseReason::Io(error.kind())),
+            };
+            total += len;
+            self.last_received = now;
+            self.pinged = None;
+            found.push(PoolEvent::Bytes { peer: self.id, bytes: len as u64 });
+            self.receive(buffer.get(..len).unwrap_or_default(), found, now)?;
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        found: &mut Vec<PoolEvent>,
+        now: Instant,
+    ) -> Result<(), CloseReason> {
+        while let Stage::Proxy(socks) = &mut self.stage {
+            match socks.receive(&mut bytes).map_err(CloseReason::Proxy)? {
+                Step::Wait => return Ok(()),
+                Step::Send(reply) => self.proxy_out.extend_from_slice(&reply),
+                Step::Connected => self.start_handshake(now),
+            }
+        }
+        while let Some(received) = self.transport.receive(&mut bytes).map_err(CloseReason::Transport)? {
+            self.incomplete_since = None;
+            if let Received::Message(raw) = received {
+                self.handle(raw, found, now)?;
+            }
+        }
+        if self.transport.memory_bytes() > 0 {
+            self.incomplete_since.get_or_insert(now);
+        }
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        raw: RawMessage,
+        found: &mut Vec<PoolEvent>,
+        now: Instant,
+    ) -> Result<(), CloseReason> {
+        let peer = self.id;
+        let message = Message::decode(raw).map_err(CloseReason::Message)?;
+        if let Stage::Handshake(handshake) = &mut self.stage {
+            match handshake.receive(&message, now).map_err(CloseReason::Handshake)? {
+                Progress::Continue(replies) => {
+                    replies.into_iter().for_each(|reply| self.transport.send(reply.encode()));
+                }
+                Progress::Done(info) => {
+                    self.stage = Stage::Ready;
+                    found.push(PoolEvent::Ready { peer, info, transport: self.transport.version() });
+                }
+            }
+            return Ok(());
+        }
+        match message {
+            // Answered here and at once, however busy the caller is.
+            Message::Ping(number) => self.transport.send(Message::Pong(number).encode()),
+            Message::Pong(number) if number & KEEP_ALIVE != 0 => {}
+            Message::Ignored(_) => {}
+            message => found.push(PoolEvent::Message { peer, message }),
+        }
+        if self.transport.outgoing().len() > MAX_OUTGOING { Err(CloseReason::DoesNotRead) } else { Ok(()) }
+    }
+
+    /// Sends a message as far as the socket takes it; the rest follows.
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), CloseReason> {
+        self.transport.send(message.encode());
+        if matches!(self.stage, Stage::Ready) { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<(), CloseReason> {
+        while self.is_writable && self.has_outgoing() {
+            let bytes = match self.stage {
+                Stage::Connecting(_) => return Ok(()),
+                Stage::Proxy(_) => self.proxy_out.as_slice(),
+                _ => self.transport.outgoing(),
+            };
+            match self.socket.write(bytes) {
+                Ok(len) if matches!(self.stage, Stage::Proxy(_)) => drop(self.proxy_out.drain(..len)),
+                Ok(len) => self.transport.mark_sent(len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What the peer sent before it closed is read first; reading then finds the end.
+                Err(_) if self.is_readable => self.is_writable = false,
+                Err(error) => return Err(closed_or(error.kind())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the connection if it took too long, and sends a ping if nothing has come for a while.
+    pub(super) fn check_time(&mut self, now: Instant) -> Result<(), CloseReason> {
+        let is_late = now >= self.deadline;
+        match &self.stage {
+            Stage::Connecting(_) | Stage::Proxy(_) if is_late => return Err(CloseReason::ConnectTimedOut),
+            Stage::Handshake(handshake) => handshake.check_time(now).map_err(CloseReason::Handshake)?,
+            Stage::Ready => return self.keep_alive(now),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn keep_alive(&mut self, now: Instant) -> Result<(), CloseReason> {
+        let since = self.pinged.unwrap_or(self.last_received);
+        if now.saturating_duration_since(since) < QUIET {
+            return Ok(());
+        }
+        if self.pinged.is_some() {
+            return Err(CloseReason::NoPong);
+        }
+        self.pinged = Some(now);
+        self.pings += 1;
+        self.send(&Message::Ping(self.pings | KEEP_ALIVE))
+    }
+}
+
+fn closed_or(kind: io::ErrorKind) -> CloseReason {
+    match kind {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => CloseReason::ClosedByPeer,
+        kind => CloseReason::Io(kind),
+    }
+}

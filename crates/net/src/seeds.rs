@@ -1,0 +1,113 @@
+//! Where the first addresses come from: DNS seeds (Core `kernel/chainparams.cpp`), and the ports of the
+//! networks.
+//!
+//! Behind a proxy nothing is resolved: a connection is made to the seed's name instead, and its peer is asked
+//! for addresses (Core `ThreadDNSAddressSeed`).
+
+use crate::{
+    address::PeerAddress,
+    message::{AddressRecord, Services},
+    pool::Target,
+};
+use std::{
+    io,
+    net::ToSocketAddrs,
+    time::{SystemTime, UNIX_EPOCH},
+};
+use wire::Network;
+
+/// Maximum number of addresses that are taken of one seed (Core `nMaxIPs`).
+pub const MAX_PER_SEED: usize = 32;
+/// The age that a seed's addresses are given, in seconds: five days.
+const ASSUMED_AGE: u64 = 5 * 24 * 60 * 60;
+
+const MAIN: &[&str] = &[
+    "dnsseed.bluematt.me.",
+    "seed.bitcoin.jonasschnelli.ch.",
+    "seed.btc.petertodd.net.",
+    "seed.bitcoin.sprovoost.nl.",
+    "dnsseed.emzy.de.",
+    "seed.bitcoin.wiz.biz.",
+    "seed.mainnet.achownodes.xyz.",
+];
+const TEST: &[&str] = &[
+    "testnet-seed.bitcoin.jonasschnelli.ch.",
+    "seed.tbtc.petertodd.net.",
+    "testnet-seed.bluematt.me.",
+    "seed.testnet.achownodes.xyz.",
+];
+const TESTNET4: &[&str] = &["seed.testnet4.bitcoin.sprovoost.nl.", "seed.testnet4.wiz.biz."];
+const SIGNET: &[&str] = &["seed.signet.bitcoin.sprovoost.nl.", "seed.signet.achownodes.xyz."];
+
+/// Returns the port of a network's nodes.
+#[must_use]
+pub const fn default_port(network: Network) -> u16 {
+    match network {
+        Network::Main => 8333,
+        Network::Test => 18333,
+        Network::Testnet4 => 48333,
+        Network::Signet => 38333,
+        Network::Regtest => 18444,
+    }
+}
+
+/// Returns the names of a network's DNS seeds.
+#[must_use]
+pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
+    match network {
+        Network::Main => MAIN,
+        Network::Test => TEST,
+        Network::Testnet4 => TESTNET4,
+        Network::Signet => SIGNET,
+        Network::Regtest => &[],
+    }
+}
+
+/// Returns the name under which a seed lists nodes that have all blocks and witnesses.
+#[must_use]
+pub fn query_name(seed: &str) -> String {
+    format!("x{:x}.{seed}", Services::FULL.0)
+}
+
+/// Returns the target through which addresses are asked for behind a proxy.
+#[must_use]
+pub fn proxy_target(seed: &str, network: Network) -> Target {
+    Target::Name(seed.trim_end_matches('.').to_owned(), default_port(network))
+}
+
+/// Asks a DNS seed for addresses. This waits for the operating system's resolver, so that it belongs into a
+/// thread of its own, and must not be called behind a proxy.
+///
+/// # Errors
+/// If the name cannot be resolved.
+pub fn resolve(seed: &str, network: Network) -> io::Result<Vec<AddressRecord>> {
+    let found = (query_name(seed).as_str(), default_port(network)).to_socket_addrs()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = now.as_secs().saturating_sub(ASSUMED_AGE) as u32;
+    // The seeds' nodes are assumed to have version 2 of the transport (Core `SeedsAssumedServiceFlags`).
+    let services = Services::FULL.with(Services::P2P_V2);
+    let records =
+        found.map(|address| AddressRecord { time, services, address: PeerAddress::from_socket(address) });
+    Ok(records.take(MAX_PER_SEED).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_asked_for_full_nodes_and_by_name_behind_a_proxy() {
+        assert_eq!(query_name("dnsseed.emzy.de."), "x9.dnsseed.emzy.de.");
+        let target = proxy_target("dnsseed.emzy.de.", Network::Signet);
+        assert_eq!(target, Target::Name("dnsseed.emzy.de".to_owned(), 38333));
+    }
+
+    #[test]
+    fn every_public_network_has_seeds_that_are_absolute_names() {
+        for network in Network::ALL {
+            let seeds = dns_seeds(network);
+            assert_eq!(seeds.is_empty(), network == Network::Regtest);
+            assert!(seeds.iter().all(|seed| seed.ends_with('.') && seed.len() < 250), "{network}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A chain of blocks with one transaction each, whose size is as wanted.
+
+use digest::sha256::sha256d;
+use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
+
+pub struct Chain {
+    pub headers: Vec<Header>,
+    pub hashes: Vec<BlockHash>,
+    pub blocks: Vec<Vec<u8>>,
+    heights: std::collections::HashMap<BlockHash, usize>,
+}
+
+impl Chain {
+    /// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
+    pub fn new(count: usize, size: usize) -> Self {
+        let mut chain = Self {
+            headers: vec![],
+            hashes: vec![],
+            blocks: vec![],
+            heights: std::collections::HashMap::new(),
+        };
+        for height in 0..count {
+            let transaction = coinbase(height as u32, size.saturating_sub(200));
+            let header = Header {
+                version: 4,
+                prev: chain.hashes.last().copied().unwrap_or_default(),
+                merkle_root: sha256d(&transaction),
+                time: BlockTime(1_700_000_000 + height as u32),
+                bits: 0x207f_ffff,
+                nonce: 0,
+            };
+            let hash = header.hash();
+            chain.heights.insert(hash, height);
+            chain.headers.push(header);
+            chain.hashes.push(hash);
+            chain.blocks.push([&header.to_bytes()[..], &[1], &transaction].concat());
+        }
+        chain
+    }
+
+    pub fn height(&self) -> usize {
+        self.blocks.len() - 1
+    }
+
+    pub fn find(&self, hash: &BlockHash) -> Option<usize> {
+        self.heights.get(hash).copied()
+    }
+}
+
+/// A coinbase whose output script has `len` bytes that differ from block to block.
+fn coinbase(height: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![1, 0, 0, 0, 1];
+    bytes.extend_from_slice(&[0; 32]);
+    bytes.extend_from_slice(&[0xff; 4]);
+    bytes.push(4);
+    bytes.extend_from_slice(&height.to_le_bytes());
+    bytes.extend_from_slice(&[0xff; 4]);
+    bytes.push(1);
+    bytes.extend_from_slice(&[0; 8]);
+    write_compact_size(&mut bytes, len as u64);
+    bytes.extend((0..len).map(|at| (at as u32).wrapping_mul(height + 1) as u8));
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
+/// Returns whether the bytes are those that the header stands for.
+pub fn is_intact(block: &[u8]) -> bool {
+    let mut arena = wire::BlockArena::default();
+    let Ok(view) = arena.parse(block) else { return false };
+    view.tx_count() == 1 && sha256d(&block[81..]) == view.header().merkle_root
+}

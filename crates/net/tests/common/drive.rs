@@ -1,0 +1,155 @@
+//! The caller's side: validates headers by comparing them, checks blocks, and stores them in memory.
+
+use super::{
+    ScriptedPeer,
+    chain::{Chain, is_intact},
+};
+use peregrine_net::{
+    address::NetworkKind,
+    client::{Client, ClientEvent, ClientOptions},
+    download::DownloadOptions,
+    headers::locator_heights,
+    message::Services,
+    peer::{CloseReason, PeerId},
+    pool::{PoolOptions, Target},
+    transport::TransportVersion,
+};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use wire::{BlockHash, Network};
+
+pub fn options() -> ClientOptions {
+    ClientOptions {
+        pool: PoolOptions {
+            network: Network::Regtest,
+            user_agent: "/peregrine:test/".to_owned(),
+            height: 0,
+            needed: Services::FULL,
+            proxy: None,
+            memory_bytes: 64 << 20,
+        },
+        download: DownloadOptions::default(),
+        first_height: 1,
+        peers_max: 64,
+        networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
+        only_user_targets: true,
+        use_v2: true,
+    }
+}
+
+pub struct Driver {
+    pub client: Client,
+    pub chain: Arc<Chain>,
+    /// Hashes of the headers that were accepted.
+    pub known: Vec<BlockHash>,
+    given: usize,
+    pub stored: BTreeSet<u32>,
+    pub ready: Vec<(PeerId, Target, TransportVersion, String)>,
+    pub closed: Vec<(Target, CloseReason)>,
+    pub most_memory: usize,
+    /// Blocks that are kept before they are accepted.
+    pub hold: usize,
+    held: Vec<(u32, usize)>,
+}
+
+impl Driver {
+    pub fn new(chain: &Arc<Chain>, options: ClientOptions) -> Self {
+        Self {
+            client: Client::new(options, vec![chain.hashes[0]]).unwrap(),
+            chain: Arc::clone(chain),
+            known: vec![chain.hashes[0]],
+            given: 1,
+            stored: BTreeSet::new(),
+            ready: Vec::new(),
+            closed: Vec::new(),
+            most_memory: 0,
+            hold: 0,
+            held: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, peer: &ScriptedPeer) {
+        self.client.add_target(Target::Address(peer.peer_address()));
+    }
+
+    pub fn reason(&self, peer: &ScriptedPeer) -> Option<&CloseReason> {
+        let target = Target::Address(peer.peer_address());
+        self.closed.iter().find(|(closed, _)| *closed == target).map(|(_, reason)| reason)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.stored.len() == self.chain.height()
+    }
+
+    /// Polls until `is_done`, or panics after `limit`.
+    pub fn run_until(&mut self, limit: Duration, what: &str, is_done: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_done(self) {
+            let seen = (self.stored.len(), &self.ready, &self.closed);
+            assert!(start.elapsed() < limit, "{what}: not within {limit:?}: {seen:?}");
+            self.step();
+        }
+    }
+
+    pub fn download_all(&mut self, limit: Duration) {
+        self.run_until(limit, "all blocks", Self::is_done);
+    }
+
+    pub fn step(&mut self) {
+        let events = self.client.poll(Duration::from_millis(50)).unwrap();
+        let is_idle = events.is_empty();
+        for event in events {
+            match event {
+                ClientEvent::Ready { peer, target, info, transport } => {
+                    self.ready.push((peer, target, transport, info.user_agent));
+                }
+                ClientEvent::Closed { target, reason, .. } => self.closed.push((target, reason)),
+                ClientEvent::Headers(batch) => self.headers(&batch),
+                ClientEvent::Block { height, hash, bytes, .. } => self.block(height, hash, &bytes),
+            }
+        }
+        self.most_memory = self.most_memory.max(self.client.memory_bytes());
+        while self.held.len() > self.hold || is_idle && !self.held.is_empty() {
+            let (height, len) = self.held.remove(0);
+            self.client.accept_block(height, len);
+        }
+    }
+
+    fn headers(&mut self, batch: &peregrine_net::headers::HeaderBatch) {
+        let Some(at) = self.known.iter().position(|hash| *hash == batch.parent) else {
+            self.client.reject_headers(batch);
+            return;
+        };
+        let before = self.known.len();
+        if at + 1 + batch.hashes.len() > before {
+            self.known.truncate(at + 1);
+            self.known.extend(&batch.hashes);
+        }
+        let locator = locator_heights(self.known.len() as u32 - 1);
+        let locator = locator.into_iter().map(|height| self.known[height as usize]).collect();
+        self.client.accept_headers(batch, self.known.len().saturating_sub(before), locator);
+        self.give();
+    }
+
+    fn give(&mut self) {
+        let count = self.client.wanted_hashes().min(self.known.len() - self.given);
+        let hashes: Vec<BlockHash> = self.known[self.given..self.given + count].to_vec();
+        self.given += count;
+        self.client.extend(hashes, self.given == self.known.len());
+    }
+
+    fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8]) {
+        assert_eq!(hash, self.chain.hashes[height as usize]);
+        if !is_intact(bytes) {
+            self.client.reject_block(height, bytes.len());
+            return;
+        }
+        assert_eq!(bytes, self.chain.blocks[height as usize]);
+        assert!(self.stored.insert(height), "block {height} was delivered twice");
+        self.held.push((height, bytes.len()));
+        self.give();
+    }
+}
