@@ -327,7 +327,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_split_gives_the_same_messages(
-            messages in prop::collection::vec(("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..300)), 0..6),
+            messages in prop::collection::vec(
+                ("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..300)), 0..6,
+            ),
             cuts in prop::collection::vec(1usize..400, 0..40),
         ) {
             let messages: Vec<RawMessage> = messages

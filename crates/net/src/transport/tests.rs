@@ -196,12 +196,15 @@ proptest! {
     fn any_split_gives_the_same_messages_with_both_versions(
         is_v2: bool,
         garbage in (0usize..4_096, 0usize..4_096),
-        payloads in prop::collection::vec(("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..500)), 0..300),
+        payloads in prop::collection::vec(
+            ("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..500)), 0..300,
+        ),
         pieces in prop::collection::vec(1usize..2_000, 1..20),
     ) {
         let (mut ours, mut theirs) =
             if is_v2 { pair(garbage) } else { (Transport::v1(MAGIC), Transport::v1(MAGIC)) };
-        let messages: Vec<RawMessage> = payloads.into_iter().map(|(name, payload)| raw(&name, payload)).collect();
+        let messages: Vec<RawMessage> =
+            payloads.into_iter().map(|(name, payload)| raw(&name, payload)).collect();
         deliver(&mut ours, &mut theirs, &pieces).unwrap();
         deliver(&mut theirs, &mut ours, &pieces).unwrap();
         deliver(&mut ours, &mut theirs, &pieces).unwrap();
