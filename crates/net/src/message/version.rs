@@ -107,7 +107,7 @@ impl Version {
 }
 
 /// Returns the text without characters that could do harm in a terminal or log: only letters, digits, spaces
-/// and ` .,;-_/:?@()` stay (Core `SanitizeString`), at most [`MAX_USER_AGENT_LEN`] of them.
+/// and ` .,;-_/:?@()` stay (Core `SanitizeString`), at most 256 of them.
 #[must_use]
 pub fn sanitise_user_agent(bytes: &[u8]) -> String {
     let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b" .,;-_/:?@()".contains(byte);
