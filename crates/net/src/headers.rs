@@ -210,7 +210,8 @@ impl HeaderSync {
         let PeerState::Checking { is_full, last } = peer.state else { return };
         peer.stale_batches = if new > 0 { 0 } else { peer.stale_batches + 1 };
         if is_full && peer.stale_batches < MAX_STALE_BATCHES {
-            peer.last = Some(last);
+            // What another peer sent before is skipped, unless this one is on a branch that is known too.
+            peer.last = (peer.stale_batches != 1).then_some(last);
             peer.state = PeerState::Idle;
             if new > 0 {
                 // It has more than the last leader: the others wait, so that not all send the same.

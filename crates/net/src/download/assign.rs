@@ -98,6 +98,10 @@ impl Download {
         {
             return false;
         }
+        if !peer.speed.is_measured() {
+            // A slow peer would hold for minutes what was asked of it before that is known.
+            return !is_active || asked_now > 0 && peer.in_flight_bytes() + bytes <= LOT_BYTES;
+        }
         if peer.requests().len() < MIN_IN_FLIGHT {
             return true;
         }

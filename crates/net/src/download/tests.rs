@@ -208,3 +208,15 @@ proptest! {
         prop_assert!(simulation.closed_reasons().next().is_none(), "an honest peer was closed");
     }
 }
+
+/// A peer that turns out to be slow holds one block, not two, and at the end another peer takes it over.
+#[test]
+fn very_slow_peers_do_not_delay_the_end() {
+    let rates = [(290, 7_016_000), (45, 67_000), (83, 34_000), (304, 5_382_000), (270, 29_000)];
+    let peers = rates.map(|(round_trip, rate)| honest(round_trip, rate));
+    let simulation = run(334, 1_500_000, &peers, 3);
+    let seconds = simulation.elapsed().as_secs_f64();
+    assert!(seconds < 48.0, "{seconds:.1} s, when all links together need 40");
+    let totals = simulation.download.totals();
+    assert!(totals.duplicate_bytes * 50 <= totals.bytes, "{totals:?}");
+}

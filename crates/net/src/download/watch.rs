@@ -16,6 +16,8 @@ const GRACE: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_secs(1);
 /// Bytes that may be asked for twice are one 64th of those received: 1.6 %.
 const HEDGED_PART: u64 = 64;
+/// Number of blocks that may be asked for twice, however short the download is.
+const MIN_HEDGED: u64 = 2;
 
 /// Time without a byte after which a peer is closed.
 const STALL: Duration = Duration::from_secs(10);
@@ -37,15 +39,28 @@ impl Download {
     pub(super) fn hedge(&mut self, now: Instant, asked: &mut Asked) {
         let is_end =
             self.is_whole && self.window.missing_len() == 0 && self.window.requested_len() < END_BLOCKS;
-        let count = if is_end { END_BLOCKS } else { 1 };
-        let heights: Vec<u32> = self.window.requested().take(count).collect();
-        for (at, height) in heights.into_iter().enumerate() {
-            if let Some(second) = self.second_for(height, at == 0, is_end, now) {
+        let lowest = self.window.requested().next();
+        let heights: Vec<u32> = if is_end { self.latest_first(now) } else { lowest.into_iter().collect() };
+        for height in heights {
+            let is_lowest = Some(height) == lowest;
+            if let Some(second) = self.second_for(height, is_lowest, is_end, now) {
                 self.hedged_bytes += self.sizes.bytes(height);
                 self.totals.hedged_blocks += 1;
                 self.request(second, height, now, asked);
             }
         }
+    }
+
+    /// Returns the requested heights, the block that will be complete last first.
+    fn latest_first(&self, now: Instant) -> Vec<u32> {
+        let left = |height: u32| {
+            let holders = self.window.holders(height).iter().filter_map(|id| self.peers.get(id));
+            holders.map(|peer| time_left(peer, height, now)).min()
+        };
+        let mut heights: Vec<(Option<Duration>, u32)> =
+            self.window.requested().map(|height| (left(height), height)).collect();
+        heights.sort_by(|a, b| b.cmp(a));
+        heights.into_iter().map(|(_, height)| height).collect()
     }
 
     /// Returns the peer that should be asked, too, for a requested block.
@@ -56,7 +71,7 @@ impl Download {
         let all_silent = held_by.iter().all(|peer| is_silent(peer, now));
         let left = held_by.iter().map(|peer| time_left(peer, height, now)).min()?;
         let is_affordable = all_silent && is_lowest
-            || self.hedged_bytes + bytes <= (self.totals.bytes / HEDGED_PART).max(bytes);
+            || self.hedged_bytes + bytes <= (self.totals.bytes / HEDGED_PART).max(bytes * MIN_HEDGED);
         if holders.len() >= MAX_HOLDERS || !is_affordable || !is_end && !self.is_late(&held_by, height, now) {
             return None;
         }

@@ -132,3 +132,34 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
     }
     assert!(sync.is_complete());
 }
+
+/// A leader that hides its headers does not make all others send the same ones.
+#[test]
+fn a_peer_with_many_more_headers_leads_alone() {
+    let now = Instant::now();
+    let long = chain(3 * MAX_HEADERS + 500, usize::MAX, 0);
+    let mut best = vec![long[0].hash()];
+    let mut sync = HeaderSync::new(best.clone());
+    (0..5).for_each(|id| sync.add_peer(PeerId(id), Duration::from_millis(id)));
+    let liar = sync.poll(now);
+    assert_eq!(sync.receive(liar[0].peer, vec![]), Ok(None));
+    let mut batches = 0;
+    while !sync.is_complete() {
+        let requests = sync.poll(now);
+        assert!(!requests.is_empty(), "nothing is asked although it is not complete");
+        for request in requests {
+            let reply = answer(&long, &request.locator);
+            let Some(batch) = sync.receive(request.peer, reply).unwrap() else { continue };
+            batches += 1;
+            let at = best.iter().position(|hash| *hash == batch.parent).unwrap();
+            let known = best.len();
+            if at + 1 + batch.hashes.len() > known {
+                best.truncate(at + 1);
+                best.extend(&batch.hashes);
+            }
+            sync.accept(request.peer, best.len() - known, locator(&best));
+        }
+    }
+    assert_eq!(best.len(), long.len());
+    assert!(batches <= 4 + 3, "{batches} batches: 4 of one peer, and the first of three others");
+}
