@@ -30,18 +30,19 @@ impl Rebuild {
     /// # Panics
     /// If it succeeds without having run all scripts.
     pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Error> {
-        let default = ReindexOptions::new(root, network);
-        let options = ReindexOptions {
-            threads: NonZeroUsize::MIN.saturating_add(1),
+        let mut options = ReindexOptions {
             scan: self.scan,
-            scripts: Some(Arc::new(script::Core)),
-            assume_valid: AssumeValid::Nothing,
             stop_at_height: self.stop_at_height,
             // Core's own reindex also leaves out blocks that the datadir's index has.
             accept_lower_tip: true,
-            range_bytes: if self.many_tables { SMALL_RANGE_BYTES } else { default.range_bytes },
-            ..default
+            ..ReindexOptions::new(root, network)
         };
+        options.chain.threads = NonZeroUsize::MIN.saturating_add(1);
+        options.chain.scripts = Some(Arc::new(script::Core));
+        options.chain.assume_valid = AssumeValid::Nothing;
+        if self.many_tables {
+            options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
+        }
         let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))?;
         let all = ScriptsReport { assumed_valid_to: None, inputs: report.counts.inputs };
         assert_eq!(report.scripts, Some(all), "all scripts are run");

@@ -6,8 +6,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, Height, HintFormat, HintOptions, Network, ReindexOptions, ScriptVerifier,
-    StatsOptions,
+    AggregateKind, AssumeValid, ChainOptions, Height, HintFormat, HintOptions, MakeOptions, Network,
+    ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, VerifyOptions,
 };
 use std::{
     num::NonZeroUsize,
@@ -398,36 +398,45 @@ impl CheckArgs {
         }
     }
 
-    /// Returns the engine's options for a command that checks blocks.
-    pub fn options(&self) -> ReindexOptions {
-        let options = ReindexOptions::new(&self.datadir.datadir, self.datadir.chain);
-        ReindexOptions {
-            memory: self
-                .memory
-                .unwrap_or_else(|| default_memory(options.memory, self.datadir.threads().get())),
+    /// Returns the engine's options for checking the blocks.
+    pub fn options(&self) -> ChainOptions {
+        let options = ChainOptions::new(&self.datadir.datadir, self.datadir.chain);
+        let threads = self.datadir.threads();
+        ChainOptions {
+            memory_bytes: self.memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
             work_dir: self.work_dir.clone(),
-            scan: self.scan,
             scripts: script_verifier(),
             assume_valid: self.assumevalid,
-            threads: self.datadir.threads(),
+            threads,
             ..options
         }
     }
+}
 
-    /// Like [`Self::options`], for a command that can resume an interrupted run.
-    pub fn resumable(&self, resume: &ResumeArgs) -> ReindexOptions {
-        ReindexOptions {
-            restart: resume.restart,
-            checkpoint_interval: Duration::from_secs(resume.checkpoint_every.into()),
-            ..self.options()
-        }
+impl ResumeArgs {
+    fn options(&self) -> ResumeOptions {
+        let checkpoint_interval = Duration::from_secs(self.checkpoint_every.into());
+        ResumeOptions { restart: self.restart, checkpoint_interval }
     }
 }
 
 impl MakeArgs {
     /// Returns the engine's options for making the file.
-    pub fn options(&self) -> ReindexOptions {
-        ReindexOptions { stop_at_height: self.height.0, ..self.check.resumable(&self.resume) }
+    pub fn options(&self) -> MakeOptions {
+        MakeOptions {
+            chain: self.check.options(),
+            resume: self.resume.options(),
+            stop_at_height: self.height.0,
+            scan: self.check.scan,
+        }
+    }
+}
+
+impl VerifyArgs {
+    /// Returns the engine's options for verifying blocks.
+    pub fn options(&self) -> VerifyOptions {
+        let Self { check, against_chainstate } = self;
+        VerifyOptions { chain: check.options(), scan: check.scan, against_chainstate: *against_chainstate }
     }
 }
 
@@ -435,6 +444,9 @@ impl ReindexArgs {
     /// Returns the engine's options for a rebuild.
     pub fn options(&self) -> ReindexOptions {
         ReindexOptions {
+            chain: self.check.options(),
+            resume: self.resume.options(),
+            scan: self.check.scan,
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
             accept_lower_tip: self.accept_lower_tip,
@@ -446,7 +458,6 @@ impl ReindexArgs {
                 without_undo: self.without_undo,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,
             }),
-            ..self.check.resumable(&self.resume)
         }
     }
 }
@@ -480,7 +491,7 @@ mod tests {
         let args = Args::try_parse_from(line.split(' ')).unwrap();
         let Command::Reindex(args) = args.command else { panic!("reindex") };
         let options = args.options();
-        assert_eq!((options.network, options.threads.get()), (Network::Test, 3));
+        assert_eq!((options.chain.network, options.chain.threads.get()), (Network::Test, 3));
         assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
         assert!(args.check.datadir.json);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));

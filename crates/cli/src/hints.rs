@@ -5,7 +5,7 @@ use crate::{
     limits, paths,
     progress::{Progress, Style},
 };
-use engine::{HintCheck, HintInfo, RealDisk, ReindexOptions, hex_reversed};
+use engine::{CheckHintsOptions, HintCheck, HintInfo, RealDisk, hex_reversed};
 use peregrine::{
     exit::Exit,
     output::{Done, json},
@@ -50,7 +50,7 @@ fn make(args: &MakeHintsArgs) -> Done {
     let MakeHintsArgs { make: args, format } = args;
     let options = args.options();
     paths::check_output(&args.check, &args.output)?;
-    limits::check(&options)?;
+    limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
     let made = engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt);
@@ -66,17 +66,17 @@ fn info(args: &HintsFileArgs) -> Done {
 fn convert(args: &ConvertHintsArgs) -> Done {
     let interrupt = interrupt(args.file.json)?;
     let progress = Progress::new(Style::Auto);
-    let datadir = args.datadir.as_ref().map(|datadir| ReindexOptions::new(datadir, args.chain));
+    let datadir = args.datadir.as_ref().map(|datadir| (datadir.as_path(), args.chain));
     let from = (args.file.file.as_path(), args.file.from);
     let to = (args.output.as_path(), args.format);
-    let done = engine::convert_hints(&RealDisk, from, to, datadir.as_ref(), &progress, &interrupt);
+    let done = engine::convert_hints(&RealDisk, from, to, datadir, &progress, &interrupt);
     progress.close();
     Ok((info_text(&args.output, &done?, args.file.json), Exit::Done))
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
-    let options = args.check.options();
-    limits::check(&options)?;
+    let options = CheckHintsOptions { chain: args.check.options(), scan: args.check.scan };
+    limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
     let check = engine::check_hints(&RealDisk, &options, &args.file, args.from, &progress, &interrupt);

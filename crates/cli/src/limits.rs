@@ -1,6 +1,6 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
-use engine::{Error, ErrorKind, HumanSize, MIN_MEMORY, ReindexOptions};
+use engine::{ChainOptions, Error, ErrorKind, HumanSize, MIN_MEMORY};
 use rustix::process::{Resource, getrlimit};
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -32,8 +32,8 @@ pub fn default_memory(wanted: u64, threads: usize) -> u64 {
 /// # Errors
 /// [`ErrorKind::Environment`] if it does not: at the limit, the system would end the process without a
 /// message.
-pub fn check(options: &ReindexOptions) -> Result<(), Error> {
-    check_limits(options.memory, options.threads.get(), address_space(), engine::memory_limit())
+pub fn check(options: &ChainOptions) -> Result<(), Error> {
+    check_limits(options.memory_bytes, options.threads.get(), address_space(), engine::memory_limit())
 }
 
 fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u64>) -> Result<(), Error> {

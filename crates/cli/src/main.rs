@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 fn reindex(args: &ReindexArgs) -> Done {
     let options = args.options();
     paths::check_reindex(args)?;
-    limits::check(&options)?;
+    limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let log = args.log.as_deref().map(RunLog::create).transpose()?;
     let progress = Progress::new(args.check.progress);
@@ -61,12 +61,12 @@ fn reindex(args: &ReindexArgs) -> Done {
 }
 
 fn verify(args: &VerifyArgs) -> Done {
-    let options = args.check.options();
+    let options = args.options();
     paths::check_work_dir(&args.check)?;
-    limits::check(&options)?;
+    limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
-    let report = engine::verify(&RealDisk, &options, args.against_chainstate, &progress, &interrupt);
+    let report = engine::verify(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let report = report?;
     let differs = report.against_chainstate.as_ref().is_some_and(|comparison| comparison.differences > 0);

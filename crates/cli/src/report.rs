@@ -107,7 +107,7 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         seconds: report.elapsed.as_secs_f64(),
         block_bytes: report.counts.block_bytes,
         peak_memory_bytes: report.peak_memory_bytes,
-        memory_budget_bytes: report.memory,
+        memory_budget_bytes: report.memory_bytes,
         temporary_bytes_written: report.spilled.bytes_written,
         temporary_bytes_peak: report.spilled.peak_bytes,
         bound_by: report.bound_by.name(),
@@ -187,7 +187,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         report.threads,
         report.bound_by.name(),
         stages.join(", "),
-        report.memory >> 20,
+        report.memory_bytes >> 20,
     )
 }
 
@@ -392,7 +392,7 @@ mod tests {
             matching: Matching::Parallel,
             hints: None,
             resumed,
-            memory: 128 << 20,
+            memory_bytes: 128 << 20,
             spilled: SpillVolume {
                 runs: resumed.into(),
                 bytes_written: 9 << 20,

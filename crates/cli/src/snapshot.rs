@@ -5,7 +5,7 @@ use crate::{
     limits, paths,
     progress::Progress,
 };
-use engine::{RealDisk, ReindexOptions, SnapshotMetadata, hex_reversed};
+use engine::{ChainOptions, RealDisk, SnapshotMetadata, hex_reversed};
 use peregrine::{
     exit::Exit,
     output::{Done, json},
@@ -52,7 +52,7 @@ pub fn run(command: &SnapshotCommand) -> (bool, Done) {
 fn make(args: &MakeArgs) -> Done {
     let options = args.options();
     paths::check_output(&args.check, &args.output)?;
-    limits::check(&options)?;
+    limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
@@ -93,7 +93,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let network = engine::snapshot_info(&RealDisk, file)?.network;
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options =
-        args.datadir.as_ref().map(|dir| ReindexOptions { threads, ..ReindexOptions::new(dir, network) });
+        args.datadir.as_ref().map(|dir| ChainOptions { threads, ..ChainOptions::new(dir, network) });
     let verdict =
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, &progress, &interrupt);
     progress.close();

@@ -79,11 +79,9 @@ impl Case {
         let dir = TempDir::new().unwrap();
         let layout = Layout { file_size: 1 << 20, preallocate: false, ..Layout::new(seed) };
         chain.write_datadir(dir.path(), &layout).unwrap();
-        let behind = ReindexOptions {
-            stop_at_height: Some(Height(chain.tip().height - 3)),
-            assume_valid: AssumeValid::Block(chain.totals.before_tail),
-            ..ReindexOptions::new(dir.path(), Network::Regtest)
-        };
+        let mut behind = ReindexOptions::new(dir.path(), Network::Regtest);
+        behind.stop_at_height = Some(Height(chain.tip().height - 3));
+        behind.chain.assume_valid = AssumeValid::Block(chain.totals.before_tail);
         let old = engine::reindex(&RealDisk, &behind, &|_| {}, &AtomicBool::new(false)).unwrap();
         Self {
             before_tail: chain.totals.before_tail,
@@ -237,14 +235,13 @@ fn killed_run_that_spills_and_merges_resumes() {
 #[test]
 fn rebuild_with_little_memory() {
     let Some(datadir) = std::env::var_os(CHILD) else { return };
-    let options = ReindexOptions {
-        threads: NonZeroUsize::new(2).unwrap(),
-        join_bytes: Some(JOIN_BYTES),
-        checkpoint_interval: Duration::ZERO,
-        range_bytes: 256 << 10,
-        assume_valid: AssumeValid::Block(std::env::var(ASSUME_VALID).unwrap().parse().unwrap()),
-        ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
-    };
+    let assumed = std::env::var(ASSUME_VALID).unwrap().parse().unwrap();
+    let mut options = ReindexOptions::new(Path::new(&datadir), Network::Regtest);
+    options.chain.threads = NonZeroUsize::new(2).unwrap();
+    options.chain.assume_valid = AssumeValid::Block(assumed);
+    options.chain.hooks.join_bytes = Some(JOIN_BYTES);
+    options.chain.hooks.range_bytes = 256 << 10;
+    options.resume.checkpoint_interval = Duration::ZERO;
     let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert_eq!(report.matching, engine::Matching::Parallel);
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);

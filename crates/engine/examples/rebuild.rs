@@ -12,12 +12,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [datadir, chain, output, height @ ..] = args.as_slice() else {
         return Err("usage: rebuild DATADIR CHAIN OUTPUT [HEIGHT]".into());
     };
-    let options = ReindexOptions {
-        threads: thread::available_parallelism()?,
+    let mut options = ReindexOptions {
         output: Some(output.into()),
         stop_at_height: height.first().map(|height| height.parse().map(Height)).transpose()?,
         ..ReindexOptions::new(Path::new(datadir), chain.parse()?)
     };
+    options.chain.threads = thread::available_parallelism()?;
     // The engine never prints: it sends events to a sink, here a closure, which is called from several
     // threads.
     let sink = |event| match event {

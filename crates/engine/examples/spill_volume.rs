@@ -14,13 +14,11 @@ fn main() {
     for bytes in args {
         let output = std::env::temp_dir().join(format!("spill-volume-{bytes}"));
         let _ = std::fs::remove_dir_all(&output);
-        let options = ReindexOptions {
-            output: Some(output.clone()),
-            assume_valid: AssumeValid::Block(assumed),
-            join_bytes: Some(bytes.parse().unwrap()),
-            threads: NonZeroUsize::new(2).unwrap(),
-            ..ReindexOptions::new(Path::new(&datadir), Network::Regtest)
-        };
+        let mut options = ReindexOptions::new(Path::new(&datadir), Network::Regtest);
+        options.output = Some(output.clone());
+        options.chain.assume_valid = AssumeValid::Block(assumed);
+        options.chain.hooks.join_bytes = Some(bytes.parse().unwrap());
+        options.chain.threads = NonZeroUsize::new(2).unwrap();
         let report =
             peregrine_engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
         let spilled = report.spilled;

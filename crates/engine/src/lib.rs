@@ -44,7 +44,10 @@ pub use api::{
     lower_tip::{Gap, LowerPart, LowerTip},
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes},
     note::{DiskNeed, Note, Warning, WrongHint},
-    options::{AssumeValid, HintOptions, Matching, ReindexOptions},
+    options::{
+        AssumeValid, ChainOptions, CheckHintsOptions, HintOptions, MakeOptions, Matching, ReindexOptions,
+        ResumeOptions, TestHooks, VerifyOptions,
+    },
     remedy::Remedy,
     report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume},
     size::HumanSize,

@@ -2,12 +2,13 @@
 //! Removing a name or a trait is a breaking change, and fails here.
 
 use peregrine_engine::{
-    AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference, Disk, DiskNeed, Error,
-    ErrorInfo, ErrorKind, Event, EventSink, FileKind, Gap, Height, HintCheck, HintFormat, HintInfo,
-    HintOptions, HintsReport, HumanSize, Kernel, Limit, LowerPart, LowerTip, MIN_MEMORY, Matching, Network,
-    Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats,
-    ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict,
-    SpillVolume, Stage, StatsOptions, Txid, UtxoStatsReport, VerifyReport, Warning, WrongHint,
+    AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, CheckHintsOptions, Comparison, Counts,
+    Difference, Disk, DiskNeed, Error, ErrorInfo, ErrorKind, Event, EventSink, FileKind, Gap, Height,
+    HintCheck, HintFormat, HintInfo, HintOptions, HintsReport, HumanSize, Kernel, Limit, LowerPart, LowerTip,
+    MIN_MEMORY, MakeOptions, Matching, Network, Note, Numbering, Progress, RealDisk, Recovery,
+    ReindexOptions, ReindexReport, Remedy, ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit,
+    SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid,
+    UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -15,6 +16,7 @@ use std::fmt::{Debug, Display};
 fn values_can_be_printed_and_sent_to_other_threads() {
     fn check<T: Debug + Send + Sync>() {}
     check::<(AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
+    check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
     check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
     check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();
@@ -61,14 +63,15 @@ fn operations_fail_without_a_datadir() {
     let root = tempfile::tempdir().unwrap();
     let datadir = root.path().join("missing");
     let (options, never) = (ReindexOptions::new(&datadir, Network::Regtest), AtomicBool::new(false));
+    let make = MakeOptions::new(&datadir, Network::Regtest);
     let disk: &dyn Disk = &RealDisk;
     let sink: &dyn EventSink = &|_: Event| {};
     let file = root.path().join("file");
     let kinds = [
         reindex(disk, &options, sink, &never).unwrap_err().kind,
-        verify(disk, &options, false, sink, &never).unwrap_err().kind,
-        make_hints(disk, &options, &file, HintFormat::Peregrine, sink, &never).unwrap_err().kind,
-        make_snapshot(disk, &options, &file, sink, &never).unwrap_err().kind,
+        verify(disk, &VerifyOptions::new(&datadir, Network::Regtest), sink, &never).unwrap_err().kind,
+        make_hints(disk, &make, &file, HintFormat::Peregrine, sink, &never).unwrap_err().kind,
+        make_snapshot(disk, &make, &file, sink, &never).unwrap_err().kind,
     ];
     assert_eq!(kinds, [ErrorKind::Damaged; 4]);
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    BUSY, Case, assert_mentions, assert_offers, assert_same_tree, blk, chain, entry, refused, rev, run,
-    stats, tree, with_threads,
+    BUSY, Case, assert_mentions, assert_offers, assert_same_tree, blk, chain, changed, entry, refused, rev,
+    run, stats, tree, with_threads,
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
@@ -56,7 +56,7 @@ fn empty_block_directories_are_damaged() {
 #[test]
 fn a_wrong_chain_is_reported_with_the_chain_that_exists() {
     let case = Case::new();
-    let options = ReindexOptions { network: Network::Signet, ..case.options() };
+    let options = changed(case.options(), |it| it.chain.network = Network::Signet);
     let error = refused(&options, ErrorKind::Damaged);
     assert_mentions(&error, &["no blocks of chain signet", "regtest", "choose the chain"]);
 }
@@ -66,14 +66,15 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
     std::fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
-        let options = ReindexOptions { network: Network::Signet, scan, ..case.options() };
+        let options =
+            changed(ReindexOptions { scan, ..case.options() }, |it| it.chain.network = Network::Signet);
         let error = refused(&options, ErrorKind::Damaged);
         assert_mentions(&error, &["the blocks are of chain regtest"]);
         assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     }
     // If the first file does not show it, the genesis block is missing.
     std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
-    let options = ReindexOptions { network: Network::Signet, ..case.options() };
+    let options = changed(case.options(), |it| it.chain.network = Network::Signet);
     assert_mentions(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
@@ -260,12 +261,12 @@ fn blocks_in_another_directory_are_reported_with_a_remedy() {
 #[test]
 fn the_networks_own_directory_is_accepted_as_datadir() {
     let case = Case::new();
-    let options = ReindexOptions { datadir: case.root().join("regtest"), ..case.options() };
+    let options = changed(case.options(), |it| it.chain.datadir = case.root().join("regtest"));
     let report = run(&options).unwrap();
     assert_eq!(report.chainstate, case.root().join("regtest/chainstate"));
-    assert_eq!(stats(&options.datadir, Network::Regtest).unwrap().height, Some(report.height));
+    assert_eq!(stats(&options.chain.datadir, Network::Regtest).unwrap().height, Some(report.height));
     // As a datadir of main, the error still names the network of the blocks.
-    let error = refused(&ReindexOptions { network: Network::Main, ..options }, ErrorKind::Damaged);
+    let error = refused(&changed(options, |it| it.chain.network = Network::Main), ErrorKind::Damaged);
     assert_mentions(&error, &["the blocks are of chain regtest"]);
     assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    bounded, chain, error_text, files, layout, leftovers,
+    bounded, chain, changed, error_text, files, for_verifying, layout, leftovers,
     lies::{FALSIFICATIONS, falsify_claim},
     options, run, run_until, with_threads,
 };
@@ -61,7 +61,10 @@ fn interrupted(options: &ReindexOptions, times: u32, operations: u64, rng: &mut 
 fn any_budget_and_any_interrupts_give_the_same_files() {
     let (chain, dir) = long();
     let model = chain.model.stats();
-    let base = ReindexOptions { obfuscation_key: Some([9; 8]), range_bytes: 20_000, ..options(dir.path()) };
+    let base = changed(options(dir.path()), |it| {
+        it.chain.hooks.obfuscation_key = Some([9; 8]);
+        it.chain.hooks.range_bytes = 20_000;
+    });
     let mut expected = None;
     let mut rng = Rng::new(1, "interruptions");
     for threads in [1, 2] {
@@ -72,12 +75,16 @@ fn any_budget_and_any_interrupts_give_the_same_files() {
             for times in [0, 1, 20] {
                 let what = format!("{threads} threads, {join_bytes:?}, {memory}, interrupted {times} times");
                 let output = common::scratch();
-                let options = ReindexOptions {
-                    join_bytes,
-                    memory,
-                    output: Some(output.path().to_owned()),
-                    ..bounded(&with_threads(&base, threads))
-                };
+                let options = changed(
+                    ReindexOptions {
+                        output: Some(output.path().to_owned()),
+                        ..bounded(&with_threads(&base, threads))
+                    },
+                    |it| {
+                        it.chain.hooks.join_bytes = join_bytes;
+                        it.chain.memory_bytes = memory;
+                    },
+                );
                 let report = match times {
                     0 => {
                         let (done, count) = run_until(&options, u64::MAX);
@@ -238,10 +245,11 @@ fn verify_stays_within_the_budget_and_leaves_no_files() {
     let case = common::Case::new();
     let work = common::scratch();
     let verify = |options: &ReindexOptions| {
-        let options = ReindexOptions { work_dir: Some(work.path().to_owned()), ..options.clone() };
+        let options = changed(options.clone(), |it| it.chain.work_dir = Some(work.path().to_owned()));
         let disk = FaultDisk::healthy();
         let report =
-            peregrine_engine::verify(&disk, &options, true, &|_| {}, &AtomicBool::new(false)).unwrap();
+            peregrine_engine::verify(&disk, &for_verifying(&options, true), &|_| {}, &AtomicBool::new(false))
+                .unwrap();
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
         let against = report.against_chainstate.unwrap();
         let spilled = disk.count() > 200;

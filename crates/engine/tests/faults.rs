@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, Template, assert_same_tree, bounded, leftovers, run, stats, tree};
+use common::{Case, Template, assert_same_tree, bounded, changed, leftovers, run, stats, tree};
 use peregrine_engine::{BlockHash, ErrorKind, Network, ReindexOptions, Remedy};
 use std::{
     io,
@@ -326,7 +326,7 @@ fn after_a_power_failure_a_run_resumes() {
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "seed {seed}: {error}");
                 common::assert_offers(&error, &[Remedy::StartOver]);
-                run(&ReindexOptions { restart: true, ..options }).unwrap();
+                run(&changed(options, |it| it.resume.restart = true)).unwrap();
                 refused.fetch_add(1, Ordering::Relaxed)
             }
         };

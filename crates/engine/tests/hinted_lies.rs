@@ -7,7 +7,7 @@ mod common;
 mod hinted;
 
 use common::{
-    THREADS, assert_mentions, layout,
+    THREADS, assert_mentions, changed, layout,
     lies::{Claim, falsify_claim},
     options, refused, run, with_threads,
 };
@@ -227,7 +227,7 @@ fn a_double_spend_above_right_hints_gets_cores_verdict() {
             let path = invalid.write(&invalid.truth.hints(height));
             for options in invalid.both(&path, seed) {
                 for join_bytes in [None, Some(1)] {
-                    let options = ReindexOptions { join_bytes, ..options.clone() };
+                    let options = changed(options.clone(), |it| it.chain.hooks.join_bytes = join_bytes);
                     let error = refused(&options, ErrorKind::Consensus);
                     invalid.assert_invalid_block(&error, "bad-txns-inputs-missingorspent", "above");
                 }

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Case, assert_mentions, bounded, chain, layout, leftovers, options, run, run_until, scratch, stats,
-    stats_by_height, with_threads,
+    Case, assert_mentions, bounded, chain, changed, for_making, layout, leftovers, options, run, run_until,
+    scratch, stats, stats_by_height, with_threads,
 };
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use peregrine_engine::{
@@ -56,17 +56,17 @@ fn interrupted() -> (Case, ReindexOptions) {
 fn resumes(options: &ReindexOptions) -> u32 {
     let report = run(options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
-    assert_eq!(leftovers(&options.datadir), [] as [&Path; 0]);
+    assert_eq!(leftovers(&options.chain.datadir), [] as [&Path; 0]);
     report.resumed
 }
 
 /// Asserts that the rebuild fails, changes nothing, and that the error offers to start over.
 fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
-    let before = common::tree(&options.datadir);
+    let before = common::tree(&options.chain.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
     common::assert_offers(&error, &[Remedy::StartOver]);
-    common::assert_same_tree(&before, &options.datadir, &error.to_string());
+    common::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
     error
 }
 
@@ -99,9 +99,9 @@ fn an_interrupted_run_is_resumed_with_a_note() {
 fn a_job_can_be_resumed_with_other_threads_memory_and_scan() {
     for change in [
         |options: &mut ReindexOptions| *options = with_threads(options, 2),
-        |options: &mut ReindexOptions| options.join_bytes = None,
+        |options: &mut ReindexOptions| options.chain.hooks.join_bytes = None,
         |options: &mut ReindexOptions| options.scan = true,
-        |options: &mut ReindexOptions| options.range_bytes = 1000,
+        |options: &mut ReindexOptions| options.chain.hooks.range_bytes = 1000,
     ] {
         let (_case, mut options) = interrupted();
         change(&mut options);
@@ -114,7 +114,7 @@ fn restart_discards_a_checkpoint_in_any_state() {
     let (case, options) = interrupted();
     std::fs::write(work(case.root()).join("manifest"), "anything").unwrap();
     refused(&options, ErrorKind::Damaged);
-    let restart = ReindexOptions { restart: true, ..options };
+    let restart = changed(options, |it| it.resume.restart = true);
     assert_eq!(resumes(&restart), 0);
     // Without a checkpoint it has no effect.
     assert_eq!(resumes(&restart), 0);
@@ -127,20 +127,27 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     let dir = scratch();
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let file = dir.path().join("hints");
-    peregrine_engine::make_hints(&disk, &case.options(), &file, HintFormat::Peregrine, &|_| {}, &never)
-        .unwrap();
+    peregrine_engine::make_hints(
+        &disk,
+        &for_making(&case.options()),
+        &file,
+        HintFormat::Peregrine,
+        &|_| {},
+        &never,
+    )
+    .unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions { file, format: None, aggregate, without_undo: false, on_failure_join: false };
     let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
     interrupt(&options);
     assert!(resumes(&options) > 50);
     let case = Case::new();
-    let options = ReindexOptions { datadir: case.root().to_owned(), ..options };
+    let options = changed(options, |it| it.chain.datadir = case.root().to_owned());
     interrupt(&options);
     assert_mentions(&refused(&case.options(), ErrorKind::Usage), &["other options"]);
     flip_bit(&work(case.root()).join("manifest"), 40, 0).unwrap();
     refused(&options, ErrorKind::Damaged);
-    assert_eq!(resumes(&ReindexOptions { restart: true, ..options }), 0);
+    assert_eq!(resumes(&changed(options, |it| it.resume.restart = true)), 0);
 }
 
 #[test]
@@ -148,22 +155,22 @@ fn a_checkpoint_of_another_chain_is_refused() {
     let shared = common::scratch();
     let work_dir = Some(shared.path().to_owned());
     let case = Case::new();
-    interrupt(&ReindexOptions { work_dir: work_dir.clone(), ..bounded(&case.options()) });
+    interrupt(&changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone()));
     let other = Chain::generate(&ChainSpec { seed: 4, ..chain().spec.clone() });
     let dir = common::scratch();
     other.write_datadir(dir.path(), &layout()).unwrap();
-    let theirs = ReindexOptions { work_dir: work_dir.clone(), ..options(dir.path()) };
+    let theirs = changed(options(dir.path()), |it| it.chain.work_dir = work_dir.clone());
     let error = refused(&theirs, ErrorKind::Usage);
     assert_mentions(&error, &["another chain"]);
     assert_eq!(error.file, Some(shared.path().join("peregrine-work")));
     // This error comes first, even if options differ too.
     let assume_valid = AssumeValid::Block(other.main().nth(100).unwrap().hash);
     assert_mentions(
-        &refused(&ReindexOptions { assume_valid, ..theirs.clone() }, ErrorKind::Usage),
+        &refused(&changed(theirs.clone(), |it| it.chain.assume_valid = assume_valid), ErrorKind::Usage),
         &["another chain"],
     );
     // The job of the first chain can still be resumed.
-    assert!(resumes(&ReindexOptions { work_dir, ..case.options() }) > 50);
+    assert!(resumes(&changed(case.options(), |it| it.chain.work_dir = work_dir)) > 50);
     assert_eq!(run(&theirs).unwrap().resumed, 0);
 }
 
@@ -171,7 +178,8 @@ fn a_checkpoint_of_another_chain_is_refused() {
 fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
     let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
-    let error = refused(&ReindexOptions { assume_valid, ..options.clone() }, ErrorKind::Usage);
+    let error =
+        refused(&changed(options.clone(), |it| it.chain.assume_valid = assume_valid), ErrorKind::Usage);
     assert_mentions(&error, &["other options", "script checks"]);
     assert!(resumes(&options) > 50);
 }
@@ -182,7 +190,7 @@ fn a_checkpoint_from_above_the_last_block_is_refused() {
     let stop_at_height = Some(Height(20));
     let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
     assert_mentions(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
-    assert_eq!(run(&ReindexOptions { restart: true, ..low }).unwrap().resumed, 0);
+    assert_eq!(run(&changed(low, |it| it.resume.restart = true)).unwrap().resumed, 0);
     assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
 }
 
@@ -221,12 +229,12 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
         // The block's header, its last bytes, and its undo data.
         for at in [pos + 40, pos + if *path == blk { 150 } else { 2 }] {
             flip_bit(path, at, 3).unwrap();
-            let before = common::tree(&options.datadir);
+            let before = common::tree(&options.chain.datadir);
             let error = run(&options).map(|report| report.height).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
             assert_eq!(error.file.as_ref(), Some(path));
             assert_mentions(&error, &["has changed since an interrupted run read it", "restore the file"]);
-            common::assert_same_tree(&before, &options.datadir, &error.to_string());
+            common::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
             flip_bit(path, at, 3).unwrap();
         }
     }
@@ -400,7 +408,9 @@ fn another_process(root: &Path, output: Option<&Path>, work: Option<&Path>) -> S
 fn a_second_run_is_refused_while_one_works() {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
     if let Some(root) = var(ROOT) {
-        let options = ReindexOptions { output: var(OUTPUT), work_dir: var(WORK), ..options(&root) };
+        let options = changed(ReindexOptions { output: var(OUTPUT), ..options(&root) }, |it| {
+            it.chain.work_dir = var(WORK)
+        });
         match run(&bounded(&options)) {
             Ok(report) => println!("done: {}", report.resumed),
             Err(error) => println!("{:?}: {error}", error.kind),
@@ -419,11 +429,10 @@ fn a_second_run_is_refused_while_one_works() {
                 vec![with(&work), with(&elsewhere), another_process(case.root(), None, None)];
         }
     };
-    let options = ReindexOptions {
-        output: Some(one.path().to_owned()),
-        work_dir: Some(work.path().to_owned()),
-        ..bounded(&case.options())
-    };
+    let options =
+        changed(ReindexOptions { output: Some(one.path().to_owned()), ..bounded(&case.options()) }, |it| {
+            it.chain.work_dir = Some(work.path().to_owned())
+        });
     peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
     let outputs = outputs.into_inner().unwrap();
     assert!(

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, chain, run, stats, tree};
+use common::{Case, chain, for_making, for_verifying, run, stats, tree};
 use disk::index::BlockStatus;
 use peregrine_engine::{Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions};
 use std::{
@@ -176,14 +176,18 @@ fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Re
         "reindex --scan" => reindex(case.scan()),
         "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
         "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
-        "verify" => peregrine_engine::verify(disk, &options, false, &|_| {}, &interrupt).map(|_| None),
+        "verify" => {
+            peregrine_engine::verify(disk, &for_verifying(&options, false), &|_| {}, &interrupt).map(|_| None)
+        }
         "hints make" => {
             let (file, format) = (elsewhere.join("hints"), HintFormat::Peregrine);
-            peregrine_engine::make_hints(disk, &options, &file, format, &|_| {}, &interrupt).map(|_| None)
+            peregrine_engine::make_hints(disk, &for_making(&options), &file, format, &|_| {}, &interrupt)
+                .map(|_| None)
         }
         "snapshot make" => {
             let file = elsewhere.join("snapshot");
-            peregrine_engine::make_snapshot(disk, &options, &file, &|_| {}, &interrupt).map(|_| None)
+            peregrine_engine::make_snapshot(disk, &for_making(&options), &file, &|_| {}, &interrupt)
+                .map(|_| None)
         }
         _ => {
             let (datadir, threads) = (case.root().to_owned(), NonZeroUsize::MIN);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, THREADS, files, options, run, stats, stats_by_height, tree, with_threads};
+use common::{Case, THREADS, changed, files, options, run, stats, stats_by_height, tree, with_threads};
 use peregrine_engine::{Event, Height, Matching, Network, ReindexOptions, ReindexReport};
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ fn rebuild(options: &ReindexOptions) -> (ReindexReport, BTreeMap<PathBuf, Option
     let output = common::scratch();
     let report = run(&ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() })
         .unwrap_or_else(|error| panic!("{error}"));
-    let stats = stats(output.path(), options.network).unwrap();
+    let stats = stats(output.path(), options.chain.network).unwrap();
     assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "the chainstate differs from the report");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
     (report, files(&output.path().join("regtest/chainstate")))
@@ -40,7 +40,7 @@ fn every_variant_gives_the_models_coins() {
             let plain = Layout::new(seed);
             let xor_key = plain.xor_key.filter(|_| xor);
             chain.write_datadir(dir.path(), &Layout { xor_key, file_size, shuffle, ..plain }).unwrap();
-            let base = ReindexOptions { obfuscation_key: Some([9; 8]), ..options(dir.path()) };
+            let base = changed(options(dir.path()), |it| it.chain.hooks.obfuscation_key = Some([9; 8]));
             let mut tables = None;
             for threads in THREADS {
                 for (matching, scan) in
@@ -48,7 +48,9 @@ fn every_variant_gives_the_models_coins() {
                 {
                     let what =
                         format!("seed {seed}, xor {xor}, {threads} threads, {matching:?}, scan {scan}");
-                    let options = ReindexOptions { matching, scan, ..with_threads(&base, threads) };
+                    let options = changed(ReindexOptions { scan, ..with_threads(&base, threads) }, |it| {
+                        it.chain.hooks.matching = matching
+                    });
                     let (report, files) = rebuild(&options);
                     assert_is(&report, &model, &what);
                     assert_eq!(report.matching, matching, "{what}");
@@ -85,8 +87,10 @@ fn many_small_ranges_contain_the_same_coins_as_one() {
     let model = common::chain().model.stats();
     let mut last = usize::MAX;
     for range_bytes in [1, 10_000, 28 << 20] {
-        let options =
-            ReindexOptions { range_bytes, obfuscation_key: Some([3; 8]), ..with_threads(&case.options(), 2) };
+        let options = changed(with_threads(&case.options(), 2), |it| {
+            it.chain.hooks.range_bytes = range_bytes;
+            it.chain.hooks.obfuscation_key = Some([3; 8]);
+        });
         let (report, files) = rebuild(&options);
         assert_is(&report, &model, &format!("ranges of {range_bytes} bytes"));
         let tables =
@@ -96,7 +100,7 @@ fn many_small_ranges_contain_the_same_coins_as_one() {
             "{tables} tables with ranges of {range_bytes} bytes, {last} with smaller ones"
         );
         last = tables;
-        let again = ReindexOptions { range_bytes, ..with_threads(&options, 8) };
+        let again = changed(with_threads(&options, 8), |it| it.chain.hooks.range_bytes = range_bytes);
         assert!(rebuild(&again).1 == files, "threads change files at ranges of {range_bytes} bytes");
     }
     assert_eq!(last, 2, "one table for the rows that are not coins, one for the coins");

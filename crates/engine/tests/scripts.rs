@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{THREADS, options, run, with_threads};
+use common::{THREADS, changed, options, run, with_threads};
 use peregrine_engine::{
     AssumeValid, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
 };
@@ -111,12 +111,13 @@ impl Case {
         let state = Arc::new(state);
         let verifier = Arc::new(RecordingVerifier(Arc::clone(&state)));
         let output = tempfile::tempdir().unwrap();
-        let result = run(&change(ReindexOptions {
-            scripts: Some(verifier),
-            assume_valid,
-            output: Some(output.path().to_owned()),
-            ..options(self.root.path())
-        }));
+        let result = run(&change(changed(
+            ReindexOptions { output: Some(output.path().to_owned()), ..options(self.root.path()) },
+            |it| {
+                it.chain.scripts = Some(verifier);
+                it.chain.assume_valid = assume_valid;
+            },
+        )));
         let seen = state.seen.lock().unwrap().clone();
         (result, seen)
     }
@@ -144,7 +145,7 @@ fn each_script_is_run_once_for_any_threads_and_matching() {
         let scripts = report.scripts.unwrap();
         assert_eq!((scripts.assumed_valid_to, scripts.inputs), (None, report.counts.inputs));
     }
-    let ordered = |options| ReindexOptions { matching: Matching::Sequential, ..options };
+    let ordered = |options| changed(options, |it| it.chain.hooks.matching = Matching::Sequential);
     let (report, seen) = case.run(AssumeValid::Default, ordered, &[]);
     assert_eq!((seen, report.unwrap().counts.scripts), (all.clone(), all.len() as u64));
 }
@@ -181,7 +182,10 @@ fn an_unknown_assumed_valid_block_is_reported() {
         let output = tempfile::tempdir().unwrap();
         let output = Some(output.path().to_owned());
         let scripts = Some(Arc::clone(&verifier) as _);
-        let options = ReindexOptions { scripts, assume_valid, output, ..options(case.root.path()) };
+        let options = changed(ReindexOptions { output, ..options(case.root.path()) }, |it| {
+            it.chain.scripts = scripts;
+            it.chain.assume_valid = assume_valid;
+        });
         let never = std::sync::atomic::AtomicBool::new(false);
         peregrine_engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
         texts.into_inner().unwrap()

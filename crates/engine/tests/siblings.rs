@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{chain, layout, options};
+use common::{chain, for_verifying, layout, options};
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
@@ -160,8 +160,12 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     assert_eq!(done.unwrap().hash, tip.hash);
     assert_eq!(notes.matches("never connected").count(), 2, "{notes}");
     let options = ReindexOptions { scan: true, ..options(dir.path()) };
-    let checked =
-        peregrine_engine::verify(&FaultDisk::healthy(), &options, false, &|_| {}, &AtomicBool::new(false));
+    let checked = peregrine_engine::verify(
+        &FaultDisk::healthy(),
+        &for_verifying(&options, false),
+        &|_| {},
+        &AtomicBool::new(false),
+    );
     assert_eq!(checked.unwrap().hash, tip.hash);
     let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
     let with_undo = |block: &GeneratedBlock| {

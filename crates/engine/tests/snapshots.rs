@@ -6,7 +6,7 @@
 mod common;
 mod hinted;
 
-use common::{Case, assert_mentions, assert_same_tree, tree, with_threads};
+use common::{Case, assert_mentions, assert_same_tree, changed, for_making, tree, with_threads};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use hinted::{AGGREGATES, InterruptingDisk, file_in, with_frequent_checkpoints};
@@ -53,7 +53,13 @@ const REGTEST: &[(u32, &str)] = &[
 ];
 
 fn make(options: &ReindexOptions, path: &Path) -> Result<SnapshotReport, Error> {
-    peregrine_engine::make_snapshot(&FaultDisk::healthy(), options, path, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::make_snapshot(
+        &FaultDisk::healthy(),
+        &for_making(options),
+        path,
+        &|_| {},
+        &AtomicBool::new(false),
+    )
 }
 
 fn verify(
@@ -64,7 +70,7 @@ fn verify(
     peregrine_engine::verify_snapshot(
         &FaultDisk::healthy(),
         path,
-        datadir,
+        datadir.map(|options| &options.chain),
         kind,
         &|_| {},
         &AtomicBool::new(false),
@@ -75,7 +81,7 @@ fn verify(
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
         let disk = InterruptingDisk::at(3 + 5 * stops);
-        match peregrine_engine::make_snapshot(&disk, options, path, &|_| {}, &disk.interrupt) {
+        match peregrine_engine::make_snapshot(&disk, &for_making(options), path, &|_| {}, &disk.interrupt) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
@@ -92,11 +98,10 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         let what = format!("{name} {height}");
         let path = file_in(&files, &height.to_string());
         let tip = number + 1 == heights.len();
-        let options = ReindexOptions {
-            stop_at_height: Some(Height(height)),
-            join_bytes: (number % 2 == 0).then_some(1),
-            ..with_threads(&base, 1 + number % 2)
-        };
+        let options = changed(
+            ReindexOptions { stop_at_height: Some(Height(height)), ..with_threads(&base, 1 + number % 2) },
+            |it| it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1),
+        );
         let report = if tip {
             make_in_pieces(&with_frequent_checkpoints(&options), &path).0
         } else {
@@ -239,7 +244,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let error = verify(&path, Some(&common::options(dir.path())), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_mentions(&error, &["base block", "is not in the datadir"]);
-    let signet = ReindexOptions { network: Network::Signet, ..case.options() };
+    let signet = changed(case.options(), |it| it.chain.network = Network::Signet);
     let error = verify(&path, Some(&signet), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_mentions(&error, &["the snapshot is for the network regtest"]);

@@ -6,7 +6,10 @@
 mod common;
 mod hinted;
 
-use common::{Case, THREADS, assert_mentions, assert_same_tree, run, stats_by_height, tree, with_threads};
+use common::{
+    Case, THREADS, assert_mentions, assert_same_tree, changed, for_checking_hints, for_making, run,
+    stats_by_height, tree, with_threads,
+};
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
 };
@@ -38,7 +41,7 @@ fn rebuild(options: &ReindexOptions) -> ReindexReport {
     let output = TempDir::new().unwrap();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() };
     let report = run(&options).unwrap_or_else(|error| panic!("{error}"));
-    let stats = common::stats(output.path(), options.network).unwrap();
+    let stats = common::stats(output.path(), options.chain.network).unwrap();
     assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "the chainstate differs from the report");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
     report
@@ -46,12 +49,20 @@ fn rebuild(options: &ReindexOptions) -> ReindexReport {
 
 fn make(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
     let disk = FaultDisk::healthy();
-    peregrine_engine::make_hints(&disk, options, path, format, &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::make_hints(&disk, &for_making(options), path, format, &|_| {}, &AtomicBool::new(false))
 }
 
 fn check(options: &ReindexOptions, path: &Path) -> HintCheck {
     let disk = FaultDisk::healthy();
-    peregrine_engine::check_hints(&disk, options, path, None, &|_| {}, &AtomicBool::new(false)).unwrap()
+    peregrine_engine::check_hints(
+        &disk,
+        &for_checking_hints(options),
+        path,
+        None,
+        &|_| {},
+        &AtomicBool::new(false),
+    )
+    .unwrap()
 }
 
 /// Core's datadirs: hints are made at a height, found correct, and lead to the hashes that Core's
@@ -103,7 +114,7 @@ fn without_undo_in(dir: &Path, base: &ReindexOptions, (hash, coins): (&str, &str
     let error = common::refused(&options(AGGREGATES[0]), ErrorKind::Usage);
     assert_mentions(&error, &["scripts cannot be checked without undo data"]);
     common::assert_offers(&error, &[Remedy::LaterAssumedBlock, Remedy::UseUndoData]);
-    if base.network != Network::Regtest {
+    if base.chain.network != Network::Regtest {
         return;
     }
     bury(&dir.join("regtest/blocks/index"));
@@ -146,7 +157,9 @@ fn every_variant_gives_the_models_coins() {
         for (options, with_undo) in [(without_undo(&with, truth.hash(tip)), false), (with, true)] {
             for (threads, join_bytes) in [(1, None), (2, None), (8, None), (2, Some(1))] {
                 let what = format!("{aggregate}, undo {with_undo}, {threads} threads, join {join_bytes:?}");
-                let report = rebuild(&ReindexOptions { join_bytes, ..with_threads(&options, threads) });
+                let report = rebuild(&changed(with_threads(&options, threads), |it| {
+                    it.chain.hooks.join_bytes = join_bytes
+                }));
                 assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
                 assert_eq!(report.txouts, model.txouts, "{what}");
                 let hints = report.hints.unwrap();
@@ -223,7 +236,9 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
             for (join_bytes, threads) in [(None, 1), (Some(1), 2)] {
                 let made = file_in(&files, &format!("{format}-{height}-{threads}"));
                 let stop_at_height = Some(Height(height));
-                let options = ReindexOptions { join_bytes, stop_at_height, ..case.options() };
+                let options = changed(ReindexOptions { stop_at_height, ..case.options() }, |it| {
+                    it.chain.hooks.join_bytes = join_bytes
+                });
                 let info = make(&with_threads(&options, threads), &made, format).unwrap();
                 assert!(std::fs::read(&made).unwrap() == expected, "{format} at {height}");
                 assert_eq!((info.height, info.format), (Height(height), format));
@@ -259,7 +274,7 @@ fn every_format_converts_into_every_other() {
                 &disk,
                 (&file_in(&files, from.name()), None),
                 (&path, to),
-                Some(&case.options()),
+                Some((case.root(), Network::Regtest)),
                 &|_| {},
                 &AtomicBool::new(false),
             );
@@ -281,9 +296,9 @@ fn converting_hints_first_removes_what_an_interrupted_rebuild_has_left() {
     std::fs::create_dir(&leftover).unwrap();
     std::fs::write(leftover.join("000007.ldb"), b"half a table").unwrap();
     std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
-    let (disk, options) = (FaultDisk::healthy(), case.options());
+    let (disk, datadir) = (FaultDisk::healthy(), (case.root(), Network::Regtest));
     let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
-    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::convert_hints(&disk, from, to, Some(datadir), &|_| {}, &AtomicBool::new(false))
         .unwrap();
     assert!(!leftover.exists());
 }
@@ -305,7 +320,8 @@ fn an_interrupted_rebuild_resumes() {
             (without_undo(&with, truth.hash(tip)), Some(1)),
             (with, Some(1)),
         ] {
-            let options = &ReindexOptions { join_bytes, ..with_threads(&with, 1 + number) };
+            let options =
+                &changed(with_threads(&with, 1 + number), |it| it.chain.hooks.join_bytes = join_bytes);
             let mut times = 0;
             let report = loop {
                 times += 1;
@@ -339,14 +355,23 @@ fn interrupted_making_of_hints_resumes() {
         truth.write(&expected, format, &truth.hints(tip));
         for join_bytes in [None, Some(1)] {
             let path = file_in(&files, "made");
-            let options = with_frequent_checkpoints(&ReindexOptions { join_bytes, ..case.options() });
+            let options = with_frequent_checkpoints(&changed(case.options(), |it| {
+                it.chain.hooks.join_bytes = join_bytes
+            }));
             let mut stops = 0;
             loop {
                 stops += 1;
                 let disk = hinted::InterruptingDisk::at(3 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
                 let options = ReindexOptions { stop_at_height: Some(Height(height)), ..options.clone() };
-                match peregrine_engine::make_hints(&disk, &options, &path, format, &|_| {}, &disk.interrupt) {
+                match peregrine_engine::make_hints(
+                    &disk,
+                    &for_making(&options),
+                    &path,
+                    format,
+                    &|_| {},
+                    &disk.interrupt,
+                ) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => std::fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
@@ -370,7 +395,8 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     truth.write(&path, HintFormat::Peregrine, &truth.hints(120));
     let with = with_hints(&case.options(), &path, AGGREGATES[0]);
     for assume_valid in [AssumeValid::Nothing, AssumeValid::Default, AssumeValid::Block(truth.hash(119))] {
-        let options = ReindexOptions { assume_valid, ..without_undo(&with, truth.hash(120)) };
+        let options =
+            changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
         let error = common::refused(&options, ErrorKind::Usage);
         assert_mentions(&error, &["hints reach to height 120"]);
         common::assert_offers(&error, &[Remedy::LaterAssumedBlock]);

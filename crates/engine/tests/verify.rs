@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, assert_same_tree, chain, stats_by_height, tree};
+use common::{Case, assert_same_tree, chain, for_verifying, stats_by_height, tree};
 use digest::obfuscation::Obfuscation;
 use disk::chainstate::{ChainstateReader, ChainstateWriter};
 use peregrine_engine::{Difference, Error, ErrorKind, Height, VerifyReport};
@@ -18,8 +18,12 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
     let before = tree(case.root());
     let disk = FaultDisk::healthy();
     let options = case.options();
-    let report =
-        peregrine_engine::verify(&disk, &options, against_chainstate, &|_| {}, &AtomicBool::new(false));
+    let report = peregrine_engine::verify(
+        &disk,
+        &for_verifying(&options, against_chainstate),
+        &|_| {},
+        &AtomicBool::new(false),
+    );
     assert_same_tree(&before, case.root(), "verify");
     report
 }

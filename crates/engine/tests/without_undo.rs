@@ -206,5 +206,5 @@ fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
     let options = with_join_fallback(&whole.options(&path, whole.truth.hash(tip)));
     let report = common::run(&options).unwrap();
     assert_eq!((report.hints, report.hash), (None, whole.truth.hash(tip)));
-    assert_eq!(options.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));
+    assert_eq!(options.chain.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));
 }

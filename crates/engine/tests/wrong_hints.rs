@@ -6,7 +6,10 @@
 mod common;
 mod hinted;
 
-use common::{Case, THREADS, assert_mentions, assert_same_tree, refused, run, tree, with_threads};
+use common::{
+    Case, THREADS, assert_mentions, assert_same_tree, changed, for_checking_hints, refused, run, tree,
+    with_threads,
+};
 use hinted::{
     AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
     with_hints, with_join_fallback, without_undo,
@@ -143,7 +146,9 @@ fn write(files: &TempDir, hints: &Hints) -> PathBuf {
 fn both(case: &Case, path: &std::path::Path, seed: u64) -> [ReindexOptions; 2] {
     let way = seed as usize;
     let join_bytes = seed.is_multiple_of(7).then_some(1);
-    let options = ReindexOptions { join_bytes, ..with_threads(&case.options(), THREADS[way / 3 % 3]) };
+    let options = changed(with_threads(&case.options(), THREADS[way / 3 % 3]), |it| {
+        it.chain.hooks.join_bytes = join_bytes
+    });
     let with = with_hints(&options, path, AGGREGATES[way % 3]);
     [without_undo(&with, TRUTH.hash(tip())), with]
 }
@@ -230,7 +235,7 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
         assert!(notes.contains(&expected), "{what} {seed}: {expected:?} is not in {notes:?}");
         let check = peregrine_engine::check_hints(
             &testkit::fault::FaultDisk::healthy(),
-            &case.options(),
+            &for_checking_hints(&case.options()),
             &path,
             None,
             &|_| {},
@@ -276,7 +281,7 @@ fn wrong_hints_are_found_after_interrupts() {
 
 /// Runs until there is a checkpoint.
 fn leave_checkpoint(options: &ReindexOptions) {
-    let manifest = options.datadir.join("regtest/peregrine-work/manifest");
+    let manifest = options.chain.datadir.join("regtest/peregrine-work/manifest");
     for at in 4.. {
         let done = run_until(options, at).map(|report| report.height);
         assert_eq!(done.unwrap_err().kind, ErrorKind::Interrupted);
@@ -314,7 +319,7 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
         std::fs::write(case.root().join("regtest/peregrine-work/manifest"), "damaged").unwrap();
         let error = run(&other).map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        let report = run(&ReindexOptions { restart: true, ..other }).unwrap();
+        let report = run(&changed(other, |it| it.resume.restart = true)).unwrap();
         assert_eq!(report.hash_serialized_3, common::chain().model.stats().hash_serialized_3);
     }
 }

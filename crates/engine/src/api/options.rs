@@ -1,4 +1,4 @@
-//! Options of a rebuild.
+//! Options of the commands: each contains only what its command uses.
 
 use crate::api::machine;
 use ::hints::HintFormat;
@@ -76,54 +76,30 @@ pub struct HintOptions {
     pub on_failure_join: bool,
 }
 
-/// What to rebuild, from where, and how.
+/// What every command over the blocks of a datadir needs.
 #[derive(Clone, Debug)]
-pub struct ReindexOptions {
+pub struct ChainOptions {
     /// Core's data directory.
     pub datadir: PathBuf,
     /// The network.
     pub network: Network,
     /// Number of worker threads; each reads its own blocks.
     pub threads: NonZeroUsize,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
-    /// Where the chainstate goes; `None` for the datadir itself.
-    pub output: Option<PathBuf>,
-    /// Find blocks by scanning the block files, and write a new block index.
-    pub scan: bool,
-    /// How to match spends first: [`Matching::Sequential`] is for tests and comparisons.
-    pub matching: Matching,
     /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
     pub scripts: Option<Arc<dyn ScriptVerifier>>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
-    /// Hints to use.
-    pub hints: Option<HintOptions>,
     /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
     /// below [`crate::MIN_MEMORY`] have no further effect.
-    pub memory: u64,
-    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows: for
-    /// tests.
-    pub join_bytes: Option<usize>,
-    /// Parent of the work directory; `None` for a work directory beside the new chainstate.
+    pub memory_bytes: u64,
+    /// Parent of the work directory; `None` for a work directory beside the result or, if there is none, in
+    /// the system's folder for temporary files.
     pub work_dir: Option<PathBuf>,
-    /// Discard the checkpoint of an interrupted run.
-    pub restart: bool,
-    /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
-    pub accept_lower_tip: bool,
-    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
-    pub keep_old: bool,
-    /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
-    /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
-    /// it costs.
-    pub checkpoint_interval: Duration,
-    /// Approximate maximum of row bytes in one range of the new chainstate's tables.
-    pub range_bytes: u64,
-    /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
-    pub obfuscation_key: Option<[u8; 8]>,
+    /// For tests and comparisons.
+    pub hooks: TestHooks,
 }
 
-impl ReindexOptions {
+impl ChainOptions {
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
@@ -131,22 +107,154 @@ impl ReindexOptions {
             datadir: datadir.to_owned(),
             network,
             threads: NonZeroUsize::MIN,
-            stop_at_height: None,
-            output: None,
-            scan: false,
             scripts: None,
             assume_valid: AssumeValid::Default,
-            matching: Matching::Parallel,
-            hints: None,
-            memory: machine::default_memory(),
-            join_bytes: None,
+            memory_bytes: machine::default_memory(),
             work_dir: None,
-            restart: false,
-            accept_lower_tip: false,
-            keep_old: false,
-            checkpoint_interval: CHECKPOINT_INTERVAL,
+            hooks: TestHooks::default(),
+        }
+    }
+}
+
+/// For tests and comparisons only: what a user need not choose. Commands that have no use for a hook ignore
+/// it.
+#[derive(Clone, Debug)]
+pub struct TestHooks {
+    /// How to match spends first.
+    pub matching: Matching,
+    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows.
+    pub join_bytes: Option<usize>,
+    /// Approximate maximum of row bytes in one range of the new chainstate's tables.
+    pub range_bytes: u64,
+    /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
+    pub obfuscation_key: Option<[u8; 8]>,
+}
+
+impl Default for TestHooks {
+    fn default() -> Self {
+        Self {
+            matching: Matching::Parallel,
+            join_bytes: None,
             range_bytes: RANGE_BYTES,
             obfuscation_key: None,
         }
+    }
+}
+
+/// How a command that can be resumed deals with checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct ResumeOptions {
+    /// Discard the checkpoint of an interrupted run.
+    pub restart: bool,
+    /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
+    /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
+    /// it costs.
+    pub checkpoint_interval: Duration,
+}
+
+impl Default for ResumeOptions {
+    fn default() -> Self {
+        Self { restart: false, checkpoint_interval: CHECKPOINT_INTERVAL }
+    }
+}
+
+/// What to rebuild, from where, and how.
+#[derive(Clone, Debug)]
+pub struct ReindexOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Where the chainstate goes; `None` for the datadir itself.
+    pub output: Option<PathBuf>,
+    /// Find blocks by scanning the block files, and write a new block index.
+    pub scan: bool,
+    /// Hints to use.
+    pub hints: Option<HintOptions>,
+    /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
+    pub accept_lower_tip: bool,
+    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
+    pub keep_old: bool,
+}
+
+impl ReindexOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network),
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            output: None,
+            scan: false,
+            hints: None,
+            accept_lower_tip: false,
+            keep_old: false,
+        }
+    }
+}
+
+/// Which blocks to check, and what to compare.
+#[derive(Clone, Debug)]
+pub struct VerifyOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// Check the blocks up to the chainstate's best block, and compare the coins after it with the
+    /// chainstate. Otherwise, the last block on disk is the last one that is checked.
+    pub against_chainstate: bool,
+}
+
+impl VerifyOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { chain: ChainOptions::new(datadir, network), scan: false, against_chainstate: false }
+    }
+}
+
+/// Which blocks a file of hints or a snapshot is made from, and how.
+#[derive(Clone, Debug)]
+pub struct MakeOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+}
+
+impl MakeOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network),
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            scan: false,
+        }
+    }
+}
+
+/// Which blocks hints are compared with. The hints determine the last one.
+#[derive(Clone, Debug)]
+pub struct CheckHintsOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+}
+
+impl CheckHintsOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { chain: ChainOptions::new(datadir, network), scan: false }
     }
 }

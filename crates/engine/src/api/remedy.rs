@@ -14,7 +14,7 @@ pub enum Remedy {
     /// Do not read the block index, but scan the block files and write a new index
     /// ([`crate::ReindexOptions::scan`]).
     RebuildIndex,
-    /// Discard the checkpoint of an interrupted run ([`crate::ReindexOptions::restart`]).
+    /// Discard the checkpoint of an interrupted run ([`crate::ResumeOptions::restart`]).
     StartOver,
     /// Run the interrupted job again with the options that it had.
     RepeatOptions,
@@ -27,9 +27,9 @@ pub enum Remedy {
         /// Whether the interrupted run discarded a checkpoint, which the next one must not do.
         without_restart: bool,
     },
-    /// Allow more memory ([`crate::ReindexOptions::memory`]).
+    /// Allow more memory ([`crate::ChainOptions::memory_bytes`]).
     MoreMemory,
-    /// Use fewer threads ([`crate::ReindexOptions::threads`]).
+    /// Use fewer threads ([`crate::ChainOptions::threads`]).
     FewerThreads,
     /// Free disk space.
     FreeDiskSpace,
@@ -37,7 +37,7 @@ pub enum Remedy {
     OtherOutput,
     /// Write the result to a directory that is empty or new ([`crate::ReindexOptions::output`]).
     EmptyOutput,
-    /// Write temporary files to another place ([`crate::ReindexOptions::work_dir`]).
+    /// Write temporary files to another place ([`crate::ChainOptions::work_dir`]).
     OtherWorkDir,
     /// Choose another name for a file.
     OtherName,
@@ -55,7 +55,7 @@ pub enum Remedy {
     StopAtHeight(Height),
     /// Accept a result that is lower than what it replaces ([`crate::ReindexOptions::accept_lower_tip`]).
     AcceptLowerTip,
-    /// Choose this network ([`crate::ReindexOptions::network`]).
+    /// Choose this network ([`crate::ChainOptions::network`]).
     ChooseNetwork(Network),
     /// Restore the file that the error names.
     RestoreFile,
@@ -83,7 +83,7 @@ pub enum Remedy {
     RaiseProcessLimit,
     /// Correct the clock of the machine.
     CorrectClock,
-    /// Choose a later assumed-valid block ([`crate::ReindexOptions::assume_valid`]).
+    /// Choose a later assumed-valid block ([`crate::ChainOptions::assume_valid`]).
     LaterAssumedBlock,
     /// Use undo data ([`crate::HintOptions::without_undo`]).
     UseUndoData,

@@ -32,7 +32,7 @@ pub struct ReindexReport {
     /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
     /// The memory budget, in bytes.
-    pub memory: u64,
+    pub memory_bytes: u64,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
     /// Number of worker threads.

@@ -7,7 +7,7 @@ use crate::{
         event::{Event, EventSink},
         machine,
         note::WrongHint,
-        options::{HintOptions, ReindexOptions},
+        options::{ChainOptions, CheckHintsOptions, HintOptions, MakeOptions},
         remedy::Remedy,
         report::HintsReport,
         stage::Stage,
@@ -15,8 +15,11 @@ use crate::{
     blocks::{chain::Chain, files::Files},
     commands::output_positions::PositionSorter,
     job::{
-        self, ChainPreferences, Job, MatchedCoins, checkpoint, clock::Clock, memory::MemoryBudget,
-        read_only_job::with_read_only_job, session::Session,
+        self, ChainPreferences, Job, MatchedCoins, checkpoint,
+        clock::Clock,
+        memory::MemoryBudget,
+        read_only_job::{JobRequest, with_read_only_job},
+        session::Session,
     },
     plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
@@ -69,7 +72,7 @@ pub fn end(reader: &HintReader) -> HintsEnd {
 /// whose scripts would have to be checked; any I/O error.
 pub fn method(
     work: &WorkDir<'_>,
-    all: &ReindexOptions,
+    all: &ChainOptions,
     options: &HintOptions,
     reader: HintReader,
     plan: &Plan,
@@ -92,8 +95,7 @@ pub fn method(
     let with_undo = !options.without_undo;
     let mut method =
         Method::Hints(HintMatching { hints: Some(reader), aggregate, height, with_undo, digest });
-    if !all.restart
-        && let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, &plan.chain, &method))?
+    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, &plan.chain, &method))?
         && let Method::Hints(job) = &mut method
     {
         job.aggregate = Aggregate::new(options.aggregate, key);
@@ -134,7 +136,7 @@ pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> R
 /// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_hints(
     disk: &dyn Disk,
-    options: &ReindexOptions,
+    options: &MakeOptions,
     path: &Path,
     format: HintFormat,
     sink: &dyn EventSink,
@@ -143,8 +145,7 @@ pub fn make_hints(
     require_absent(disk, path)?;
     with_positions(
         disk,
-        options,
-        Some(path),
+        options.request(path, &Method::Join),
         format.numbering(),
         (sink, interrupt),
         |files, plan, each_block| {
@@ -171,7 +172,7 @@ fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 /// The same errors as [`crate::reindex()`]. Wrong hints are no error; the result reports them.
 pub fn check_hints(
     disk: &dyn Disk,
-    options: &ReindexOptions,
+    options: &CheckHintsOptions,
     path: &Path,
     format: Option<HintFormat>,
     sink: &dyn EventSink,
@@ -179,8 +180,10 @@ pub fn check_hints(
 ) -> Result<HintCheck, Error> {
     let mut reader = HintReader::open(disk, path, format)?;
     let info = reader.info().clone();
-    let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    with_positions(disk, &options, None, info.numbering, (sink, interrupt), |files, plan, each_block| {
+    let CheckHintsOptions { chain, scan } = options;
+    let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::Join);
+    let request = JobRequest { chain, scan, stop_at_height, result: None, method };
+    with_positions(disk, request, info.numbering, (sink, interrupt), |files, plan, each_block| {
         check_belongs_to(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
         compare(&mut reader, &plan.chain, each_block)
     })
@@ -228,10 +231,10 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let info = reader.info().clone();
     // The hints count outputs as unspent that blocks above their last one spend.
     let stop_at_height = Some(info.height);
-    let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
-    let plan = &job::plan(job.files, options, &ChainPreferences::default(), &|_| {}, job.interrupt)?;
-    let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
-    let job = &Job { plan, budget, options, ..*job };
+    let preferences = ChainPreferences { scan: job.scan, stop_at_height, ..ChainPreferences::default() };
+    let plan = &job::plan(job.files, job.options, &preferences, &|_| {}, job.interrupt)?;
+    let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
+    let job = &Job { plan, budget, ..*job };
     let check = with_sorted_positions(job, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;
@@ -246,9 +249,13 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
 pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     let tip = job.plan.chain.tip();
     let stop_at_height = Some(job.plan.chain.tip_height());
-    let options = &ReindexOptions { stop_at_height, hints: None, ..job.options.clone() };
-    let preferences = &ChainPreferences { preferred: Some(tip.hash), ..ChainPreferences::default() };
-    let plan = job::plan(job.files, options, preferences, &|_| {}, job.interrupt)?;
+    let preferences = ChainPreferences {
+        scan: job.scan,
+        stop_at_height,
+        preferred: Some(tip.hash),
+        ..ChainPreferences::default()
+    };
+    let plan = job::plan(job.files, job.options, &preferences, &|_| {}, job.interrupt)?;
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);
     }
@@ -261,8 +268,7 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
 /// Calls `work` with the positions of a datadir's unspent outputs.
 fn with_positions<T>(
     disk: &dyn Disk,
-    options: &ReindexOptions,
-    beside: Option<&Path>,
+    request: JobRequest<'_>,
     numbering: Numbering,
     watch: (&dyn EventSink, &AtomicBool),
     mut work: impl FnMut(
@@ -271,7 +277,7 @@ fn with_positions<T>(
         &mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>,
     ) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    with_read_only_job(disk, options, beside, &Method::Join, watch, |job, clock| {
+    with_read_only_job(disk, request, watch, |job, clock| {
         with_sorted_positions(job, numbering, clock, |each_block| work(job.files, job.plan, each_block))
     })
 }
@@ -313,7 +319,7 @@ pub fn convert_hints(
     disk: &dyn Disk,
     (from, from_format): (&Path, Option<HintFormat>),
     (to, to_format): (&Path, HintFormat),
-    datadir: Option<&ReindexOptions>,
+    datadir: Option<(&Path, Network)>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
@@ -323,7 +329,7 @@ pub fn convert_hints(
     let needs_blocks = info.numbering != to_format.numbering()
         || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
     let mut unspent = Vec::new();
-    let Some(options) = datadir else {
+    let Some((datadir, network)) = datadir else {
         let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
         if needs_blocks || needs_hash {
             let detail = format!("{} files do not contain everything that {to_format} needs", info.format);
@@ -340,10 +346,10 @@ pub fn convert_hints(
         }
         return Ok(writer.finish()?);
     };
-    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let session = Session::open_for_reading(disk, datadir, network, sink)?;
     let files = &session.files()?;
-    let options = ReindexOptions { stop_at_height: Some(info.height), ..options.clone() };
-    let chain = &job::plan(files, &options, &ChainPreferences::default(), sink, interrupt)?.chain;
+    let preferences = ChainPreferences { stop_at_height: Some(info.height), ..ChainPreferences::default() };
+    let chain = &job::plan(files, &ChainOptions::new(datadir, network), &preferences, sink, interrupt)?.chain;
     check_belongs_to(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;

@@ -53,7 +53,7 @@ pub fn reindex(
     let sink = &Warnings::new(sink);
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let target = Destination::prepare(disk, result_datadir, options)?;
-    let work = WorkDir::new(disk, target.work_dir(options));
+    let work = WorkDir::new(disk, target.work_dir(&options.chain));
     let rebuild = Rebuild { session: &session, options, target: &target, work: &work, sink, interrupt };
     let attempt = |invalid: &[BlockHash]| {
         if !invalid.is_empty() {
@@ -64,7 +64,7 @@ pub fn reindex(
         rebuild.build(invalid, &mut clock)
     };
     let result = job::retry_without_invalid(sink, attempt)
-        .map_err(|error| checkpoint::with_resume_hint(error, &work, options.restart));
+        .map_err(|error| checkpoint::with_resume_hint(error, &work, options.resume.restart));
     if let Err(error) = &result {
         target.discard();
         // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
@@ -83,14 +83,14 @@ fn match_spends<'a>(
     clock: &mut Clock,
 ) -> Result<(MatchedCoins, Option<&'a HintOptions>), Error> {
     let error = match job.match_spends(clock) {
-        Ok(matched) => return Ok((matched, job.options.hints.as_ref())),
+        Ok(matched) => return Ok((matched, job.hints)),
         Err(error) => error,
     };
-    let options = job.options.hints.as_ref().filter(|options| options.on_failure_join);
+    let options = job.hints.filter(|options| options.on_failure_join);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
     job.sink.event(Event::Note(Note::HintsFailed(error)));
     job.work.remove()?;
-    let job = Job { resumable: false, ..*job };
+    let job = Job { resume: None, hints: None, ..*job };
     let first_wrong = hints::first_wrong(&job, options)?;
     job.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
@@ -136,17 +136,29 @@ impl Rebuild<'_> {
         let Planned { plan, hint_reader, lost_blocks } = self.plan(files, invalid)?;
         let plan = &plan;
         clock.lap(Stage::Plan);
-        let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+        let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
         self.check_disk_need(plan, budget)?;
-        if options.restart {
+        if options.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
         }
         let method = &match options.hints.as_ref().zip(hint_reader) {
-            Some((hints, reader)) => hints::method(work, options, hints, reader, plan)?,
+            Some((hints, reader)) => hints::method(work, &options.chain, hints, reader, plan)?,
             None => Method::Join,
         };
-        let job = Job { files, plan, budget, options, method, work, resumable: true, sink, interrupt };
+        let job = Job {
+            files,
+            plan,
+            budget,
+            options: &options.chain,
+            scan: options.scan,
+            hints: options.hints.as_ref(),
+            method,
+            work,
+            resume: Some(&options.resume),
+            sink,
+            interrupt,
+        };
         let (matched, hints) = match_spends(&job, clock)?;
 
         sink.event(Event::Started(Stage::Finish));
@@ -154,8 +166,8 @@ impl Rebuild<'_> {
             disk: work.disk(),
             target: self.target,
             chain: &plan.chain,
-            key: options.obfuscation_key.map_or_else(machine::random, Ok)?,
-            range_bytes: options.range_bytes,
+            key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
+            range_bytes: options.chain.hooks.range_bytes,
             threads: job.threads(),
             interrupt,
         };
@@ -181,11 +193,14 @@ impl Rebuild<'_> {
             if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
         let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
         let preferences = ChainPreferences {
+            scan: options.scan,
+            stop_at_height: options.stop_at_height,
+            without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
             hints: hint_reader.as_ref().map(hints::end),
             preferred: before.best_block,
             invalid,
         };
-        let plan = job::plan(files, options, &preferences, sink, self.interrupt)?;
+        let plan = job::plan(files, &options.chain, &preferences, sink, self.interrupt)?;
         if in_place {
             dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
         }
@@ -226,17 +241,17 @@ impl Rebuild<'_> {
         let sha256_limit = Sha256Limit::since(rebuilt.hashed_before);
         Ok(ReindexReport {
             hints: hints.map(|hints| HintsReport::new(hints, job.method)),
-            network: options.network,
+            network: options.chain.network,
             height: plan.chain.tip_height(),
             hash: plan.chain.tip().hash,
             counts: stats.counts,
             txouts: utxo_stats.txouts,
             total_amount: rebuilt.total_amount,
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
-            scripts: job::scripts_report(options, plan, &stats.counts),
+            scripts: job::scripts_report(&options.chain, plan, &stats.counts),
             matching: stats.matching,
             resumed: stats.resumed,
-            memory: options.memory,
+            memory_bytes: options.chain.memory_bytes,
             spilled: stats.spilled,
             threads,
             elapsed,

@@ -6,11 +6,14 @@ use crate::{
         error::{Error, ErrorKind},
         event::{Event, EventSink},
         machine,
-        options::ReindexOptions,
+        options::{ChainOptions, MakeOptions},
         remedy::Remedy,
         stage::Stage,
     },
-    job::{Job, read_only_job::with_read_only_job},
+    job::{
+        Job,
+        read_only_job::{JobRequest, with_read_only_job},
+    },
     stages::{
         coin_sink::{CoinSink, Coins},
         method::{HintMatching, Method},
@@ -69,7 +72,7 @@ pub struct SnapshotVerdict {
 /// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
 pub fn make_snapshot(
     disk: &dyn Disk,
-    options: &ReindexOptions,
+    options: &MakeOptions,
     path: &Path,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -78,7 +81,7 @@ pub fn make_snapshot(
         let error = Error::new(ErrorKind::Usage, "a file exists there already");
         return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
     }
-    with_read_only_job(disk, options, Some(path), &Method::Join, (sink, interrupt), |job, clock| {
+    with_read_only_job(disk, options.request(path, &Method::Join), (sink, interrupt), |job, clock| {
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
         let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
@@ -155,7 +158,7 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 pub fn verify_snapshot(
     disk: &dyn Disk,
     path: &Path,
-    datadir: Option<&ReindexOptions>,
+    datadir: Option<&ChainOptions>,
     aggregate: AggregateKind,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -190,7 +193,7 @@ pub fn verify_snapshot(
 /// Returns the sum of all coins created less all coins spent.
 fn aggregate_from_blocks(
     disk: &dyn Disk,
-    options: &ReindexOptions,
+    options: &ChainOptions,
     metadata: &SnapshotMetadata,
     aggregate: AggregateKind,
     watch: (&dyn EventSink, &AtomicBool),
@@ -204,11 +207,12 @@ fn aggregate_from_blocks(
     let height = find_height(disk, &datadir.index_dir(), &metadata.base_block)?.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
-    let options = &ReindexOptions { stop_at_height: Some(height), ..options.clone() };
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
     let method =
         &Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
-    with_read_only_job(disk, options, None, method, watch, |job, clock| {
+    let request =
+        JobRequest { chain: options, scan: false, stop_at_height: Some(height), result: None, method };
+    with_read_only_job(disk, request, watch, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));

@@ -7,7 +7,7 @@ use crate::{
         error::Error,
         event::{Event, EventSink, Warnings},
         note::Warning,
-        options::ReindexOptions,
+        options::VerifyOptions,
         remedy::Remedy,
         report::ScriptsReport,
         stage::Stage,
@@ -93,39 +93,39 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Checks the blocks of a datadir as [`crate::reindex()`] does, without writing a chainstate: `options` that
-/// concern the output have no effect. With `against_chainstate`, checks the blocks up to the chainstate's
-/// best block, and compares the coins after it with the chainstate.
+/// Checks the blocks of a datadir as [`crate::reindex()`] does, without writing a chainstate.
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`]. Coins that differ are no error; the report lists them.
 pub fn verify(
     disk: &dyn Disk,
-    options: &ReindexOptions,
-    against_chainstate: bool,
+    options: &VerifyOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let session = Session::open_for_reading(disk, &options.chain.datadir, options.chain.network, sink)?;
     let datadir = session.datadir();
-    let chainstate = match against_chainstate {
+    let chainstate = match options.against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
         false => None,
     };
-    let mut options = options.clone();
-    if let Some(chainstate) = &chainstate {
-        options.stop_at_height = Some(height_of(disk, datadir, chainstate.best_block())?);
-    }
-    let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let best = chainstate.as_ref().map(ChainstateReader::best_block);
+    let stop_at_height = best.map(|best| height_of(disk, datadir, best)).transpose()?;
+    let parent = options.chain.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::exclusive(disk, &parent);
     let files = &session.files()?;
     let attempt = |invalid: &[BlockHash]| {
-        let preferred = chainstate.as_ref().map(ChainstateReader::best_block);
-        let preferences = ChainPreferences { preferred, invalid, hints: None };
-        let plan = &job::plan(files, &options, &preferences, sink, interrupt)?;
-        check(files, &options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
+        let preferences = ChainPreferences {
+            scan: options.scan,
+            stop_at_height,
+            preferred: best,
+            invalid,
+            ..ChainPreferences::default()
+        };
+        let plan = &job::plan(files, &options.chain, &preferences, sink, interrupt)?;
+        check(files, options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
     };
     job::retry_without_invalid(sink, attempt)
 }
@@ -133,7 +133,7 @@ pub fn verify(
 /// Checks the blocks of a plan.
 fn check(
     files: &Files<'_>,
-    options: &ReindexOptions,
+    options: &VerifyOptions,
     plan: &Plan,
     chainstate: Option<&ChainstateReader<'_>>,
     work: &WorkDir<'_>,
@@ -146,9 +146,11 @@ fn check(
         let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
         return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
-    let method = &Method::Join;
+    let VerifyOptions { chain: options, scan, .. } = options;
+    let (method, scan) = (&Method::Join, *scan);
     let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
-    let job = Job { files, plan, budget, options, method, work, resumable: false, sink, interrupt };
+    let (hints, resume) = (None, None);
+    let job = Job { files, plan, budget, options, scan, hints, method, work, resume, sink, interrupt };
     let mut comparer = ChainstateComparer { chainstate, interrupt };
     let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
     work.remove()?;

@@ -3,7 +3,7 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        options::ReindexOptions,
+        options::ChainOptions,
         remedy::Remedy,
     },
     blocks::{chain::Chain, files::Files},
@@ -57,7 +57,7 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
 
 /// Returns a digest of the options that decide what is checked of a block, and which effects it has.
 #[must_use]
-pub fn settings(options: &ReindexOptions, chain: &Chain, method: &Method) -> [u8; 32] {
+pub fn settings(options: &ChainOptions, chain: &Chain, method: &Method) -> [u8; 32] {
     let params = ChainParams::of(options.network);
     let mut sha = Sha256::new();
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);

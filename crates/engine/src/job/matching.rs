@@ -69,7 +69,7 @@ impl Job<'_> {
     /// # Errors
     /// The same errors as [`crate::reindex()`].
     pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
-        if self.options.matching == Matching::Sequential {
+        if self.options.hooks.matching == Matching::Sequential {
             return self.validate_sequentially(clock, Height(0), 0);
         }
         let unproven = match self.match_in_parallel(clock)? {
@@ -149,7 +149,7 @@ impl Job<'_> {
     fn run_workers<P: JobPayload>(&self, clock: &mut Clock) -> Result<PassResult<'_, P>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
-            let (threads, memory) = (self.threads(), self.options.memory);
+            let (threads, memory) = (self.threads(), self.options.memory_bytes);
             let wanted = self.options.threads.get();
             self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
@@ -199,7 +199,7 @@ impl Job<'_> {
         let detail = format!("{why}: the hints, or the block or undo files, are wrong");
         let error = Error::new(ErrorKind::Hints, detail)
             .with_remedies([Remedy::WithoutHints, Remedy::FallBackToJoin]);
-        match &self.options.hints {
+        match self.hints {
             Some(hints) => error.in_file(&hints.file, None),
             None => error,
         }
@@ -231,7 +231,7 @@ impl Job<'_> {
             saved: Instant::now(),
             save_took: Duration::ZERO,
         };
-        if !self.resumable || self.options.restart {
+        if self.resume.is_none_or(|resume| resume.restart) {
             self.work.remove()?;
             return Ok((state, Vec::new(), 0));
         }
@@ -268,7 +268,7 @@ impl Job<'_> {
         scripts_from: Height,
         scripts_run: u64,
     ) -> Result<MatchedCoins, Error> {
-        if self.options.matching == Matching::Parallel {
+        if self.options.hooks.matching == Matching::Parallel {
             self.sink.event(Event::Note(Note::ValidatingSequentially));
         }
         let chain = &self.plan.chain;

@@ -1,7 +1,7 @@
 //! Divides the memory budget. `docs/adr/0005-bounded-memory.md` explains the arithmetic.
 
 use crate::{
-    api::{machine, options::ReindexOptions},
+    api::{machine, options::ChainOptions},
     stages::spill::{FAN_IN, RUN_BUFFER_BYTES},
 };
 use std::num::NonZeroUsize;
@@ -45,20 +45,21 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// The budget of a job with `options` over a chain of `blocks` blocks, whose plan is complete.
     #[must_use]
-    pub fn after_plan(options: &ReindexOptions, blocks: usize) -> Self {
-        let threads = threads_within(options.memory, options.threads);
+    pub fn after_plan(options: &ChainOptions, blocks: usize) -> Self {
+        let threads = threads_within(options.memory_bytes, options.threads);
         Self::measured(options, Consumers { threads, scripts: options.scripts.is_some(), blocks })
     }
 
     /// The budget of one thread that works on the survivors of such a job.
     #[must_use]
-    pub fn after_matching(options: &ReindexOptions, blocks: usize) -> Self {
+    pub fn after_matching(options: &ChainOptions, blocks: usize) -> Self {
         Self::measured(options, Consumers { threads: 1, scripts: false, blocks })
     }
 
-    fn measured(options: &ReindexOptions, consumers: Consumers) -> Self {
-        let resident = machine::resident_bytes().unwrap_or(options.memory / 4);
-        let join_bytes = options.join_bytes.unwrap_or(join_bytes(options.memory, resident, consumers));
+    fn measured(options: &ChainOptions, consumers: Consumers) -> Self {
+        let resident = machine::resident_bytes().unwrap_or(options.memory_bytes / 4);
+        let join_bytes =
+            options.hooks.join_bytes.unwrap_or(join_bytes(options.memory_bytes, resident, consumers));
         Self { threads: consumers.threads, join_bytes }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         error::Error,
         event::{Event, EventSink},
         note::{Note, Warning},
-        options::{AssumeValid, Matching, ReindexOptions},
+        options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions},
         report::{ScriptsReport, SpillVolume},
     },
     blocks::files::Files,
@@ -35,7 +35,7 @@ use std::{
     sync::atomic::AtomicBool,
     time::{SystemTime, UNIX_EPOCH},
 };
-use wire::{BlockHash, BlockTime};
+use wire::{BlockHash, BlockTime, Height};
 
 /// The final UTXO set, and how it was obtained.
 pub struct MatchedCoins<P = FullCoin> {
@@ -64,8 +64,14 @@ pub struct MatchStats {
 /// What the choice of the chain depends on besides the options.
 #[derive(Clone, Copy, Default)]
 pub struct ChainPreferences<'a> {
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
     /// The last block of the hints that the rebuild uses.
     pub hints: Option<HintsEnd>,
+    /// Whether no undo data is used up to that block.
+    pub without_undo: bool,
     /// A block that decides between branches of equal work, if no hints decide.
     pub preferred: Option<BlockHash>,
     /// Blocks that earlier attempts found invalid.
@@ -78,20 +84,19 @@ pub struct ChainPreferences<'a> {
 /// The same errors as [`planner::plan`].
 pub fn plan(
     files: &Files<'_>,
-    options: &ReindexOptions,
+    options: &ChainOptions,
     preferences: &ChainPreferences<'_>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let without_undo = options.hints.as_ref().is_some_and(|hints| hints.without_undo);
     let request = ChainRequest {
-        stop_at: options.stop_at_height,
+        stop_at: preferences.stop_at_height,
         assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
         preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
-        without_undo: preferences.hints.filter(|_| without_undo),
+        without_undo: preferences.hints.filter(|_| preferences.without_undo),
         invalid: preferences.invalid,
     };
-    let plan = planner::plan(files, options.scan, &request, preferences.preferred, now(), interrupt)
+    let plan = planner::plan(files, preferences.scan, &request, preferences.preferred, now(), interrupt)
         .map_err(|error| dependents::explain(files, error))?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
         sink.event(match options.assume_valid {
@@ -140,7 +145,7 @@ pub fn retry_without_invalid<T>(
 
 /// Reports which scripts were run; `None` if none were asked for.
 #[must_use]
-pub fn scripts_report(options: &ReindexOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
+pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
     options.scripts.as_ref().map(|_| report)
 }
@@ -155,13 +160,17 @@ pub struct Job<'a> {
     /// The memory budget, made when the plan was complete.
     pub budget: MemoryBudget,
     /// What the caller asked for.
-    pub options: &'a ReindexOptions,
+    pub options: &'a ChainOptions,
+    /// Whether blocks were found by scanning the block files.
+    pub scan: bool,
+    /// The hints to use.
+    pub hints: Option<&'a HintOptions>,
     /// How effects are matched.
     pub method: &'a Method,
     /// The work directory, for temporary files.
     pub work: &'a WorkDir<'a>,
-    /// Whether the job saves checkpoints, so that an interrupted run can be resumed.
-    pub resumable: bool,
+    /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
+    pub resume: Option<&'a ResumeOptions>,
     /// Receives events.
     pub sink: &'a dyn EventSink,
     /// Set by the caller to stop the job.

@@ -4,7 +4,7 @@ use crate::{
     api::{
         error::{Error, ErrorKind},
         event::{Event, EventSink},
-        options::ReindexOptions,
+        options::{ChainOptions, MakeOptions, ResumeOptions},
         stage::Stage,
     },
     job::{self, ChainPreferences, Job, clock::Clock, memory::MemoryBudget, session::Session},
@@ -12,39 +12,74 @@ use crate::{
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 use vfs::Disk;
+use wire::Height;
 
-/// Opens a datadir for reading, makes a plan, and calls `work`. If the result is a file, `beside` names it;
-/// an interrupted job can then be resumed.
+/// What a read-only job works on.
+#[derive(Clone, Copy)]
+pub struct JobRequest<'a> {
+    /// The blocks, and how to check them.
+    pub chain: &'a ChainOptions,
+    /// Whether to find blocks by scanning the block files.
+    pub scan: bool,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// The file that is the result. If there is one, an interrupted job can be resumed.
+    pub result: Option<(&'a Path, &'a ResumeOptions)>,
+    /// How effects are matched.
+    pub method: &'a Method,
+}
+
+impl MakeOptions {
+    /// The request of a job that makes the file at `path`.
+    pub(crate) const fn request<'a>(&'a self, path: &'a Path, method: &'a Method) -> JobRequest<'a> {
+        let Self { chain, resume, stop_at_height, scan } = self;
+        let (stop_at_height, scan, result) = (*stop_at_height, *scan, Some((path, resume)));
+        JobRequest { chain, scan, stop_at_height, result, method }
+    }
+}
+
+/// Opens a datadir for reading, makes a plan, and calls `work`.
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`], and those of `work`.
 pub fn with_read_only_job<T>(
     disk: &dyn Disk,
-    options: &ReindexOptions,
-    beside: Option<&Path>,
-    method: &Method,
+    request: JobRequest<'_>,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
     mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    let JobRequest { chain: options, scan, stop_at_height, result, method } = request;
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
     let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
-        let preferences = ChainPreferences { invalid, ..ChainPreferences::default() };
+        let preferences = ChainPreferences { scan, stop_at_height, invalid, ..ChainPreferences::default() };
         let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
         let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);
-        let work_dir = &WorkDir::for_result(disk, options, beside);
+        let work_dir = &WorkDir::for_result(disk, options, result.map(|(path, _)| path));
         // A job that creates no file leaves no checkpoint either.
-        let resumable = beside.is_some();
-        let job = Job { files, plan, budget, options, method, work: work_dir, resumable, sink, interrupt };
+        let resume = result.map(|(_, resume)| resume);
+        let job = Job {
+            files,
+            plan,
+            budget,
+            options,
+            scan,
+            method,
+            hints: None,
+            work: work_dir,
+            resume,
+            sink,
+            interrupt,
+        };
         let result = work(&job, clock);
         let can_resume = matches!(
             result.as_ref().map_err(|error| error.kind),
             Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
         );
-        if !(resumable && can_resume) {
+        if !(resume.is_some() && can_resume) {
             work_dir.remove()?;
         }
         result

@@ -75,11 +75,11 @@ impl<'d> Session<'d> {
         sink: &dyn EventSink,
     ) -> Result<(Self, Datadir), Error> {
         machine::sha256_kernel()?;
-        let datadir = commit::open_datadir(disk, &options.datadir, options.network)?;
+        let datadir = commit::open_datadir(disk, &options.chain.datadir, options.chain.network)?;
         let (read_lock, result) = match &options.output {
             Some(output) => {
                 let lock = lock_for_reading(disk, &datadir, sink)?;
-                let result = Datadir::at(output, options.network);
+                let result = Datadir::at(output, options.chain.network);
                 commit::prepare_output(disk, &result, options.scan, sink)?;
                 (Some(lock), result)
             }

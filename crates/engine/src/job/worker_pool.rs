@@ -80,18 +80,11 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.block_count() as u32;
         loop {
-            let pause = match self.job.resumable {
+            let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
                 // A checkpoint after each few blocks, whatever it costs.
-                true if self.job.options.checkpoint_interval.is_zero() => state.saved,
-                true => {
-                    state.saved
-                        + self
-                            .job
-                            .options
-                            .checkpoint_interval
-                            .max(state.save_took * CHECKPOINT_INTERVAL_FACTOR)
-                }
-                false => state.saved + Duration::from_secs(u32::MAX.into()),
+                Some(Duration::ZERO) => state.saved,
+                Some(interval) => state.saved + interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR),
+                None => state.saved + Duration::from_secs(u32::MAX.into()),
             };
             let (outcome, fault) = self.check_until(pause, state.outcome)?;
             state.outcome = outcome;
@@ -116,7 +109,7 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
         let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
         let has_progress = state.outcome.partial.completed.count() > state.resumed;
-        if self.job.resumable
+        if self.job.resume.is_some()
             && has_progress
             && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
             && !was_slow

@@ -227,10 +227,13 @@ mod tests {
     use crate::{
         api::{
             event::Event,
-            options::{Matching, ReindexOptions},
+            options::{ChainOptions, Matching},
             stage::Stage,
         },
-        job::{MatchStats, read_only_job::with_read_only_job},
+        job::{
+            MatchStats,
+            read_only_job::{JobRequest, with_read_only_job},
+        },
         stages::method::Method,
     };
     use coins::Join;
@@ -354,9 +357,10 @@ mod tests {
             let is_sequential = matches!(event, Event::Started(Stage::Sequential));
             sequential.fetch_or(is_sequential, Ordering::Relaxed);
         };
-        let options = ReindexOptions::new(dir.path(), Network::Regtest);
+        let options = ChainOptions::new(dir.path(), Network::Regtest);
         let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let result = with_read_only_job(&disk, &options, None, method, (&watch, &interrupt), |job, clock| {
+        let request = JobRequest { chain: &options, scan: false, stop_at_height: None, result: None, method };
+        let result = with_read_only_job(&disk, request, (&watch, &interrupt), |job, clock| {
             let matched = job.match_spends(clock)?;
             job.for_each_coin(matched, clock, sink)
         });

@@ -10,7 +10,7 @@ use crate::{
         event::{Event, EventSink},
         machine::random,
         note::Warning,
-        options::ReindexOptions,
+        options::{ChainOptions, ReindexOptions},
         remedy::Remedy,
     },
     stages::work_dir::WORK_DIR,
@@ -160,7 +160,7 @@ impl<'d> Destination<'d> {
 
     /// The path of the work directory.
     #[must_use]
-    pub fn work_dir(&self, options: &ReindexOptions) -> PathBuf {
+    pub fn work_dir(&self, options: &ChainOptions) -> PathBuf {
         match &options.work_dir {
             Some(dir) => dir.join(WORK_DIR),
             None => self.building().with_file_name(WORK_DIR),

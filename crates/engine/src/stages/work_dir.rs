@@ -4,7 +4,7 @@
 
 use crate::api::{
     error::{Error, ErrorKind},
-    options::ReindexOptions,
+    options::ChainOptions,
     remedy::Remedy,
 };
 use disk::checkpoint::{Checkpoint, is_work_file};
@@ -55,7 +55,7 @@ impl<'a> WorkDir<'a> {
     /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
     /// this process alone.
     #[must_use]
-    pub fn for_result(disk: &'a dyn Disk, options: &ReindexOptions, beside: Option<&Path>) -> Self {
+    pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
         let path = match (&options.work_dir, beside) {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
             (None, Some(beside)) => beside.with_file_name(WORK_DIR),

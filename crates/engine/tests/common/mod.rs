@@ -7,7 +7,8 @@ pub mod lies;
 
 use disk::index::IndexEntry;
 use peregrine_engine::{
-    Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, StatsOptions, UtxoStatsReport,
+    CheckHintsOptions, Error, ErrorKind, Height, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy,
+    StatsOptions, UtxoStatsReport, VerifyOptions,
 };
 use std::{
     collections::BTreeMap,
@@ -38,9 +39,31 @@ pub fn options(root: &Path) -> ReindexOptions {
     ReindexOptions::new(root, Network::Regtest)
 }
 
+/// The same options after this change.
+pub fn changed(mut options: ReindexOptions, change: impl FnOnce(&mut ReindexOptions)) -> ReindexOptions {
+    change(&mut options);
+    options
+}
+
+/// Options for making a file from the same blocks.
+pub fn for_making(options: &ReindexOptions) -> MakeOptions {
+    let ReindexOptions { chain, resume, stop_at_height, scan, .. } = options.clone();
+    MakeOptions { chain, resume, stop_at_height, scan }
+}
+
+/// Options for verifying the same blocks.
+pub fn for_verifying(options: &ReindexOptions, against_chainstate: bool) -> VerifyOptions {
+    VerifyOptions { chain: options.chain.clone(), scan: options.scan, against_chainstate }
+}
+
+/// Options for comparing hints with the same blocks.
+pub fn for_checking_hints(options: &ReindexOptions) -> CheckHintsOptions {
+    CheckHintsOptions { chain: options.chain.clone(), scan: options.scan }
+}
+
 /// The same options with this number of threads.
 pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
-    ReindexOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() }
+    changed(options.clone(), |it| it.chain.threads = NonZeroUsize::new(threads).unwrap())
 }
 
 /// Rebuilds on a disk whose syncs cost nothing.
@@ -50,7 +73,10 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
 
 /// The same options, but the join is spilled after each block, and checkpoints are frequent.
 pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
-    ReindexOptions { join_bytes: Some(1), checkpoint_interval: Duration::ZERO, ..options.clone() }
+    changed(options.clone(), |it| {
+        it.chain.hooks.join_bytes = Some(1);
+        it.resume.checkpoint_interval = Duration::ZERO;
+    })
 }
 
 /// Rebuilds, and is interrupted at the operation with this number, counting those that change something.
@@ -132,10 +158,10 @@ pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path,
 
 /// Asserts that a rebuild fails with this kind of error and changes nothing.
 pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
-    let before = tree(&options.datadir);
+    let before = tree(&options.chain.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
-    assert_same_tree(&before, &options.datadir, &error.to_string());
+    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
     error
 }
 

@@ -129,7 +129,7 @@ pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKin
 /// The same options without undo data, with this assumed-valid block.
 pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
     let mut options = options.clone();
-    options.assume_valid = AssumeValid::Block(valid);
+    options.chain.assume_valid = AssumeValid::Block(valid);
     options.hints.as_mut().unwrap().without_undo = true;
     options
 }
@@ -170,7 +170,7 @@ pub fn bury(index_dir: &Path) {
 
 /// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
-    ReindexOptions { checkpoint_interval: Duration::ZERO, ..options.clone() }
+    crate::common::changed(options.clone(), |it| it.resume.checkpoint_interval = Duration::ZERO)
 }
 
 /// Rebuilds, and returns all notes and warnings too.
