@@ -48,4 +48,4 @@ pub use spend::{
 pub use table::{BIP30, MISSING_OR_SPENT, PROOF_OF_WORK, SCRIPT, SIGNET_SOLUTION};
 pub use tx::{TxContext, check_tx};
 pub use u256::U256;
-pub use violation::{Class, Rule, RuleInfo, RuleSource, Tests, Violation, ViolationDetails};
+pub use violation::{Rule, RuleInfo, RuleSource, Tests, Violation, ViolationClass, ViolationDetails};

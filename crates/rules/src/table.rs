@@ -13,10 +13,10 @@ use crate::{
     spend::{self, RewardContext, SpendContext},
     tx::{self, TxContext},
     violation::{
-        Class::{Consensus, InvalidHeader, Mutated, TimeFuture},
         Rule, RuleInfo,
         RuleSource::{Bip, Core, Cve},
         Tests::{Functions, Mutations},
+        ViolationClass::{Consensus, InvalidHeader, Mutated, TimeFuture},
         ViolationDetails,
     },
 };

@@ -27,7 +27,7 @@ impl fmt::Display for RuleSource {
 
 /// The meaning of a violation for the block (Core `BlockValidationResult`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum ViolationClass {
     /// The header is invalid, and so is every chain on top of it.
     InvalidHeader,
     /// The header may become valid later.
@@ -39,7 +39,7 @@ pub enum Class {
     Consensus,
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for ViolationClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InvalidHeader => "invalid header",
@@ -86,7 +86,7 @@ pub struct RuleInfo {
     /// Bitcoin Core's reject string. For version rules, Core appends the version: see [`Violation::core`].
     pub core: &'static str,
     /// The meaning of a violation.
-    pub class: Class,
+    pub class: ViolationClass,
     /// The tests of its boundary; a test of `testkit` checks that they exist.
     pub tests: Tests,
 }

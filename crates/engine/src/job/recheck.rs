@@ -24,7 +24,7 @@ use crate::{
 };
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::undo::{CHECKSUM_LEN, UndoArena};
-use rules::{BlockContext, ChainParams, Class, check_block};
+use rules::{BlockContext, ChainParams, ViolationClass, check_block};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -134,7 +134,7 @@ impl Recheck<'_> {
         });
         // Other violations do not matter here: the block was completed.
         if let Err(violation) = checked
-            && violation.rule.class == Class::Mutated
+            && violation.rule.class == ViolationClass::Mutated
         {
             return Err(Damage::Mutated(violation));
         }

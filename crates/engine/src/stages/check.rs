@@ -25,7 +25,7 @@ use crate::{
 use coins::Join;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{
-    BlockContext, BlockSpendContext, ChainParams, Class, SpentCoin, check_block, check_block_spends,
+    BlockContext, BlockSpendContext, ChainParams, SpentCoin, ViolationClass, check_block, check_block_spends,
 };
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -206,7 +206,7 @@ impl<P: JobPayload> Worker<'_, P> {
             median_time_past_prev: chain.median_time_before(height),
         })
         .map_err(|violation| match violation.rule.class {
-            Class::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
+            ViolationClass::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
             _ => BlockFault::Suspect,
         })?;
         if let Some(queue) = self.shared.scripts {

@@ -21,7 +21,7 @@ use crate::{
 use coins::{MemoryCoins, OwnedCoin};
 use disk::datadir::FileKind;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
-use rules::{BlockContext, ChainParams, Class, Violation, check_block};
+use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockArena, BlockHash, Height, Txid};
 
@@ -108,7 +108,7 @@ impl SequentialValidator<'_> {
             median_time_past_prev: self.chain.median_time_before(height),
         };
         check_block(&context).map_err(|violation| match violation.rule.class {
-            Class::Mutated => raw.located.damaged(&Damage::Mutated(violation)),
+            ViolationClass::Mutated => raw.located.damaged(&Damage::Mutated(violation)),
             _ => verdict(&violation),
         })?;
         let scripts = self.scripts.as_ref().and_then(|scripts| scripts.run_at(height));
