@@ -119,7 +119,7 @@ impl Cell {
 
     #[inline]
     pub(crate) fn entry<'a>(&'a self, long_outputs: &'a LongOutputs) -> Entry<'a> {
-        Entry { spend: self.is_spend(), outpoint: self.outpoint(), coin: self.coin(long_outputs) }
+        Entry { is_spend: self.is_spend(), outpoint: self.outpoint(), coin: self.coin(long_outputs) }
     }
 
     /// Returns the size of its row in the chainstate.

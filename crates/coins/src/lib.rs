@@ -24,7 +24,7 @@
 //!
 //! let survivors = join.finish().expect("each spend matches its creation");
 //! let shard = survivors.into_shards().swap_remove(7).sort();
-//! assert_eq!(shard.iter().collect::<Vec<_>>(), [Entry { spend: false, outpoint: kept, coin }]);
+//! assert_eq!(shard.iter().collect::<Vec<_>>(), [Entry { is_spend: false, outpoint: kept, coin }]);
 //! ```
 #![forbid(unsafe_code)]
 

@@ -53,7 +53,7 @@ pub enum MergeError<E> {
 /// A copy of an entry.
 #[derive(Debug, Default)]
 struct Head {
-    spend: bool,
+    is_spend: bool,
     outpoint: OutPoint,
     code: u32,
     out: Vec<u8>,
@@ -61,14 +61,14 @@ struct Head {
 
 impl Head {
     fn set(&mut self, entry: &Entry<'_>) {
-        (self.spend, self.outpoint, self.code) = (entry.spend, entry.outpoint, entry.coin.code);
+        (self.is_spend, self.outpoint, self.code) = (entry.is_spend, entry.outpoint, entry.coin.code);
         self.out.clear();
         self.out.extend_from_slice(entry.coin.out);
     }
 
     fn entry(&self) -> Entry<'_> {
         let coin = Coin { code: self.code, out: &self.out };
-        Entry { spend: self.spend, outpoint: self.outpoint, coin }
+        Entry { is_spend: self.is_spend, outpoint: self.outpoint, coin }
     }
 }
 
@@ -116,8 +116,8 @@ impl Eq for Next {}
 /// Returns whether two entries of one outpoint are a creation and its spend, and match.
 #[inline]
 fn are_matched(payload: &mut impl Payload, a: &Head, b: &Head) -> bool {
-    let (creation, spend) = if a.spend { (b, a) } else { (a, b) };
-    creation.spend != spend.spend
+    let (creation, spend) = if a.is_spend { (b, a) } else { (a, b) };
+    creation.is_spend != spend.is_spend
         && payload.on_match(a.outpoint, creation.entry().coin, spend.entry().coin).is_ok()
 }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn entry(row: &Row) -> Entry<'_> {
-        Entry { spend: row.2, outpoint: outpoint(row), coin: Coin { code: row.3, out: &row.4 } }
+        Entry { is_spend: row.2, outpoint: outpoint(row), coin: Coin { code: row.3, out: &row.4 } }
     }
 
     fn merged(sources: Vec<Vec<Row>>) -> Result<Vec<Row>, MergeError<&'static str>> {
@@ -260,8 +260,8 @@ mod tests {
         };
         let mut merge = Merge::new(sources.into_iter().map(source).collect())?;
         let mut rows = Vec::new();
-        while let Some(Entry { spend, outpoint, coin }) = merge.advance()? {
-            rows.push((outpoint.txid.0[0], outpoint.vout, spend, coin.code, coin.out.to_vec()));
+        while let Some(Entry { is_spend, outpoint, coin }) = merge.advance()? {
+            rows.push((outpoint.txid.0[0], outpoint.vout, is_spend, coin.code, coin.out.to_vec()));
         }
         Ok(rows)
     }

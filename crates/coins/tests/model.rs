@@ -52,7 +52,7 @@ fn rows(survivors: Survivors) -> Rows {
             assert_eq!(sorted.len() as i64, expected);
             let row = |(index, entry): (usize, peregrine_coins::Entry<'_>)| {
                 assert_eq!(entry, sorted.entry(index));
-                assert!(!entry.spend);
+                assert!(!entry.is_spend);
                 (entry.outpoint, entry.coin.into())
             };
             sorted.iter().enumerate().map(row).collect::<Vec<_>>()
@@ -69,7 +69,7 @@ fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     let mut merge = Merge::new(sources).expect("shards do not fail");
     let mut rows = Vec::new();
     while let Some(entry) = merge.advance().map_err(|error| error.to_string())? {
-        if entry.spend {
+        if entry.is_spend {
             return Err(format!("{} is missing", entry.outpoint));
         }
         rows.push((entry.outpoint, entry.coin.into()));

@@ -59,7 +59,7 @@ fn write(path: &Path, outpoints: &[OutPoint], outs: &[Vec<u8>]) -> Result<u64, D
     for (number, outpoint) in outpoints.iter().enumerate() {
         let code = mix(outpoint.txid.0[7].into()) as u32 % 1_900_000;
         let coin = Coin { code, out: &outs[number % outs.len()] };
-        run.add(&Entry { spend: number % 2 == 0, outpoint: *outpoint, coin })?;
+        run.add(&Entry { is_spend: number % 2 == 0, outpoint: *outpoint, coin })?;
     }
     run.finish().map(|meta| meta.bytes)
 }

@@ -198,7 +198,7 @@ fn write_run(disk: &dyn Disk, path: &Path) -> Result<SortedRunMeta, DiskError> {
         let mut txid = Txid([0; 32]);
         txid.0[..4].copy_from_slice(&(number << 19).to_be_bytes());
         let outpoint = OutPoint { txid, vout: number };
-        run.add(&Entry { spend: number % 3 == 0, outpoint, coin: Coin { code: number, out: &out } })?;
+        run.add(&Entry { is_spend: number % 3 == 0, outpoint, coin: Coin { code: number, out: &out } })?;
     }
     run.finish()
 }

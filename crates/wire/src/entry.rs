@@ -7,7 +7,7 @@ use std::ops;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Whether the entry is a spend.
-    pub spend: bool,
+    pub is_spend: bool,
     /// The outpoint of the coin.
     pub outpoint: OutPoint,
     /// The coin created, or the coin claimed by the spend.

@@ -75,7 +75,7 @@ impl SortedRunReader {
             block_end: 0,
             block_entries: 0,
             previous: Previous::before(start as u8),
-            spend: false,
+            is_spend: false,
             out: 0..0,
         }
     }
@@ -128,7 +128,7 @@ pub struct SortedRunCursor<'r> {
     block_entries: u32,
     /// The entry returned last.
     previous: Previous,
-    spend: bool,
+    is_spend: bool,
     /// Range of its coin's `out` in the buffer.
     out: Range<usize>,
 }
@@ -146,7 +146,7 @@ impl SortedRunCursor<'_> {
         }
         let bytes = self.buffer.get(self.at..self.block_end).unwrap_or_default();
         let decoded = self.previous.decode(bytes).map_err(|flaw| self.damaged(flaw))?;
-        self.spend = decoded.spend;
+        self.is_spend = decoded.is_spend;
         self.out = self.at + decoded.out.start..self.at + decoded.out.end;
         self.at = self.out.end;
         self.block_entries -= 1;
@@ -159,7 +159,7 @@ impl SortedRunCursor<'_> {
     pub fn current(&self) -> Option<Entry<'_>> {
         let out = self.buffer.get(self.out.clone()).filter(|out| !out.is_empty())?;
         let Previous { outpoint, code } = self.previous;
-        Some(Entry { spend: self.spend, outpoint, coin: Coin { code, out } })
+        Some(Entry { is_spend: self.is_spend, outpoint, coin: Coin { code, out } })
     }
 
     /// Moves to the next block that has entries. Returns false after the last.

@@ -43,7 +43,7 @@ pub(super) struct Previous {
 
 /// A decoded entry.
 pub(super) struct Decoded {
-    pub(super) spend: bool,
+    pub(super) is_spend: bool,
     /// Range of the coin's `out` in the bytes of the entry; it ends with the entry.
     pub(super) out: Range<usize>,
 }
@@ -61,11 +61,11 @@ impl Previous {
     /// Appends an entry of the same shard, which must not come before this one.
     #[inline]
     pub(super) fn encode(&mut self, entry: &Entry<'_>, bytes: &mut Vec<u8>) {
-        let Entry { spend, outpoint, coin } = *entry;
+        let Entry { is_spend, outpoint, coin } = *entry;
         let shared = shared_bytes(&self.outpoint.txid.0, &outpoint.txid.0);
         let same_code = self.code == coin.code;
         let vout = outpoint.vout.min(ALL.into()) as u8;
-        let flags = if spend { SPEND } else { 0 }
+        let flags = if is_spend { SPEND } else { 0 }
             | shared << SHARED_SHIFT
             | if same_code { SAME_CODE } else { 0 }
             | vout << VOUT_SHIFT;
@@ -113,7 +113,7 @@ impl Previous {
         }
         let start = reader.position();
         skip_out(&mut reader)?;
-        let decoded = Decoded { spend: flags & SPEND != 0, out: start..reader.position() };
+        let decoded = Decoded { is_spend: flags & SPEND != 0, out: start..reader.position() };
         Some((decoded, Self { outpoint, code }))
     }
 }

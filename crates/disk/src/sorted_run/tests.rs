@@ -12,7 +12,7 @@ use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 /// An entry that owns its coin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owned {
-    spend: bool,
+    is_spend: bool,
     outpoint: OutPoint,
     code: u32,
     out: Vec<u8>,
@@ -20,13 +20,13 @@ struct Owned {
 
 impl Owned {
     fn of(entry: &Entry<'_>) -> Self {
-        let Entry { spend, outpoint, coin } = *entry;
-        Self { spend, outpoint, code: coin.code, out: coin.out.to_vec() }
+        let Entry { is_spend, outpoint, coin } = *entry;
+        Self { is_spend, outpoint, code: coin.code, out: coin.out.to_vec() }
     }
 
     fn entry(&self) -> Entry<'_> {
         let coin = Coin { code: self.code, out: &self.out };
-        Entry { spend: self.spend, outpoint: self.outpoint, coin }
+        Entry { is_spend: self.is_spend, outpoint: self.outpoint, coin }
     }
 }
 
@@ -35,7 +35,7 @@ fn entry(first: u8, rest: u8, vout: u32, spend: bool) -> Owned {
     txid[0] = first;
     let mut out = Vec::new();
     compress_output(&mut out, Sats(5_000_000_000 + i64::from(vout)), &[rest; 5]);
-    Owned { spend, outpoint: OutPoint { txid: Txid(txid), vout }, code: 2 * u32::from(rest), out }
+    Owned { is_spend: spend, outpoint: OutPoint { txid: Txid(txid), vout }, code: 2 * u32::from(rest), out }
 }
 
 /// A temporary directory for one run.
@@ -129,7 +129,7 @@ fn any_entries() -> impl Strategy<Value = Vec<Owned>> {
     let entry = (any::<bool>(), any_txid(), any_vout(), code, any_out());
     let entry = entry.prop_map(|(spend, txid, vout, code, out)| {
         let outpoint = OutPoint { txid, vout };
-        Owned { spend, outpoint, code, out }
+        Owned { is_spend: spend, outpoint, code, out }
     });
     prop::collection::vec(entry, 0..200).prop_map(|mut entries| {
         entries.sort_by(|a, b| chainstate_key_order(&a.outpoint, &b.outpoint));
@@ -144,7 +144,7 @@ fn net(entries: &[Owned], shard: usize) -> NetSize {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         write_chainstate_key(&mut key, &entry.outpoint);
         entry.entry().coin.write_chainstate_value(&mut value);
-        let sign = if entry.spend { -1 } else { 1 };
+        let sign = if entry.is_spend { -1 } else { 1 };
         net.coins += sign;
         net.key_bytes += sign * key.len() as i64;
         net.value_bytes += sign * value.len() as i64;
@@ -162,7 +162,7 @@ proptest! {
     ) {
         let dir = RunDir::new();
         let meta = dir.write(&entries, buffers.0, block_len);
-        let spends = entries.iter().filter(|entry| entry.spend).count();
+        let spends = entries.iter().filter(|entry| entry.is_spend).count();
         prop_assert_eq!((meta.entries, meta.spends), (entries.len() as u64, spends as u64));
         let nets: Vec<_> = (0..SHARDS).map(|shard| net(&entries, shard)).collect();
         prop_assert_eq!(&meta.net, &nets);

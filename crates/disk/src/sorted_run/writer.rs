@@ -145,11 +145,11 @@ impl SortedRunWriter {
     }
 
     fn count(&mut self, entry: &Entry<'_>) {
-        self.spends += u64::from(entry.spend);
+        self.spends += u64::from(entry.is_spend);
         if let (Some(shard), Some(net)) = (self.index.last_mut(), self.net.last_mut()) {
             shard.entries += 1;
             let one = NetSize::of(entry.outpoint.vout, entry.coin);
-            *net = if entry.spend { *net - one } else { *net + one };
+            *net = if entry.is_spend { *net - one } else { *net + one };
         }
     }
 

@@ -445,7 +445,7 @@ mod tests {
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
             let coin = Coin { code: 2, out: &[0, 6] };
-            let entry = Entry { spend: false, outpoint, coin };
+            let entry = Entry { is_spend: false, outpoint, coin };
             let run = spill.write_run(0, |writer| writer.add(&entry)).unwrap();
             spill.runs().list.push(run);
         };

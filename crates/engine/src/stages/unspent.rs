@@ -110,7 +110,7 @@ impl<P: Payload> Range<P> {
         runs: &[SortedRunReader],
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
     ) -> Result<(), ForEachError> {
-        let mut visit = |entry: Entry<'_>| match entry.spend {
+        let mut visit = |entry: Entry<'_>| match entry.is_spend {
             true => Err(ForEachError::Mismatch),
             false => Ok(each(&entry.outpoint, &entry.coin)?),
         };

@@ -37,7 +37,7 @@ fn walk(mut cursor: SortedRunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32,
                 assert!(chainstate_key_order(&last, &entry.outpoint).is_le(), "entries are out of order");
                 check_coin(&entry.coin);
                 last = entry.outpoint;
-                entries.push((last, entry.spend, entry.coin.code, entry.coin.out.to_vec()));
+                entries.push((last, entry.is_spend, entry.coin.code, entry.coin.out.to_vec()));
                 assert_eq!(cursor.current().map(|entry| entry.outpoint), Some(last));
             }
             end => return end.is_ok(),

@@ -263,10 +263,10 @@ pub fn runs() -> Vec<Vec<u8>> {
                 out.clear();
                 compress_output(&mut out, Sats(coin.amount), &coin.script);
                 let coin = Coin { code: coin.code, out: &out };
-                let entry = Entry { spend: number % 3 == 0, outpoint: *outpoint, coin };
+                let entry = Entry { is_spend: number % 3 == 0, outpoint: *outpoint, coin };
                 run.add(&entry)?;
                 if number % 7 == 0 {
-                    run.add(&Entry { spend: true, ..entry })?;
+                    run.add(&Entry { is_spend: true, ..entry })?;
                 }
             }
             run.finish().map(drop)
