@@ -39,7 +39,7 @@ impl Rebuild {
         };
         options.chain.threads = NonZeroUsize::MIN.saturating_add(1);
         options.chain.scripts = Some(Arc::new(script::Core));
-        options.chain.assume_valid = AssumeValid::Nothing;
+        options.chain.assume_valid = AssumeValid::Off;
         if self.many_tables {
             options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
         }

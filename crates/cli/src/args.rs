@@ -363,7 +363,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
         "default" => Ok(AssumeValid::Default),
-        "0" => Ok(AssumeValid::Nothing),
+        "0" => Ok(AssumeValid::Off),
         hash => {
             hash.parse().map(AssumeValid::Block).map_err(|error| format!("{error}; or give 0 or default"))
         }

@@ -139,7 +139,7 @@ fn each_script_is_run_once_for_any_threads_and_matching() {
     let all = case.spent_above(None);
     assert!(all.len() > 500, "too few spends");
     for threads in THREADS {
-        let (report, seen) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &[]);
+        let (report, seen) = case.run(AssumeValid::Off, |o| with_threads(&o, threads), &[]);
         let report = report.unwrap();
         assert_eq!(seen, all, "{threads} threads");
         let scripts = report.scripts.unwrap();
@@ -157,7 +157,7 @@ fn the_lowest_failing_script_is_reported() {
     let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
     let failing = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
     for threads in THREADS {
-        let (result, _) = case.run(AssumeValid::Nothing, |o| with_threads(&o, threads), &failing);
+        let (result, _) = case.run(AssumeValid::Off, |o| with_threads(&o, threads), &failing);
         let error = result.map(|report| report.height).unwrap_err();
         assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{error}");
         assert_eq!(error.height, Some(Height(low as u32)), "{error}");
@@ -191,7 +191,7 @@ fn an_unknown_assumed_valid_block_is_reported() {
         texts.into_inner().unwrap()
     };
     let known = case.chain.main().nth(3).unwrap().hash;
-    for fine in [AssumeValid::Default, AssumeValid::Nothing, AssumeValid::Block(known)] {
+    for fine in [AssumeValid::Default, AssumeValid::Off, AssumeValid::Block(known)] {
         assert_eq!(warnings_of(fine), [] as [String; 0]);
     }
     let texts = warnings_of(AssumeValid::Block(wire::BlockHash([9; 32])));
@@ -213,7 +213,7 @@ fn scripts_are_skipped_only_where_core_skips_them() {
         assert_eq!(report.scripts.unwrap().assumed_valid_to, to.map(Height), "{what}");
     };
     check(AssumeValid::Default, None, "regtest has no default");
-    check(AssumeValid::Nothing, None, "nothing");
+    check(AssumeValid::Off, None, "nothing");
     check(AssumeValid::Block(hash(busy)), Some(busy), "the last block with spends");
     check(AssumeValid::Block(hash(busy - 5)), Some(busy - 5), "one below it");
     check(AssumeValid::Block(hash(tip)), Some(busy), "not buried under two weeks of work");
@@ -246,7 +246,7 @@ fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     let case = Case { chain, root, spends: Vec::new() };
     let (result, seen) = case.run_state(
         State { required_amount: Some((spent, amount)), ..State::default() },
-        AssumeValid::Nothing,
+        AssumeValid::Off,
         |options| options,
     );
     let error = result.map(|report| report.height).unwrap_err();

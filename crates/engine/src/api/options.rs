@@ -41,8 +41,8 @@ impl Matching {
 pub enum AssumeValid {
     /// The block that Core's release names for the network.
     Default,
-    /// None: all scripts are run.
-    Nothing,
+    /// No block: all scripts are run.
+    Off,
     /// This block, under Core's conditions.
     Block(BlockHash),
 }
@@ -51,7 +51,7 @@ impl AssumeValid {
     pub(crate) fn hash(self, params: &ChainParams) -> Option<BlockHash> {
         match self {
             Self::Default => params.assume_valid,
-            Self::Nothing => None,
+            Self::Off => None,
             Self::Block(hash) => Some(hash),
         }
     }
