@@ -125,7 +125,7 @@ impl Cell {
     /// Returns the size of its row in the chainstate.
     #[inline]
     pub(crate) fn row_size(&self, long_outputs: &LongOutputs) -> NetSize {
-        NetSize::of(self.vout, self.coin(long_outputs))
+        NetSize::of_coin(self.vout, self.coin(long_outputs))
     }
 
     /// Removes its output from the long outputs, if it is there.

@@ -74,7 +74,7 @@ impl<P> SurvivorShard<P> {
     /// Adds a coin, which must not exist yet.
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         self.cells.insert(Cell::creation(outpoint, coin, &mut self.long_outputs));
-        self.size = self.size + NetSize::of(outpoint.vout, coin);
+        self.size = self.size + NetSize::of_coin(outpoint.vout, coin);
     }
 
     /// Returns the size of its coins minus the size of its spends.

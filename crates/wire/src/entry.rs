@@ -30,7 +30,7 @@ impl NetSize {
     /// Returns the size of one coin.
     #[inline]
     #[must_use]
-    pub const fn of(vout: u32, coin: Coin<'_>) -> Self {
+    pub const fn of_coin(vout: u32, coin: Coin<'_>) -> Self {
         Self {
             coins: 1,
             key_bytes: 1 + 32 + var_int_len(vout),
@@ -109,7 +109,7 @@ mod tests {
             write_chainstate_key(&mut key, &outpoint);
             coin.write_chainstate_value(&mut row);
             let size = NetSize { coins: 1, key_bytes: key.len() as i64, value_bytes: row.len() as i64 };
-            assert_eq!(NetSize::of(value, coin), size);
+            assert_eq!(NetSize::of_coin(value, coin), size);
         }
     }
 }

@@ -148,7 +148,7 @@ impl SortedRunWriter {
         self.spends += u64::from(entry.is_spend);
         if let (Some(shard), Some(net)) = (self.index.last_mut(), self.net.last_mut()) {
             shard.entries += 1;
-            let one = NetSize::of(entry.outpoint.vout, entry.coin);
+            let one = NetSize::of_coin(entry.outpoint.vout, entry.coin);
             *net = if entry.is_spend { *net - one } else { *net + one };
         }
     }
