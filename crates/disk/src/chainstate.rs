@@ -248,7 +248,7 @@ impl<'d> ChainstateWriter<'d> {
         obfuscation: Obfuscation,
         ranges: u32,
     ) -> Result<Self, DiskError> {
-        disk.create_dir_all(dir).during("create", dir)?;
+        disk.create_dir_all(dir).during_creation(dir)?;
         Ok(Self { disk, dir: dir.to_owned(), obfuscation, ranges })
     }
 

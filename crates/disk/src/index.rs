@@ -370,7 +370,7 @@ pub fn stream_links(
 /// # Panics
 /// In the same cases as [`IndexEntry::encode`].
 pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
-    disk.create_dir_all(dir).during("create", dir)?;
+    disk.create_dir_all(dir).during_creation(dir)?;
     let mut rows = TableRun::new(disk, dir, 1, 1);
     if index.pruned {
         rows.add(PRUNED, b"1")?;

@@ -129,7 +129,7 @@ impl ReplacedDatabase {
 
     /// Creates the directory for the new database, with its mark.
     fn begin(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
-        disk.create_dir_all(&self.beside).during("create", &self.beside)?;
+        disk.create_dir_all(&self.beside).during_creation(&self.beside)?;
         // Those of the old one. If there is none, the owner it was created with and Core's mode.
         let ownership = match exists(disk, &self.live)? {
             true => owner_of(disk, &self.live)?,
@@ -142,7 +142,7 @@ impl ReplacedDatabase {
             done => done.during("set owner and mode of", &self.beside)?,
         }
         let path = self.beside.join(MARK);
-        let mut file = disk.create(&path).during("create", &path)?;
+        let mut file = disk.create(&path).during_creation(&path)?;
         file.write_all(&mark(id)).during("write", &path)?;
         file.sync().during("sync", &path)?;
         disk.sync_dir(&self.beside).during("sync", &self.beside)?;

@@ -124,7 +124,9 @@ impl<'d> SnapshotWriter<'d> {
     ) -> Result<Self, DiskError> {
         if disk.exists(path).during("look for", path)? {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
-            return Err(FileError { path: path.to_owned(), action: "create", source }.into());
+            return Err(
+                FileError { path: path.to_owned(), action: "create", is_creation: true, source }.into()
+            );
         }
         let file = unfinished::create(disk, path, INCOMPLETE_SUFFIX)?;
         let mut buffer = Vec::with_capacity(BUFFER_LEN + MAX_COIN_LEN);

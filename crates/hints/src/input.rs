@@ -31,7 +31,10 @@ impl InputError {
                 offset,
                 flaw: format!("{part}: {text}; {REMEDY}"),
             },
-            Self::Io(source) => FileError { path: path.to_owned(), action: "read the hints", source }.into(),
+            Self::Io(source) => {
+                FileError { path: path.to_owned(), action: "read the hints", is_creation: false, source }
+                    .into()
+            }
         }
     }
 }

@@ -261,7 +261,8 @@ impl<'d> HintWriter<'d> {
 /// Returns the error for hints that the format cannot represent.
 fn unsupported(path: &Path, text: String) -> HintsError {
     let source = io::Error::new(io::ErrorKind::InvalidInput, text);
-    FileError { path: path.to_owned(), action: "write the hints in this format", source }.into()
+    FileError { path: path.to_owned(), action: "write the hints in this format", is_creation: false, source }
+        .into()
 }
 
 /// Writes the table of a bitmap file, and copies the records after it.

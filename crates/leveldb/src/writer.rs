@@ -163,7 +163,7 @@ impl TableWriter {
     /// [`LevelDbError::File`], also if the file exists.
     pub fn create(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Self, LevelDbError> {
         let path = table_path(dir, number);
-        let file = disk.create(&path).during("create", &path)?;
+        let file = disk.create(&path).during_creation(&path)?;
         Ok(Self {
             file,
             path,
@@ -403,7 +403,7 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
 }
 
 fn create_synced(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LevelDbError> {
-    let mut file = disk.create(path).during("create", path)?;
+    let mut file = disk.create(path).during_creation(path)?;
     file.write_all(bytes).during("write", path)?;
     file.sync().during("sync", path)?;
     Ok(())

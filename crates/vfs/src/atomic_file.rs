@@ -25,7 +25,7 @@ impl<'d> AtomicFile<'d> {
     /// # Errors
     /// The errors of [`Disk::create`].
     pub fn create(disk: &'d dyn Disk, temporary: PathBuf, path: &Path) -> Result<Self, FileError> {
-        let file = disk.create(&temporary).during("create", &temporary)?;
+        let file = disk.create(&temporary).during_creation(&temporary)?;
         Ok(Self::new(disk, temporary, path, file))
     }
 
@@ -34,7 +34,7 @@ impl<'d> AtomicFile<'d> {
     /// # Errors
     /// The errors of [`Disk::create_private`].
     pub fn create_private(disk: &'d dyn Disk, temporary: PathBuf, path: &Path) -> Result<Self, FileError> {
-        let file = disk.create_private(&temporary).during("create", &temporary)?;
+        let file = disk.create_private(&temporary).during_creation(&temporary)?;
         Ok(Self::new(disk, temporary, path, file))
     }
 

@@ -45,6 +45,9 @@ pub struct FileError {
     pub path: PathBuf,
     /// What was attempted, worded to follow "cannot": `open for reading`.
     pub action: &'static str,
+    /// Whether the operation was to create the file or directory, so that a missing directory above it is
+    /// the reason for `NotFound`.
+    pub is_creation: bool,
     /// The operating system's error.
     pub source: io::Error,
 }
@@ -56,11 +59,21 @@ pub trait During<T> {
     /// # Errors
     /// The wrapped error, if `self` is an error.
     fn during(self, action: &'static str, path: &Path) -> Result<T, FileError>;
+
+    /// Wraps the error of an operation that was to create `path`.
+    ///
+    /// # Errors
+    /// The wrapped error, if `self` is an error.
+    fn during_creation(self, path: &Path) -> Result<T, FileError>;
 }
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, action: &'static str, path: &Path) -> Result<T, FileError> {
-        self.map_err(|source| FileError { path: path.to_path_buf(), action, source })
+        self.map_err(|source| FileError { path: path.to_path_buf(), action, is_creation: false, source })
+    }
+
+    fn during_creation(self, path: &Path) -> Result<T, FileError> {
+        self.during("create", path).map_err(|error| FileError { is_creation: true, ..error })
     }
 }
 

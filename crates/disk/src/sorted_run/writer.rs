@@ -57,7 +57,7 @@ impl SortedRunWriter {
         buffer_bytes: usize,
         block_len: usize,
     ) -> Result<Self, DiskError> {
-        let file = disk.create(path).during("create", path)?;
+        let file = disk.create(path).during_creation(path)?;
         let mut buffer = Vec::with_capacity(buffer_bytes + BLOCK_HEADER_LEN + MAX_CONTENT_LEN + HEADER_LEN);
         buffer.extend(MAGIC);
         buffer.extend(VERSION.to_le_bytes());

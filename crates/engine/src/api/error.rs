@@ -240,7 +240,7 @@ impl std::error::Error for Error {
 
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
-        let creates = error.action.starts_with("create");
+        let creates = error.is_creation;
         let kind = match error.source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => ErrorKind::Environment,
             io::ErrorKind::NotFound
@@ -359,7 +359,8 @@ mod tests {
     fn an_error_is_one_pointer_and_has_its_cause() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
         let source = io::Error::from(io::ErrorKind::StorageFull);
-        let disk = DiskError::File(FileError { path: "there".into(), action: "write", source });
+        let disk =
+            DiskError::File(FileError { path: "there".into(), action: "write", is_creation: false, source });
         let error = Error::from(disk);
         assert_eq!((error.kind, &error.remedies), (ErrorKind::Environment, &vec![Remedy::FreeDiskSpace]));
         let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>()).unwrap();

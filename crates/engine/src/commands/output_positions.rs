@@ -71,7 +71,7 @@ fn write(work: &WorkDir<'_>, number: usize, positions: &mut Vec<u64>) -> Result<
     if disk.exists(&path).during("look for", &path)? {
         disk.remove_file(&path).during("remove", &path)?;
     }
-    let mut file = disk.create(&path).during("create", &path)?;
+    let mut file = disk.create(&path).during_creation(&path)?;
     let len = (positions.len() * POSITION_LEN) as u64;
     let mut bytes = Vec::with_capacity(CHUNK_BYTES);
     for chunk in positions.chunks(CHUNK_BYTES / POSITION_LEN) {

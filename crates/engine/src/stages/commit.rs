@@ -64,7 +64,7 @@ pub fn prepare_output(
             return Err(error.in_file(&dir, None).with_remedies([Remedy::EmptyOutput]));
         }
         let parent = dir.parent().unwrap_or(&dir);
-        disk.create_dir_all(parent).during("create", parent).map_err(unusable)?;
+        disk.create_dir_all(parent).during_creation(parent).map_err(unusable)?;
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ impl<'a> WorkDir<'a> {
                 .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
         }
         if found.is_none() {
-            self.disk.create_dir_all(&self.path).during("create", &self.path)?;
+            self.disk.create_dir_all(&self.path).during_creation(&self.path)?;
             // Otherwise a power failure could remove the directory, and a checkpoint with it.
             let parent = self.path.parent().unwrap_or(&self.path);
             self.disk.sync_dir(parent).during("sync", parent)?;
