@@ -3,8 +3,10 @@
 use crate::{coins::Rows, core_node::Verdict, rebuild::Rebuild};
 use bitcoinkernel::BlockValidationResult;
 use engine::ErrorKind;
+use rules::Violation;
+use std::error::Error as _;
 use testkit::{Chain, datadir::Layout};
-use wire::{BlockHash, Network};
+use wire::{BlockHash, Network, WireError};
 
 /// The first part of the reject string of a failing script.
 const SCRIPT_FAILED: &str = script::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
@@ -49,11 +51,14 @@ impl BlockVerdict {
         if error.block_hash != Some(hash) {
             return other();
         }
-        match (error.kind, &error.core) {
+        match (error.kind, &error.core, error.source()) {
             // A stored header without proof of work is damage, because Core stores none.
-            (ErrorKind::Consensus | ErrorKind::Damaged, Some(core)) => Self::Rejected(core.to_string()),
-            (ErrorKind::Damaged, _) if error.detail.contains("the block is malformed") => Self::Malformed,
-            (ErrorKind::Damaged, _) => mutated_reject(&error.detail).map_or_else(other, Self::Mutated),
+            (ErrorKind::Consensus | ErrorKind::Damaged, Some(core), _) => Self::Rejected(core.to_string()),
+            (ErrorKind::Damaged, None, Some(cause)) => match cause.downcast_ref::<Violation>() {
+                Some(violation) => Self::Mutated(violation.core.to_string()),
+                None if cause.is::<WireError>() => Self::Malformed,
+                None => other(),
+            },
             _ => other(),
         }
     }
@@ -84,12 +89,6 @@ impl BlockVerdict {
             _ => None,
         }
     }
-}
-
-/// Extracts the reject string from `the block does not match its header (bad-txnmrklroot: ..)`.
-fn mutated_reject(detail: &str) -> Option<String> {
-    let (_, rest) = detail.split_once("does not match its header (")?;
-    Some(rest.split_once(':')?.0.to_owned())
 }
 
 /// Rebuilds the chain's datadir. Returns the verdict on the block `hash` in it, and the coins if the rebuild

@@ -160,9 +160,14 @@ impl LocatedBlock<'_> {
             FileKind::Rev => "the undo data is damaged",
         };
         let (path, offset) = self.position(kind);
-        Error::damaged(format!("{what}: {flaw}"))
+        let error = Error::damaged(format!("{what}: {flaw}"))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
-            .with_remedies(remedies(kind))
+            .with_remedies(remedies(kind));
+        match damage {
+            Damage::Block(malformed) => error.caused_by(*malformed),
+            Damage::Mutated(violation) => error.caused_by(violation.clone()),
+            Damage::OtherBlock(_) | Damage::Undo(_) => error,
+        }
     }
 }
