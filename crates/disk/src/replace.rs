@@ -206,7 +206,8 @@ impl ReplacedDatabase {
                 self.move_foreign(disk)?;
                 remove_files(disk, &self.beside)?;
             }
-            // If not empty, it contains a foreign file whose name is taken in the new database.
+            // If not empty, it contains a foreign file whose name is taken in the new database, or a
+            // directory with the name of a database's file.
             let is_empty = disk.list(&self.beside).during("list", &self.beside)?.is_empty();
             if is_empty {
                 disk.remove_dir(&self.beside).during("remove", &self.beside)?;
@@ -230,11 +231,12 @@ impl ReplacedDatabase {
         Ok(name)
     }
 
-    /// Moves files that are not LevelDB's to the new database.
+    /// Moves files that are not LevelDB's to the new database. A directory with the name of a database's file
+    /// stays: LevelDB could not open a database that contains it.
     fn move_foreign(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         for name in disk.list(&self.beside).during("list", &self.beside)? {
             let (from, to) = (self.beside.join(&name), self.live.join(&name));
-            if !is_file_of_database(disk, &from)? && !exists(disk, &to)? {
+            if !is_database_file(&name) && !exists(disk, &to)? {
                 disk.rename(&from, &to).during("move to the new database", &from)?;
             }
         }

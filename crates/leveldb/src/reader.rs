@@ -148,7 +148,12 @@ fn read_logs(disk: &dyn Disk, dir: &Path, numbers: &BTreeSet<u64>) -> Result<Mem
     let mut total = 0u64;
     for &number in numbers {
         let path = numbered(dir, number, "log");
-        let len = disk.metadata(&path).during("measure", &path)?.map_or(0, |found| found.len);
+        let found = disk.metadata(&path).during("measure", &path)?;
+        if found.is_some_and(|found| found.is_dir) {
+            let flaw = "LevelDB reads this log when it opens the database, but it is a directory".into();
+            return Err(LevelDbError::Damaged { path, offset: 0, flaw });
+        }
+        let len = found.map_or(0, |found| found.len);
         total = total.saturating_add(len);
         if total > MAX_LOG_BYTES {
             let feature = format!("logs of more than {MAX_LOG_BYTES} bytes are not supported");

@@ -240,6 +240,26 @@ fn names_what_is_missing_malformed_or_unsupported() {
     );
 }
 
+/// As LevelDB does: it opens all logs that the MANIFEST does not call obsolete, oldest first.
+#[test]
+fn a_directory_in_place_of_a_log_is_damage_if_leveldb_reads_that_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = DB::open(dir.path(), options()).unwrap();
+    // More than one log.
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    db.close().unwrap();
+    fs::create_dir(dir.path().join("000001.log")).unwrap();
+    assert_eq!(dump(dir.path()).unwrap().len(), 2000, "the first log is obsolete");
+    for name in ["000900.log", "000800.log"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        let error = dump(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("it is a directory"), "{error}");
+    }
+    assert!(DB::open(dir.path(), options()).is_err());
+}
+
 /// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code wrote it when the format was
 /// completed. Each of these has a line: three rows, restarts, trailer; filter, trailer; meta index, trailer;
 /// index, trailer; the footer has two.

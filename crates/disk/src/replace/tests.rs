@@ -239,20 +239,22 @@ fn keeps_old_databases_on_request() {
 }
 
 #[test]
-fn foreign_files_in_an_old_database_are_moved_to_the_new_one() {
+fn foreign_files_move_to_the_new_database_unless_leveldb_would_take_them_for_its_own() {
     let home = home();
     fs::write(home.path().join("chainstate/notes.txt"), "mine").unwrap();
     fs::create_dir(home.path().join("chainstate/lost")).unwrap();
-    // Two directories with names of tables; only the first name exists in the new database too.
+    // Directories with names of a log and of tables; only the second name exists in the new database too.
     fs::remove_file(home.path().join("chainstate/000001.ldb")).unwrap();
-    for dir in ["000001.ldb", "000009.ldb"] {
+    for dir in ["000006.log", "000001.ldb", "000009.ldb"] {
         fs::create_dir(home.path().join("chainstate").join(dir)).unwrap();
         fs::write(home.path().join("chainstate").join(dir).join("odd.txt"), "mine").unwrap();
     }
     begin(&RealDisk, home.path(), false).commit().unwrap();
-    let kept = home.path().join("chainstate.old/000001.ldb/odd.txt");
-    assert_eq!(fs::read(&kept).unwrap(), b"mine");
-    assert!(home.path().join("chainstate/000009.ldb/odd.txt").exists());
+    for dir in ["000006.log", "000001.ldb", "000009.ldb"] {
+        let kept = home.path().join("chainstate.old").join(dir).join("odd.txt");
+        assert_eq!(fs::read(&kept).unwrap(), b"mine");
+        assert!(!home.path().join("chainstate").join(dir).is_dir());
+    }
     fs::remove_dir_all(home.path().join("chainstate.old")).unwrap();
     assert_eq!(fs::read(home.path().join("chainstate/notes.txt")).unwrap(), b"mine");
     assert!(home.path().join("chainstate/lost").is_dir());
