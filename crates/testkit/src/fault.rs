@@ -50,6 +50,8 @@ pub struct FaultDisk {
     exchange_in_steps: bool,
     /// A path that is reported as a mount point.
     mounted: Option<PathBuf>,
+    /// A file that the process may not open.
+    denied: Option<PathBuf>,
     /// The user that is reported as the process's.
     user: Option<u32>,
 }
@@ -99,7 +101,7 @@ impl FaultDisk {
             synced: Mutex::new(Vec::new()),
             names: None,
         };
-        Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, user: None }
+        Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, denied: None, user: None }
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
@@ -151,6 +153,12 @@ impl FaultDisk {
     #[must_use]
     pub fn with_mount(self, path: &Path) -> Self {
         Self { mounted: Some(path.to_owned()), ..self }
+    }
+
+    /// Denies the process permission to open the file at `path`.
+    #[must_use]
+    pub fn with_denied(self, path: &Path) -> Self {
+        Self { denied: Some(path.to_owned()), ..self }
     }
 
     /// Reports `user` as the user of the process.
@@ -401,6 +409,9 @@ impl WriteAt for FaultWriteAt {
 impl Disk for FaultDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.state.read()?;
+        if self.denied.as_deref() == Some(path) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         Ok(Box::new(FaultRead(RealDisk.open(path)?, Arc::clone(&self.state))))
     }
 

@@ -190,7 +190,7 @@ impl Rebuild<'_> {
         let Self { options, sink, .. } = *self;
         let in_place = options.output.is_none();
         let before =
-            if in_place { ExistingState::read(files, options.scan) } else { ExistingState::default() };
+            if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
         let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
         let preferences = ChainPreferences {
             scan: options.scan,

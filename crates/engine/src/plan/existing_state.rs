@@ -2,7 +2,8 @@
 //!
 //! The new chainstate must not end below the best block of the old one, and a new block index must contain at
 //! least the chain that was connected in the old one, unless the caller accepts the loss explicitly. A
-//! database that cannot be read is no obstacle: it is a reason for the rebuild.
+//! damaged database is no obstacle: it is a reason for the rebuild. A database that this user may not read is
+//! not damaged, and may have more blocks than the new one.
 
 use crate::{
     api::{
@@ -22,6 +23,8 @@ use crate::{
 use disk::datadir::FileKind;
 use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
 use rules::ChainParams;
+use std::{error::Error as _, io};
+use vfs::{Disk, FileError};
 use wire::{BlockHash, ByteOffset, Height};
 
 /// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
@@ -43,17 +46,21 @@ pub struct ExistingState {
 
 impl ExistingState {
     /// Reads the existing databases, as far as possible; with `scan` the block index too.
-    #[must_use]
-    pub fn read(files: &Files<'_>, scan: bool) -> Self {
-        let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir()).ok().flatten();
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`](crate::ErrorKind::Environment) if this user may not read a file of them.
+    pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
+        let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
+        let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
         let mut existing = Self { best_block, ..Self::default() };
-        let tree = scan.then(|| tree_of_index(files, ChainParams::of(files.network)).ok()).flatten();
+        let tree = scan.then(|| tree_of_index(files, ChainParams::of(files.network)));
+        let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
         if let Some((mut tree, _)) = tree {
             existing.index = tree.connected();
             existing.best_in_index = best_block.and_then(|best| tree.find(&best));
             existing.failed = tree.failed();
         }
-        existing
+        Ok(existing)
     }
 
     /// Returns an error if the plan would leave a lower state than the existing one, unless `accepted`.
@@ -180,6 +187,21 @@ impl ExistingState {
         }
         Ok(())
     }
+}
+
+/// Returns what was read from a database; `None` if that failed for any reason except a missing permission.
+fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T>, Error> {
+    let error = match read {
+        Ok(found) => return Ok(Some(found)),
+        Err(error) => error,
+    };
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
+    let Some(denied) = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied) else {
+        return Ok(None);
+    };
+    let owner = disk.ownership(&denied.path).ok().map(|ownership| ownership.uid);
+    let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
+    Err(error.with_remedies(run_as.map(Remedy::RunAs)))
 }
 
 impl LowerTip {
