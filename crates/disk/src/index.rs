@@ -18,6 +18,10 @@
 //! batch together with 'f' and 'l', after syncing the block files: after a crash the index is intact, but may
 //! lack the newest blocks.
 
+mod rewrite;
+
+pub use rewrite::rewrite_block_index;
+
 use crate::error::DiskError;
 use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};
 use leveldb::{Database, write_database};
@@ -37,7 +41,7 @@ const PRUNED: &[u8] = b"F\x10prunedblockfiles";
 const ENTRY_VERSION: u64 = 259_900;
 
 /// Maximum number of block files (128 TiB of blocks). A greater number is damage.
-const MAX_FILES: u32 = 1 << 20;
+pub(crate) const MAX_FILES: u32 = 1 << 20;
 
 /// How far Core has validated a block, what of it is on disk, and whether it failed (Core `BlockStatus`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -141,6 +145,19 @@ impl IndexEntry {
         Ok(Self { hash, header, height, status, tx_count, file, data_pos, undo_pos })
     }
 
+    /// Decodes a row whose key begins with that of blocks; `dir` is for errors.
+    fn of_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Self, DiskError> {
+        let damaged = |flaw: String| DiskError::index_row(dir, key, flaw);
+        let Some((_, hash)) = key.split_first().filter(|_| key.len() == 33) else {
+            return Err(damaged(format!("a key of {} bytes instead of 33", key.len())));
+        };
+        let found = Self::decode(value).map_err(damaged)?;
+        if found.hash.0 != hash {
+            return Err(damaged(format!("the header hashes to {}, not to the key", found.hash)));
+        }
+        Ok(found)
+    }
+
     /// Appends the row's value.
     ///
     /// # Panics
@@ -205,6 +222,16 @@ impl FileInfo {
         info.time_last = reader.var_int().map_err(|error| format!("latest time: {error}"))?;
         reader.finish().map_err(|error| error.to_string())?;
         Ok(info)
+    }
+
+    /// Decodes a row whose key begins with that of files; `dir` is for errors. Returns `None` for a key that
+    /// Core does not give to a file.
+    fn of_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<(u32, Self)>, DiskError> {
+        let Some(number) = key.split_first_chunk().and_then(|([_], number)| number.try_into().ok()) else {
+            return Ok(None);
+        };
+        let info = Self::decode(value).map_err(|flaw| DiskError::index_row(dir, key, flaw))?;
+        Ok(Some((u32::from_le_bytes(number), info)))
     }
 
     /// Appends the row's value.
@@ -280,43 +307,46 @@ pub fn stream_block_index(
         plain.clear();
         plain.extend_from_slice(cursor.value());
         obfuscation.apply(&mut plain, 0);
-        let damaged = |flaw: String| DiskError::index_row(dir, key, flaw);
         match key {
-            [BLOCK, hash @ ..] if hash.len() == 32 => {
-                let found = IndexEntry::decode(&plain).map_err(damaged)?;
-                if found.hash.0 != hash {
-                    return Err(damaged(format!("the header hashes to {}, not to the key", found.hash)));
-                }
+            // Core stops loading at a row that it cannot read.
+            [BLOCK, ..] => {
                 is_empty = false;
-                entry(found);
+                entry(IndexEntry::of_row(dir, key, &plain)?);
             }
-            [FILE, number @ ..] if number.len() == 4 => {
-                let number = u32::from_le_bytes(number.first_chunk().copied().unwrap_or_default());
-                files.insert(number, FileInfo::decode(&plain).map_err(damaged)?);
-            }
-            LAST_FILE => {
-                let number = plain.first_chunk().filter(|_| plain.len() == 4);
-                let number = number.ok_or_else(|| damaged("not a file number".to_owned()))?;
-                index.last_file = FileNo(u32::from_le_bytes(*number));
-            }
+            [FILE, ..] => files.extend(FileInfo::of_row(dir, key, &plain)?),
+            LAST_FILE => index.last_file = read_last_file(dir, key, &plain)?,
             REINDEXING => index.reindexing = true,
             PRUNED => index.pruned = plain == b"1",
-            // Core stops loading at a row that it cannot read.
-            [BLOCK, ..] => return Err(damaged(format!("a key of {} bytes instead of 33", key.len()))),
             // Rows of other and older versions (a transaction index, flags) are ignored.
             _ => {}
         }
     }
-    let count = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)).max(if is_empty {
-        0
-    } else {
-        index.last_file.0.saturating_add(1)
-    });
+    index.files = files_by_number(dir, &files, index.last_file, !is_empty)?;
+    Ok(index)
+}
+
+/// Decodes the row with the number of the last block file.
+fn read_last_file(dir: &Path, key: &[u8], value: &[u8]) -> Result<FileNo, DiskError> {
+    let number = value.first_chunk().filter(|_| value.len() == 4);
+    let number = number.ok_or_else(|| DiskError::index_row(dir, key, "not a file number"))?;
+    Ok(FileNo(u32::from_le_bytes(*number)))
+}
+
+/// Returns all files up to the last one, all zeros where there is no row. Without entries in the index, the
+/// row with the number of the last file does not count.
+fn files_by_number(
+    dir: &Path,
+    files: &BTreeMap<u32, FileInfo>,
+    last_file: FileNo,
+    has_entries: bool,
+) -> Result<Vec<FileInfo>, DiskError> {
+    let by_last_file = if has_entries { last_file.0.saturating_add(1) } else { 0 };
+    let by_rows = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+    let count = by_rows.max(by_last_file);
     if count > MAX_FILES {
         return Err(DiskError::index_row(dir, LAST_FILE, format!("the index lists {count} block files")));
     }
-    index.files = (0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect();
-    Ok(index)
+    Ok((0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect())
 }
 
 /// Returns the height of a block; `None` if the index does not contain it.

@@ -10,7 +10,7 @@ use leveldb::Database;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
 use peregrine_disk::datadir::Datadir;
-use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, write_block_index};
+use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, rewrite_block_index, write_block_index};
 use peregrine_disk::lock::{DatadirLock, LockMode};
 use peregrine_disk::scan::scan_files;
 use peregrine_disk::undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo};
@@ -117,16 +117,25 @@ fn check_block_index(sample: &Sample) {
     write_block_index(&RealDisk, &new, &index).unwrap();
     assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
     assert_eq!(rows(&new), rows(&dir));
+    let copy = copies.path().join("copy");
+    rewrite_block_index(&RealDisk, &dir, &copy, |_| (), |_| ()).unwrap();
+    assert_eq!(read_block_index(&RealDisk, &copy).unwrap(), index);
+    assert_eq!(all_rows(&copy), all_rows(&dir));
     assert!(files(&dir) == before, "reading changes no file");
 }
 
-fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn all_rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let database = Database::open(&RealDisk, dir).unwrap();
     let (mut cursor, mut rows) = (database.cursor().unwrap(), Vec::new());
     while cursor.advance().unwrap() {
         rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
     }
-    // The index has no obfuscation key, but may have flags of features that are off.
+    rows
+}
+
+/// Returns the rows without flags of features that are off. The index has no obfuscation key.
+fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = all_rows(dir);
     rows.retain(|(key, value)| !(key.first() == Some(&b'F') && value == b"0"));
     rows
 }

@@ -9,7 +9,7 @@ use peregrine_disk::checkpoint::{
     Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path,
 };
 use peregrine_disk::index::{
-    BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index,
+    BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, rewrite_block_index, write_block_index,
 };
 use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::ffi::OsString;
@@ -186,6 +186,12 @@ fn a_failed_write_leaves_a_complete_block_index_or_none() {
     let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
     check(
         |disk, dir| write_block_index(disk, dir, &index),
+        |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
+    );
+    let old = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    assert!(write_block_index(&RealDisk, old.path(), &index).is_ok());
+    check(
+        |disk, dir| rewrite_block_index(disk, old.path(), dir, |_| (), |_| ()),
         |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
     );
 }
