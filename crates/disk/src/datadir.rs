@@ -6,6 +6,7 @@
 //!   blocks/blkNNNNN.dat        blocks in the order in which they arrived        (blk)
 //!   blocks/revNNNNN.dat        the coins each of them spent                     (undo)
 //!   blocks/xor.dat             the key that obfuscates both                     (xor)
+//!   blocks/peregrine-undo/      undo data that Peregrine makes, until it is in place    (made_undo)
 //!   blocks/.lock               like .lock, because blocks/ can be shared        (lock)
 //!   blocks/index/              LevelDB: headers, positions, files               (index)
 //!   chainstate/                LevelDB: the UTXO set                            (chainstate)
@@ -163,20 +164,24 @@ impl Datadir {
     pub fn blk_files(&self, disk: &dyn Disk) -> Result<Vec<FileNo>, DiskError> {
         let dir = self.blocks_dir();
         let names = disk.list(&dir).during("list", &dir)?;
-        let mut files: Vec<FileNo> = names.iter().filter_map(|name| blk_file_no(name)).collect();
+        let mut files: Vec<FileNo> = names.iter().filter_map(|name| file_no(FileKind::Blk, name)).collect();
         files.sort_unstable();
         Ok(files)
     }
 }
 
-/// Returns the number in the name of a `blk` file, if it is spelt exactly as Core writes it.
-fn blk_file_no(name: &OsStr) -> Option<FileNo> {
-    let digits = name.to_str()?.strip_prefix("blk")?.strip_suffix(".dat")?;
+/// Returns the number in the name of a file of that kind, if it is spelt exactly as Core writes it.
+pub(crate) fn file_no(kind: FileKind, name: &OsStr) -> Option<FileNo> {
+    let prefix = match kind {
+        FileKind::Blk => "blk",
+        FileKind::Rev => "rev",
+    };
+    let digits = name.to_str()?.strip_prefix(prefix)?.strip_suffix(".dat")?;
     let number = digits.parse().ok()?;
     (digits == format!("{number:05}")).then_some(FileNo(number))
 }
 
-fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+pub(crate) fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let found = disk.metadata(path).during("look at", path)?;
     Ok(found.is_some_and(|found| found.is_dir))
 }

@@ -145,7 +145,8 @@ pub enum Obstacle {
     NotDirectory,
     /// The database is a mount point.
     MountPoint,
-    /// Something that is not Peregrine's has the name under which the new database would be built.
+    /// Something that is not Peregrine's has the name under which the new database would be built, or undo
+    /// data made.
     ForeignFiles,
     /// The name under which the old database would be kept is taken.
     KeptNameTaken,
@@ -159,8 +160,8 @@ impl fmt::Display for Obstacle {
                 "a file system is mounted here, and a mount point cannot be exchanged for a new directory"
             }
             Self::ForeignFiles => {
-                "the new database must be built here, but what is here was not made by peregrine, or \
-                 contains files of other programs"
+                "new files must be written here, but what is here was not made by peregrine, or contains files \
+                 of other programs"
             }
             Self::KeptNameTaken => "the old database would be kept under this name, which is taken",
         })

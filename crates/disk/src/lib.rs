@@ -5,7 +5,8 @@
 //! content. Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`],
 //! their obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]).
 //! [`datadir`] has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the
-//! index; [`replace`] puts new databases in place of old ones.
+//! index; [`replace`] puts new databases in place of old ones, [`made_undo`] new undo data at the end of what
+//! there is.
 //!
 //! ```no_run
 //! use peregrine_disk::{chainstate::ChainstateReader, datadir::Datadir};
@@ -31,6 +32,7 @@ pub mod datadir;
 mod error;
 pub mod index;
 pub mod lock;
+pub mod made_undo;
 pub mod replace;
 pub mod scan;
 pub mod snapshot;

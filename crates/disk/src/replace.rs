@@ -34,7 +34,7 @@ const NEW_SUFFIX: &str = ".peregrine";
 /// Suffix of an old database that is kept.
 const KEPT_SUFFIX: &str = ".old";
 /// Name of the file that marks a directory as Peregrine's.
-const MARK: &str = "peregrine.mark";
+pub(crate) const MARK: &str = "peregrine.mark";
 /// First bytes of the mark. The id of the replacement follows, 16 bytes.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-NEW";
 /// Upper limit, in bytes, of LevelDB's file `CURRENT`, which names the live manifest.
@@ -135,12 +135,7 @@ impl ReplacedDatabase {
             true => owner_of(disk, &self.live)?,
             false => Ownership { mode: CORE_DIR_MODE, ..owner_of(disk, &self.beside)? },
         };
-        match disk.set_ownership(&self.beside, ownership) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(DiskError::NotOwner { path: self.live.clone(), owner: ownership.uid });
-            }
-            done => done.during("set owner and mode of", &self.beside)?,
-        }
+        set_owner(disk, &self.beside, ownership, &self.live)?;
         let path = self.beside.join(MARK);
         let mut file = disk.create(&path).during_creation(&path)?;
         file.write_all(&mark(id)).during("write", &path)?;
@@ -475,11 +470,26 @@ fn undo_if_live(disk: &dyn Disk, database: &ReplacedDatabase, id: &[u8; 16]) -> 
     }
 }
 
-fn owner_of(disk: &dyn Disk, path: &Path) -> Result<Ownership, DiskError> {
+/// Sets owner, group and mode of `path` to those of `like`, which an error names.
+pub(crate) fn set_owner(
+    disk: &dyn Disk,
+    path: &Path,
+    ownership: Ownership,
+    like: &Path,
+) -> Result<(), DiskError> {
+    match disk.set_ownership(path, ownership) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(DiskError::NotOwner { path: like.to_owned(), owner: ownership.uid })
+        }
+        done => Ok(done.during("set owner and mode of", path)?),
+    }
+}
+
+pub(crate) fn owner_of(disk: &dyn Disk, path: &Path) -> Result<Ownership, DiskError> {
     Ok(disk.ownership(path).during("find the owner of", path)?)
 }
 
-fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+pub(crate) fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     // A dangling link exists too.
     let exists = disk.exists(path).and_then(|exists| Ok(exists || disk.is_link(path)?));
     Ok(exists.during("look for", path)?)
@@ -538,7 +548,7 @@ fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> 
 
 /// Returns a digest of what changes whenever LevelDB opens a database for writing: the name of its manifest,
 /// and the names and lengths of its files.
-fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
+pub(crate) fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
     let mut sha = Sha256::new();
     let is_state_file =
         |name: &OsString| is_database_file(name) && !["LOCK", "LOG", "LOG.old"].iter().any(|n| name == n);

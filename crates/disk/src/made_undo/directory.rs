@@ -1,0 +1,213 @@
+//! The directory `blocks/peregrine-undo`, its mark, and what an earlier run has left there.
+
+use crate::{
+    datadir::{Datadir, FileKind, file_no, is_dir},
+    error::{DiskError, Obstacle},
+    index::MAX_FILES,
+    replace::{MARK, exists, fingerprint, owner_of, set_owner},
+};
+use std::{
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+};
+use vfs::{Disk, During as _};
+
+/// Name of the directory in `blocks`.
+const DIR: &str = "peregrine-undo";
+/// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
+const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
+/// Name of the file that exists once all records are complete and files are being put in place.
+const COMPLETE: &str = "peregrine.complete";
+/// First bytes of that file. The undo sizes follow.
+const COMPLETE_MAGIC: [u8; 8] = *b"PGRN-END";
+/// Upper limit of the length in bytes of both files.
+const LEN_LIMIT: u64 = 8 + 32 + 4 * MAX_FILES as u64 + 4;
+
+/// The directory in which records wait.
+pub struct MadeUndoDir {
+    /// `blocks`, links followed: renames from the directory stay on one file system.
+    blocks: PathBuf,
+    path: PathBuf,
+    /// First bytes of the mark of a run that works on the datadir as it is now. A bitcoind that opens the
+    /// block index changes them, so that no run continues after it.
+    mark_head: Vec<u8>,
+}
+
+/// Whether an earlier run has left records that wait in `datadir`, for [`super::MadeUndo::resume`] or for
+/// [`clear_made_undo`].
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
+    MadeUndoDir::find(disk, datadir, datadir)?.is_own(disk)
+}
+
+/// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
+/// that are in place stay. The datadir must be locked. Files of other programs stay, and so does the
+/// directory if there are any.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
+    MadeUndoDir::find(disk, datadir, datadir)?.clear(disk)
+}
+
+impl MadeUndoDir {
+    /// Returns the directory in `result`, whether it exists or not. `datadir` has the block index that the
+    /// run began with.
+    pub fn find(disk: &dyn Disk, datadir: &Datadir, result: &Datadir) -> Result<Self, DiskError> {
+        let blocks = result.blocks_dir();
+        let blocks = match disk.resolve(&blocks) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => blocks,
+            found => found.during("follow the links to", &blocks)?,
+        };
+        let (path, index) = (blocks.join(DIR), datadir.index_dir());
+        let index = if is_dir(disk, &index)? { fingerprint(disk, &index)? } else { [0; 32] };
+        Ok(Self { blocks, path, mark_head: [&MARK_MAGIC[..], &index].concat() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn blocks(&self) -> &Path {
+        &self.blocks
+    }
+
+    /// Path of the file in which the records for the `rev` file `name` wait.
+    pub fn file(&self, name: &Path) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Creates the directory, with its mark. On error, what was created is removed.
+    pub fn create(&self, disk: &dyn Disk, used: &[u32]) -> Result<(), DiskError> {
+        if exists(disk, &self.path)? {
+            let obstacle = Obstacle::ForeignFiles;
+            return Err(DiskError::NotReplaceable { path: self.path.clone(), obstacle });
+        }
+        let create = || {
+            disk.create_dir_all(&self.path).during("create", &self.path)?;
+            set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
+            self.write_numbers(disk, MARK, &self.mark_head, used)?;
+            Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
+        };
+        create().inspect_err(|_| {
+            let _ = self.clear(disk);
+        })
+    }
+
+    /// Reads the bytes in use from the mark of a run that began with the block index as it is now.
+    pub fn read_used(&self, disk: &dyn Disk) -> Result<Vec<u32>, DiskError> {
+        let used = if self.is_own(disk)? { self.read_numbers(disk, MARK, &self.mark_head)? } else { None };
+        used.ok_or_else(|| {
+            let flaw = "there is no undo data of an unfinished job, or the block index was used since";
+            let flaw = flaw.to_owned();
+            DiskError::DamagedWorkFile { path: self.path.join(MARK), offset: 0, flaw }
+        })
+    }
+
+    /// Returns the undo sizes with which files began to be put in place; `None` if none was put in place.
+    pub fn read_complete(&self, disk: &dyn Disk) -> Result<Option<Vec<u32>>, DiskError> {
+        self.read_numbers(disk, COMPLETE, &COMPLETE_MAGIC)
+    }
+
+    /// Records that all records are complete.
+    pub fn write_complete(&self, disk: &dyn Disk, undo_sizes: &[u32]) -> Result<(), DiskError> {
+        let path = self.path.join(COMPLETE);
+        if exists(disk, &path)? {
+            // A crash has interrupted its writing, and nothing was put in place.
+            disk.remove_file(&path).during("remove", &path)?;
+        }
+        self.write_numbers(disk, COMPLETE, &COMPLETE_MAGIC, undo_sizes)
+    }
+
+    fn write_numbers(
+        &self,
+        disk: &dyn Disk,
+        name: &str,
+        head: &[u8],
+        numbers: &[u32],
+    ) -> Result<(), DiskError> {
+        let mut bytes = head.to_vec();
+        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        let path = self.path.join(name);
+        let mut file = disk.create(&path).during("create", &path)?;
+        file.write_all(&bytes).during("write", &path)?;
+        file.sync().during("sync", &path)?;
+        Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
+    }
+
+    /// Reads numbers; `None` if the file is missing, begins differently, or a crash has interrupted its writing.
+    fn read_numbers(&self, disk: &dyn Disk, name: &str, head: &[u8]) -> Result<Option<Vec<u32>>, DiskError> {
+        let path = self.path.join(name);
+        let found = disk.metadata(&path).during("look for", &path)?;
+        if found.is_none_or(|found| found.is_dir || found.len > LEN_LIMIT) {
+            return Ok(None);
+        }
+        let bytes = disk.read(&path, LEN_LIMIT).during("read", &path)?;
+        let Some((content, checksum)) = bytes.split_last_chunk() else { return Ok(None) };
+        let Some(numbers) = content.strip_prefix(head) else { return Ok(None) };
+        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
+            return Ok(None);
+        }
+        let (numbers, rest) = numbers.as_chunks();
+        Ok(rest.is_empty().then(|| numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()))
+    }
+
+    /// Whether a run has created the directory: it has a mark, which a crash may have torn, or is empty.
+    fn is_own(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        let mark = self.path.join(MARK);
+        if !is_dir(disk, &self.path)? || disk.is_link(&self.path).during("look at", &self.path)? {
+            return Ok(false);
+        }
+        if disk.list(&self.path).during("list", &self.path)?.is_empty() {
+            return Ok(true);
+        }
+        let found = disk.metadata(&mark).during("look for", &mark)?;
+        let is_link = disk.is_link(&mark).during("look at", &mark)?;
+        Ok(found.is_some_and(|found| !found.is_dir) && !is_link)
+    }
+
+    /// Removes the files of an earlier run and, if nothing else is there, the directory. Returns whether
+    /// there was one. From its first step on, no run can continue with what is left.
+    pub fn clear(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        if !self.is_own(disk)? {
+            return Ok(false);
+        }
+        let mark = self.path.join(MARK);
+        let has_mark = exists(disk, &mark)?;
+        if has_mark {
+            let mut file = disk.open_for_writing(&mark).during("open for writing", &mark)?;
+            file.truncate(0).during("truncate", &mark)?;
+            file.sync().during("sync", &mark)?;
+        }
+        let mut is_empty = true;
+        for name in disk.list(&self.path).during("list", &self.path)? {
+            let path = self.path.join(&name);
+            if is_made_file(&name) && !is_dir(disk, &path)? {
+                disk.remove_file(&path).during("remove", &path)?;
+            } else {
+                is_empty &= name == MARK;
+            }
+        }
+        // The mark goes last: without it, files that are left would be taken for foreign ones.
+        disk.sync_dir(&self.path).during("sync", &self.path)?;
+        if has_mark {
+            disk.remove_file(&mark).during("remove", &mark)?;
+        }
+        if is_empty {
+            disk.remove_dir(&self.path).during("remove", &self.path)?;
+            disk.sync_dir(&self.blocks).during("sync", &self.blocks)?;
+        } else {
+            disk.sync_dir(&self.path).during("sync", &self.path)?;
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a run gives files in the directory this name, besides the mark.
+fn is_made_file(name: &OsStr) -> bool {
+    name == COMPLETE || file_no(FileKind::Rev, name).is_some()
+}
