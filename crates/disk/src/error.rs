@@ -160,8 +160,8 @@ impl fmt::Display for Obstacle {
                 "a file system is mounted here, and a mount point cannot be exchanged for a new directory"
             }
             Self::ForeignFiles => {
-                "new files must be written here, but what is here was not made by peregrine, or contains files \
-                 of other programs"
+                "new files must be written here, but what is here was not made by peregrine, or \
+                 contains files of other programs"
             }
             Self::KeptNameTaken => "the old database would be kept under this name, which is taken",
         })

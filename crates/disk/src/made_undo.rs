@@ -19,10 +19,10 @@
 //!
 //! 1. [`MadeUndo::begin`], then for each record [`MadeUndo::reserve`] and [`MadeUndo::write`], and
 //!    [`MadeUndo::sync`] before each checkpoint. After an interrupt, [`MadeUndo::resume`] continues.
-//! 2. [`MadeUndo::put_in_place`], when everything is proven. First it writes `peregrine.complete`. Then a file
-//!    that does not exist in `blocks` is renamed to its place, and what belongs to an existing one is copied
-//!    to its end. Nothing refers to these bytes yet: Core ignores what is beyond the undo size, and
-//!    overwrites it later.
+//! 2. [`MadeUndo::put_in_place`], when everything is proven. First it writes `peregrine.complete`. Then a
+//!    file that does not exist in `blocks` is renamed to its place, and what belongs to an existing one is
+//!    copied to the end of its bytes in use. Nothing refers to these bytes yet: Core ignores what is beyond
+//!    the undo size, and overwrites it later.
 //! 3. The block index that points at the records is put in place ([`crate::replace`]).
 //! 4. [`MadeUndo::clean_up`].
 //!
@@ -127,8 +127,10 @@ impl<'d> MadeUndo<'d> {
     /// Continues to make undo data after an interrupt, with the same arguments as [`MadeUndo::begin`] except
     /// for the bytes in use, which are taken from the mark: files may have grown since then, by
     /// [`MadeUndo::put_in_place`]. If another program has used the block index since then, more bytes can be
-    /// in use, and the job must start over. The caller reserves all records again, in the same order, and writes
-    /// those again that were not written before the last [`MadeUndo::sync`]. No file is cut.
+    /// in use, and the job must start over. The caller reserves all records again, in the same order, and
+    /// writes those again that were not written before the last [`MadeUndo::sync`]. It must know them from
+    /// its checkpoint: an index that is read anew may point at made records that are already in place. No
+    /// file is cut.
     ///
     /// If files were already being put in place, all records are complete: then [`MadeUndo::write`] only
     /// compares, and [`MadeUndo::put_in_place`] does what is left.

@@ -20,10 +20,10 @@ const AFTER_FILES: &[u8] = &[FILE + 1];
 /// not contain a database. The database in `from` is not changed.
 ///
 /// `change` gets each entry, in the byte order of their hashes, and may change all of it but the header and
-/// its hash. After that, `files` gets what [`super::BlockIndex::files`] contains, and may change it and append to
-/// it. All other rows are copied as they are, also those that Peregrine does not know, and so are entries
-/// and files that stay the same: older versions of Core wrote some bytes differently. The copy is not
-/// obfuscated, even if the database in `from` is.
+/// its hash. After that, `files` gets what [`super::BlockIndex::files`] contains, and may change it and
+/// append to it. All other rows are copied as they are, also those that Peregrine does not know, and so are
+/// entries and files that stay the same: older versions of Core wrote some bytes differently. The copy is
+/// not obfuscated, even if the database in `from` is.
 ///
 /// Entries are read, changed and written one by one. When the function returns, everything but the name of
 /// `to` itself is on the medium; a crash before that leaves no database there.

@@ -139,7 +139,8 @@ impl MadeUndoDir {
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 
-    /// Reads numbers; `None` if the file is missing, begins differently, or a crash has interrupted its writing.
+    /// Reads numbers; `None` if the file is missing, begins differently, or a crash has interrupted its
+    /// writing.
     fn read_numbers(&self, disk: &dyn Disk, name: &str, head: &[u8]) -> Result<Option<Vec<u32>>, DiskError> {
         let path = self.path.join(name);
         let found = disk.metadata(&path).during("look for", &path)?;
