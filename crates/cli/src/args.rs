@@ -7,7 +7,7 @@ use crate::{
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
     AggregateKind, AssumeValid, ChainOptions, Height, HintFormat, HintOptions, MakeOptions, Network,
-    ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, VerifyOptions,
+    ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, UndoPolicy, VerifyOptions,
 };
 use std::{
     num::NonZeroUsize,
@@ -240,6 +240,11 @@ pub struct CheckArgs {
     #[arg(value_parser = assume_valid)]
     pub assumevalid: AssumeValid,
 
+    /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
+    /// damaged as an error; make uses none [not with --hints]
+    #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    pub undo: UndoPolicy,
+
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
@@ -359,6 +364,12 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
     Ok(threads)
 }
 
+/// Parses the name of a policy for undo data.
+fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
+    let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
+    named.ok_or_else(|| "use auto, trust or make".to_owned())
+}
+
 /// Parses the value of Core's `-assumevalid`: a block hash, or 0.
 fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
@@ -407,6 +418,7 @@ impl CheckArgs {
             work_dir: self.work_dir.clone(),
             scripts: script_verifier(),
             assume_valid: self.assumevalid,
+            undo: self.undo,
             threads,
             ..options
         }

@@ -1,7 +1,7 @@
 //! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
 
 use engine::{
-    Comparison, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
+    Comparison, FileNo, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
     VerifyReport, Warning, hex_reversed,
 };
 use peregrine::{output::json, remedy::warning_text};
@@ -36,10 +36,19 @@ struct ReindexJson {
     sha256_limit: Sha256LimitJson,
     chainstate: String,
     kept: Vec<String>,
+    undo: Option<UndoJson>,
     lost_blocks: u32,
     unconnected_blocks: u32,
     notes: Vec<String>,
     stages: Vec<StageJson>,
+}
+
+/// Which undo data was made.
+#[derive(Serialize)]
+struct UndoJson {
+    blocks_made: u32,
+    files_made: Vec<String>,
+    files_mended: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -120,6 +129,11 @@ pub fn reindex_json(report: &ReindexReport) -> String {
         },
         chainstate: report.chainstate.display().to_string(),
         kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
+        undo: report.undo.as_ref().map(|undo| UndoJson {
+            blocks_made: undo.blocks,
+            files_made: rev_names(&undo.made).collect(),
+            files_mended: rev_names(&undo.mended).collect(),
+        }),
         lost_blocks: report.lost_blocks,
         unconnected_blocks: report.unconnected,
         notes: report.notes.iter().map(warning_text).collect(),
@@ -129,6 +143,24 @@ pub fn reindex_json(report: &ReindexReport) -> String {
             .map(|&(stage, time)| StageJson { stage: stage.name(), seconds: time.as_secs_f64() })
             .collect(),
     })
+}
+
+/// Returns the names of `rev` files.
+fn rev_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
+    numbers.iter().map(|number| format!("rev{:05}.dat", number.0))
+}
+
+/// Returns the line about undo data that was made; empty if none was.
+fn undo_text(report: &ReindexReport) -> String {
+    let Some(undo) = report.undo.as_ref().filter(|undo| undo.blocks > 0) else { return String::new() };
+    let count = |files: &[FileNo], what: &str| match files {
+        [] => None,
+        [_] => rev_names(files).next().map(|name| format!("{name} {what}")),
+        many => Some(format!("{} rev files {what}", many.len())),
+    };
+    let files = [count(&undo.made, "made"), count(&undo.mended, "mended")];
+    let files: Vec<String> = files.into_iter().flatten().collect();
+    format!("\nundo data          made for {} blocks: {}", undo.blocks, files.join(", "))
 }
 
 pub fn reindex_text(report: &ReindexReport) -> String {
@@ -153,7 +185,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     };
     let kept: String =
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
-    let notes = notes_text(&report.notes);
+    let (undo, notes) = (undo_text(report), notes_text(&report.notes));
     let (rules, proof) = match &report.hints {
         None => (ALL_RULES, format!("; each spend matched with its coin ({})", matching_name(report))),
         Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
@@ -169,7 +201,7 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          {resumed}scripts            {}\n\
          time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and match run concurrently: summed over threads)\n\
-         peak memory        {peak} of {} MiB allowed{temporary}{kept}{notes}",
+         peak memory        {peak} of {} MiB allowed{temporary}{undo}{kept}{notes}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -375,7 +407,7 @@ mod tests {
     use super::*;
     use engine::{
         AggregateKind, BlockHash, BoundBy, Counts, Kernel, Matching, Network, Recovery, Sats, Sha256Limit,
-        Stage,
+        Stage, UndoReport,
     };
     use std::time::Duration;
 
@@ -408,6 +440,7 @@ mod tests {
             peak_memory_bytes: Some(100 << 20),
             chainstate: "there".into(),
             kept: vec!["there.old".into()],
+            undo: Some(UndoReport { blocks: 7, made: vec![FileNo(0)], mended: vec![FileNo(3), FileNo(4)] }),
             lost_blocks: 3,
             unconnected: 2,
             notes: vec![Warning::Recovered(Recovery::Finished)],
@@ -422,7 +455,10 @@ mod tests {
         assert!(text.contains("\ntemporary files    9 MiB written, at most 5 MiB at a time\n"), "{text}");
         let odd = Warning::Recovered(Recovery::Finished).to_string();
         assert!(
-            text.ends_with(&format!("\nkept               there.old\nnote               {odd}")),
+            text.ends_with(&format!(
+                "\nundo data          made for 7 blocks: rev00000.dat made, 2 rev files mended\
+                 \nkept               there.old\nnote               {odd}"
+            )),
             "{text}"
         );
         let text = reindex_text(&reindexed(0));

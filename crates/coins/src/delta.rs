@@ -6,7 +6,7 @@
 //! of all coins that are ever spent, most are spent within a few blocks, and the delta's table, which has one
 //! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
-use crate::mismatch::Mismatch;
+use crate::{mismatch::Mismatch, routed::Spender};
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
@@ -37,6 +37,50 @@ pub trait EffectSink {
     fn push_mismatch(&mut self, mismatch: Mismatch);
 }
 
+/// Receives the effects of blocks without undo data.
+pub trait RouteSink: EffectSink {
+    /// Receives the spend of an earlier block's coin.
+    fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender);
+
+    /// Receives the coin that an input spends, if the blocks of the delta have created it.
+    fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>);
+}
+
+/// What is known about the coin that an input spends: its claim, or only which input it is.
+trait SpentBy<S>: Copy {
+    /// Applies the spend of an earlier block's coin at `height`.
+    fn spend_outside(self, outpoint: &OutPoint, height: Height, sink: &mut S);
+
+    /// Applies the spend of a coin of the delta's blocks.
+    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S);
+}
+
+impl<S: EffectSink> SpentBy<S> for Coin<'_> {
+    #[inline]
+    fn spend_outside(self, outpoint: &OutPoint, height: Height, sink: &mut S) {
+        sink.push_spend(outpoint, self, height);
+    }
+
+    #[inline]
+    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S) {
+        if created != self {
+            sink.push_mismatch(Mismatch::ClaimDiffers(*outpoint));
+        }
+    }
+}
+
+impl<S: RouteSink> SpentBy<S> for Spender {
+    #[inline]
+    fn spend_outside(self, outpoint: &OutPoint, _: Height, sink: &mut S) {
+        sink.push_routed_spend(outpoint, self);
+    }
+
+    #[inline]
+    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S) {
+        sink.push_delivery(self, outpoint, created);
+    }
+}
+
 /// Number of outputs from which on another block flushes the delta first.
 const OUTPUTS_MAX: usize = 32 << 10;
 /// Size of compressed outputs from which on another block flushes the delta first, in bytes: a hostile chain
@@ -47,11 +91,11 @@ const BYTES_MAX: usize = 2 << 20;
 const WINDOW: usize = 64;
 
 /// A spend that is being looked up.
-struct Spend<'a> {
+struct Spend<C> {
     /// Index of the transaction that spends.
-    spender: u32,
+    tx: u32,
     outpoint: OutPoint,
-    claim: Coin<'a>,
+    by: C,
     /// Home slot of the transaction that created the coin.
     home: usize,
     /// Index of that transaction, and of the output, if it is in the blocks of the delta.
@@ -103,6 +147,35 @@ impl Delta {
             sink.push_mismatch(Mismatch::ClaimCount { height, inputs, claims });
             return;
         }
+        self.add_spent_by(block, txids, height, claims.iter().copied(), sink);
+    }
+
+    /// Like [`Delta::add`], for a block without undo data: each input gets its coin by a delivery.
+    ///
+    /// # Panics
+    /// If the number of txids is not the number of transactions.
+    pub fn add_routed(
+        &mut self,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        sink: &mut impl RouteSink,
+    ) {
+        assert_eq!(txids.len(), block.tx_count());
+        // A valid block has fewer inputs. The spends of the others are missing, so it does not go unnoticed.
+        let spenders = (0..).map_while(|input| Spender::new(height, input));
+        self.add_spent_by(block, txids, height, spenders, sink);
+    }
+
+    /// Adds a block; `spent_by` is what is known about the coin of each input, in block order.
+    fn add_spent_by<C: SpentBy<S>, S: EffectSink>(
+        &mut self,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        spent_by: impl Iterator<Item = C>,
+        sink: &mut S,
+    ) {
         let is_above = self.codes.last().is_none_or(|&code| code < Coin::code_of(height, false));
         if !is_above || self.statuses.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
             self.flush(sink);
@@ -113,15 +186,15 @@ impl Delta {
         let mut spends = (first as u32..)
             .zip(block.txs())
             .skip(1)
-            .flat_map(|(spender, tx)| tx.inputs().map(move |input| (spender, input.prevout())))
-            .zip(claims);
+            .flat_map(|(tx, view)| view.inputs().map(move |input| (tx, input.prevout())))
+            .zip(spent_by);
         let mut window = Vec::with_capacity(WINDOW);
         loop {
             window.clear();
             let next = spends.by_ref().take(WINDOW);
-            window.extend(next.map(|((spender, outpoint), &claim)| {
+            window.extend(next.map(|((tx, outpoint), by)| {
                 let home = self.home(sink.hasher(), &outpoint.txid);
-                Spend { spender, outpoint, claim, home, output: None }
+                Spend { tx, outpoint, by, home, output: None }
             }));
             if window.is_empty() {
                 return;
@@ -132,7 +205,7 @@ impl Delta {
 
     /// Applies spends of coins of the delta's blocks or of earlier ones. Each step prefetches for all spends
     /// what the next step reads.
-    fn spend(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl EffectSink) {
+    fn spend<C: SpentBy<S>, S: EffectSink>(&mut self, window: &mut [Spend<C>], height: Height, sink: &mut S) {
         for spend in &*window {
             prefetch(&self.table[spend.home]);
         }
@@ -161,12 +234,11 @@ impl Delta {
         }
         for spend in &*window {
             match spend.output {
-                None => sink.push_spend(&spend.outpoint, spend.claim, height),
-                Some((tx, output)) => {
-                    if let Some(mismatch) = self.spend_inside(spend, tx, output) {
-                        sink.push_mismatch(mismatch);
-                    }
-                }
+                None => spend.by.spend_outside(&spend.outpoint, height, sink),
+                Some((creator, output)) => match self.take(spend, creator, output) {
+                    Ok(created) => spend.by.spend_inside(&spend.outpoint, created, sink),
+                    Err(mismatch) => sink.push_mismatch(mismatch),
+                },
             }
         }
     }
@@ -213,19 +285,18 @@ impl Delta {
         codes.resize(self.txids.len(), Coin::code_of(height, false));
     }
 
-    /// Applies the spend of an output of the delta's blocks.
-    fn spend_inside(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Option<Mismatch> {
-        if creator >= spend.spender {
-            return Some(Mismatch::SpentBeforeCreated(spend.outpoint));
+    /// Marks an output of the delta's blocks as spent, and returns its coin.
+    fn take<C>(&mut self, spend: &Spend<C>, creator: u32, output: u32) -> Result<Coin<'_>, Mismatch> {
+        if creator >= spend.tx {
+            return Err(Mismatch::SpentBeforeCreated(spend.outpoint));
         }
         let (tx, output) = (creator as usize, output as usize);
         if output >= self.first_output[tx + 1] as usize || self.statuses[output] != OutputStatus::Unspent {
-            return Some(Mismatch::MissingCoin(spend.outpoint));
+            return Err(Mismatch::MissingCoin(spend.outpoint));
         }
         self.statuses[output] = OutputStatus::SpentInBatch;
         let start = output.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        let created = Coin { code: self.codes[tx], out: &self.bytes[start..self.ends[output] as usize] };
-        (created != spend.claim).then_some(Mismatch::ClaimDiffers(spend.outpoint))
+        Ok(Coin { code: self.codes[tx], out: &self.bytes[start..self.ends[output] as usize] })
     }
 
     /// Inserts the transactions from `first` on into the table.

@@ -44,7 +44,7 @@ use crate::{
     cell::{Cell, LongOutputs},
     delta::{EffectSink, OutputStatus},
     mismatch::{Mismatch, Mismatches},
-    payload::{FullCoin, Payload},
+    payload::{CoinPayload, FullCoin, Payload},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -243,7 +243,7 @@ pub struct Effects<'j, P: Payload = FullCoin> {
     mismatches: Mismatches,
 }
 
-impl EffectSink for Effects<'_> {
+impl<P: CoinPayload> EffectSink for Effects<'_, P> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         Self::hasher(self)
@@ -289,6 +289,18 @@ impl<P: Payload> Effects<'_, P> {
         }
         let cell = Cell::spend(outpoint, claim, &mut self.long_outputs);
         self.push(cell);
+    }
+
+    /// Pushes a spend that carries no claim.
+    #[inline]
+    pub(crate) fn push_unclaimed(&mut self, outpoint: &OutPoint, carried: Coin<'_>) {
+        let cell = Cell::spend(outpoint, carried, &mut self.long_outputs);
+        self.push(cell);
+    }
+
+    /// Returns this worker's payload. What it keeps is complete after [`Effects::flush`].
+    pub const fn payload(&mut self) -> &mut P {
+        &mut self.payload
     }
 
     /// Reports a mismatch that was found without the join.

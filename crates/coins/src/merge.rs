@@ -150,6 +150,11 @@ impl<S: EntrySource> Merge<S> {
         Ok(Self { payload, sources, heap, current })
     }
 
+    /// Returns the payload that saw all matches so far.
+    pub const fn payload(&mut self) -> &mut S::Payload {
+        &mut self.payload
+    }
+
     /// Returns the next unmatched entry, or `None` at the end.
     ///
     /// # Errors

@@ -32,6 +32,9 @@ pub trait Payload: Debug + Default + Send {
     fn on_match(&mut self, outpoint: OutPoint, creation: Coin<'_>, spend: Coin<'_>) -> Result<(), Mismatch>;
 }
 
+/// A payload whose creations carry whole coins.
+pub trait CoinPayload: Payload {}
+
 /// Whole coins: the claim of a spend must equal the coin, byte for byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FullCoin;
@@ -42,6 +45,8 @@ impl Payload for FullCoin {
         if coin == claim { Ok(()) } else { Err(Mismatch::ClaimDiffers(outpoint)) }
     }
 }
+
+impl CoinPayload for FullCoin {}
 
 /// The index of an output in its block, instead of its amount and script: entries match by outpoint alone.
 #[derive(Clone, Copy, Debug, Default)]

@@ -77,6 +77,13 @@ impl<P> SurvivorShard<P> {
         self.size = self.size + NetSize::of_coin(outpoint.vout, coin);
     }
 
+    /// Returns the same entries with another payload, which must give them the same meaning.
+    #[must_use]
+    pub fn with_payload<Q>(self) -> SurvivorShard<Q> {
+        let Self { cells, long_outputs, size, .. } = self;
+        SurvivorShard { cells, long_outputs, size, payload: PhantomData }
+    }
+
     /// Returns the size of its coins minus the size of its spends.
     #[must_use]
     pub const fn size(&self) -> NetSize {

@@ -14,35 +14,40 @@
 //!   | matching 1: 0 (join)
 //!     | or 1 (hints) | key of the sum 32 | burned 8 | length of the sum 4 | sum
 //!     | or 2 (positions) | number of outputs: 4 for each block
+//!     | or 3 (routed) | length of the undo data made, or 0: 4 for each block
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys
 //! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
 //! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
-//! them.
+//! them; version 3 did not know undo data that is made.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
 //! at the next write. The files that a manifest lists must be synced before it is written. Runs that it does
 //! not list are leftovers ([`is_work_file`]).
 
+mod state;
+
+pub use state::{SavedMatching, SavedState};
+
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::sorted_run;
+use crate::{scratch_file, sorted_run};
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use vfs::{AtomicFile, Disk, During as _, Metadata};
 use wire::{FileNo, Network, Reader, WireError};
-use zeroize::Zeroizing;
 
 /// Name of the manifest.
 const MANIFEST: &str = "manifest";
+/// Name of the file with coins on the way to their spenders, which no manifest lists.
+const DELIVERIES: &str = "deliveries.tmp";
 /// Name of a manifest that is being written.
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Magic, version, network, length.
 const HEADER_LEN: usize = 8 + 4 + 4 + 8;
 /// Header, chain, settings, next run, numbers of files and runs.
@@ -121,56 +126,6 @@ pub struct Checkpoint {
     pub next_run: u64,
     /// What the completed blocks amount to besides the entries in the runs.
     pub state: SavedState,
-}
-
-/// What the completed blocks of a job amount to, besides their unmatched creations and spends.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SavedState {
-    /// Number of blocks that have a bit in `completed`.
-    pub blocks: u32,
-    /// Bit h % 64 (the lowest is 0) of number h / 64: whether the block at height h is completed.
-    pub completed: Vec<u64>,
-    /// Numbers of blocks, transactions, inputs, outputs, bytes of blocks, and inputs whose scripts were run.
-    pub counts: [u64; 6],
-    /// Key of the hashes in `coinbases`, a secret.
-    pub coinbase_key: (u64, u64),
-    /// Keyed hashes of the completed blocks' coinbase txids, in any order.
-    pub coinbases: Vec<u64>,
-    /// What belongs to one method of matching.
-    pub matching: SavedMatching,
-}
-
-/// What a method of matching keeps besides the unmatched creations and spends.
-#[derive(Clone, PartialEq, Eq)]
-pub enum SavedMatching {
-    /// The join keeps nothing else.
-    Join,
-    /// Matching with hints.
-    Hints {
-        /// Key of the sum, a secret.
-        key: Zeroizing<[u8; 32]>,
-        /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
-        burned: u64,
-        /// The sum of all coins created less all coins spent.
-        sum: Vec<u8>,
-    },
-    /// Matching of output positions.
-    Positions {
-        /// Number of outputs of each block, by height; 0 for blocks that are not completed.
-        outputs: Vec<u32>,
-    },
-}
-
-impl fmt::Debug for SavedState {
-    /// Omits fields that are secret or long.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let completed: u32 = self.completed.iter().map(|bits| bits.count_ones()).sum();
-        f.debug_struct("SavedState")
-            .field("blocks", &self.blocks)
-            .field("completed", &completed)
-            .field("counts", &self.counts)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Checkpoint {
@@ -308,88 +263,14 @@ fn check_list_lengths(lengths: &[usize]) -> Result<(), &'static str> {
     }
 }
 
-impl SavedState {
-    fn check(&self) -> Result<(), &'static str> {
-        let unused =
-            self.completed.len() as u64 * 64 - u64::from(self.blocks).min(self.completed.len() as u64 * 64);
-        let tail = self.completed.last().map_or(0, |bits| bits.leading_zeros());
-        if self.completed.len() != self.blocks.div_ceil(64) as usize || u64::from(tail) < unused {
-            return Err("its bits of completed blocks do not match its number of blocks");
-        }
-        let sum_len = match &self.matching {
-            SavedMatching::Positions { outputs } if outputs.len() != self.blocks as usize => {
-                return Err("its numbers of outputs do not match its number of blocks");
-            }
-            SavedMatching::Join | SavedMatching::Positions { .. } => 0,
-            SavedMatching::Hints { sum, .. } => sum.len(),
-        };
-        check_list_lengths(&[self.coinbases.len(), sum_len])
-    }
-
-    /// Length of what [`SavedState::encode`] writes, in bytes.
-    fn encoded_len(&self) -> usize {
-        let numbers = self.completed.len() + self.counts.len() + 2 + self.coinbases.len();
-        let matching = match &self.matching {
-            SavedMatching::Join => 0,
-            SavedMatching::Hints { key, sum, .. } => key.len() + 8 + 4 + sum.len(),
-            SavedMatching::Positions { outputs } => outputs.len() * 4,
-        };
-        4 + 4 + 1 + numbers * 8 + matching
-    }
-
-    fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
-        file.put(&self.blocks.to_le_bytes())?;
-        file.numbers(&self.completed)?;
-        file.numbers(&self.counts)?;
-        file.numbers(&[self.coinbase_key.0, self.coinbase_key.1])?;
-        file.count(self.coinbases.len())?;
-        file.numbers(&self.coinbases)?;
-        match &self.matching {
-            SavedMatching::Join => file.put(&[0]),
-            SavedMatching::Hints { key, burned, sum } => {
-                file.put(&[1])?;
-                file.put(&**key)?;
-                file.numbers(&[*burned])?;
-                file.count(sum.len())?;
-                file.put(sum)
-            }
-            SavedMatching::Positions { outputs } => {
-                file.put(&[2])?;
-                outputs.iter().try_for_each(|outputs| file.put(&outputs.to_le_bytes()))
-            }
-        }
-    }
-
-    /// Decodes what [`SavedState::encode`] wrote. Returns `None` if no method of matching has this number.
-    fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>, WireError> {
-        let blocks = reader.u32()?;
-        let completed = read_numbers(reader, blocks.div_ceil(64) as usize)?;
-        let mut counts = [0; 6];
-        for count in &mut counts {
-            *count = reader.u64()?;
-        }
-        let (coinbase_key, coinbases) = ((reader.u64()?, reader.u64()?), reader.u32()?);
-        let coinbases = read_numbers(reader, coinbases as usize)?;
-        let matching = match reader.u8()? {
-            0 => SavedMatching::Join,
-            1 => {
-                let (key, burned, len) = (Zeroizing::new(reader.array()?), reader.u64()?, reader.u32()?);
-                SavedMatching::Hints { key, burned, sum: reader.bytes(len as usize)?.to_vec() }
-            }
-            2 => {
-                let bytes = reader.bytes((blocks as usize).saturating_mul(4))?;
-                let outputs = bytes.as_chunks().0.iter().map(|outputs| u32::from_le_bytes(*outputs));
-                SavedMatching::Positions { outputs: outputs.collect() }
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(Self { blocks, completed, counts, coinbase_key, coinbases, matching }))
-    }
-}
-
 fn read_numbers(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, WireError> {
     let bytes = reader.bytes(count.saturating_mul(8))?;
     Ok(bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
+}
+
+fn read_numbers32(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u32>, WireError> {
+    let bytes = reader.bytes(count.saturating_mul(4))?;
+    Ok(bytes.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)).collect())
 }
 
 fn read_files(reader: &mut Reader<'_>, count: usize) -> Result<Vec<FileStamp>, WireError> {
@@ -433,6 +314,10 @@ impl PieceWriter<'_> {
         numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
     }
 
+    fn numbers32(&mut self, numbers: &[u32]) -> Result<(), DiskError> {
+        numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
+    }
+
     /// Writes the length of a list, which [`Checkpoint::write`] has checked.
     fn count(&mut self, count: usize) -> Result<(), DiskError> {
         self.put(&(count as u32).to_le_bytes())
@@ -459,12 +344,18 @@ pub fn sorted_run_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(run_name(number))
 }
 
+/// Returns the path of the file in `dir` with coins on the way to their spenders.
+#[must_use]
+pub fn deliveries_path(dir: &Path) -> PathBuf {
+    dir.join(DELIVERIES)
+}
+
 fn run_name(number: u64) -> String {
     format!("run-{number:08}.run")
 }
 
 /// Whether a file in the work directory was written by a rebuild, by its name and first bytes: a manifest,
-/// finished or not, or a run. Those that no manifest lists can be removed.
+/// finished or not, a run, or deliveries. Those that no manifest lists can be removed.
 ///
 /// # Errors
 /// [`DiskError::File`].
@@ -472,10 +363,12 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(false) };
     let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));
     let is_run = digits.and_then(|digits| digits.parse().ok()).is_some_and(|number| run_name(number) == name);
-    let magic = if is_run { sorted_run::MAGIC } else { MAGIC };
-    if !is_run && ![MANIFEST, UNFINISHED].contains(&name) {
-        return Ok(false);
-    }
+    let magic = match name {
+        MANIFEST | UNFINISHED => MAGIC,
+        DELIVERIES => scratch_file::MAGIC,
+        _ if is_run => sorted_run::MAGIC,
+        _ => return Ok(false),
+    };
     if disk.metadata(path).during("look at", path)?.is_none_or(|found| found.is_dir) {
         return Ok(false);
     }
@@ -619,7 +512,7 @@ mod tests {
         assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
         assert!(
             refused(8, 1)
-                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 3)")
+                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 4)")
         );
         assert!(refused(12, 0).contains("an unknown network"));
         let state = FIXED_LEN + FILE_LEN + 2 * RUN_LEN;
@@ -651,7 +544,7 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(
             error(&dir)
-                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 3)")
+                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 4)")
         );
     }
 

@@ -74,6 +74,12 @@ impl BlockStatus {
         self.0 & Self::VALID_MASK
     }
 
+    /// Returns the status of the same block after it was connected, with undo data.
+    #[must_use]
+    pub const fn connected(self) -> Self {
+        Self(self.0 & !Self::VALID_MASK | Self::VALID_SCRIPTS | Self::HAVE_UNDO)
+    }
+
     /// Whether the block is in a `blk` file.
     #[must_use]
     pub const fn has_data(self) -> bool {

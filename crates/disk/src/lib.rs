@@ -35,6 +35,7 @@ pub mod lock;
 pub mod made_undo;
 pub mod replace;
 pub mod scan;
+pub mod scratch_file;
 pub mod snapshot;
 pub mod sorted_run;
 mod table_run;

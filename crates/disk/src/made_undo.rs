@@ -278,7 +278,7 @@ impl<'d> MadeUndo<'d> {
     ///
     /// # Errors
     /// [`DiskError::File`]; what is left is removed by [`clear_made_undo`].
-    pub fn clean_up(self) -> Result<(), DiskError> {
+    pub fn clean_up(&self) -> Result<(), DiskError> {
         self.dir.clear(self.disk).map(|_| ())
     }
 

@@ -272,6 +272,21 @@ impl<'d> Replacement<'d> {
         Ok(replacement)
     }
 
+    /// Adds a database that is put in place before the others, as if it had been the first of `names`.
+    ///
+    /// # Errors
+    /// The same errors as [`Replacement::begin`]. On error, nothing is added.
+    pub fn add_first(&mut self, name: &Path) -> Result<(), DiskError> {
+        let database = ReplacedDatabase::new(self.disk, &self.home, name)?;
+        database.check(self.disk, self.keep_old)?;
+        database.begin(self.disk, &self.id).inspect_err(|_| {
+            let _ = database.clear(self.disk);
+        })?;
+        self.databases.insert(0, database);
+        self.names.insert(0, name.to_owned());
+        Ok(())
+    }
+
     /// Returns the directory in which the new database with this index in the `names` of
     /// [`Replacement::begin`] is built.
     ///

@@ -46,10 +46,10 @@ pub use api::{
     note::{DiskNeed, Note, Warning, WrongHint},
     options::{
         AssumeValid, ChainOptions, CheckHintsOptions, HintOptions, MakeOptions, Matching, ReindexOptions,
-        ResumeOptions, TestHooks, VerifyOptions,
+        ResumeOptions, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
-    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume},
+    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport},
     size::HumanSize,
     stage::Stage,
 };
@@ -65,7 +65,7 @@ pub use digest::kernel::Kernel;
 pub use disk::{datadir::FileKind, replace::Recovery, snapshot::SnapshotMetadata};
 pub use hints::{HintFormat, HintInfo, Numbering};
 pub use vfs::{Disk, Limit, RealDisk, open_regular};
-pub use wire::{BlockHash, Height, Network, Sats, ScriptVerifier, Txid};
+pub use wire::{BlockHash, FileNo, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.
 #[must_use]

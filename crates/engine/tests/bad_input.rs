@@ -7,7 +7,7 @@ mod common;
 
 use common::{
     BUSY, Case, assert_mentions, assert_offers, assert_same_tree, blk, chain, changed, entry, refused, rev,
-    run, stats, tree, with_threads,
+    run, stats, tree, trusting, with_threads,
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
@@ -127,10 +127,10 @@ fn a_missing_blk_file_is_named() {
 fn a_missing_rev_file_is_named() {
     let case = Case::new();
     std::fs::remove_file(case.blocks("rev00001.dat")).unwrap();
-    let error = refused(&case.options(), ErrorKind::Damaged);
+    let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("rev00001.dat")));
     assert_mentions(&error, &["the file is missing", "restore the file", "-reindex"]);
-    let error = refused(&case.scan(), ErrorKind::Damaged);
+    let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
     assert_mentions(&error, &["undo data of the block is not on disk", "-reindex"]);
 }
 
@@ -169,7 +169,7 @@ fn a_rev_file_truncated_inside_a_record_is_named() {
     let (path, pos) = (rev(&case, &cut), cut.undo_pos.unwrap().0);
     for len in [pos + 33, pos + 1, pos, pos - 4, 0] {
         truncate(&path, len).unwrap();
-        let error = refused(&case.options(), ErrorKind::Damaged);
+        let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
         assert_eq!(error.file.as_ref(), Some(&path), "{error}");
         assert!(error.height.is_some() && error.offset.is_some(), "{error}");
     }
@@ -303,7 +303,7 @@ fn an_index_with_positions_beyond_its_files_is_damaged() {
             let pos = if what == "blk" { &mut entry.data_pos } else { &mut entry.undo_pos };
             *pos = Some(wire::ByteOffset(far));
         });
-        let error = refused(&case.options(), ErrorKind::Damaged);
+        let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
         assert_offers(&error, &[Remedy::RebuildIndex]);
         if far > 7 {
             assert_eq!(error.height, Some(Height(BUSY)), "{error}");
@@ -371,8 +371,12 @@ fn blocks_that_were_never_connected_are_counted() {
             *seen.lock().unwrap() = Some(unconnected);
         }
     };
-    let report =
-        peregrine_engine::reindex(&FaultDisk::healthy(), &case.options(), &sink, &AtomicBool::new(false));
+    let report = peregrine_engine::reindex(
+        &FaultDisk::healthy(),
+        &trusting(&case.options()),
+        &sink,
+        &AtomicBool::new(false),
+    );
     assert_eq!(report.unwrap().height, Height(top - 2));
     assert_eq!(seen.into_inner().unwrap(), Some(2));
 }

@@ -8,10 +8,10 @@ mod common;
 use common::{
     bounded, chain, changed, error_text, files, for_verifying, layout, leftovers,
     lies::{FALSIFICATIONS, falsify_claim},
-    options, run, run_until, with_threads,
+    options, run, run_until, trusting, with_threads,
 };
 use disk::checkpoint::Checkpoint;
-use peregrine_engine::{ErrorKind, MIN_MEMORY, Matching, ReindexOptions, ReindexReport};
+use peregrine_engine::{ErrorKind, MIN_MEMORY, Matching, ReindexOptions, ReindexReport, UndoPolicy};
 use std::{
     path::Path,
     sync::{OnceLock, atomic::AtomicBool},
@@ -149,8 +149,8 @@ fn verdict(options: &ReindexOptions, root: &Path, interrupted_at: Option<u64>) -
 }
 
 /// Asserts that spilling and interrupts do not change the verdict.
-fn same_verdict(root: &Path, what: &str, rng: &mut Rng) -> Result<[u8; 32], String> {
-    let plain = options(root);
+fn same_verdict(root: &Path, what: &str, undo: UndoPolicy, rng: &mut Rng) -> Result<[u8; 32], String> {
+    let plain = changed(options(root), |it| it.chain.undo = undo);
     let expected = verdict(&plain, root, None);
     for threads in [1, 2] {
         let spilling = with_threads(&bounded(&plain), threads);
@@ -179,7 +179,7 @@ fn verdicts_do_not_depend_on_the_memory() {
         let mutated = mutation.apply(&base);
         let dir = common::scratch();
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
-        match (same_verdict(dir.path(), mutation.name, &mut rng), mutation.core) {
+        match (same_verdict(dir.path(), mutation.name, UndoPolicy::Auto, &mut rng), mutation.core) {
             (Ok(hash), None) => {
                 assert_eq!(hash, mutated.chain.model.stats().hash_serialized_3, "{}", mutation.name);
                 valid += 1;
@@ -206,7 +206,7 @@ fn falsified_undo_data_is_found_in_runs_as_in_memory() {
         falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
         let dir = common::scratch();
         falsified.write_datadir(dir.path(), &layout()).unwrap();
-        let error = same_verdict(dir.path(), what, &mut rng).expect_err(what);
+        let error = same_verdict(dir.path(), what, UndoPolicy::Trust, &mut rng).expect_err(what);
         assert!(error.starts_with("Damaged") && error.contains("rev000"), "{what}: {error}");
     }
 }
@@ -222,7 +222,7 @@ fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
     falsify_claim(&mut falsified.blocks[at], |_| (0, 0), *earlier);
     let dir = common::scratch();
     falsified.write_datadir(dir.path(), &layout()).unwrap();
-    let options = bounded(&options(dir.path()));
+    let options = bounded(&trusting(&options(dir.path())));
     let height = falsified.blocks[at].height;
     loop {
         let error = run_until(&options, 100).0.map(|report| report.height).unwrap_err();

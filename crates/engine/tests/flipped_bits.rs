@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree,
+    BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree, trusting,
     with_threads,
 };
 use peregrine_engine::{ErrorKind, Height, Network, ReindexOptions, Remedy};
@@ -56,12 +56,12 @@ fn a_flipped_bit_anywhere_in_undo_data_is_found() {
     for (number, at) in all.enumerate() {
         let offset = pos - 8 + at;
         flip_bit(&path, offset, number as u32 % 8).unwrap();
-        let options = with_threads(&case.options(), THREADS[number % 3]);
+        let options = with_threads(&trusting(&case.options()), THREADS[number % 3]);
         let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be found");
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
         assert_names(&error, &path, BUSY);
         if number % 8 == 0 {
-            let error = refused(&case.scan(), ErrorKind::Damaged);
+            let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
             assert_eq!(error.height, Some(Height(BUSY)), "{error}");
             assert_mentions(&error, &["undo data of the block is not on disk"]);
         }

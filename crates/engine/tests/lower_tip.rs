@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree};
+use common::{
+    Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree, trusting,
+};
 use disk::index::{BlockIndex, BlockStatus};
 use peregrine_engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
 use std::path::{Path, PathBuf};
@@ -48,7 +50,7 @@ fn break_database(dir: &Path) {
 fn a_scan_without_undo_files_does_not_empty_the_chainstate() {
     let case = Case::new();
     block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
-    let error = refused(&case.scan(), ErrorKind::Damaged);
+    let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
     assert_mentions(
         &error,
         &[
@@ -59,7 +61,7 @@ fn a_scan_without_undo_files_does_not_empty_the_chainstate() {
     );
     assert_mentions(&error, &["nothing was changed"]);
     assert_offers(&error, &[Remedy::AcceptLowerTip, Remedy::OtherOutput]);
-    let report = ends_lower(&case, &case.scan(), 0);
+    let report = ends_lower(&case, &trusting(&case.scan()), 0);
     assert_eq!((report.lost_blocks, report.unconnected), (OLD, 140));
 }
 
@@ -70,7 +72,7 @@ fn losing_the_last_undo_data_or_blocks_does_not_lower_the_chainstate() {
         for path in block_files(&case, kind).iter().skip(2) {
             truncate(path, 900).unwrap();
         }
-        let error = refused(&case.scan(), ErrorKind::Damaged);
+        let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
         assert_mentions(&error, &["height", "restore"]);
     }
 }
@@ -85,9 +87,9 @@ fn if_the_chainstate_is_broken_the_old_index_shows_what_there_was() {
         } else {
             break_database(&case.root().join("regtest/chainstate"));
         }
-        let error = refused(&case.scan(), ErrorKind::Damaged);
+        let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
         assert_mentions(&error, &["the block index reaches height 140", "end at height 0"]);
-        assert_eq!(ends_lower(&case, &case.scan(), 0).lost_blocks, 140);
+        assert_eq!(ends_lower(&case, &trusting(&case.scan()), 0).lost_blocks, 140);
     }
 }
 
@@ -97,7 +99,7 @@ fn if_no_database_can_be_read_the_scan_decides_and_reports_unconnected_blocks() 
     block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
     without_chainstate(&case);
     break_database(&case.blocks("index"));
-    let report = run(&case.scan()).unwrap();
+    let report = run(&trusting(&case.scan())).unwrap();
     assert_eq!((report.height, report.lost_blocks, report.unconnected), (Height(0), 0, 140));
     let note = "140 stored blocks above height 0 have no undo data: they were never connected, or their undo \
                 data is lost";
@@ -159,7 +161,7 @@ fn an_index_whose_blocks_lie_beyond_the_bytes_in_use_is_refused() {
 fn an_index_whose_undo_data_lies_beyond_the_bytes_in_use_is_refused() {
     let case = Case::new();
     case.edit_index(|index| index.files[0].undo_size /= 2);
-    let error = refused(&case.options(), ErrorKind::Damaged);
+    let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
     assert_mentions(
         &error,
         &["rev00000.dat", "places this undo data", "bitcoind would overwrite it", "scanning the block files"],

@@ -247,7 +247,7 @@ fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     let (result, seen) = case.run_state(
         State { required_amount: Some((spent, amount)), ..State::default() },
         AssumeValid::Off,
-        |options| options,
+        |options| common::trusting(&options),
     );
     let error = result.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");

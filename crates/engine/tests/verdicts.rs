@@ -8,7 +8,7 @@ mod common;
 use common::{
     Case, THREADS, assert_mentions, assert_same_tree, chain, error_text, layout,
     lies::{FALSIFICATIONS, falsify_claim},
-    options, run, tree, with_threads,
+    options, run, tree, trusting, with_threads,
 };
 use peregrine_engine::{ErrorKind, Event, Height, Note, ReindexOptions, Stage};
 use std::sync::{Mutex, atomic::AtomicBool};
@@ -130,7 +130,7 @@ fn falsified_undo_data_is_reported_as_damage_of_the_rev_file() {
             let output = common::scratch();
             let options = ReindexOptions {
                 output: Some(output.path().to_owned()),
-                ..with_threads(&options(dir.path()), threads)
+                ..with_threads(&trusting(&options(dir.path())), threads)
             };
             let error = run(&options).map(|report| report.height).expect_err(what);
             assert_eq!(error.kind, ErrorKind::Damaged, "{what}: {error}");
@@ -160,8 +160,13 @@ fn sequential_validation_is_announced() {
     };
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    peregrine_engine::reindex(&FaultDisk::healthy(), &options(case.path()), &sink, &AtomicBool::new(false))
-        .unwrap_err();
+    peregrine_engine::reindex(
+        &FaultDisk::healthy(),
+        &trusting(&options(case.path())),
+        &sink,
+        &AtomicBool::new(false),
+    )
+    .unwrap_err();
     let events = seen.into_inner().unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Sequential))));
     assert!(events.iter().any(|event| matches!(event, Event::Note(Note::ValidatingSequentially))));

@@ -98,6 +98,12 @@ impl RecordBuffer {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
+    /// Returns the CRC-32C of the bytes that were read last.
+    #[must_use]
+    pub fn crc32c(&self) -> u32 {
+        crc32c::crc32c(self.bytes())
+    }
+
     /// Empties the buffer, and keeps its memory.
     pub const fn clear(&mut self) {
         self.len = 0;

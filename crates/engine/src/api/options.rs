@@ -76,6 +76,33 @@ pub struct HintOptions {
     pub on_failure_join: bool,
 }
 
+/// Which undo data is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum UndoPolicy {
+    /// What is sound. The rest is made.
+    #[default]
+    Auto,
+    /// What the undo files have. Undo data that is missing or damaged is an error.
+    Trust,
+    /// None: all of it is made.
+    Make,
+}
+
+impl UndoPolicy {
+    /// All policies, the default first.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Trust, Self::Make];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Trust => "trust",
+            Self::Make => "make",
+        }
+    }
+}
+
 /// What every command over the blocks of a datadir needs.
 #[derive(Clone, Debug)]
 pub struct ChainOptions {
@@ -89,6 +116,8 @@ pub struct ChainOptions {
     pub scripts: Option<Arc<dyn ScriptVerifier>>,
     /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
+    /// Which undo data is used. With hints, undo data is not made.
+    pub undo: UndoPolicy,
     /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
     /// below [`crate::MIN_MEMORY`] have no further effect.
     pub memory_bytes: u64,
@@ -109,6 +138,7 @@ impl ChainOptions {
             threads: NonZeroUsize::MIN,
             scripts: None,
             assume_valid: AssumeValid::Default,
+            undo: UndoPolicy::default(),
             memory_bytes: machine::default_memory(),
             work_dir: None,
             hooks: TestHooks::default(),

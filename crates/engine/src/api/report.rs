@@ -4,7 +4,7 @@ use crate::api::{counts::Counts, machine::Sha256Limit, note::Warning, options::M
 use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
 use std::{path::PathBuf, time::Duration};
-use wire::{BlockHash, Height, Network, Sats};
+use wire::{BlockHash, FileNo, Height, Network, Sats};
 
 /// Result of [`crate::reindex()`].
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub struct ReindexReport {
     pub chainstate: PathBuf,
     /// Paths of the replaced databases, if they were kept.
     pub kept: Vec<PathBuf>,
+    /// Which undo data was made; `None` if no undo data could be made.
+    pub undo: Option<UndoReport>,
     /// Number of blocks that the replaced databases had and the new ones lack: 0, unless the caller accepted
     /// it.
     pub lost_blocks: u32,
@@ -62,6 +64,17 @@ pub struct ReindexReport {
     pub unconnected: u32,
     /// Warnings for the operator.
     pub notes: Vec<Warning>,
+}
+
+/// Which undo data was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UndoReport {
+    /// Number of blocks whose undo data was missing or damaged, and was made.
+    pub blocks: u32,
+    /// Numbers of the `rev` files that were made, because there were none.
+    pub made: Vec<FileNo>,
+    /// Numbers of the `rev` files to which undo data was appended.
+    pub mended: Vec<FileNo>,
 }
 
 /// What limited the speed of a rebuild.

@@ -92,6 +92,13 @@ impl Chain {
         }
     }
 
+    /// Drops the positions of undo data for which `keep`, called with file and position, returns false.
+    pub fn retain_undo(&mut self, keep: impl Fn(FileNo, u64) -> bool) {
+        for position in &mut self.positions {
+            position.undo_pos = position.undo_pos.filter(|pos| keep(position.file, pos.get().into()));
+        }
+    }
+
     /// Height of the last block.
     #[must_use]
     pub fn tip_height(&self) -> Height {

@@ -14,6 +14,8 @@ pub enum Damage {
     OtherBlock(BlockHash),
     /// The header does not commit to the rest of the block.
     Mutated(Violation),
+    /// These are other bytes than before in the same run.
+    Changed,
     /// The undo data is not that of the block.
     Undo(UndoDefect),
 }

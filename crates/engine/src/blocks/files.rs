@@ -153,6 +153,9 @@ impl LocatedBlock<'_> {
                 let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
                 (FileKind::Blk, flaw)
             }
+            Damage::Changed => {
+                (FileKind::Blk, "it is not what this run has read before; check disk and memory".to_owned())
+            }
             Damage::Undo(defect) => (FileKind::Rev, defect.to_string()),
         };
         let what = match kind {
@@ -167,7 +170,7 @@ impl LocatedBlock<'_> {
         match damage {
             Damage::Block(malformed) => error.caused_by(*malformed),
             Damage::Mutated(violation) => error.caused_by(violation.clone()),
-            Damage::OtherBlock(_) | Damage::Undo(_) => error,
+            Damage::OtherBlock(_) | Damage::Changed | Damage::Undo(_) => error,
         }
     }
 }

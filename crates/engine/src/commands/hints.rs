@@ -182,7 +182,8 @@ pub fn check_hints(
     let info = reader.info().clone();
     let CheckHintsOptions { chain, scan } = options;
     let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::Join);
-    let request = JobRequest { chain, scan, stop_at_height, result: None, method };
+    let undo_sink = None;
+    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
     with_positions(disk, request, info.numbering, (sink, interrupt), |files, plan, each_block| {
         check_belongs_to(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
         compare(&mut reader, &plan.chain, each_block)
@@ -358,7 +359,7 @@ pub fn convert_hints(
         if interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let raw = read_block(chain, files, height)?;
+        let raw = read_block(chain, files, height, false)?;
         let block = raw.parse(&mut arena)?;
         let spendable =
             || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
@@ -380,7 +381,7 @@ impl HintsReport {
     pub(crate) fn new(options: &HintOptions, method: &Method) -> Self {
         let height = match method {
             Method::Hints(run) => run.height,
-            Method::Join | Method::Positions(_) => Height(0),
+            Method::Join | Method::Positions(_) | Method::Routed { .. } => Height(0),
         };
         Self { height, aggregate: options.aggregate, with_undo: !options.without_undo }
     }

@@ -6,27 +6,35 @@ use crate::{
         event::{Event, EventSink, Warnings},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{HintOptions, Matching, ReindexOptions},
-        report::{HintsReport, ReindexReport},
+        options::{HintOptions, Matching, ReindexOptions, UndoPolicy},
+        report::{HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
     blocks::files::Files,
     commands::hints,
     job::{
-        self, ChainPreferences, Job, MatchStats, MatchedCoins, checkpoint, clock::Clock, disk_need,
-        memory::MemoryBudget, session::Session,
+        self, ChainPreferences, Job, MatchStats, MatchedCoins, checkpoint,
+        clock::Clock,
+        disk_need,
+        memory::MemoryBudget,
+        session::Session,
+        undo_files::{NewUndo, UndoFiles},
     },
     plan::{dependents, existing_state::ExistingState, planner::Plan},
     stages::{
         commit::Destination,
         finish::{self, Finish},
+        make_undo::UndoSink as _,
         method::Method,
         work_dir::WorkDir,
     },
 };
 use ::hints::HintReader;
 use digest::sha256::batched_bytes;
-use disk::utxo_stats::{UtxoCounts, UtxoStats};
+use disk::{
+    index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    utxo_stats::{UtxoCounts, UtxoStats},
+};
 use rules::ChainParams;
 use std::{
     path::PathBuf,
@@ -123,6 +131,7 @@ struct Rebuilt<'a> {
     hints: Option<&'a HintOptions>,
     total_amount: Sats,
     utxo_stats: UtxoStats,
+    undo: Option<UndoReport>,
     kept: Vec<PathBuf>,
     lost_blocks: u32,
 }
@@ -144,8 +153,17 @@ impl Rebuild<'_> {
         }
         let method = &match options.hints.as_ref().zip(hint_reader) {
             Some((hints, reader)) => hints::method(work, &options.chain, hints, reader, plan)?,
-            None => Method::Join,
+            None => Method::of(options.chain.undo),
         };
+        let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
+        let undo_files = UndoFiles::new(files, self.target.datadir(), infos)?;
+        let makes_undo = matches!(method, Method::Routed { .. });
+        if !makes_undo {
+            // What an interrupted run has left is of no use.
+            undo_files.start_over()?;
+        } else if plan.lacks_undo() {
+            self.target.prepare_index()?;
+        }
         let job = Job {
             files,
             plan,
@@ -155,6 +173,7 @@ impl Rebuild<'_> {
             hints: options.hints.as_ref(),
             method,
             work,
+            undo_sink: makes_undo.then_some(&undo_files),
             resume: Some(&options.resume),
             sink,
             interrupt,
@@ -180,8 +199,11 @@ impl Rebuild<'_> {
         let utxo_stats = finish.prove(&written)?;
         clock.lap(Stage::Prove);
 
-        let kept = self.commit(plan, clock)?;
-        let rebuilt = Rebuilt { hashed_before, stats, hints, total_amount, utxo_stats, kept, lost_blocks };
+        let undo = undo_files.take();
+        let kept = self.commit(files, plan, undo.as_ref(), clock)?;
+        let undo = makes_undo.then(|| undo.as_ref().map_or_else(UndoReport::default, NewUndo::report));
+        let rebuilt =
+            Rebuilt { hashed_before, stats, hints, total_amount, utxo_stats, undo, kept, lost_blocks };
         self.report(&job, rebuilt, clock)
     }
 
@@ -199,6 +221,7 @@ impl Rebuild<'_> {
             hints: hint_reader.as_ref().map(hints::end),
             preferred: before.best_block,
             invalid,
+            makes_undo: options.chain.undo != UndoPolicy::Trust && options.hints.is_none(),
         };
         let plan = job::plan(files, &options.chain, &preferences, sink, self.interrupt)?;
         if in_place {
@@ -219,19 +242,58 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Puts the new databases in place, and removes the temporary files. Returns the paths of the old
-    /// databases, if they are kept.
-    fn commit(&self, plan: &Plan, clock: &mut Clock) -> Result<Vec<PathBuf>, Error> {
+    /// Puts the undo data and the new databases in place, and removes the temporary files. Returns the paths
+    /// of the old databases, if they are kept.
+    ///
+    /// Undo data comes first: nothing refers to it before the block index is exchanged.
+    fn commit(
+        &self,
+        files: &Files<'_>,
+        plan: &Plan,
+        undo: Option<&NewUndo<'_>>,
+        clock: &mut Clock,
+    ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let kept = self.target.commit(plan.new_index.as_ref(), self.sink)?;
+        if let Some(undo) = undo {
+            undo.put_in_place()?;
+            self.target.prepare_index()?;
+        }
+        self.write_index(files, plan, undo)?;
+        let kept = self.target.commit(self.sink)?;
+        if let Err(error) = undo.map_or(Ok(()), NewUndo::clean_up) {
+            self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+        }
         if let Err(error) = self.work.remove() {
             self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
         }
         clock.lap(Stage::Commit);
         Ok(kept)
+    }
+
+    /// Writes the new block index, if there is one.
+    fn write_index(&self, files: &Files<'_>, plan: &Plan, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
+        let Some(dir) = self.target.building_index() else { return Ok(()) };
+        let change = |entry: &mut IndexEntry| {
+            if let Some(undo) = undo {
+                undo.change_entry(&plan.chain, entry);
+            }
+        };
+        let change_files = |infos: &mut Vec<FileInfo>| {
+            if let Some(undo) = undo {
+                undo.change_files(infos);
+            }
+        };
+        if let Some(index) = &plan.new_index {
+            let mut index = index.clone();
+            index.entries.iter_mut().for_each(change);
+            change_files(&mut index.files);
+            return Ok(write_block_index(files.disk, dir, &index)?);
+        }
+        let old = files.datadir.index_dir();
+        Ok(rewrite_block_index(files.disk, &old, dir, change, change_files)?)
     }
 
     fn report(&self, job: &Job<'_>, rebuilt: Rebuilt<'_>, clock: &mut Clock) -> Result<ReindexReport, Error> {
@@ -262,6 +324,7 @@ impl Rebuild<'_> {
             peak_memory_bytes: machine::peak_memory_bytes(),
             chainstate: self.target.chainstate_dir(),
             kept: rebuilt.kept,
+            undo: rebuilt.undo,
             lost_blocks: rebuilt.lost_blocks,
             unconnected: plan.unconnected,
             notes: self.sink.take(),

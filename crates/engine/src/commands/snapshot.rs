@@ -210,8 +210,14 @@ fn aggregate_from_blocks(
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
     let method =
         &Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
-    let request =
-        JobRequest { chain: options, scan: false, stop_at_height: Some(height), result: None, method };
+    let request = JobRequest {
+        chain: options,
+        scan: false,
+        stop_at_height: Some(height),
+        result: None,
+        method,
+        undo_sink: None,
+    };
     with_read_only_job(disk, request, watch, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;

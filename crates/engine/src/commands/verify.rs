@@ -149,8 +149,9 @@ fn check(
     let VerifyOptions { chain: options, scan, .. } = options;
     let (method, scan) = (&Method::Join, *scan);
     let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
-    let (hints, resume) = (None, None);
-    let job = Job { files, plan, budget, options, scan, hints, method, work, resume, sink, interrupt };
+    let (hints, resume, undo_sink) = (None, None, None);
+    let job =
+        Job { files, plan, budget, options, scan, hints, method, work, undo_sink, resume, sink, interrupt };
     let mut comparer = ChainstateComparer { chainstate, interrupt };
     let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
     work.remove()?;

@@ -16,6 +16,7 @@ use crate::{
         checkpoint::{self, Identity},
         clock::Clock,
         recheck,
+        settle::Routing,
         worker_pool::{State, WorkerPool},
     },
     stages::{
@@ -23,16 +24,18 @@ use crate::{
         block_fault::LocatedFault,
         check::Outcome,
         coin_sink::{CoinSink, Coins},
+        deliveries::{Deliveries, PART_BLOCK_BYTES},
+        make_undo::UndoSink,
         method::Method,
-        partial_state::{MatchState, PartialState, outputs_by_height},
+        partial_state::{MatchState, PartialState, by_height},
         scripts::{ScriptQueue, Scripts},
-        sequential::{self, SequentialScripts},
+        sequential::{self, SequentialScripts, SequentialUndo},
         spill::{Spill, SpillFile},
         threads::spawn,
         unspent::{ForEachError, Unspent},
     },
 };
-use coins::{FullCoin, Join, OutputIndex, Payload, aggregate::Sum};
+use coins::{FullCoin, Join, OutputIndex, RoutedCoin, aggregate::Sum};
 use rules::ChainParams;
 use std::{
     thread,
@@ -58,6 +61,42 @@ struct Unproven {
     has_merge_mismatch: bool,
 }
 
+/// The part of the join's memory that deliveries get: one in this many.
+const DELIVERIES_SHARE: usize = 8;
+
+/// A payload of a job's join: what is done when the workers have stopped.
+trait RunPayload: JobPayload {
+    /// See [`Job::settle`].
+    fn settle(
+        _job: &Job<'_>,
+        _join: &Join<Self>,
+        _spill: &Spill<'_, Self>,
+        _deliveries: Option<&Deliveries<'_>>,
+        _scripts: Option<&ScriptQueue<'_>>,
+        _state: &mut State,
+    ) -> Result<Option<(Height, LocatedFault)>, Error> {
+        Ok(None)
+    }
+}
+
+impl RunPayload for FullCoin {}
+
+impl RunPayload for OutputIndex {}
+
+impl RunPayload for RoutedCoin {
+    fn settle(
+        job: &Job<'_>,
+        join: &Join<Self>,
+        spill: &Spill<'_, Self>,
+        deliveries: Option<&Deliveries<'_>>,
+        scripts: Option<&ScriptQueue<'_>>,
+        state: &mut State,
+    ) -> Result<Option<(Height, LocatedFault)>, Error> {
+        let Some(deliveries) = deliveries else { return Ok(None) };
+        job.settle(&Routing { join, spill, deliveries, scripts }, state)
+    }
+}
+
 fn random_pair() -> Result<(u64, u64), Error> {
     Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
 }
@@ -72,6 +111,9 @@ impl Job<'_> {
         if self.options.hooks.matching == Matching::Sequential {
             return self.validate_sequentially(clock, Height(0), 0);
         }
+        if let Method::Routed { uses_undo } = *self.method {
+            return self.match_routed(clock, uses_undo);
+        }
         let unproven = match self.match_in_parallel(clock)? {
             Ok(matched) => return Ok(matched),
             Err(unproven) => unproven,
@@ -82,6 +124,24 @@ impl Job<'_> {
                 .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
         }
         Ok(matched)
+    }
+
+    /// Like [`Job::match_spends`], where undo data is made. If that proves too little with the undo data that
+    /// exists, all of it is made.
+    fn match_routed(&self, clock: &mut Clock, uses_undo: bool) -> Result<MatchedCoins, Error> {
+        let unproven = match self.match_in_parallel::<RoutedCoin>(clock)? {
+            Ok(MatchedCoins { unspent, stats }) => {
+                return Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats });
+            }
+            Err(unproven) => unproven,
+        };
+        self.work.remove()?;
+        self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
+        if uses_undo {
+            let job = Job { method: &Method::Routed { uses_undo: false }, resume: None, ..*self };
+            return job.match_routed(clock, false);
+        }
+        self.validate_sequentially(clock, unproven.scripts_from, unproven.scripts_run)
     }
 
     /// Returns the coins after the last block with their output positions. Coins from sequential validation
@@ -101,11 +161,12 @@ impl Job<'_> {
     }
 
     /// Returns the coins after the last block from parallel matching, if that proves that they are right.
-    fn match_in_parallel<P: JobPayload>(
+    fn match_in_parallel<P: RunPayload>(
         &self,
         clock: &mut Clock,
     ) -> Result<Result<MatchedCoins<P>, Unproven>, Error> {
-        let PassResult { mut state, join, spill, fault } = self.run_workers(clock)?;
+        let deliveries = self.deliveries();
+        let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
         // Scripts of blocks below the first suspect block have been run.
         let mut scripts_from = Height(u32::MAX);
         match fault {
@@ -127,16 +188,18 @@ impl Job<'_> {
                     );
                 }
                 if let Some(unspent) = self.unspent(join, &spill)? {
-                    let (burned, outputs) = match matching {
-                        MatchState::Join => (0, Vec::new()),
-                        MatchState::Hints { burned, .. } => (*burned, Vec::new()),
-                        MatchState::Positions { outputs } => {
-                            (0, outputs_by_height(outputs, self.plan.chain.block_count()))
+                    let (mut burned, mut outputs) = Default::default();
+                    match matching {
+                        MatchState::Join | MatchState::Routed { .. } => {}
+                        MatchState::Hints { burned: amount, .. } => burned = *amount,
+                        MatchState::Positions { outputs: numbers } => {
+                            outputs = by_height(numbers, self.plan.chain.block_count());
                         }
-                    };
+                    }
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
                     let spilled = spill.volume();
-                    let stats = MatchStats { counts: *counts, matching, resumed, burned, outputs, spilled };
+                    let counts = *counts;
+                    let stats = MatchStats { counts, matching, resumed, burned, outputs, spilled };
                     return Ok(Ok(MatchedCoins { unspent, stats }));
                 }
             }
@@ -145,8 +208,19 @@ impl Job<'_> {
         Ok(Err(Unproven { scripts_from, scripts_run, has_merge_mismatch: spill.has_mismatch() }))
     }
 
+    /// Where matches deliver coins, if undo data is made.
+    fn deliveries(&self) -> Option<Deliveries<'_>> {
+        let memory = self.budget.join_bytes / DELIVERIES_SHARE;
+        let new = || Deliveries::new(self.work, &self.plan.chain, PART_BLOCK_BYTES, memory);
+        matches!(self.method, Method::Routed { .. }).then(new)
+    }
+
     /// Checks and applies all blocks in parallel, or stops at a block fault.
-    fn run_workers<P: JobPayload>(&self, clock: &mut Clock) -> Result<PassResult<'_, P>, Error> {
+    fn run_workers<'d, P: RunPayload>(
+        &'d self,
+        clock: &mut Clock,
+        deliveries: Option<&'d Deliveries<'d>>,
+    ) -> Result<PassResult<'d, P>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory_bytes);
@@ -156,9 +230,13 @@ impl Job<'_> {
         let (state, runs, next_run) = self.initial_state(&identity)?;
         let scripts = self.scripts();
         let join = Join::with_key(random_pair()?);
-        let (network, join_bytes) = (self.files.network, self.budget.join_bytes);
-        let spill = Spill::new(self.work, network, join_bytes, runs, next_run);
+        let (network, mut join_bytes) = (self.files.network, self.budget.join_bytes);
+        if deliveries.is_some() {
+            join_bytes -= join_bytes / DELIVERIES_SHARE;
+        }
+        let spill = Spill::new(self.work, network, join_bytes, deliveries, (runs, next_run));
         let queue = scripts.map(ScriptQueue::new);
+        let settle = |state: &mut State| P::settle(self, &join, &spill, deliveries, queue.as_ref(), state);
         let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
             let pool = WorkerPool {
@@ -166,9 +244,10 @@ impl Job<'_> {
                 identity: &identity,
                 join: &join,
                 spill: &spill,
+                deliveries,
                 queue: queue.as_ref(),
             };
-            let checked = pool.check_all(state);
+            let checked = pool.check_all(state, &settle);
             spill.close();
             checked
         })?;
@@ -181,7 +260,7 @@ impl Job<'_> {
     /// # Errors
     /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let PassResult::<FullCoin> { state, fault, .. } = self.run_workers(clock)?;
+        let PassResult::<FullCoin> { state, fault, .. } = self.run_workers(clock, None)?;
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
         match (fault, matching) {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
@@ -231,22 +310,32 @@ impl Job<'_> {
             saved: Instant::now(),
             save_took: Duration::ZERO,
         };
+        let start_over = || self.undo_sink.map_or(Ok(()), UndoSink::start_over);
         if self.resume.is_none_or(|resume| resume.restart) {
             self.work.remove()?;
+            start_over()?;
             return Ok((state, Vec::new(), 0));
         }
         let Some(resumed) = identity.resume(self.work, self.method)? else {
+            start_over()?;
             return Ok((state, Vec::new(), 0));
         };
+        if let (Some(sink), MatchState::Routed { made, .. }) = (self.undo_sink, &resumed.partial.matching) {
+            sink.resume(&self.plan.chain, made)?;
+        }
         state.resumed = resumed.partial.completed.count();
         state.outcome.partial = resumed.partial;
         self.sink.event(Event::Note(Note::Resuming { done: state.resumed, total: blocks }));
-        recheck::recheck(self, &state.outcome.partial.completed, &resumed.changed)?;
+        recheck::recheck(self, &state.outcome.partial, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
 
     /// Returns what is left in the join and in sorted runs; `None` on a mismatch.
-    fn unspent<P: Payload>(&self, join: Join<P>, spill: &Spill<'_, P>) -> Result<Option<Unspent<P>>, Error> {
+    fn unspent<P: JobPayload>(
+        &self,
+        join: Join<P>,
+        spill: &Spill<'_, P>,
+    ) -> Result<Option<Unspent<P>>, Error> {
         if spill.is_empty() {
             return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new())));
         }
@@ -275,8 +364,12 @@ impl Job<'_> {
         self.sink.event(Event::Started(Stage::Sequential));
         let mut last_progress = Instant::now();
         let scripts = self.scripts().map(|scripts| SequentialScripts { scripts, from: scripts_from });
+        let undo = match self.method {
+            Method::Routed { .. } => SequentialUndo::Make(self.undo_sink),
+            _ => SequentialUndo::Compare,
+        };
         let (coins, mut counts) =
-            sequential::validate(chain, self.files, scripts, self.interrupt, |counts| {
+            sequential::validate(chain, self.files, scripts, undo, self.interrupt, |counts| {
                 if last_progress.elapsed() >= PROGRESS_INTERVAL {
                     last_progress = Instant::now();
                     self.progress(counts.blocks as u32, counts.block_bytes);
@@ -287,7 +380,8 @@ impl Job<'_> {
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        let stats = MatchStats { counts, matching, resumed: 0, burned: 0, outputs: Vec::new(), spilled };
+        let (resumed, burned, outputs) = Default::default();
+        let stats = MatchStats { counts, matching, resumed, burned, outputs, spilled };
         Ok(MatchedCoins { unspent, stats })
     }
 

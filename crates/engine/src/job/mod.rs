@@ -9,6 +9,8 @@ pub mod memory;
 pub mod read_only_job;
 mod recheck;
 pub mod session;
+mod settle;
+pub mod undo_files;
 mod worker_pool;
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
         dependents,
         planner::{self, Plan},
     },
-    stages::{method::Method, unspent::Unspent, work_dir::WorkDir},
+    stages::{make_undo::UndoSink, method::Method, unspent::Unspent, work_dir::WorkDir},
 };
 use coins::FullCoin;
 use rules::ChainParams;
@@ -76,6 +78,8 @@ pub struct ChainPreferences<'a> {
     pub preferred: Option<BlockHash>,
     /// Blocks that earlier attempts found invalid.
     pub invalid: &'a [BlockHash],
+    /// Whether undo data is made where it is missing.
+    pub makes_undo: bool,
 }
 
 /// Chooses the chain to rebuild.
@@ -94,6 +98,7 @@ pub fn plan(
         assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
         preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
         without_undo: preferences.hints.filter(|_| preferences.without_undo),
+        makes_undo: preferences.makes_undo,
         invalid: preferences.invalid,
     };
     let plan = planner::plan(files, preferences.scan, &request, preferences.preferred, now(), interrupt)
@@ -169,6 +174,8 @@ pub struct Job<'a> {
     pub method: &'a Method,
     /// The work directory, for temporary files.
     pub work: &'a WorkDir<'a>,
+    /// Where undo data that is made goes; `None`: it is only checked.
+    pub undo_sink: Option<&'a dyn UndoSink>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
     pub resume: Option<&'a ResumeOptions>,
     /// Receives events.

@@ -8,7 +8,7 @@ use crate::{
         stage::Stage,
     },
     job::{self, ChainPreferences, Job, clock::Clock, memory::MemoryBudget, session::Session},
-    stages::{method::Method, work_dir::WorkDir},
+    stages::{make_undo::UndoSink, method::Method, work_dir::WorkDir},
 };
 use std::{path::Path, sync::atomic::AtomicBool};
 use vfs::Disk;
@@ -27,6 +27,8 @@ pub struct JobRequest<'a> {
     pub result: Option<(&'a Path, &'a ResumeOptions)>,
     /// How effects are matched.
     pub method: &'a Method,
+    /// Where undo data that the method makes goes; `None`: it is only checked.
+    pub undo_sink: Option<&'a dyn UndoSink>,
 }
 
 impl MakeOptions {
@@ -34,7 +36,7 @@ impl MakeOptions {
     pub(crate) const fn request<'a>(&'a self, path: &'a Path, method: &'a Method) -> JobRequest<'a> {
         let Self { chain, resume, stop_at_height, scan } = self;
         let (stop_at_height, scan, result) = (*stop_at_height, *scan, Some((path, resume)));
-        JobRequest { chain, scan, stop_at_height, result, method }
+        JobRequest { chain, scan, stop_at_height, result, method, undo_sink: None }
     }
 }
 
@@ -48,13 +50,15 @@ pub fn with_read_only_job<T>(
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
     mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let JobRequest { chain: options, scan, stop_at_height, result, method } = request;
+    let JobRequest { chain: options, scan, stop_at_height, result, method, undo_sink } = request;
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
     let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
-        let preferences = ChainPreferences { scan, stop_at_height, invalid, ..ChainPreferences::default() };
+        let makes_undo = matches!(method, Method::Routed { .. });
+        let preferences =
+            ChainPreferences { scan, stop_at_height, invalid, makes_undo, ..ChainPreferences::default() };
         let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
         let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);
@@ -70,6 +74,7 @@ pub fn with_read_only_job<T>(
             method,
             hints: None,
             work: work_dir,
+            undo_sink,
             resume,
             sink,
             interrupt,

@@ -15,10 +15,12 @@ use crate::{
     job::Job,
     stages::{
         block_fault::{BlockFaults, LocatedFault},
-        block_source::{Block, BlockSource},
+        block_source::{Block, BlockSource, Stop},
         check::claims_of,
         completed_blocks::CompletedBlocks,
-        read::FileSource,
+        method::UndoUse,
+        partial_state::{MatchState, PartialState},
+        read::{FileSource, UndoReading},
         threads::spawn,
     },
 };
@@ -26,17 +28,23 @@ use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::undo::{CHECKSUM_LEN, UndoArena};
 use rules::{BlockContext, ChainParams, ViolationClass, check_block};
 use std::{
+    collections::HashSet,
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 use wire::{BlockArena, FileNo, Height};
 
-/// Reads the completed blocks of these files, and checks that each is unchanged.
+/// Reads the completed blocks of these files, and checks that each is unchanged, with its undo data unless
+/// that was made.
 ///
 /// # Errors
 /// Damage, with the first changed block; any I/O error; [`crate::ErrorKind::Interrupted`].
-pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -> Result<(), Error> {
-    let chain = &job.plan.chain;
+pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Result<(), Error> {
+    let (chain, completed) = (&job.plan.chain, &partial.completed);
+    let made = match &partial.matching {
+        MatchState::Routed { made, .. } => made.iter().map(|&(height, _)| height).collect(),
+        _ => HashSet::new(),
+    };
     let mut skipped = CompletedBlocks::none(chain.block_count());
     let mut count = 0;
     for (file, heights) in chain.by_file() {
@@ -55,8 +63,9 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
     let files = changed.len();
     job.sink.event(Event::Note(Note::FilesChanged { files, blocks: count }));
     let faults = BlockFaults::default();
-    let source = FileSource::new(chain, job.files, &faults, &skipped, job.method.undo_from(), job.threads());
-    let recheck = Recheck { job, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
+    let source =
+        FileSource::new(chain, job.files, &faults, &skipped, UndoReading::of(job.method), job.threads());
+    let recheck = Recheck { job, made, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
     recheck.all()?;
     drop(source);
     if job.interrupt.load(Ordering::Relaxed) {
@@ -74,6 +83,8 @@ pub fn recheck(job: &Job<'_>, completed: &CompletedBlocks, changed: &[FileNo]) -
 /// What all threads share.
 struct Recheck<'a> {
     job: &'a Job<'a>,
+    /// Blocks whose undo data was made.
+    made: HashSet<Height>,
     faults: &'a BlockFaults,
     source: &'a dyn BlockSource,
     /// Bytes of blocks read.
@@ -103,7 +114,8 @@ impl Recheck<'_> {
 
     fn work(&self) -> Result<(), Error> {
         let (mut block, mut buffers) = (Block::default(), Buffers::default());
-        while self.source.read(&mut block, &|_| self.job.interrupt.load(Ordering::Relaxed))? {
+        let stop = |_| if self.job.interrupt.load(Ordering::Relaxed) { Stop::Now } else { Stop::Not };
+        while self.source.read(&mut block, &stop)? {
             if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
                 let error = self.source.damaged(block.height, &damage);
                 self.faults.record(block.height, LocatedFault::Error(error));
@@ -138,7 +150,12 @@ impl Recheck<'_> {
         {
             return Err(Damage::Mutated(violation));
         }
-        if height > Height(0) && height >= job.method.undo_from() {
+        let is_used = match job.method.undo_use(height) {
+            UndoUse::Required => true,
+            UndoUse::IfSound => !self.made.contains(&height),
+            UndoUse::NotNeeded | UndoUse::Made => false,
+        };
+        if height > Height(0) && is_used {
             claims_of(&block, (undo_data, checksum, undo_arena), &hashes.undo_checksum)
                 .map_err(Damage::Undo)?;
         }

@@ -22,7 +22,12 @@
 //! No step waits for a lock. A datadir in use is an error, so the order cannot lead to a deadlock.
 
 use crate::{
-    api::{error::Error, event::EventSink, machine, options::ReindexOptions},
+    api::{
+        error::Error,
+        event::EventSink,
+        machine,
+        options::{ReindexOptions, UndoPolicy},
+    },
     blocks::files::{self, Files},
     stages::commit,
 };
@@ -84,7 +89,8 @@ impl<'d> Session<'d> {
                 (Some(lock), result)
             }
             None => {
-                commit::check_owner(disk, &datadir, options.scan)?;
+                let makes_undo = options.chain.undo != UndoPolicy::Trust && options.hints.is_none();
+                commit::check_owner(disk, &datadir, options.scan || makes_undo)?;
                 (None, datadir.clone())
             }
         };

@@ -6,12 +6,15 @@ use crate::{
         event::{Event, PROGRESS_INTERVAL},
         stage::Stage,
     },
-    job::{Job, checkpoint::Identity},
+    job::{Job, checkpoint::Identity, settle::is_epoch_complete},
     stages::{
         apply::JobPayload,
         block_fault::{BlockFaults, LocatedFault},
+        block_source::Stop,
         check::{self, Outcome, Shared},
-        read::FileSource,
+        deliveries::Deliveries,
+        make_undo::UndoSink,
+        read::{FileSource, UndoReading},
         scripts::ScriptQueue,
         spill::Spill,
         threads::spawn,
@@ -66,19 +69,29 @@ pub struct WorkerPool<'a, P> {
     pub join: &'a Join<P>,
     /// Writes the join to sorted runs when the memory budget is reached.
     pub spill: &'a Spill<'a, P>,
+    /// Where matches deliver coins, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
     pub queue: Option<&'a ScriptQueue<'a>>,
 }
 
+/// Does what is left to do for the completed blocks, and returns the lowest block fault ([`Job::settle`]).
+pub type SettleFn<'a> = dyn Fn(&mut State) -> Result<Option<(Height, LocatedFault)>, Error> + 'a;
+
 impl<P: JobPayload> WorkerPool<'_, P> {
-    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Returns
-    /// the progress and the lowest block fault.
+    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
+    /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
     ///
     /// # Errors
     /// Any I/O error; [`crate::ErrorKind::Interrupted`].
-    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+    pub fn check_all(
+        &self,
+        mut state: State,
+        settle: &SettleFn<'_>,
+    ) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.block_count() as u32;
+        let mut table_bytes = self.spill.volume().bytes;
         loop {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
                 // A checkpoint after each few blocks, whatever it costs.
@@ -86,7 +99,7 @@ impl<P: JobPayload> WorkerPool<'_, P> {
                 Some(interval) => state.saved + interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR),
                 None => state.saved + Duration::from_secs(u32::MAX.into()),
             };
-            let (outcome, fault) = self.check_until(pause, state.outcome)?;
+            let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;
             let interrupted = self.job.interrupt.load(Ordering::Relaxed);
             if fault.is_some() || self.spill.has_mismatch() {
@@ -95,8 +108,14 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             if interrupted {
                 return Err(self.save_last(&mut state));
             }
-            if Instant::now() >= pause {
-                self.save(&mut state)?;
+            let (stopped, is_time) = (Instant::now(), Instant::now() >= pause);
+            let fault = settle(&mut state)?;
+            if fault.is_some() || self.spill.has_mismatch() {
+                return Ok((state, fault));
+            }
+            table_bytes = self.spill.volume().bytes;
+            if is_time {
+                self.save(&mut state, stopped)?;
             }
             if state.outcome.partial.completed.count() == total {
                 return Ok((state, None));
@@ -113,36 +132,39 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             && has_progress
             && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
             && !was_slow
-            && let Err(error) = self.save(state)
+            // What was delivered since the last checkpoint is not saved.
+            && self.deliveries.is_none()
+            && let Err(error) = self.save(state, Instant::now())
         {
             return error;
         }
         Error::interrupted()
     }
 
-    /// Writes a checkpoint.
-    fn save(&self, state: &mut State) -> Result<(), Error> {
-        let started = Instant::now();
+    /// Writes a checkpoint; the workers have stopped for it at `stopped`.
+    fn save(&self, state: &mut State, stopped: Instant) -> Result<(), Error> {
         let copies = self.spill.copy(self.join, self.job.threads())?;
         let (mut runs, next) = self.spill.list();
         runs.extend(copies);
         let partial = &mut state.outcome.partial;
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
+        self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
         self.identity.write(self.job.work, partial, (&runs, next))?;
         self.spill.checkpointed(runs.iter().map(|job| job.number).collect())?;
-        (state.saved, state.save_took) = (Instant::now(), started.elapsed());
+        (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
         Ok(())
     }
 
     /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
-    /// a pause. `before` is the outcome so far.
-    fn check_until(&self, pause: Instant, before: Outcome) -> Result<Checked, Error> {
+    /// a pause, or to make undo data. `before` is the outcome so far, `table_bytes` the size of the runs when
+    /// undo data was made last.
+    fn check_until(&self, pause: Instant, table_bytes: u64, before: Outcome) -> Result<Checked, Error> {
         let key = before.partial.coinbases.key();
         let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
-        let (completed, undo_from) = (&before.partial.completed, self.job.method.undo_from());
-        let source =
-            FileSource::new(chain, self.job.files, &faults, completed, undo_from, self.job.threads());
+        let completed = &before.partial.completed;
+        let undo = UndoReading::of(self.job.method);
+        let source = FileSource::new(chain, self.job.files, &faults, completed, undo, self.job.threads());
         let shared = Shared {
             scripts: self.queue,
             chain,
@@ -151,15 +173,26 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             method: self.job.method,
             join: self.join,
             spill: self.spill,
+            deliveries: self.deliveries,
             faults: &faults,
             failed: &AtomicBool::new(false),
             blocks_done: AtomicU32::new(before.partial.completed.count()),
             bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
         };
+        let memory = self.job.options.memory_bytes;
+        let is_epoch_complete = || {
+            let run_bytes = || self.spill.volume().bytes;
+            self.deliveries.is_some_and(|all| is_epoch_complete(all, run_bytes(), table_bytes, memory))
+        };
         let stop = |read| {
-            read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause
-                || self.spill.has_mismatch()
-                || self.job.interrupt.load(Ordering::Relaxed)
+            if self.spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
+                Stop::Now
+            } else if read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause || is_epoch_complete()
+            {
+                if self.deliveries.is_some() { Stop::AfterBatch } else { Stop::Now }
+            } else {
+                Stop::Not
+            }
         };
         let (done, all_done) = bounded::<()>(0);
         let outcomes: Vec<_> = thread::scope(|scope| {

@@ -22,6 +22,8 @@ pub struct ChainRequest<'a> {
     pub preferred: Option<BlockHash>,
     /// Blocks up to this one need no undo data.
     pub without_undo: Option<HintsEnd>,
+    /// No block needs undo data: it is made.
+    pub makes_undo: bool,
     /// Blocks that were found invalid.
     pub invalid: &'a [BlockHash],
 }

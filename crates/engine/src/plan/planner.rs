@@ -26,9 +26,12 @@ use disk::{
     scan::{Scan, scan_files},
 };
 use rules::{ChainParams, U256};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use vfs::During as _;
-use wire::{BlockHash, BlockTime, Height};
+use wire::{BlockHash, BlockTime, FileNo, Height};
 
 /// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
 pub const CHECKED_AT_START: usize = 6;
@@ -64,6 +67,14 @@ pub struct Plan {
     pub lacks_last_undo: bool,
 }
 
+impl Plan {
+    /// Whether the undo data of a block of the chain is known to be missing.
+    #[must_use]
+    pub fn lacks_undo(&self) -> bool {
+        (1..=self.chain.tip_height().0).any(|height| self.chain.block(Height(height)).undo_pos.is_none())
+    }
+}
+
 /// Makes the plan; with `scan`, without the block index. `now` is for the one header rule that depends on the
 /// time; Core applies it to blocks found by a scan, not to those in its index.
 ///
@@ -97,7 +108,10 @@ pub fn plan(
     let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
-    let chain = tree.into_chain(branch, request.undo_from());
+    let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
+    if request.makes_undo {
+        drop_unusable_undo(files, &mut chain, (!scan).then_some(&index_files))?;
+    }
     let block_bytes = check_files(files, &chain)?;
     Ok(Plan {
         stops_as_asked: request.stop_at.is_some(),
@@ -256,6 +270,28 @@ fn index_of_scan(
         });
     }
     index
+}
+
+/// Drops the positions of undo data that is not in its file, or, if the index's entries for files are given,
+/// beyond the bytes that the index records as used, which bitcoind overwrites.
+fn drop_unusable_undo(
+    files: &Files<'_>,
+    chain: &mut Chain,
+    infos: Option<&Vec<FileInfo>>,
+) -> Result<(), Error> {
+    let numbers: Vec<FileNo> = chain.by_file().map(|(number, _)| number).collect();
+    let mut lens = HashMap::new();
+    for number in numbers {
+        let path = files.path(FileKind::Rev, number);
+        let found = files.disk.metadata(&path).during("look at", &path)?;
+        let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
+        let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
+        lens.insert(number, used.map_or(len, |used| len.min(used.into())));
+    }
+    chain.retain_undo(|file, pos| {
+        pos >= RECORD_HEADER_LEN as u64 && lens.get(&file).is_some_and(|&len| pos < len)
+    });
+    Ok(())
 }
 
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate

@@ -128,7 +128,11 @@ impl ChainRequest<'_> {
     /// The lowest block whose undo data is needed.
     #[must_use]
     pub fn undo_from(&self) -> Height {
-        self.without_undo.map_or(Height(0), |end| Height(end.height.0.saturating_add(1)))
+        match self.without_undo {
+            _ if self.makes_undo => Height(u32::MAX),
+            Some(end) => Height(end.height.0.saturating_add(1)),
+            None => Height(0),
+        }
     }
 }
 
@@ -416,8 +420,9 @@ impl<'a> Tree<'a> {
         ] {
             let better = tip.is_none_or(|tip| {
                 let other = &self.nodes[tip.node as usize];
-                // Among branches of equal work, prefer the preferred one, then the one that was stored first.
-                let rank = |node: &Node| (!node.has(PREFERRED), node.data());
+                // Among branches of equal work, prefer the preferred one, then one that was connected, then the
+                // one that was stored first.
+                let rank = |node: &Node| (!node.has(PREFERRED), node.undo_pos.is_none(), node.data());
                 block.work > tip.work || block.work == tip.work && rank(node) < rank(other)
             });
             if eligible && better {
@@ -470,7 +475,12 @@ impl<'a> Tree<'a> {
             .with_remedies([Remedy::RebuildIndex])
         })?;
         let undo_from = request.undo_from();
-        if let Some(block) = best_tips.with_undo.filter(|block| block.work > tip.work) {
+        let is_missed = |block: &BestTip| {
+            let is_altered = self.nodes[block.node as usize].has(BREAKS_RULE);
+            // If blocks above it are without their parent, that is what it was before.
+            block.work > tip.work || is_altered && orphan.is_some()
+        };
+        if let Some(block) = best_tips.with_undo.filter(is_missed) {
             return Err(self.gap_error(block.node, undo_from));
         }
         if let Some(end) = self.hints_end_above_gap(request) {

@@ -5,16 +5,22 @@
 //! | join | to the join | to the join | each spend matches its coin |
 //! | hints | to the join if hinted unspent, else added to a sum | subtracted from the sum | the sum is zero |
 //! | positions | to a join of output indices | likewise | as for the join, but without the claims |
+//! | routed | to the join | with claims, or with the positions of the inputs | as for the join; or the coin is delivered |
 //!
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 
 use crate::{
     api::{counts::Counts, error::Error},
-    stages::{block_fault::BlockFault, method::Method, partial_state::MatchState},
+    stages::{
+        block_fault::BlockFault,
+        deliveries::Deliveries,
+        method::Method,
+        partial_state::{MatchState, RoutedBlock},
+    },
 };
 use ::hints::{HintReader, Numbering};
 use coins::{
-    Delta, Effects, FullCoin, OutputIndex, Payload,
+    Delta, Effects, FullCoin, OutputIndex, Payload, RoutedCoin,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
 };
@@ -22,7 +28,7 @@ use wire::{BlockView, Coin, Height, Txid};
 
 /// A payload of a job's join: how the effects of a block become creations and spends that carry it.
 pub trait JobPayload: Payload {
-    /// Applies a block; `claims` are from its undo data, where that is needed.
+    /// Applies a block; `claims` are from its undo data, where that is needed. `None`: its undo data is made.
     ///
     /// # Errors
     /// [`BlockFault::Hints`] if the hints cannot belong to this block; any I/O error when they are read.
@@ -31,11 +37,19 @@ pub trait JobPayload: Payload {
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
-        claims: &[Coin<'_>],
+        claims: Option<&[Coin<'_>]>,
     ) -> Result<(), BlockFault>;
 
     /// Pushes what earlier blocks have left in the delta.
     fn flush_delta(applier: &mut EffectApplier<'_, Self>);
+
+    /// Hands over the coins that matches have delivered since the last call.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn deliver(&mut self, _to: Option<&Deliveries<'_>>) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Applies the effects of the blocks of one worker.
@@ -54,7 +68,7 @@ impl<'a, P: JobPayload> EffectApplier<'a, P> {
     pub fn new(method: &'a Method, effects: Effects<'a, P>) -> Self {
         let hints = match method {
             Method::Hints(matching) => matching.hints.as_ref().map(HintReader::fork),
-            Method::Join | Method::Positions(_) => None,
+            Method::Join | Method::Positions(_) | Method::Routed { .. } => None,
         };
         let (delta, unspent) = Default::default();
         Self { method, delta, effects, hints, unspent, state: MatchState::empty(method) }
@@ -76,12 +90,30 @@ impl<'a, P: JobPayload> EffectApplier<'a, P> {
         }
     }
 
+    /// Records a block whose undo data is made.
+    pub fn record_routed(&mut self, block: RoutedBlock) {
+        if let MatchState::Routed { blocks, .. } = &mut self.state {
+            blocks.push(block);
+        }
+    }
+
+    /// Hands over the coins that this worker's matches have delivered since the last call.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn deliver(&mut self, to: Option<&Deliveries<'_>>) -> Result<(), Error> {
+        self.effects.payload().deliver(to)
+    }
+
     /// Sends staged effects to the join, and returns what the method keeps besides.
-    #[must_use]
-    pub fn finish(mut self) -> MatchState {
+    ///
+    /// # Errors
+    /// The same errors as [`EffectApplier::deliver`].
+    pub fn finish(mut self, deliveries: Option<&Deliveries<'_>>) -> Result<MatchState, Error> {
         P::flush_delta(&mut self);
         self.effects.flush();
-        self.state
+        self.deliver(deliveries)?;
+        Ok(self.state)
     }
 }
 
@@ -91,8 +123,10 @@ impl JobPayload for FullCoin {
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
-        claims: &[Coin<'_>],
+        claims: Option<&[Coin<'_>]>,
     ) -> Result<(), BlockFault> {
+        // Only `Method::Routed` makes undo data.
+        let claims = claims.ok_or(BlockFault::Suspect)?;
         let EffectApplier { method, delta, effects, hints, unspent, state } = applier;
         let (matching, sum, burned) = match (method, state) {
             (Method::Hints(matching), MatchState::Hints { sum, burned }) if height <= matching.height => {
@@ -127,14 +161,46 @@ impl JobPayload for FullCoin {
     }
 }
 
+impl JobPayload for RoutedCoin {
+    fn apply_block(
+        applier: &mut EffectApplier<'_, Self>,
+        block: &BlockView<'_>,
+        txids: &[Txid],
+        height: Height,
+        claims: Option<&[Coin<'_>]>,
+    ) -> Result<(), BlockFault> {
+        let EffectApplier { delta, effects, .. } = applier;
+        match claims {
+            Some(claims) => delta.add(block, txids, height, claims, effects),
+            None => delta.add_routed(block, txids, height, effects),
+        }
+        Ok(())
+    }
+
+    fn flush_delta(applier: &mut EffectApplier<'_, Self>) {
+        applier.delta.flush(&mut applier.effects);
+    }
+
+    fn deliver(&mut self, to: Option<&Deliveries<'_>>) -> Result<(), Error> {
+        match to {
+            Some(to) => to.add(self.deliveries()),
+            None => {
+                self.deliveries().clear();
+                Ok(())
+            }
+        }
+    }
+}
+
 impl JobPayload for OutputIndex {
     fn apply_block(
         applier: &mut EffectApplier<'_, Self>,
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
-        claims: &[Coin<'_>],
+        claims: Option<&[Coin<'_>]>,
     ) -> Result<(), BlockFault> {
+        let claims = claims.ok_or(BlockFault::Suspect)?;
         let EffectApplier { method, delta, effects, state, .. } = applier;
         let (Method::Positions(numbering), MatchState::Positions { outputs }) = (method, state) else {
             // `Job::match_positions` is called only with this method.

@@ -23,15 +23,27 @@ pub struct Block {
     pub undo: RecordBuffer,
 }
 
+/// Whether a worker takes another block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// It does.
+    Not,
+    /// It takes the blocks that were assigned to it, so that after all workers no block is missing below
+    /// another one.
+    AfterBatch,
+    /// It does not.
+    Now,
+}
+
 /// Delivers the blocks of a chain to any number of workers.
 pub trait BlockSource: Sync {
     /// Reads the next block. Returns false if none is left, or if `stop`, called with the number of blocks
-    /// read so far, returns true. A block that cannot be delivered is recorded as a fault, and the next one
+    /// read so far, ends it. A block that cannot be delivered is recorded as a fault, and the next one
     /// is read.
     ///
     /// # Errors
     /// Errors that are not about one block, such as an I/O error.
-    fn read(&self, into: &mut Block, stop: &dyn Fn(u32) -> bool) -> Result<bool, Error>;
+    fn read(&self, into: &mut Block, stop: &dyn Fn(u32) -> Stop) -> Result<bool, Error>;
 
     /// Returns the error for the block at `height`, which was delivered damaged.
     fn damaged(&self, height: Height, damage: &Damage) -> Error;

@@ -15,9 +15,10 @@ use crate::{
     stages::{
         apply::{EffectApplier, JobPayload},
         block_fault::{BlockFault, BlockFaults},
-        block_source::{Block, BlockSource},
-        method::Method,
-        partial_state::{PartialState, StateConflict},
+        block_source::{Block, BlockSource, Stop},
+        deliveries::Deliveries,
+        method::{Method, UndoUse},
+        partial_state::{PartialState, RoutedBlock, StateConflict},
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -47,6 +48,8 @@ pub struct Shared<'a, P> {
     pub join: &'a Join<P>,
     /// Where the join is spilled when the memory budget is reached.
     pub spill: &'a Spill<'a, P>,
+    /// Where matches deliver coins, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// The lowest block fault.
@@ -101,14 +104,14 @@ impl Outcome {
     }
 }
 
-/// Processes blocks until none is left, or `stop`, called with the number of blocks read, returns true. `key`
+/// Processes blocks until none is left, or `stop`, called with the number of blocks read, ends it. `key`
 /// is the same for all workers.
 ///
 /// # Errors
 /// Any I/O error.
 pub fn work<P: JobPayload>(
     shared: &Shared<'_, P>,
-    stop: &impl Fn(u32) -> bool,
+    stop: &impl Fn(u32) -> Stop,
     key: (u64, u64),
 ) -> Result<Outcome, Error> {
     let mut worker = Worker {
@@ -126,7 +129,7 @@ pub fn work<P: JobPayload>(
         scripts.drain_to_end(shared.faults, shared.failed);
         worker.outcome.scripting += scripting.elapsed();
     }
-    Ok(worker.finish())
+    worker.finish()
 }
 
 struct Worker<'a, P: JobPayload> {
@@ -139,12 +142,12 @@ struct Worker<'a, P: JobPayload> {
 }
 
 impl<P: JobPayload> Worker<'_, P> {
-    fn work(&mut self, stop: &impl Fn(u32) -> bool) -> Result<(), Error> {
+    fn work(&mut self, stop: &impl Fn(u32) -> Stop) -> Result<(), Error> {
         let shared = self.shared;
         let mut block = Block::default();
         loop {
             let reading = Instant::now();
-            let stop = |read| shared.failed.load(Ordering::Relaxed) || stop(read);
+            let stop = |read| if shared.failed.load(Ordering::Relaxed) { Stop::Now } else { stop(read) };
             if !shared.source.read(&mut block, &stop)? {
                 return Ok(());
             }
@@ -156,11 +159,11 @@ impl<P: JobPayload> Worker<'_, P> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> Result<Outcome, Error> {
         let matching = Instant::now();
-        self.outcome.partial.matching = self.applier.finish();
+        self.outcome.partial.matching = self.applier.finish(self.shared.deliveries)?;
         self.outcome.matching += matching.elapsed();
-        self.outcome
+        Ok(self.outcome)
     }
 
     fn process_block(&mut self, block: &Block) -> Result<(), Error> {
@@ -180,6 +183,7 @@ impl<P: JobPayload> Worker<'_, P> {
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
         shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
         let matching = Instant::now();
+        self.applier.deliver(shared.deliveries)?;
         shared.spill.spill_if_over_budget(shared.join)?;
         self.outcome.matching += matching.elapsed();
         Ok(())
@@ -221,37 +225,80 @@ impl<P: JobPayload> Worker<'_, P> {
             return Ok(());
         }
 
-        let claims = if height < self.shared.method.undo_from() {
-            Vec::new()
-        } else {
-            let undo = (undo_data, checksum, &mut self.undo_arena);
-            let claims = claims_of(&block, undo, &self.hashes.undo_checksum).map_err(Damage::Undo)?;
-            let mut coins = Vec::with_capacity(claims.len());
-            for claim in &claims {
-                let coin = SpentCoin::from_coin(claim);
-                coins.push(coin.map_err(|error| Damage::Undo(UndoDefect::Coin(error)))?);
-            }
-            check_block_spends(&BlockSpendContext {
-                params,
-                height,
-                hash,
-                block: &block,
-                coins: &coins,
-                mtp_by_height: chain.median_times(),
-                legacy_sigops: sums.legacy_sigops,
-            })
-            .map_err(|_| BlockFault::Suspect)?;
-            if let Some(queue) = self.shared.scripts {
-                // Preparing transactions for their scripts counts as script time too.
-                let scripting = Instant::now();
-                let queued = queue.push_block(&block, height, hash, &coins, self.shared.faults);
-                self.outcome.scripting += scripting.elapsed();
-                queued?;
-            }
-            claims
+        let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops: sums.legacy_sigops };
+        let (arena, hashes, scripting) = (&mut self.undo_arena, &self.hashes, &mut self.outcome.scripting);
+        let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
+            let undo = (undo_data, checksum, arena);
+            let claims = claims_of(&block, undo, &hashes.undo_checksum).map_err(Damage::Undo)?;
+            spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
+            Ok(claims)
         };
+        let claims = match self.shared.method.undo_use(height) {
+            UndoUse::NotNeeded => Some(Vec::new()),
+            UndoUse::Required => Some(checked_claims()?),
+            // What is wrong with the undo data does not matter, because it is made.
+            UndoUse::IfSound => checked_claims().ok(),
+            UndoUse::Made => None,
+        };
+        if claims.is_none() {
+            let (checksum, legacy_sigops) = (read.block.crc32c(), sums.legacy_sigops);
+            self.applier.record_routed(RoutedBlock { height, checksum, legacy_sigops });
+        }
         let txids = &self.hashes.txids;
-        apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), &claims)
+        apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), claims.as_deref())
+    }
+}
+
+/// The checks of a block's spends.
+pub struct SpendCheck<'a> {
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Height of the block.
+    pub height: Height,
+    /// The block.
+    pub block: &'a BlockView<'a>,
+    /// Number of signature operations of its own scripts.
+    pub legacy_sigops: u32,
+}
+
+impl SpendCheck<'_> {
+    /// Checks the rules of the block's spends against claims, one for each input, and queues their scripts.
+    /// Adds the time that this takes to `scripting`, because preparing transactions for their scripts counts
+    /// as script time too.
+    ///
+    /// # Errors
+    /// [`BlockFault::Suspect`] if a rule is broken; [`Damage::Undo`] if a claim is no coin.
+    pub fn check(
+        &self,
+        claims: &[Coin<'_>],
+        scripts: Option<&ScriptQueue<'_>>,
+        faults: &BlockFaults,
+        scripting: &mut Duration,
+    ) -> Result<(), BlockFault> {
+        let Self { params, chain, height, block, legacy_sigops } = *self;
+        let hash = &chain.block(height).hash;
+        let mut coins = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let coin = SpentCoin::from_coin(claim);
+            coins.push(coin.map_err(|error| Damage::Undo(UndoDefect::Coin(error)))?);
+        }
+        check_block_spends(&BlockSpendContext {
+            params,
+            height,
+            hash,
+            block,
+            coins: &coins,
+            mtp_by_height: chain.median_times(),
+            legacy_sigops,
+        })
+        .map_err(|_| BlockFault::Suspect)?;
+        let Some(queue) = scripts else { return Ok(()) };
+        let started = Instant::now();
+        let queued = queue.push_block(block, height, hash, &coins, faults);
+        *scripting += started.elapsed();
+        queued
     }
 }
 
@@ -262,7 +309,7 @@ fn apply<P: JobPayload>(
     outcome: &mut Outcome,
     block: &BlockView<'_>,
     (height, txids): (Height, &[Txid]),
-    claims: &[Coin<'_>],
+    claims: Option<&[Coin<'_>]>,
 ) -> Result<(), BlockFault> {
     let matching = Instant::now();
     if is_overwritten(shared.params, shared.chain, height) {

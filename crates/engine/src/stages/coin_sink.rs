@@ -359,7 +359,14 @@ mod tests {
         };
         let options = ChainOptions::new(dir.path(), Network::Regtest);
         let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let request = JobRequest { chain: &options, scan: false, stop_at_height: None, result: None, method };
+        let request = JobRequest {
+            chain: &options,
+            scan: false,
+            stop_at_height: None,
+            result: None,
+            method,
+            undo_sink: None,
+        };
         let result = with_read_only_job(&disk, request, (&watch, &interrupt), |job, clock| {
             let matched = job.match_spends(clock)?;
             job.for_each_coin(matched, clock, sink)

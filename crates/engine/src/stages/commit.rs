@@ -17,11 +17,13 @@ use crate::{
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX},
-    index::{BlockIndex, write_block_index},
     lock::{DatadirLock, LockMode},
     replace::{self, CommitError, Replacement},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
 use vfs::{Disk, During as _, FileError};
 use wire::Network;
 
@@ -33,11 +35,13 @@ fn replaceable() -> [&'static Path; 2] {
 
 /// Where the new databases go.
 pub struct Destination<'d> {
-    disk: &'d dyn Disk,
     /// The datadir that will contain the databases.
     datadir: Datadir,
-    replacement: Replacement<'d>,
-    with_index: bool,
+    replacement: Mutex<Replacement<'d>>,
+    /// Where the new chainstate is built.
+    building: PathBuf,
+    /// Where the new block index is built, if one is.
+    index: OnceLock<PathBuf>,
 }
 
 /// Creates the directories of an output, which must not contain the databases yet.
@@ -84,12 +88,13 @@ pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Da
     })
 }
 
-/// Checks that this process can write files that belong to the owner of the datadir.
+/// Checks that this process can write files that belong to the owner of the datadir; `with_index` is whether
+/// the block index is one of them.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if it cannot.
-pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, scan: bool) -> Result<(), Error> {
-    let databases = if scan { replaceable().to_vec() } else { vec![Path::new(CHAINSTATE)] };
+pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Result<(), Error> {
+    let databases = if with_index { replaceable().to_vec() } else { vec![Path::new(CHAINSTATE)] };
     Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
 }
 
@@ -130,7 +135,35 @@ impl<'d> Destination<'d> {
         let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
         let replacement =
             Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.keep_old)?;
-        Ok(Self { disk, datadir, replacement, with_index: options.scan })
+        let index = OnceLock::new();
+        if options.scan {
+            let _ = index.set(replacement.building(0).to_owned());
+        }
+        let building = replacement.building(usize::from(options.scan)).to_owned();
+        Ok(Self { datadir, replacement: Mutex::new(replacement), building, index })
+    }
+
+    fn replacement(&self) -> MutexGuard<'_, Replacement<'d>> {
+        self.replacement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The datadir that will contain the databases.
+    #[must_use]
+    pub const fn datadir(&self) -> &Datadir {
+        &self.datadir
+    }
+
+    /// Creates the directory in which a new block index is built, if there is none.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`].
+    pub fn prepare_index(&self) -> Result<(), Error> {
+        if self.index.get().is_none() {
+            let mut replacement = self.replacement();
+            replacement.add_first(Path::new(INDEX))?;
+            let _ = self.index.set(replacement.building(0).to_owned());
+        }
+        Ok(())
     }
 
     /// Removes what this job has built so far, so that it can build again.
@@ -138,12 +171,12 @@ impl<'d> Destination<'d> {
     /// # Errors
     /// Any I/O error.
     pub fn start_over(&self) -> Result<(), Error> {
-        Ok(self.replacement.start_over()?)
+        Ok(self.replacement().start_over()?)
     }
 
     /// Removes what this job has built, after a failure.
     pub fn discard(&self) {
-        self.replacement.discard();
+        self.replacement().discard();
     }
 
     /// The final path of the new chainstate.
@@ -155,7 +188,7 @@ impl<'d> Destination<'d> {
     /// The path where the new chainstate is built.
     #[must_use]
     pub fn building(&self) -> &Path {
-        self.replacement.building(usize::from(self.with_index))
+        &self.building
     }
 
     /// The path of the work directory.
@@ -167,16 +200,19 @@ impl<'d> Destination<'d> {
         }
     }
 
+    /// The path where the new block index is built; `None` if none is.
+    #[must_use]
+    pub fn building_index(&self) -> Option<&Path> {
+        self.index.get().map(PathBuf::as_path)
+    }
+
     /// Puts the new databases in place. Returns the paths of the old databases, if they are kept. If an old
     /// database cannot be removed, this is only a warning, because the rebuild is complete.
     ///
     /// # Errors
     /// Any I/O error; the old databases are then in place.
-    pub fn commit(&self, index: Option<&BlockIndex>, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
-        if let Some(index) = index.filter(|_| self.with_index) {
-            write_block_index(self.disk, self.replacement.building(0), index)?;
-        }
-        match self.replacement.commit() {
+    pub fn commit(&self, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
+        match self.replacement().commit() {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {

@@ -30,11 +30,11 @@ const MIN_RANGES: u64 = 64;
 const MIN_RANGE_BYTES: u64 = 4 << 20;
 
 /// What is written, and how.
-pub struct Finish<'a> {
+pub struct Finish<'a, 'd> {
     /// The file system.
     pub disk: &'a dyn Disk,
     /// Where the chainstate is built.
-    pub target: &'a Destination<'a>,
+    pub target: &'a Destination<'d>,
     /// The chain to which the coins belong.
     pub chain: &'a Chain,
     /// The new chainstate's obfuscation key.
@@ -47,7 +47,7 @@ pub struct Finish<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-impl CoinSink for Finish<'_> {
+impl CoinSink for Finish<'_, '_> {
     type Output = UtxoCounts;
 
     /// Writes the chainstate, syncs it, and returns what it contains.
@@ -99,7 +99,7 @@ impl RangeSink for TableSink<'_> {
     }
 }
 
-impl Finish<'_> {
+impl Finish<'_, '_> {
     /// Reads the chainstate back, compares it with what was written, and returns its hash.
     ///
     /// # Errors

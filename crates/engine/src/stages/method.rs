@@ -1,5 +1,6 @@
 //! The methods of matching spends with coins.
 
+use crate::api::options::UndoPolicy;
 use coins::aggregate::Aggregate;
 use hints::{HintReader, Numbering};
 use wire::Height;
@@ -14,6 +15,25 @@ pub enum Method {
     /// Only the positions of the coins within their blocks are matched.
     /// The numbering decides which outputs are counted.
     Positions(Numbering),
+    /// Each spend is matched with its coin. Where undo data is missing or damaged, the coin is delivered to
+    /// its spender, and so undo data is made.
+    Routed {
+        /// Whether undo data that is sound is used. If not, all of it is made.
+        uses_undo: bool,
+    },
+}
+
+/// How the undo data of a block is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UndoUse {
+    /// It is neither used nor made.
+    NotNeeded,
+    /// Its claims are used. Damage to it is an error.
+    Required,
+    /// Its claims are used if it is sound; otherwise it is made.
+    IfSound,
+    /// It is made.
+    Made,
 }
 
 /// Matching with hints.
@@ -31,12 +51,34 @@ pub struct HintMatching {
 }
 
 impl Method {
-    /// Returns the first block whose undo data may be needed.
+    /// The method without hints.
+    #[must_use]
+    pub const fn of(undo: UndoPolicy) -> Self {
+        match undo {
+            UndoPolicy::Auto => Self::Routed { uses_undo: true },
+            UndoPolicy::Trust => Self::Join,
+            UndoPolicy::Make => Self::Routed { uses_undo: false },
+        }
+    }
+
+    /// Returns the first block whose undo data may be used.
     #[must_use]
     pub fn undo_from(&self) -> Height {
         match self {
             Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
+            Self::Routed { uses_undo: false } => Height(u32::MAX),
             _ => Height(0),
+        }
+    }
+
+    /// Returns how the undo data of the block at `height` is used.
+    #[must_use]
+    pub fn undo_use(&self, height: Height) -> UndoUse {
+        match self {
+            Self::Routed { uses_undo: true } => UndoUse::IfSound,
+            Self::Routed { uses_undo: false } => UndoUse::Made,
+            _ if height < self.undo_from() => UndoUse::NotNeeded,
+            _ => UndoUse::Required,
         }
     }
 
@@ -54,6 +96,7 @@ impl Method {
                 ]
                 .concat()
             }
+            Self::Routed { uses_undo } => vec![3, (*uses_undo).into()],
             Self::Positions(numbering) => vec![2, (*numbering == Numbering::AllOutputs).into()],
         }
     }

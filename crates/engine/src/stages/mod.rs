@@ -8,6 +8,7 @@
 //! | check | blocks | effects: coins created, and claims of coins spent |
 //! | scripts | inputs of checked blocks | nothing: each script was run and succeeded |
 //! | match | effects, in any order | each claim matched with its coin (in [`coins::Join`]) |
+//! | undo | coins routed to their spenders, and those blocks once more | undo data, and its claims checked |
 //! | finish | the survivors | the new chainstate's tables, `hash_serialized_3` |
 //! | prove | the new chainstate on disk | the same hash, from the bytes read back |
 //! | commit | the proven chainstate | the datadir with the new chainstate in place |
@@ -23,7 +24,9 @@ pub mod coin_sink;
 pub mod commit;
 pub mod completed_blocks;
 pub mod connect;
+pub mod deliveries;
 pub mod finish;
+pub mod make_undo;
 pub mod method;
 pub mod partial_state;
 pub mod read;

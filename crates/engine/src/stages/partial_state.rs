@@ -45,6 +45,24 @@ pub enum MatchState {
         /// Blocks with their numbers of outputs, each block once, in any order.
         outputs: Vec<(Height, u32)>,
     },
+    /// Matching that makes undo data where it is missing.
+    Routed {
+        /// Blocks whose undo data has yet to be made, in any order.
+        blocks: Vec<RoutedBlock>,
+        /// Length of the undo data that was made for each block, in any order.
+        made: Vec<(Height, u32)>,
+    },
+}
+
+/// A block whose undo data is made, and what is needed to check its spends without hashing it again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RoutedBlock {
+    /// Its height.
+    pub height: Height,
+    /// CRC-32C of its bytes: other bytes were not checked.
+    pub checksum: u32,
+    /// Number of signature operations of its own scripts.
+    pub legacy_sigops: u32,
 }
 
 /// Why two partial states cannot be merged.
@@ -143,6 +161,7 @@ impl MatchState {
             Method::Join => Self::Join,
             Method::Hints(matching) => Self::Hints { sum: matching.aggregate.sum(), burned: 0 },
             Method::Positions(_) => Self::Positions { outputs: Vec::new() },
+            Method::Routed { .. } => Self::Routed { blocks: Vec::new(), made: Vec::new() },
         }
     }
 
@@ -160,6 +179,11 @@ impl MatchState {
                 outputs.extend(more);
                 Ok(Self::Positions { outputs })
             }
+            (Self::Routed { mut blocks, mut made }, Self::Routed { blocks: more, made: more_made }) => {
+                blocks.extend(more);
+                made.extend(more_made);
+                Ok(Self::Routed { blocks, made })
+            }
             _ => Err(StateConflict::Methods),
         }
     }
@@ -171,8 +195,10 @@ impl MatchState {
                 let key = (*sum.key().as_bytes()).into();
                 SavedMatching::Hints { key, burned: *burned, sum: sum.to_bytes() }
             }
-            Self::Positions { outputs } => {
-                SavedMatching::Positions { outputs: outputs_by_height(outputs, blocks) }
+            Self::Positions { outputs } => SavedMatching::Positions { outputs: by_height(outputs, blocks) },
+            Self::Routed { blocks: routed, made } => {
+                debug_assert!(routed.is_empty(), "undo data is made before a checkpoint");
+                SavedMatching::Routed { made: by_height(made, blocks) }
             }
         }
     }
@@ -189,19 +215,23 @@ impl MatchState {
                 let of = |height: Height| Some((height, *outputs.get(height.0 as usize)?));
                 Some(Self::Positions { outputs: completed.heights().filter_map(of).collect() })
             }
+            (Method::Routed { .. }, SavedMatching::Routed { made }) => {
+                let made = (0..).map(Height).zip(made).filter(|&(_, pos)| pos > 0).collect();
+                Some(Self::Routed { blocks: Vec::new(), made })
+            }
             _ => None,
         }
     }
 }
 
-/// Returns the numbers of outputs in order of height, of a chain of `blocks`; 0 for blocks that are not in
-/// `outputs`.
+/// Returns numbers of the blocks of a chain of `blocks` in order of height; 0 for blocks that are not in
+/// `numbers`.
 #[must_use]
-pub fn outputs_by_height(outputs: &[(Height, u32)], blocks: usize) -> Vec<u32> {
+pub fn by_height(numbers: &[(Height, u32)], blocks: usize) -> Vec<u32> {
     let mut by_height = vec![0; blocks];
-    for &(height, outputs) in outputs {
+    for &(height, number) in numbers {
         if let Some(of_block) = by_height.get_mut(height.0 as usize) {
-            *of_block = outputs;
+            *of_block = number;
         }
     }
     by_height
@@ -227,7 +257,8 @@ mod tests {
 
     fn methods() -> Vec<Method> {
         let [sha256, siphash, muhash] = AggregateKind::ALL.map(|kind| hints(kind, 7));
-        vec![Method::Join, Method::Positions(Numbering::AllOutputs), sha256, siphash, muhash]
+        let routed = Method::Routed { uses_undo: true };
+        vec![Method::Join, Method::Positions(Numbering::AllOutputs), routed, sha256, siphash, muhash]
     }
 
     /// A block: which of three states it belongs to, if any; its coinbase, of which there are few, so that
@@ -263,6 +294,7 @@ mod tests {
                     *burned = burned.saturating_add(if number % 13 == 0 { u64::MAX / 2 } else { many });
                 }
                 MatchState::Positions { outputs } => outputs.push((height, number)),
+                MatchState::Routed { made, .. } => made.push((height, number.max(1))),
             }
         }
         state
@@ -324,7 +356,7 @@ mod tests {
             let other_key = PartialState::empty(BLOCKS, (1, 3), method);
             assert_eq!(conflict(other_key), StateConflict::CoinbaseKeys);
             for (other_number, other) in methods.iter().enumerate().filter(|(other, _)| *other != number) {
-                let are_hints = number >= 2 && other_number >= 2;
+                let are_hints = number >= 3 && other_number >= 3;
                 let expected = if are_hints { StateConflict::Aggregates } else { StateConflict::Methods };
                 assert_eq!(conflict(empty(other)), expected);
                 assert!(PartialState::restore(part(0).save(BLOCKS), BLOCKS, other).is_none());

@@ -19,8 +19,9 @@ use crate::{
     },
     stages::{
         block_fault::{BlockFaults, LocatedFault},
-        block_source::{Block, BlockSource},
+        block_source::{Block, BlockSource, Stop},
         completed_blocks::CompletedBlocks,
+        method::{Method, UndoUse},
     },
 };
 use disk::block_files::{RecordBuffer, RecordFile};
@@ -41,62 +42,72 @@ const BATCH_BLOCKS: u32 = 32;
 /// Number of files that are kept open: as many as a node writes at the same time, and some for late workers.
 const MAX_OPEN_FILES: usize = 64;
 
+/// Which undo data is read.
+#[derive(Clone, Copy)]
+pub struct UndoReading {
+    /// The first block whose undo data is read.
+    pub from: Height,
+    /// Whether undo data that cannot be read is taken for missing. Otherwise, it is a fault of its block.
+    pub skips_damaged: bool,
+}
+
+impl UndoReading {
+    /// What a method of matching needs.
+    #[must_use]
+    pub fn of(method: &Method) -> Self {
+        let skips_damaged = method.undo_use(Height(u32::MAX)) != UndoUse::Required;
+        Self { from: method.undo_from(), skips_damaged }
+    }
+}
+
 /// The block and undo files of a datadir, as a source of blocks.
 pub struct FileSource<'a> {
-    chain: &'a Chain,
-    files: &'a Files<'a>,
+    reader: BlockReader<'a>,
     faults: &'a BlockFaults,
     completed: &'a CompletedBlocks,
-    undo_from: Height,
+    undo: UndoReading,
     threads: u32,
     /// The lowest block that no worker has taken.
     next: AtomicU32,
     /// Number of blocks read.
     read: AtomicU32,
+}
+
+/// Reads blocks of a chain, in any order, on any thread.
+pub struct BlockReader<'a> {
+    chain: &'a Chain,
+    files: &'a Files<'a>,
     /// Open files; the last opened comes last.
     open: Mutex<VecDeque<Arc<RecordFile>>>,
 }
 
-impl<'a> FileSource<'a> {
-    /// Reads all blocks except the `completed` ones, and the undo data of those from `undo_from` on. Records
-    /// damage in `faults`.
+impl<'a> BlockReader<'a> {
+    /// A reader of the blocks of `chain`.
     #[must_use]
-    pub fn new(
-        chain: &'a Chain,
-        files: &'a Files<'a>,
-        faults: &'a BlockFaults,
-        completed: &'a CompletedBlocks,
-        undo_from: Height,
-        threads: usize,
-    ) -> Self {
-        let (next, read, open) = Default::default();
-        Self { chain, files, faults, completed, undo_from, threads: threads as u32, next, read, open }
+    pub fn new(chain: &'a Chain, files: &'a Files<'a>) -> Self {
+        Self { chain, files, open: Mutex::default() }
     }
 
-    /// Takes the next block of a batch, or of a new one; batches are short when few blocks are left for all
-    /// workers.
-    fn take(&self, batch: &mut Range<u32>) -> Option<Height> {
-        if batch.start == batch.end {
-            let end = self.chain.block_count() as u32;
-            let len = |next: u32| (end.saturating_sub(next) / (4 * self.threads)).clamp(1, BATCH_BLOCKS);
-            let take = |next: u32| (next < end).then(|| next + len(next).min(end - next));
-            let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-            *batch = start..take(start)?;
-        }
-        batch.next().map(Height)
-    }
-
-    fn read_block(&self, height: Height, into: &mut Block) -> Result<(), Error> {
+    /// Reads the block at `height`.
+    ///
+    /// # Errors
+    /// Damage to the record; any I/O error.
+    pub fn read_block(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {
         let block = self.chain.block(height);
-        into.height = height;
-        self.file(FileKind::Blk, block.file)?.read(block.data_pos, &mut into.block)?;
+        Ok(self.file(FileKind::Blk, block.file)?.read(block.data_pos, into)?)
+    }
+
+    /// Reads the undo data of the block at `height`, if the chain has its position.
+    ///
+    /// # Errors
+    /// Damage to the record; any I/O error.
+    pub fn read_undo(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {
+        let block = self.chain.block(height);
+        into.clear();
         match block.undo_pos {
-            Some(pos) if height >= self.undo_from => {
-                self.file(FileKind::Rev, block.file)?.read(pos, &mut into.undo)?;
-            }
-            _ => into.undo.clear(),
+            Some(pos) => Ok(self.file(FileKind::Rev, block.file)?.read(pos, into)?),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn file(&self, kind: FileKind, number: FileNo) -> Result<Arc<RecordFile>, Error> {
@@ -113,11 +124,59 @@ impl<'a> FileSource<'a> {
     }
 }
 
+impl<'a> FileSource<'a> {
+    /// Reads all blocks except the `completed` ones, and undo data. Records damage in `faults`.
+    #[must_use]
+    pub fn new(
+        chain: &'a Chain,
+        files: &'a Files<'a>,
+        faults: &'a BlockFaults,
+        completed: &'a CompletedBlocks,
+        undo: UndoReading,
+        threads: usize,
+    ) -> Self {
+        let (reader, threads) = (BlockReader::new(chain, files), threads as u32);
+        let (next, read) = Default::default();
+        Self { reader, faults, completed, undo, threads, next, read }
+    }
+
+    /// Takes the next block of a batch, or of a new one; batches are short when few blocks are left for all
+    /// workers.
+    fn take(&self, batch: &mut Range<u32>) -> Option<Height> {
+        if batch.start == batch.end {
+            let end = self.reader.chain.block_count() as u32;
+            let len = |next: u32| (end.saturating_sub(next) / (4 * self.threads)).clamp(1, BATCH_BLOCKS);
+            let take = |next: u32| (next < end).then(|| next + len(next).min(end - next));
+            let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+            *batch = start..take(start)?;
+        }
+        batch.next().map(Height)
+    }
+
+    fn read_block(&self, height: Height, into: &mut Block) -> Result<(), Error> {
+        into.height = height;
+        self.reader.read_block(height, &mut into.block)?;
+        if height < self.undo.from {
+            into.undo.clear();
+            return Ok(());
+        }
+        match self.reader.read_undo(height, &mut into.undo) {
+            Err(error) if error.kind == ErrorKind::Damaged && self.undo.skips_damaged => {
+                into.undo.clear();
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
+
 impl BlockSource for FileSource<'_> {
-    fn read(&self, into: &mut Block, stop: &dyn Fn(u32) -> bool) -> Result<bool, Error> {
+    fn read(&self, into: &mut Block, stop: &dyn Fn(u32) -> Stop) -> Result<bool, Error> {
         loop {
-            if stop(self.read.load(Ordering::Relaxed)) {
-                return Ok(false);
+            match stop(self.read.load(Ordering::Relaxed)) {
+                Stop::Not => {}
+                Stop::AfterBatch if !into.batch.is_empty() => {}
+                _ => return Ok(false),
             }
             let Some(height) = self.take(&mut into.batch) else { return Ok(false) };
             if self.completed.has(height) || !self.faults.matters(height) {
@@ -128,7 +187,7 @@ impl BlockSource for FileSource<'_> {
                 Ok(()) => return Ok(true),
                 // A lower block may have a fault too, which then counts.
                 Err(error) if error.kind == ErrorKind::Damaged => {
-                    let error = error.at_block(height, self.chain.block(height).hash);
+                    let error = error.at_block(height, self.reader.chain.block(height).hash);
                     self.faults.record(height, LocatedFault::Error(error));
                 }
                 Err(error) => return Err(error),
@@ -137,7 +196,8 @@ impl BlockSource for FileSource<'_> {
     }
 
     fn damaged(&self, height: Height, damage: &Damage) -> Error {
-        LocatedBlock { chain: self.chain, files: self.files, height }.damaged(damage)
+        let BlockReader { chain, files, .. } = self.reader;
+        LocatedBlock { chain, files, height }.damaged(damage)
     }
 }
 
@@ -147,7 +207,7 @@ pub struct RawBlock<'a> {
     pub located: LocatedBlock<'a>,
     /// The serialised block.
     pub block: Vec<u8>,
-    /// Undo data and checksum; empty for the genesis block.
+    /// Undo data and checksum; empty for the genesis block, or if they were not read.
     pub undo: Vec<u8>,
 }
 
@@ -161,11 +221,16 @@ impl RawBlock<'_> {
     }
 }
 
-/// Reads the block at `height` and its undo data.
+/// Reads the block at `height` and, if asked for, its undo data.
 ///
 /// # Errors
 /// Any I/O error, and records that are damaged or do not fit into their files.
-pub fn read_block<'a>(chain: &'a Chain, files: &'a Files<'a>, height: Height) -> Result<RawBlock<'a>, Error> {
+pub fn read_block<'a>(
+    chain: &'a Chain,
+    files: &'a Files<'a>,
+    height: Height,
+    with_undo: bool,
+) -> Result<RawBlock<'a>, Error> {
     let position = chain.block(height);
     let read = |kind: FileKind, pos: ByteOffset| -> Result<Vec<u8>, Error> {
         let mut buffer = RecordBuffer::default();
@@ -174,7 +239,7 @@ pub fn read_block<'a>(chain: &'a Chain, files: &'a Files<'a>, height: Height) ->
     };
     let both = || {
         let block = read(FileKind::Blk, position.data_pos)?;
-        let undo = position.undo_pos.map(|pos| read(FileKind::Rev, pos)).transpose()?;
+        let undo = position.undo_pos.filter(|_| with_undo).map(|pos| read(FileKind::Rev, pos)).transpose()?;
         Ok((block, undo.unwrap_or_default()))
     };
     let (block, undo) = both().map_err(|error: Error| error.at_block(height, position.hash))?;

@@ -5,22 +5,29 @@
 //! nothing is wrong, the UTXO set.
 
 use crate::{
-    api::{counts::Counts, error::Error},
+    api::{
+        counts::Counts,
+        error::{Error, ErrorKind},
+    },
     blocks::{
         block_hashes::BlockHashes,
         chain::Chain,
         damage::{Damage, UndoDefect},
-        files::Files,
+        files::{Files, LocatedBlock},
     },
     stages::{
         connect::{ConnectContext, ConnectError, connect_block},
-        read::{RawBlock, read_block},
+        make_undo::UndoSink,
+        read::{BlockReader, RawBlock, read_block},
         scripts::Scripts,
     },
 };
 use coins::{MemoryCoins, OwnedCoin};
-use disk::datadir::FileKind;
-use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
+use disk::{
+    block_files::RecordBuffer,
+    datadir::FileKind,
+    undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo},
+};
 use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockArena, BlockHash, Height, Txid};
@@ -41,6 +48,15 @@ impl<'a> SequentialScripts<'a> {
     }
 }
 
+/// What becomes of the undo data of each block.
+#[derive(Clone, Copy)]
+pub enum SequentialUndo<'a> {
+    /// If the chain has it, it must be that of the block.
+    Compare,
+    /// If it is not that of the block, it is made.
+    Make(Option<&'a dyn UndoSink>),
+}
+
 /// Validates the chain and returns the coins after it; calls `on_block` after each block.
 ///
 /// # Errors
@@ -49,6 +65,7 @@ pub fn validate(
     chain: &Chain,
     files: &Files<'_>,
     scripts: Option<SequentialScripts<'_>>,
+    undo: SequentialUndo<'_>,
     interrupt: &AtomicBool,
     mut on_block: impl FnMut(&Counts),
 ) -> Result<(MemoryCoins, Counts), Error> {
@@ -56,6 +73,7 @@ pub fn validate(
         chain,
         params: ChainParams::of(files.network),
         scripts,
+        undo,
         coins: MemoryCoins::default(),
         hashes: BlockHashes::default(),
         counts: Counts::default(),
@@ -65,7 +83,8 @@ pub fn validate(
         if interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let raw = read_block(chain, files, height)?;
+        let with_undo = matches!(undo, SequentialUndo::Compare);
+        let raw = read_block(chain, files, height, with_undo)?;
         validator.connect(&raw, &mut arena, height)?;
         on_block(&validator.counts);
     }
@@ -76,6 +95,7 @@ struct SequentialValidator<'a> {
     chain: &'a Chain,
     params: &'static ChainParams,
     scripts: Option<SequentialScripts<'a>>,
+    undo: SequentialUndo<'a>,
     coins: MemoryCoins,
     hashes: BlockHashes,
     counts: Counts,
@@ -127,11 +147,40 @@ impl SequentialValidator<'_> {
             self.counts.scripts += undo.iter().map(|coins| coins.len() as u64).sum::<u64>();
         }
         // The genesis block has no undo data, and a rebuild without undo data has none to compare.
-        if height.0 > 0 && self.chain.block(height).undo_pos.is_some() {
-            compare_undo(raw, &undo, &self.hashes.txids)?;
+        match self.undo {
+            _ if height.0 == 0 => {}
+            SequentialUndo::Make(None) => {}
+            SequentialUndo::Make(Some(sink)) => self.make_undo(raw, &block.header().prev, &undo, sink)?,
+            SequentialUndo::Compare if self.chain.block(height).undo_pos.is_some() => {
+                compare_undo(raw, &undo, &self.hashes.txids)?;
+            }
+            SequentialUndo::Compare => {}
         }
         self.counts += Counts::of(&block);
         Ok(())
+    }
+
+    /// Gives the undo data of a block to the sink, unless the undo file has it.
+    fn make_undo(
+        &self,
+        raw: &RawBlock<'_>,
+        prev: &BlockHash,
+        spent: &[Vec<OwnedCoin>],
+        sink: &dyn UndoSink,
+    ) -> Result<(), Error> {
+        let LocatedBlock { chain, files, height } = raw.located;
+        let undo = write_undo(spent.iter().map(|coins| coins.iter().map(OwnedCoin::as_coin)));
+        let mut existing = RecordBuffer::default();
+        match BlockReader::new(chain, files).read_undo(height, &mut existing) {
+            Err(error) if error.kind != ErrorKind::Damaged => return Err(error),
+            _ => {}
+        }
+        if existing.bytes() == [&undo[..], &checksum(prev, &undo)].concat() {
+            return Ok(());
+        }
+        let file = chain.block(height).file;
+        let pos = sink.reserve(height, file, undo.len())?;
+        sink.write((file, pos), prev, &undo, &mut Vec::new())
     }
 
     /// Returns the hash of the block's ancestor at the height of BIP-0034.

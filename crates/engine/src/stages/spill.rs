@@ -6,7 +6,7 @@
 
 use crate::{
     api::{error::Error, report::SpillVolume},
-    stages::{threads::spawn, work_dir::WorkDir},
+    stages::{apply::JobPayload, deliveries::Deliveries, threads::spawn, work_dir::WorkDir},
 };
 use coins::{
     Entry, Join, Merge, Payload, SHARDS,
@@ -84,8 +84,12 @@ pub struct Spill<'a, P> {
     work: &'a WorkDir<'a>,
     network: Network,
     join_bytes: usize,
+    /// Where merges deliver coins, if undo data is made.
+    deliveries: Option<&'a Deliveries<'a>>,
     /// Held while a worker spills the join.
     spilling: Mutex<()>,
+    /// Held while runs are merged.
+    merging: Mutex<()>,
     runs: Mutex<Runs>,
     changed: Condvar,
     mismatch: AtomicBool,
@@ -93,7 +97,7 @@ pub struct Spill<'a, P> {
     payload: PhantomData<fn() -> P>,
 }
 
-impl<'a, P: Payload> Spill<'a, P> {
+impl<'a, P: JobPayload> Spill<'a, P> {
     /// Spills a join of `join_bytes`. `runs` are those that a checkpoint names; the next one gets the number
     /// `next`.
     #[must_use]
@@ -101,8 +105,8 @@ impl<'a, P: Payload> Spill<'a, P> {
         work: &'a WorkDir<'a>,
         network: Network,
         join_bytes: usize,
-        runs: Vec<SpillFile>,
-        next: u64,
+        deliveries: Option<&'a Deliveries<'a>>,
+        (runs, next): (Vec<SpillFile>, u64),
     ) -> Self {
         let named = runs.iter().map(|run| run.number).collect();
         let runs = Runs { list: runs, next, named, ..Runs::default() };
@@ -110,7 +114,9 @@ impl<'a, P: Payload> Spill<'a, P> {
             work,
             network,
             join_bytes,
+            deliveries,
             spilling: Mutex::default(),
+            merging: Mutex::default(),
             runs: Mutex::new(runs),
             changed: Condvar::new(),
             mismatch: AtomicBool::new(false),
@@ -123,7 +129,12 @@ impl<'a, P: Payload> Spill<'a, P> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports whether a merge has found a mismatch.
+    /// Records a mismatch.
+    pub fn record_mismatch(&self) {
+        self.mismatch.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports whether a merge has found a mismatch, or one was recorded.
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.mismatch.load(Ordering::Relaxed)
@@ -297,11 +308,13 @@ impl<'a, P: Payload> Spill<'a, P> {
             if runs.closed {
                 return;
             }
-            let Some(inputs) = full_level(&runs.list) else { continue };
             drop(runs);
+            let merging = lock(&self.merging);
+            let Some(inputs) = full_level(&self.runs().list) else { continue };
             if let Err(error) = self.merge(&inputs, interrupt) {
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
+            drop(merging);
             self.changed.notify_all();
             if self.failure().is_some() || self.has_mismatch() || interrupt.load(Ordering::Relaxed) {
                 return;
@@ -312,40 +325,105 @@ impl<'a, P: Payload> Spill<'a, P> {
     /// Replaces several runs by one; on a mismatch or an interrupt, keeps them.
     fn merge(&self, inputs: &[SpillFile], interrupt: &AtomicBool) -> Result<(), Error> {
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
-        let mut is_complete = false;
         let readers = self.open(inputs)?;
-        let merged = self.write_run(level, |writer| {
-            let sources = readers.iter().map(|reader| MergeInput::<P>::of_run(reader, 0..SHARDS));
-            let mut merge = Merge::new(sources.collect())?;
+        let sources = readers.iter().map(|reader| MergeInput::<P>::of_run(reader, 0..SHARDS));
+        let (merged, is_complete) = self.write_merged(level, sources.collect(), true, interrupt)?;
+        drop(readers);
+        match is_complete {
+            true => self.replace(inputs, vec![merged]),
+            false => self.remove(merged.number),
+        }
+    }
+
+    /// Merges sources into a new run. Returns false too if the run is not complete, because of a mismatch or
+    /// an interrupt. If not `with_spends`, a spend that is left is a mismatch.
+    fn write_merged(
+        &self,
+        level: u8,
+        sources: Vec<MergeInput<'_, P>>,
+        with_spends: bool,
+        interrupt: &AtomicBool,
+    ) -> Result<(SpillFile, bool), Error> {
+        let mut result = Ok(false);
+        let run = self.write_run(level, |writer| {
+            let mut merge = Merge::new(sources)?;
             for count in 0u64.. {
-                if count % INTERRUPT_CHECK_INTERVAL == 0 && interrupt.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                match merge.advance() {
-                    Ok(Some(entry)) => writer.add(&entry)?,
-                    Ok(None) => break,
-                    Err(MergeError::EntrySource(error)) => return Err(error),
-                    Err(MergeError::Mismatch(_)) => {
-                        self.mismatch.store(true, Ordering::Relaxed);
+                if count % INTERRUPT_CHECK_INTERVAL == 0 {
+                    let delivered = merge.payload().deliver(self.deliveries);
+                    if delivered.is_err() || interrupt.load(Ordering::Relaxed) {
+                        result = delivered.map(|()| false);
                         return Ok(());
                     }
                 }
+                match merge.advance() {
+                    Ok(Some(entry)) if !entry.is_spend || with_spends => writer.add(&entry)?,
+                    Ok(Some(_)) | Err(MergeError::Mismatch(_)) => {
+                        self.record_mismatch();
+                        break;
+                    }
+                    Ok(None) => {
+                        result = merge.payload().deliver(self.deliveries).map(|()| true);
+                        break;
+                    }
+                    Err(MergeError::EntrySource(error)) => return Err(error),
+                }
             }
-            is_complete = true;
             Ok(())
         })?;
-        drop(readers);
-        if !is_complete {
-            return self.remove(merged.number);
-        }
+        Ok((run, result?))
+    }
+
+    /// Lists other runs instead of `inputs`, whose files are removed unless a checkpoint names them.
+    fn replace(&self, inputs: &[SpillFile], by: Vec<SpillFile>) -> Result<(), Error> {
         let mut runs = self.runs();
         let is_input = |number: u64| inputs.iter().any(|input| input.number == number);
         runs.list.retain(|run| !is_input(run.number));
-        runs.list.push(merged);
+        runs.list.extend(by);
         let mut unused: Vec<u64> = inputs.iter().map(|run| run.number).collect();
         unused.retain(|number| !runs.named.contains(number));
         drop(runs);
         unused.into_iter().try_for_each(|number| self.remove(number))
+    }
+
+    /// Merges all runs and all open entries of the join, with `threads` threads, so that each spend is
+    /// matched. Afterwards the join is empty, and the runs have only coins. No worker may be running. Records
+    /// a mismatch if a spend has no coin.
+    ///
+    /// # Errors
+    /// Any I/O error, including one of the merge thread; [`crate::ErrorKind::Interrupted`].
+    pub fn match_all(&self, join: &Join<P>, threads: usize, interrupt: &AtomicBool) -> Result<(), Error> {
+        // The merge thread may have begun a merge. Its result is one of the inputs here.
+        let _merging = lock(&self.merging);
+        let Some(readers) = self.finish(interrupt)? else { return Ok(()) };
+        let inputs = self.runs().list.clone();
+        let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
+        let part = SHARDS.div_ceil(threads);
+        let merged: Vec<_> = std::thread::scope(|scope| {
+            let parts: Vec<_> = (0..SHARDS)
+                .step_by(part)
+                .map(|start| {
+                    let (readers, shards) = (&readers, start..SHARDS.min(start + part));
+                    spawn(scope, "match", move || {
+                        let taken = shards.clone().map(|shard| join.take_oldest(shard, 1.0)).collect();
+                        let mut sources = vec![MergeInput::Memory(ShardSource::new(taken))];
+                        sources
+                            .extend(readers.iter().map(|reader| MergeInput::of_run(reader, shards.clone())));
+                        self.write_merged(level, sources, false, interrupt)
+                    })
+                })
+                .collect();
+            parts.into_iter().map(|part| part?.join().map_err(|_| Error::panicked())?).collect()
+        });
+        let mut runs = Vec::new();
+        for part in merged {
+            let (run, is_complete) = part?;
+            if !is_complete {
+                return if self.has_mismatch() { Ok(()) } else { Err(Error::interrupted()) };
+            }
+            runs.push(run);
+        }
+        drop(readers);
+        self.replace(&inputs, runs)
     }
 
     fn open(&self, runs: &[SpillFile]) -> Result<Vec<SortedRunReader>, Error> {
@@ -384,6 +462,10 @@ impl<'a, P: Payload> Spill<'a, P> {
         }
         Ok(None)
     }
+}
+
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the oldest runs of the lowest level that has enough of them.
@@ -440,7 +522,7 @@ mod tests {
     fn runs_named_by_a_checkpoint_in_progress_are_kept() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
-        let spill = Spill::<FullCoin>::new(&work, Network::Regtest, 1, Vec::new(), 0);
+        let spill = Spill::<FullCoin>::new(&work, Network::Regtest, 1, None, (Vec::new(), 0));
         let exists = |number| sorted_run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };

@@ -55,6 +55,13 @@ impl<P> Unspent<P> {
         Self { shards: survivors.into_shards(), runs }
     }
 
+    /// The same coins, after all routed spends have been matched.
+    #[must_use]
+    pub fn into_full_coins(self) -> Unspent {
+        let shards = self.shards.into_iter().map(SurvivorShard::with_payload).collect();
+        Unspent { shards, runs: self.runs }
+    }
+
     /// Number of coins, if creations and spends match.
     #[must_use]
     pub fn coins(&self) -> u64 {

@@ -8,7 +8,7 @@ pub mod lies;
 use disk::index::IndexEntry;
 use peregrine_engine::{
     CheckHintsOptions, Error, ErrorKind, Height, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy,
-    StatsOptions, UtxoStatsReport, VerifyOptions,
+    StatsOptions, UndoPolicy, UtxoStatsReport, VerifyOptions,
 };
 use std::{
     collections::BTreeMap,
@@ -64,6 +64,11 @@ pub fn for_checking_hints(options: &ReindexOptions) -> CheckHintsOptions {
 /// The same options with this number of threads.
 pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.threads = NonZeroUsize::new(threads).unwrap())
+}
+
+/// The same options, but undo data that is missing or damaged is an error.
+pub fn trusting(options: &ReindexOptions) -> ReindexOptions {
+    changed(options.clone(), |it| it.chain.undo = UndoPolicy::Trust)
 }
 
 /// Rebuilds on a disk whose syncs cost nothing.

@@ -57,7 +57,9 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let matching = match &state.matching {
             SavedMatching::Join => 0,
             SavedMatching::Hints { sum, .. } => 44 + sum.len(),
-            SavedMatching::Positions { outputs } => outputs.len() * 4,
+            SavedMatching::Positions { outputs: numbers } | SavedMatching::Routed { made: numbers } => {
+                numbers.len() * 4
+            }
         };
         assert_eq!(len, 133 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8 + matching);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);

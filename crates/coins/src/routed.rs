@@ -1,0 +1,253 @@
+//! Routing: a spend whose coin is not known carries the position of its input, and the match of the two
+//! delivers the coin to that input.
+//!
+//! Where undo data is missing, only the outpoints of the spent coins are known. [`RoutedCoin`] matches by
+//! outpoint; what comes out is, for each input, the coin that it spends: the block's undo data. Spends with
+//! claims, of blocks whose undo data exists, are in the same join.
+
+use crate::{
+    delta::RouteSink,
+    join::Effects,
+    mismatch::Mismatch,
+    payload::{CoinPayload, FullCoin, Payload},
+};
+use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
+
+/// The compressed form of an empty script: VARINT(0 + 6).
+const EMPTY_SCRIPT: u8 = 6;
+/// Bits of the number of an input in its block. A block has at most 24,390 inputs: an input has 41 bytes or
+/// more, and a block without witnesses at most 1,000,000.
+const INPUT_BITS: u32 = 16;
+
+/// An input that spends a coin. The order of the numbers is that of the chain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Spender(u64);
+
+impl Spender {
+    /// The input with this index among all inputs of a block, except that of its coinbase; `None` above
+    /// 65,535, which no valid block reaches.
+    #[must_use]
+    pub const fn new(height: Height, input: u32) -> Option<Self> {
+        if input >> INPUT_BITS > 0 {
+            return None;
+        }
+        Some(Self((height.0 as u64) << INPUT_BITS | input as u64))
+    }
+
+    /// Height of its block.
+    #[must_use]
+    pub const fn height(self) -> Height {
+        Height((self.0 >> INPUT_BITS) as u32)
+    }
+
+    /// Its index among all inputs of its block, except that of the coinbase.
+    #[must_use]
+    pub const fn input(self) -> u32 {
+        (self.0 & ((1 << INPUT_BITS) - 1)) as u32
+    }
+
+    /// Returns what a spend by this input carries in place of a claim, written to `out`. Its code, 0, is that
+    /// of no coin. It is also the lowest one: such a spend is taken out of the join first, since its coin,
+    /// which was created before, is not there.
+    fn carried(self, out: &mut Vec<u8>) -> Coin<'_> {
+        out.clear();
+        write_var_int(out, self.0);
+        out.push(EMPTY_SCRIPT);
+        Coin { code: 0, out }
+    }
+
+    /// Returns the input that a spend carries; `None` if it carries a claim.
+    #[must_use]
+    pub fn of(spend: &Coin<'_>) -> Option<Self> {
+        if spend.code > 0 {
+            return None;
+        }
+        Reader::new(spend.out).var_int().ok().map(Self)
+    }
+}
+
+/// A coin on the way to the input that spends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery<'a> {
+    /// The input.
+    pub spender: Spender,
+    /// [`Delivery::tag_of`] of the coin's outpoint.
+    pub tag: u64,
+    /// The coin as in undo data ([`Coin::write_undo`]).
+    pub undo: &'a [u8],
+}
+
+impl<'a> Delivery<'a> {
+    /// Bytes before the coin: the spender, the tag, and the length of the coin.
+    const HEAD_LEN: usize = 8 + 8 + 2;
+
+    /// A delivery that no input accepts.
+    pub const NONE: Delivery<'static> = Delivery { spender: Spender(u64::MAX), tag: 0, undo: &[] };
+
+    /// Returns a number by which the receiver of a delivery recognises the outpoint: 64 bits of the txid and
+    /// the index.
+    #[inline]
+    #[must_use]
+    pub fn tag_of(outpoint: &OutPoint) -> u64 {
+        let txid = outpoint.txid.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        txid ^ u64::from(outpoint.vout)
+    }
+
+    /// Splits the first delivery off `bytes`; `None` if they begin with none.
+    #[inline]
+    #[must_use]
+    pub fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (spender, rest) = bytes.split_first_chunk()?;
+        let (tag, rest) = rest.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let (undo, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
+        let (spender, tag) = (Spender(u64::from_le_bytes(*spender)), u64::from_le_bytes(*tag));
+        Some((Self { spender, tag, undo }, rest))
+    }
+
+    /// Number of bytes that [`Delivery::split_first`] splits off.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        Self::HEAD_LEN + self.undo.len()
+    }
+}
+
+/// Whole coins, as [`FullCoin`], and spends without a claim, to which the coins are delivered.
+#[derive(Debug, Default)]
+pub struct RoutedCoin {
+    deliveries: Vec<u8>,
+    /// What the spend that is being pushed carries, reused.
+    carried: Vec<u8>,
+}
+
+impl RoutedCoin {
+    /// Encoded deliveries since they were last cleared, in any order ([`Delivery::split_first`]).
+    pub const fn deliveries(&mut self) -> &mut Vec<u8> {
+        &mut self.deliveries
+    }
+
+    /// Delivers a coin.
+    #[inline]
+    fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
+        let bytes = &mut self.deliveries;
+        bytes.extend_from_slice(&spender.0.to_le_bytes());
+        bytes.extend_from_slice(&Delivery::tag_of(outpoint).to_le_bytes());
+        let len_at = bytes.len();
+        bytes.extend_from_slice(&[0; 2]);
+        coin.write_undo(bytes);
+        let len = (bytes.len() - len_at - 2) as u16;
+        bytes[len_at..len_at + 2].copy_from_slice(&len.to_le_bytes());
+    }
+}
+
+impl Payload for RoutedCoin {
+    #[inline]
+    fn on_match(&mut self, outpoint: OutPoint, coin: Coin<'_>, spend: Coin<'_>) -> Result<(), Mismatch> {
+        match Spender::of(&spend) {
+            None => FullCoin.on_match(outpoint, coin, spend),
+            // `Delta` has matched the spends of coins of the same block.
+            Some(spender) if coin.height() < spender.height() => {
+                self.deliver(spender, &outpoint, coin);
+                Ok(())
+            }
+            Some(_) => Err(Mismatch::SpentBeforeCreated(outpoint)),
+        }
+    }
+}
+
+impl CoinPayload for RoutedCoin {}
+
+impl RouteSink for Effects<'_, RoutedCoin> {
+    #[inline]
+    fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
+        let mut out = std::mem::take(&mut self.payload().carried);
+        self.push_unclaimed(outpoint, spender.carried(&mut out));
+        self.payload().carried = out;
+    }
+
+    #[inline]
+    fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
+        self.payload().deliver(spender, outpoint, coin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Join;
+    use wire::Txid;
+
+    fn outpoint(vout: u32) -> OutPoint {
+        OutPoint { txid: Txid([3; 32]), vout }
+    }
+
+    fn spender(height: u32, input: u32) -> Spender {
+        Spender::new(Height(height), input).unwrap()
+    }
+
+    #[test]
+    fn spenders_are_in_chain_order_and_round_trip() {
+        let all = [(0, 0), (0, 65_535), (1, 0), (900_000, 7), (u32::MAX, 65_535)];
+        let spenders = all.map(|(height, input)| spender(height, input));
+        assert!(spenders.is_sorted());
+        let mut out = Vec::new();
+        for (spender, (height, input)) in spenders.into_iter().zip(all) {
+            assert_eq!((spender.height(), spender.input()), (Height(height), input));
+            assert_eq!(Spender::of(&spender.carried(&mut out)), Some(spender));
+        }
+        assert_eq!(Spender::new(Height(0), 65_536), None);
+        assert_eq!(Spender::of(&Coin { code: 2, out: &[0, 6] }), None);
+    }
+
+    #[test]
+    fn a_match_delivers_the_coin_whichever_arrives_first() {
+        let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
+        for spend_first in [false, true] {
+            let join = Join::<RoutedCoin>::with_key((1, 2));
+            let mut effects = join.effects();
+            if spend_first {
+                effects.push_routed_spend(&outpoint(1), spender(7, 2));
+                effects.push_creation(&outpoint(1), coin);
+            } else {
+                effects.push_creation(&outpoint(1), coin);
+                effects.push_routed_spend(&outpoint(1), spender(7, 2));
+            }
+            effects.flush();
+            let bytes = std::mem::take(effects.payload().deliveries());
+            let (delivery, rest) = Delivery::split_first(&bytes).unwrap();
+            assert!(rest.is_empty() && delivery.encoded_len() == bytes.len());
+            assert_eq!(delivery.spender, spender(7, 2));
+            assert_eq!(delivery.tag, Delivery::tag_of(&outpoint(1)));
+            assert_eq!(delivery.undo, [9, 0, 9, 6], "code, version, output");
+            drop(effects);
+            assert!(join.finish().is_ok());
+            assert!((0..bytes.len()).all(|len| Delivery::split_first(&bytes[..len]).is_none()));
+        }
+    }
+
+    #[test]
+    fn claims_and_spenders_share_a_join() {
+        let coin = Coin { code: Coin::code_of(Height(4), false), out: &[9, 6] };
+        let other = Coin { code: coin.code, out: &[8, 6] };
+        let matched = |claim, height| {
+            let join = Join::<RoutedCoin>::with_key((1, 2));
+            let mut effects = join.effects();
+            effects.push_creation(&outpoint(0), coin);
+            effects.push_creation(&outpoint(1), coin);
+            effects.push_spend(&outpoint(0), claim, Height(9));
+            effects.push_routed_spend(&outpoint(1), spender(height, 0));
+            drop(effects);
+            join.finish().map(|survivors| survivors.size().coins)
+        };
+        assert_eq!(matched(coin, 5), Ok(0));
+        assert_eq!(matched(other, 5), Err(vec![Mismatch::ClaimDiffers(outpoint(0))]));
+        assert_eq!(matched(coin, 4), Err(vec![Mismatch::SpentBeforeCreated(outpoint(1))]));
+    }
+
+    #[test]
+    fn a_routed_spend_without_a_coin_is_missing() {
+        let join = Join::<RoutedCoin>::with_key((1, 2));
+        join.effects().push_routed_spend(&outpoint(1), spender(7, 2));
+        assert_eq!(join.finish().unwrap_err(), [Mismatch::MissingCoin(outpoint(1))]);
+    }
+}

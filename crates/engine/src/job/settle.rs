@@ -1,0 +1,97 @@
+//! Makes the undo data of the blocks that were routed, when all coins that they spend have been delivered.
+//!
+//! This happens at the end, and before that when the deliveries and sorted runs have become large: so
+//! temporary files are bounded, and errors are found early. All blocks up to one height are then complete, so
+//! each open spend has its coin in the join or in a run.
+
+use crate::{
+    api::error::Error,
+    job::{Job, worker_pool::State},
+    stages::{
+        block_fault::{BlockFaults, LocatedFault},
+        completed_blocks::CompletedBlocks,
+        deliveries::Deliveries,
+        make_undo::UndoMaker,
+        partial_state::MatchState,
+        read::{BlockReader, FileSource, UndoReading},
+        scripts::ScriptQueue,
+        spill::Spill,
+    },
+};
+use coins::{Join, RoutedCoin};
+use rules::ChainParams;
+use wire::Height;
+
+/// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
+/// than this, or the coins take more than twice as much.
+const MIN_EPOCH_BYTES: u64 = 256 << 20;
+
+/// Where the coins of a job are matched and delivered.
+pub struct Routing<'a> {
+    /// Matches creations and spends.
+    pub join: &'a Join<RoutedCoin>,
+    /// The sorted runs.
+    pub spill: &'a Spill<'a, RoutedCoin>,
+    /// What matches have delivered.
+    pub deliveries: &'a Deliveries<'a>,
+    /// The queue of scripts, if scripts are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
+}
+
+/// Whether deliveries and runs have become so large that undo data should be made. `table_bytes` are those of
+/// the runs when that was done last.
+#[must_use]
+pub fn is_epoch_complete(deliveries: &Deliveries<'_>, run_bytes: u64, table_bytes: u64, memory: u64) -> bool {
+    let temporary = deliveries.bytes() + run_bytes.saturating_sub(table_bytes);
+    temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
+}
+
+impl Job<'_> {
+    /// Makes the undo data of all routed blocks, and returns the lowest block fault. If a spend has no coin,
+    /// that is recorded as a mismatch of the spill.
+    ///
+    /// # Errors
+    /// Any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn settle(
+        &self,
+        routing: &Routing<'_>,
+        state: &mut State,
+    ) -> Result<Option<(Height, LocatedFault)>, Error> {
+        let partial = &mut state.outcome.partial;
+        let MatchState::Routed { blocks, made } = &mut partial.matching else { return Ok(None) };
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        let Routing { join, spill, deliveries, scripts } = *routing;
+        if !spill.is_empty() {
+            spill.match_all(join, self.threads(), self.interrupt)?;
+        } else if join.open().1 > 0 || join.has_mismatches() {
+            spill.record_mismatch();
+        }
+        if spill.has_mismatch() {
+            return Ok(None);
+        }
+        let mut blocks = std::mem::take(blocks);
+        blocks.sort_unstable();
+        let (chain, faults) = (&self.plan.chain, BlockFaults::default());
+        let none = CompletedBlocks::none(chain.block_count());
+        let undo = UndoReading { from: Height(0), skips_damaged: true };
+        let maker = UndoMaker {
+            chain,
+            reader: &BlockReader::new(chain, self.files),
+            source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
+            params: ChainParams::of(self.files.network),
+            deliveries,
+            scripts,
+            faults: &faults,
+            sink: self.undo_sink,
+            interrupt: self.interrupt,
+        };
+        let new = maker.make(&blocks, self.threads())?;
+        deliveries.remove_file()?;
+        made.extend(new.lens);
+        partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
+        state.outcome.scripting += new.scripting;
+        Ok(faults.into_lowest())
+    }
+}

@@ -1,0 +1,167 @@
+//! Undo data that a rebuild makes, on its way to the `rev` files and the block index.
+
+use crate::{
+    api::{error::Error, report::UndoReport},
+    blocks::{chain::Chain, files::Files},
+    stages::make_undo::UndoSink,
+};
+use disk::{
+    datadir::{Datadir, FileKind},
+    index::{FileInfo, IndexEntry},
+    made_undo::{MadeUndo, MadeUndoFile, clear_made_undo},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vfs::During as _;
+use wire::{BlockHash, ByteOffset, FileNo, Height};
+
+/// The undo data that a job makes. It waits beside the `rev` files until the rebuild is proven.
+pub struct UndoFiles<'d> {
+    files: &'d Files<'d>,
+    result: &'d Datadir,
+    /// For each pair of files, the bytes of the `rev` file in use.
+    used: Vec<u32>,
+    state: Mutex<State<'d>>,
+}
+
+#[derive(Default)]
+struct State<'d> {
+    /// `None` before the first record.
+    made: Option<Arc<MadeUndo<'d>>>,
+    /// Positions of the undo data that was made, by block, in order of height.
+    positions: Vec<(Height, u32)>,
+}
+
+/// What was made, and what the block index must record about it.
+pub struct NewUndo<'d> {
+    made: Arc<MadeUndo<'d>>,
+    positions: Vec<(Height, u32)>,
+}
+
+impl<'d> UndoFiles<'d> {
+    /// No undo data yet. `infos` are the block index's entries for the files; `result` is the datadir that
+    /// gets the undo data.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn new(files: &'d Files<'d>, result: &'d Datadir, infos: &[FileInfo]) -> Result<Self, Error> {
+        let used = (0..).map(FileNo).zip(infos).map(|(number, info)| {
+            let path = files.path(FileKind::Rev, number);
+            let found = files.disk.metadata(&path).during("look at", &path)?;
+            let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
+            Ok(u32::try_from(len).unwrap_or(u32::MAX).min(info.undo_size))
+        });
+        let used = used.collect::<Result<_, Error>>()?;
+        Ok(Self { files, result, used, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'d>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to make undo data, or returns what was begun.
+    fn made(&self, state: &mut State<'d>) -> Result<Arc<MadeUndo<'d>>, Error> {
+        if let Some(made) = &state.made {
+            return Ok(Arc::clone(made));
+        }
+        let Files { disk, datadir, obfuscation, .. } = *self.files;
+        let made = MadeUndo::begin(disk, datadir, self.result, obfuscation, self.used.clone())?;
+        Ok(Arc::clone(state.made.insert(Arc::new(made))))
+    }
+
+    /// Takes the undo data that was made; `None` if there is none.
+    #[must_use]
+    pub fn take(&self) -> Option<NewUndo<'d>> {
+        let State { made, mut positions } = std::mem::take(&mut *self.state());
+        positions.sort_unstable();
+        made.map(|made| NewUndo { made, positions })
+    }
+}
+
+impl UndoSink for UndoFiles<'_> {
+    fn start_over(&self) -> Result<(), Error> {
+        *self.state() = State::default();
+        clear_made_undo(self.files.disk, self.result)?;
+        Ok(())
+    }
+
+    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<(), Error> {
+        if made.is_empty() {
+            return self.start_over();
+        }
+        let Files { disk, datadir, obfuscation, .. } = *self.files;
+        let resumed = MadeUndo::resume(disk, datadir, self.result, obfuscation)?;
+        *self.state() = State { made: Some(Arc::new(resumed)), positions: Vec::new() };
+        let mut made = made.to_vec();
+        made.sort_unstable();
+        made.into_iter().try_for_each(|(height, len)| {
+            self.reserve(height, chain.block(height).file, len as usize).map(drop)
+        })
+    }
+
+    fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error> {
+        let mut state = self.state();
+        let pos = self.made(&mut state)?.reserve(file, len)?;
+        state.positions.push((height, pos.0 as u32));
+        Ok(pos)
+    }
+
+    fn write(
+        &self,
+        (file, pos): (FileNo, ByteOffset),
+        prev: &BlockHash,
+        undo: &[u8],
+        record: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let made = self.made(&mut self.state())?;
+        Ok(made.write(file, pos, prev, undo, record)?)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let made = self.state().made.clone();
+        Ok(made.map_or(Ok(()), |made| made.sync())?)
+    }
+}
+
+impl NewUndo<'_> {
+    /// Returns what was made.
+    #[must_use]
+    pub fn report(&self) -> UndoReport {
+        let (mended, made): (Vec<_>, Vec<_>) = self.made.made().into_iter().partition(|file| file.used > 0);
+        let numbers = |files: Vec<MadeUndoFile>| files.into_iter().map(|file| file.number).collect();
+        UndoReport { blocks: self.positions.len() as u32, made: numbers(made), mended: numbers(mended) }
+    }
+
+    /// Writes the undo data to the `rev` files, beyond the bytes in use.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn put_in_place(&self) -> Result<(), Error> {
+        Ok(self.made.put_in_place()?)
+    }
+
+    /// Removes the files in which the undo data waited, after the block index was put in place.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clean_up(&self) -> Result<(), Error> {
+        Ok(self.made.clean_up()?)
+    }
+
+    /// Changes an entry of the block index: a block of the chain whose undo data was made is connected now.
+    pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
+        let made = self.positions.binary_search_by_key(&entry.height, |&(height, _)| height).ok();
+        let Some(&(height, pos)) = made.and_then(|at| self.positions.get(at)) else { return };
+        if chain.block(height).hash != entry.hash {
+            return;
+        }
+        entry.undo_pos = Some(ByteOffset(pos.into()));
+        entry.status = entry.status.connected();
+    }
+
+    /// Changes the block index's entries for the files.
+    pub fn change_files(&self, infos: &mut [FileInfo]) {
+        for (info, size) in infos.iter_mut().zip(self.made.undo_sizes()) {
+            info.undo_size = info.undo_size.max(size);
+        }
+    }
+}
