@@ -22,10 +22,6 @@ use coins::{Join, RoutedCoin};
 use rules::ChainParams;
 use wire::Height;
 
-/// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
-/// than this, or the coins take more than twice as much.
-const MIN_EPOCH_BYTES: u64 = 256 << 20;
-
 /// Where the coins of a job are matched and delivered.
 pub struct Routing<'a> {
     /// Matches creations and spends.
@@ -36,14 +32,6 @@ pub struct Routing<'a> {
     pub deliveries: &'a Deliveries<'a>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
-}
-
-/// Whether deliveries and runs have become so large that undo data should be made. `table_bytes` are those of
-/// the runs when that was done last.
-#[must_use]
-pub fn is_epoch_complete(deliveries: &Deliveries<'_>, run_bytes: u64, table_bytes: u64, memory: u64) -> bool {
-    let temporary = deliveries.bytes() + run_bytes.saturating_sub(table_bytes);
-    temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
 }
 
 impl Job<'_> {

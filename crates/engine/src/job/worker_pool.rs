@@ -6,7 +6,7 @@ use crate::{
         event::{Event, PROGRESS_INTERVAL},
         stage::Stage,
     },
-    job::{Job, checkpoint::Identity, settle::is_epoch_complete},
+    job::{Job, checkpoint::Identity},
     stages::{
         apply::JobPayload,
         block_fault::{BlockFaults, LocatedFault},
@@ -43,6 +43,10 @@ const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
 
 /// Assumed bytes of the join that one thread writes to a checkpoint in a second.
 const SAVE_RATE: u64 = 150 << 20;
+
+/// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
+/// than this, or the coins take more than twice as much.
+const MIN_EPOCH_BYTES: u64 = 256 << 20;
 
 /// The merged outcome of all workers, and the lowest block fault.
 type Checked = (Outcome, Option<(Height, LocatedFault)>);
@@ -227,4 +231,11 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
         Ok((all, faults.into_lowest()))
     }
+}
+
+/// Whether deliveries and runs have become so large that undo data should be made. `table_bytes` are those of
+/// the runs when that was done last.
+fn is_epoch_complete(deliveries: &Deliveries<'_>, run_bytes: u64, table_bytes: u64, memory: u64) -> bool {
+    let temporary = deliveries.bytes() + run_bytes.saturating_sub(table_bytes);
+    temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
 }

@@ -420,8 +420,8 @@ impl<'a> Tree<'a> {
         ] {
             let better = tip.is_none_or(|tip| {
                 let other = &self.nodes[tip.node as usize];
-                // Among branches of equal work, prefer the preferred one, then one that was connected, then the
-                // one that was stored first.
+                // Among branches of equal work, prefer the preferred one, then one that was connected, then
+                // the one that was stored first.
                 let rank = |node: &Node| (!node.has(PREFERRED), node.undo_pos.is_none(), node.data());
                 block.work > tip.work || block.work == tip.work && rank(node) < rank(other)
             });

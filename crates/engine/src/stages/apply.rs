@@ -5,7 +5,7 @@
 //! | join | to the join | to the join | each spend matches its coin |
 //! | hints | to the join if hinted unspent, else added to a sum | subtracted from the sum | the sum is zero |
 //! | positions | to a join of output indices | likewise | as for the join, but without the claims |
-//! | routed | to the join | with claims, or with the positions of the inputs | as for the join; or the coin is delivered |
+//! | routed | to the join | to the join, with a claim or the position of the input | as for the join |
 //!
 //! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
 

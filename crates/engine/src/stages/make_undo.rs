@@ -5,8 +5,8 @@
 //! block must have got one coin for each input, each tagged with the input's outpoint, so that a fault in the
 //! matching or in a temporary file does not lead to wrong undo data.
 //!
-//! Workers take parts of the chain ([`Deliveries`]) in order. The positions of new undo data are assigned part
-//! by part in the same order, so that the files do not depend on which worker is faster.
+//! Workers take parts of the chain ([`Deliveries`]) in order. The positions of new undo data are assigned
+//! part by part in the same order, so that the files do not depend on which worker is faster.
 
 use crate::{
     api::error::Error,
@@ -316,7 +316,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Encodes what was delivered to a block as its undo data. Returns `None` if it is not one coin for each input.
+/// Encodes what was delivered to a block as its undo data. Returns `None` if it is not one coin for each
+/// input.
 fn undo_of<'d>(
     block: &BlockView<'_>,
     deliveries: impl ExactSizeIterator<Item = Delivery<'d>>,
