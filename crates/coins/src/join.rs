@@ -176,6 +176,14 @@ impl<P: Payload> Join<P> {
             || self.shards.iter().any(|shard| !lock(shard).mismatches.is_empty())
     }
 
+    /// Returns some of the mismatches that have been found.
+    #[must_use]
+    pub fn mismatches(&self) -> Vec<Mismatch> {
+        let own = lock(&self.mismatches).as_slice().to_vec();
+        let of_shards = self.shards.iter().flat_map(|shard| lock(shard).mismatches.as_slice().to_vec());
+        own.into_iter().chain(of_shards).collect()
+    }
+
     /// Ends the join after all blocks have been pushed, if no entries were taken out of it.
     ///
     /// # Errors

@@ -39,6 +39,21 @@ pub enum Mismatch {
     },
 }
 
+impl Mismatch {
+    /// Returns the outpoint of the coin, if the mismatch is about one.
+    #[must_use]
+    pub const fn outpoint(&self) -> Option<OutPoint> {
+        match *self {
+            Self::MissingCoin(outpoint)
+            | Self::DoubleSpend(outpoint)
+            | Self::ClaimDiffers(outpoint)
+            | Self::SpentBeforeCreated(outpoint)
+            | Self::DuplicateCreation(outpoint) => Some(outpoint),
+            Self::ClaimCount { .. } => None,
+        }
+    }
+}
+
 /// A list of mismatches of bounded length, so that a hostile chain cannot fill the memory: one mismatch
 /// suffices for the verdict, some more help to find the cause.
 #[derive(Debug, Default)]
@@ -62,6 +77,10 @@ impl Mismatches {
     pub(crate) fn into_sorted(mut self) -> Vec<Mismatch> {
         self.0.sort_unstable();
         self.0
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Mismatch] {
+        &self.0
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -10,7 +10,7 @@ use common::{
     lies::{FALSIFICATIONS, falsify_claim},
     options, run, tree, trusting, with_threads,
 };
-use peregrine_engine::{ErrorKind, Event, Height, Note, ReindexOptions, Stage};
+use peregrine_engine::{ErrorKind, Event, Height, Note, ReindexOptions};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     Chain,
@@ -147,9 +147,9 @@ fn falsified_undo_data_is_reported_as_damage_of_the_rev_file() {
     }
 }
 
-/// If parallel matching fails, blocks are validated sequentially, and events report it.
+/// If parallel matching fails, all blocks are checked again without undo data, and an event reports it.
 #[test]
-fn sequential_validation_is_announced() {
+fn a_check_without_undo_data_is_announced() {
     let mut falsified = chain().clone();
     let at = falsified.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
     falsify_claim(&mut falsified.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
@@ -168,8 +168,7 @@ fn sequential_validation_is_announced() {
     )
     .unwrap_err();
     let events = seen.into_inner().unwrap();
-    assert!(events.iter().any(|event| matches!(event, Event::Started(Stage::Sequential))));
-    assert!(events.iter().any(|event| matches!(event, Event::Note(Note::ValidatingSequentially))));
+    assert!(events.iter().any(|event| matches!(event, Event::Note(Note::CheckingWithoutUndo))));
 }
 
 /// Among several damaged blocks, the lowest one is reported.

@@ -39,8 +39,8 @@ pub enum Note {
         /// Number of their blocks that were done, and are read again.
         blocks: usize,
     },
-    /// Parallel matching did not prove that the chain is valid; sequential validation begins.
-    ValidatingSequentially,
+    /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo data.
+    CheckingWithoutUndo,
     /// The hints, or the files that they were used with, are wrong.
     HintsFailed(Error),
     /// The rebuild starts again without hints.
@@ -146,9 +146,9 @@ impl fmt::Display for Note {
                 f,
                 "{files} block files have changed since then; their {blocks} completed blocks are read again"
             ),
-            Self::ValidatingSequentially => f.write_str(
-                "a spend does not match its coin, or a txid occurs twice; validating the blocks in order to \
-                 find the cause",
+            Self::CheckingWithoutUndo => f.write_str(
+                "matching in parallel did not prove that the chain is valid; all blocks are checked again \
+                 without undo data, to find out what is wrong",
             ),
             Self::HintsFailed(error) => write!(f, "{error}"),
             Self::RebuildingWithoutHints { first_wrong } => {

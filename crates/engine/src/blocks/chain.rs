@@ -92,6 +92,14 @@ impl Chain {
         }
     }
 
+    /// Returns the blocks up to a height, which must not be above the tip.
+    #[must_use]
+    pub fn up_to(&self, height: Height) -> Self {
+        let count = height.0 as usize + 1;
+        let (hashes, positions) = (self.hashes[..count].to_vec(), self.positions[..count].to_vec());
+        Self::from_parts(hashes, positions, self.median_times[..count].to_vec())
+    }
+
     /// Drops the positions of undo data for which `keep`, called with file and position, returns false.
     pub fn retain_undo(&mut self, keep: impl Fn(FileNo, u64) -> bool) {
         for position in &mut self.positions {

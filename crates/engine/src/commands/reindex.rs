@@ -41,7 +41,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::Disk;
-use wire::{BlockHash, Height, Sats};
+use wire::{BlockHash, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
 /// either the old chainstate or the new one, whole.
@@ -339,7 +339,7 @@ fn check_supply(job: &Job<'_>, written: &UtxoCounts, burned: u64, clock: &mut Cl
         return Ok(amount);
     }
     // Without undo data, this is the first check that fails if a coinbase claims too much.
-    job.validate_sequentially(clock, Height(0), 0)?;
+    job.check_without_undo(clock)?;
     let detail = "the coins amount to more than all subsidies; please report this bug";
     Err(Error::new(ErrorKind::Internal, detail))
 }

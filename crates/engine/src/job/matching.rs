@@ -1,4 +1,4 @@
-//! Matches the spends of a job, in parallel if that proves the chain, and sequentially if not.
+//! Matches the spends of a job in parallel.
 
 use crate::{
     api::{
@@ -29,19 +29,20 @@ use crate::{
         method::Method,
         partial_state::{MatchState, PartialState, by_height},
         scripts::{ScriptQueue, Scripts},
-        sequential::{self, SequentialScripts, SequentialUndo},
+        sequential::{self, SequentialUndo},
         spill::{Spill, SpillFile},
         threads::spawn,
         unspent::{ForEachError, Unspent},
     },
 };
-use coins::{FullCoin, Join, OutputIndex, RoutedCoin, aggregate::Sum};
+use coins::{FullCoin, Join, Mismatch, OutputIndex, RoutedCoin, aggregate::Sum};
 use rules::ChainParams;
 use std::{
+    collections::HashSet,
     thread,
     time::{Duration, Instant},
 };
-use wire::Height;
+use wire::{Height, OutPoint};
 
 /// Result of the parallel pass: all blocks checked and applied, or the lowest block fault.
 struct PassResult<'a, P> {
@@ -51,21 +52,34 @@ struct PassResult<'a, P> {
     fault: Option<(Height, LocatedFault)>,
 }
 
-/// Parallel matching proved too little: sequential validation must find the cause.
-struct Unproven {
-    /// The block from which on scripts must be run.
-    scripts_from: Height,
-    /// Number of inputs whose scripts have been run.
-    scripts_run: u64,
-    /// Whether a merge of sorted runs found a mismatch.
-    has_merge_mismatch: bool,
+/// Why parallel matching did not prove that the chain is valid.
+pub enum Unproven {
+    /// This block, its undo data, or an earlier block breaks a rule. No lower block was found to.
+    Suspect(Height),
+    /// Creations and spends of these outpoints, and perhaps of others, do not match.
+    Mismatch {
+        /// The outpoints.
+        outpoints: HashSet<OutPoint>,
+        /// Whether a merge of sorted runs found a mismatch.
+        in_merge: bool,
+    },
+    /// Two coinbases have the same txid.
+    RepeatedCoinbase,
+}
+
+/// Result of parallel matching.
+pub enum Attempt<P> {
+    /// The coins after the last block.
+    Matched(MatchedCoins<P>),
+    /// It did not prove the chain.
+    Unproven(Unproven),
 }
 
 /// The part of the join's memory that deliveries get: one in this many.
 const DELIVERIES_SHARE: usize = 8;
 
 /// A payload of a job's join: what is done when the workers have stopped.
-trait RunPayload: JobPayload {
+pub trait RunPayload: JobPayload {
     /// See [`Job::settle`].
     fn settle(
         _job: &Job<'_>,
@@ -102,82 +116,69 @@ fn random_pair() -> Result<(u64, u64), Error> {
 }
 
 impl Job<'_> {
-    /// Returns the coins after the last block: from parallel matching or, if that proves too little, from
-    /// sequential validation.
+    /// Returns the coins after the last block: from parallel matching or, if that proves too little, from a
+    /// check without undo data.
     ///
     /// # Errors
     /// The same errors as [`crate::reindex()`].
     pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         if self.options.hooks.matching == Matching::Sequential {
-            return self.validate_sequentially(clock, Height(0), 0);
+            return self.validate_sequentially(clock);
         }
-        if let Method::Routed { uses_undo } = *self.method {
-            return self.match_routed(clock, uses_undo);
+        if matches!(self.method, Method::Routed { .. }) {
+            return match self.match_in_parallel::<RoutedCoin>(clock)? {
+                Attempt::Matched(MatchedCoins { unspent, stats }) => {
+                    Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats })
+                }
+                Attempt::Unproven(_) => self.check_without_undo(clock),
+            };
         }
         let unproven = match self.match_in_parallel(clock)? {
-            Ok(matched) => return Ok(matched),
-            Err(unproven) => unproven,
+            Attempt::Matched(matched) => return Ok(matched),
+            Attempt::Unproven(unproven) => unproven,
         };
-        let matched = self.validate_sequentially(clock, unproven.scripts_from, unproven.scripts_run)?;
-        if unproven.has_merge_mismatch && matches!(self.method, Method::Hints(_)) {
+        let matched = self.check_without_undo(clock)?;
+        if matches!((unproven, self.method), (Unproven::Mismatch { in_merge: true, .. }, Method::Hints(_))) {
             return Err(self
                 .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
         }
         Ok(matched)
     }
 
-    /// Like [`Job::match_spends`], where undo data is made. If that proves too little with the undo data that
-    /// exists, all of it is made.
-    fn match_routed(&self, clock: &mut Clock, uses_undo: bool) -> Result<MatchedCoins, Error> {
-        let unproven = match self.match_in_parallel::<RoutedCoin>(clock)? {
-            Ok(MatchedCoins { unspent, stats }) => {
-                return Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats });
-            }
-            Err(unproven) => unproven,
-        };
-        self.work.remove()?;
-        self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
-        if uses_undo {
-            let job = Job { method: &Method::Routed { uses_undo: false }, resume: None, ..*self };
-            return job.match_routed(clock, false);
-        }
-        self.validate_sequentially(clock, unproven.scripts_from, unproven.scripts_run)
-    }
-
-    /// Returns the coins after the last block with their output positions. Coins from sequential validation
-    /// have no positions, so it only names what is wrong.
+    /// Returns the coins after the last block with their output positions. Coins from a check without undo
+    /// data have no positions, so it only names what is wrong.
     ///
     /// # Errors
-    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if sequential validation found
-    /// nothing wrong with the blocks.
+    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if that check found nothing wrong
+    /// with the blocks.
     pub fn match_positions(&self, clock: &mut Clock) -> Result<MatchedCoins<OutputIndex>, Error> {
         match self.match_in_parallel(clock)? {
-            Ok(matched) => Ok(matched),
-            Err(Unproven { scripts_from, scripts_run, .. }) => {
-                self.validate_sequentially(clock, scripts_from, scripts_run)?;
+            Attempt::Matched(matched) => Ok(matched),
+            Attempt::Unproven(_) => {
+                self.check_without_undo(clock)?;
                 Err(Error::inconsistent_data())
             }
         }
     }
 
     /// Returns the coins after the last block from parallel matching, if that proves that they are right.
-    fn match_in_parallel<P: RunPayload>(
-        &self,
-        clock: &mut Clock,
-    ) -> Result<Result<MatchedCoins<P>, Unproven>, Error> {
+    ///
+    /// # Errors
+    /// Damage; wrong hints; any I/O error; [`ErrorKind::Interrupted`].
+    pub fn match_in_parallel<P: RunPayload>(&self, clock: &mut Clock) -> Result<Attempt<P>, Error> {
         let deliveries = self.deliveries();
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
-        // Scripts of blocks below the first suspect block have been run.
-        let mut scripts_from = Height(u32::MAX);
         match fault {
             Some((_, LocatedFault::Error(error))) => return Err(error),
             Some((height, LocatedFault::Hints(flaw))) => {
                 let error = self.wrong_hints(&flaw.to_string());
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
-            Some((height, LocatedFault::Suspect)) => scripts_from = height,
-            None if spill.has_mismatch() => scripts_from = Height(0),
-            None if state.outcome.partial.coinbases.has_duplicate() => {}
+            Some((height, LocatedFault::Suspect)) => return Ok(Attempt::Unproven(Unproven::Suspect(height))),
+            None if spill.has_mismatch() => {}
+            None if state.outcome.partial.coinbases.has_duplicate() => {
+                return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
+            }
             None => {
                 let PartialState { counts, matching, .. } = &mut state.outcome.partial;
                 if let MatchState::Hints { sum, .. } = matching
@@ -200,12 +201,12 @@ impl Job<'_> {
                     let spilled = spill.volume();
                     let counts = *counts;
                     let stats = MatchStats { counts, matching, resumed, burned, outputs, spilled };
-                    return Ok(Ok(MatchedCoins { unspent, stats }));
+                    return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
                 }
             }
         }
-        let scripts_run = state.outcome.partial.counts.scripts;
-        Ok(Err(Unproven { scripts_from, scripts_run, has_merge_mismatch: spill.has_mismatch() }))
+        let in_merge = spill.has_mismatch();
+        Ok(Attempt::Unproven(Unproven::Mismatch { outpoints: spill.take_mismatches(), in_merge }))
     }
 
     /// Where matches deliver coins, if undo data is made.
@@ -266,9 +267,7 @@ impl Job<'_> {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
             (None, MatchState::Hints { sum, .. }) if !coinbases.has_duplicate() => Ok(sum),
             // Sequential validation reports what is wrong.
-            _ => {
-                self.validate_sequentially(clock, Height(0), 0).and_then(|_| Err(Error::inconsistent_data()))
-            }
+            _ => self.check_without_undo(clock).and_then(|_| Err(Error::inconsistent_data())),
         }
     }
 
@@ -289,7 +288,8 @@ impl Job<'_> {
         self.budget.threads
     }
 
-    fn scripts(&self) -> Option<Scripts<'_>> {
+    /// Which scripts are run; `None` if none are.
+    pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = ChainParams::of(self.files.network);
         let skipped_to = self.plan.assumed_valid_to;
         self.options.scripts.as_deref().map(|verifier| Scripts { params, verifier, skipped_to })
@@ -330,45 +330,45 @@ impl Job<'_> {
         Ok((state, resumed.runs, resumed.next_run))
     }
 
-    /// Returns what is left in the join and in sorted runs; `None` on a mismatch.
+    /// Returns what is left in the join and in sorted runs; `None` on a mismatch, which is recorded.
     fn unspent<P: JobPayload>(
         &self,
         join: Join<P>,
         spill: &Spill<'_, P>,
     ) -> Result<Option<Unspent<P>>, Error> {
-        if spill.is_empty() {
-            return Ok(join.finish().ok().map(|survivors| Unspent::new(survivors, Vec::new())));
+        let is_spilled = !spill.is_empty();
+        let ended = if is_spilled { join.finish_spilled() } else { join.finish() };
+        let survivors = match ended {
+            Ok(survivors) => survivors,
+            Err(mismatches) => {
+                spill.add_mismatches(mismatches.iter().filter_map(Mismatch::outpoint));
+                return Ok(None);
+            }
+        };
+        if !is_spilled {
+            return Ok(Some(Unspent::new(survivors, Vec::new())));
         }
-        let Ok(survivors) = join.finish_spilled() else { return Ok(None) };
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
-    /// Validates the chain sequentially. Returns coins only if the whole chain is valid.
+    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is valid.
     ///
-    /// Scripts are run from the block at `scripts_from` on; `scripts_run` is the number of inputs whose
-    /// scripts have been run before.
+    /// It is the second opinion for tests and comparisons. Otherwise, it is needed only if coinbase txids
+    /// repeat, which is possible only before BIP-0034.
     ///
     /// # Errors
     /// The first violation, damage, or [`ErrorKind::Interrupted`]; [`ErrorKind::Damaged`] if positions are
     /// matched, because these coins have none.
-    pub fn validate_sequentially(
-        &self,
-        clock: &mut Clock,
-        scripts_from: Height,
-        scripts_run: u64,
-    ) -> Result<MatchedCoins, Error> {
-        if self.options.hooks.matching == Matching::Parallel {
-            self.sink.event(Event::Note(Note::ValidatingSequentially));
-        }
+    pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Sequential));
         let mut last_progress = Instant::now();
-        let scripts = self.scripts().map(|scripts| SequentialScripts { scripts, from: scripts_from });
+        let scripts = self.scripts();
         let undo = match self.method {
             Method::Routed { .. } => SequentialUndo::Make(self.undo_sink),
             _ => SequentialUndo::Compare,
         };
-        let (coins, mut counts) =
+        let (coins, counts) =
             sequential::validate(chain, self.files, scripts, undo, self.interrupt, |counts| {
                 if last_progress.elapsed() >= PROGRESS_INTERVAL {
                     last_progress = Instant::now();
@@ -376,7 +376,6 @@ impl Job<'_> {
                 }
             })
             .map_err(|error| self.mark_contested(error))?;
-        counts.scripts += scripts_run;
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
@@ -386,7 +385,7 @@ impl Job<'_> {
     }
 
     /// Marks the error as contested if it is about a last block that may never have been connected.
-    fn mark_contested(&self, mut error: Error) -> Error {
+    pub fn mark_contested(&self, mut error: Error) -> Error {
         let is_tip = error.block_hash == Some(self.plan.chain.tip().hash);
         error.contested = self.plan.tip_is_contested && is_tip && error.kind == ErrorKind::Consensus;
         error
@@ -407,8 +406,8 @@ impl Job<'_> {
     /// Gives the coins to `sink`, and returns what it has made of them.
     ///
     /// If entries were spilled, parallel matching is done, but only the last merge, which is this walk, can
-    /// find that a spend has no coin. Then the sink starts over, and consumes the coins of sequential
-    /// validation.
+    /// find that a spend has no coin. Then the sink starts over, and consumes the coins of a check without
+    /// undo data.
     ///
     /// # Errors
     /// The errors of the sink, and those of [`Job::match_spends`].
@@ -426,11 +425,11 @@ impl Job<'_> {
             Err(ForEachError::Error(error)) => return Err(error),
             Err(ForEachError::Mismatch) => sink.start_over()?,
         }
-        let matched = self.validate_sequentially(clock, Height(0), 0)?;
+        let matched = self.check_without_undo(clock)?;
         consume(matched, sink).map_err(|error| match error {
             ForEachError::Error(error) => error,
             ForEachError::Mismatch => {
-                Error::new(ErrorKind::Internal, "sequential validation left spends among the coins")
+                Error::new(ErrorKind::Internal, "a check without undo data left spends among the coins")
             }
         })
     }

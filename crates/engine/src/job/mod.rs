@@ -11,6 +11,7 @@ mod recheck;
 pub mod session;
 mod settle;
 pub mod undo_files;
+mod verdict;
 mod worker_pool;
 
 use crate::{

@@ -18,8 +18,9 @@ use crate::{
         spill::Spill,
     },
 };
-use coins::{Join, RoutedCoin};
+use coins::{Join, RoutedCoin, SHARDS};
 use rules::ChainParams;
+use std::convert::Infallible;
 use wire::Height;
 
 /// Where the coins of a job are matched and delivered.
@@ -54,7 +55,7 @@ impl Job<'_> {
         if !spill.is_empty() {
             spill.match_all(join, self.threads(), self.interrupt)?;
         } else if join.open().1 > 0 || join.has_mismatches() {
-            spill.record_mismatch();
+            record_open_spends(join, spill);
         }
         if spill.has_mismatch() {
             return Ok(None);
@@ -82,4 +83,20 @@ impl Job<'_> {
         state.outcome.scripting += new.scripting;
         Ok(faults.into_lowest())
     }
+}
+
+/// Records what is wrong with a join that has open spends or mismatches.
+fn record_open_spends(join: &Join<RoutedCoin>, spill: &Spill<'_, RoutedCoin>) {
+    for mismatch in join.mismatches() {
+        spill.add_mismatches(mismatch.outpoint().into_iter());
+    }
+    for shard in 0..SHARDS {
+        let Ok(()) = join.each_open(shard, |entry| -> Result<(), Infallible> {
+            if entry.is_spend {
+                spill.record_mismatch(entry.outpoint);
+            }
+            Ok(())
+        });
+    }
+    spill.set_mismatch();
 }

@@ -227,8 +227,8 @@ mod tests {
     use crate::{
         api::{
             event::Event,
+            note::Note,
             options::{ChainOptions, Matching},
-            stage::Stage,
         },
         job::{
             MatchStats,
@@ -347,15 +347,15 @@ mod tests {
         }
     }
 
-    /// Matches the spends of a generated chain and gives the coins to `sink`. Returns whether the chain was
-    /// validated sequentially too.
+    /// Matches the spends of a generated chain and gives the coins to `sink`. Returns too whether the chain was
+    /// checked again without undo data.
     fn match_and_consume(method: &Method, sink: &mut Doubting) -> (Result<(Rows, MatchStats), Error>, bool) {
-        let (dir, sequential) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let (dir, checked_again) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(3, 50_000) });
         chain.write_datadir(dir.path(), &Layout::new(7)).unwrap();
         let watch = |event: Event| {
-            let is_sequential = matches!(event, Event::Started(Stage::Sequential));
-            sequential.fetch_or(is_sequential, Ordering::Relaxed);
+            let is_announced = matches!(event, Event::Note(Note::CheckingWithoutUndo));
+            checked_again.fetch_or(is_announced, Ordering::Relaxed);
         };
         let options = ChainOptions::new(dir.path(), Network::Regtest);
         let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
@@ -371,16 +371,16 @@ mod tests {
             let matched = job.match_spends(clock)?;
             job.for_each_coin(matched, clock, sink)
         });
-        (result, sequential.into_inner())
+        (result, checked_again.into_inner())
     }
 
     #[test]
-    fn after_a_mismatch_the_coins_come_from_sequential_validation() {
+    fn after_a_mismatch_the_coins_come_from_a_check_without_undo_data() {
         let mut sink = Doubting::default();
-        let (result, is_sequential) = match_and_consume(&Method::Join, &mut sink);
+        let (result, is_checked_again) = match_and_consume(&Method::Join, &mut sink);
         let (rows, stats) = result.unwrap();
-        assert!(is_sequential && sink.started_over == 1);
-        assert_eq!(stats.matching, Matching::Sequential);
+        assert!(is_checked_again && sink.started_over == 1);
+        assert_eq!(stats.matching, Matching::Parallel);
         assert!(!rows.is_empty() && rows == sink.mismatched, "the chain is valid");
     }
 }

@@ -23,6 +23,7 @@ pub mod check;
 pub mod coin_sink;
 pub mod commit;
 pub mod completed_blocks;
+pub mod conflicts;
 pub mod connect;
 pub mod deliveries;
 pub mod finish;

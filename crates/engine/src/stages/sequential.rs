@@ -30,23 +30,7 @@ use disk::{
 };
 use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockArena, BlockHash, Height, Txid};
-
-/// Which scripts the sequential validation runs.
-pub struct SequentialScripts<'a> {
-    /// Verifier and options.
-    pub scripts: Scripts<'a>,
-    /// The first block whose scripts are run: the scripts of lower blocks have been run in parallel, on
-    /// claims that are compared with the coins here.
-    pub from: Height,
-}
-
-impl<'a> SequentialScripts<'a> {
-    /// Returns how to run the scripts of the block at `height`; `None` if they are not run.
-    fn run_at(&self, height: Height) -> Option<&Scripts<'a>> {
-        Some(&self.scripts).filter(|scripts| height >= self.from && scripts.are_run_at(height))
-    }
-}
+use wire::{BlockArena, BlockHash, Height, Network, Txid};
 
 /// What becomes of the undo data of each block.
 #[derive(Clone, Copy)]
@@ -64,20 +48,12 @@ pub enum SequentialUndo<'a> {
 pub fn validate(
     chain: &Chain,
     files: &Files<'_>,
-    scripts: Option<SequentialScripts<'_>>,
+    scripts: Option<Scripts<'_>>,
     undo: SequentialUndo<'_>,
     interrupt: &AtomicBool,
     mut on_block: impl FnMut(&Counts),
 ) -> Result<(MemoryCoins, Counts), Error> {
-    let mut validator = SequentialValidator {
-        chain,
-        params: ChainParams::of(files.network),
-        scripts,
-        undo,
-        coins: MemoryCoins::default(),
-        hashes: BlockHashes::default(),
-        counts: Counts::default(),
-    };
+    let mut validator = SequentialValidator::new(chain, files.network, scripts, undo, MemoryCoins::default());
     let mut arena = BlockArena::default();
     for height in (0..=chain.tip_height().0).map(Height) {
         if interrupt.load(Ordering::Relaxed) {
@@ -91,18 +67,42 @@ pub fn validate(
     Ok((validator.coins, validator.counts))
 }
 
-struct SequentialValidator<'a> {
+/// Connects blocks to coins in memory.
+pub struct SequentialValidator<'a> {
     chain: &'a Chain,
     params: &'static ChainParams,
-    scripts: Option<SequentialScripts<'a>>,
+    scripts: Option<Scripts<'a>>,
     undo: SequentialUndo<'a>,
     coins: MemoryCoins,
     hashes: BlockHashes,
     counts: Counts,
 }
 
-impl SequentialValidator<'_> {
-    fn connect(&mut self, raw: &RawBlock<'_>, arena: &mut BlockArena, height: Height) -> Result<(), Error> {
+impl<'a> SequentialValidator<'a> {
+    /// Begins with the coins before the first block that is connected, or those of them that this block can
+    /// spend or overwrite.
+    #[must_use]
+    pub fn new(
+        chain: &'a Chain,
+        network: Network,
+        scripts: Option<Scripts<'a>>,
+        undo: SequentialUndo<'a>,
+        coins: MemoryCoins,
+    ) -> Self {
+        let (params, hashes, counts) = (ChainParams::of(network), BlockHashes::default(), Counts::default());
+        Self { chain, params, scripts, undo, coins, hashes, counts }
+    }
+
+    /// Connects the next block.
+    ///
+    /// # Errors
+    /// The first violation, or damage.
+    pub fn connect(
+        &mut self,
+        raw: &RawBlock<'_>,
+        arena: &mut BlockArena,
+        height: Height,
+    ) -> Result<(), Error> {
         let hash = self.chain.block(height).hash;
         let block = raw.parse(arena)?;
         self.hashes.of_block(&block, &[]);
@@ -114,7 +114,7 @@ impl SequentialValidator<'_> {
             let (path, offset) = raw.located.position(FileKind::Blk);
             Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, offset)
         };
-        if let Some(SequentialScripts { scripts, .. }) = &self.scripts {
+        if let Some(scripts) = &self.scripts {
             scripts
                 .check_solution(&block, height, &self.hashes.txids)
                 .map_err(|violation| verdict(&violation))?;
@@ -131,7 +131,7 @@ impl SequentialValidator<'_> {
             ViolationClass::Mutated => raw.located.damaged(&Damage::Mutated(violation)),
             _ => verdict(&violation),
         })?;
-        let scripts = self.scripts.as_ref().and_then(|scripts| scripts.run_at(height));
+        let scripts = self.scripts.as_ref().filter(|scripts| scripts.are_run_at(height));
         let context = ConnectContext {
             params: self.params,
             height,
@@ -192,20 +192,26 @@ impl SequentialValidator<'_> {
 
 /// Compares the undo data of a valid block with the coins that it spent.
 fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) -> Result<(), Error> {
-    let (data, _) =
-        raw.undo.split_at_checked(raw.undo.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
-    let mut arena = UndoArena::default();
-    let damaged = |defect: UndoDefect| raw.located.damaged(&Damage::Undo(defect));
-    let undo = UndoView::parse(data, &mut arena).map_err(|error| damaged(UndoDefect::Malformed(error)))?;
-    if undo.tx_count() != spent.len() {
-        return Err(damaged(UndoDefect::TxCount { found: undo.tx_count(), expected: spent.len() }));
+    let undo = write_undo(spent.iter().map(|coins| coins.iter().map(OwnedCoin::as_coin)));
+    different_undo(&raw.undo, &undo).map_or(Ok(()), |defect| {
+        let tx = if let UndoDefect::Claims(tx) = defect { txids.get(tx).copied() } else { None };
+        Err(raw.located.damaged(&Damage::Undo(defect)).in_tx(tx))
+    })
+}
+
+/// Returns how undo data, which its checksum follows, differs from that of its block; `None` if it does not.
+#[must_use]
+pub fn different_undo(found: &[u8], undo: &[u8]) -> Option<UndoDefect> {
+    let (found, _) = found.split_at(found.len().saturating_sub(CHECKSUM_LEN));
+    let (mut arena, mut own_arena) = (UndoArena::default(), UndoArena::default());
+    let found = match UndoView::parse(found, &mut arena) {
+        Ok(found) => found,
+        Err(error) => return Some(UndoDefect::Malformed(error)),
+    };
+    let own = UndoView::parse(undo, &mut own_arena).ok()?;
+    if found.tx_count() != own.tx_count() {
+        return Some(UndoDefect::TxCount { found: found.tx_count(), expected: own.tx_count() });
     }
-    for (index, coins) in spent.iter().enumerate() {
-        let claims = undo.tx_coins(index).into_iter().flatten();
-        let coins = coins.iter().map(OwnedCoin::as_coin);
-        if !claims.eq(coins) {
-            return Err(damaged(UndoDefect::Claims(index + 1)).in_tx(txids.get(index + 1).copied()));
-        }
-    }
-    Ok(())
+    let different = found.txs().zip(own.txs()).position(|(found, own)| !found.eq(own));
+    different.map(|index| UndoDefect::Claims(index + 1))
 }

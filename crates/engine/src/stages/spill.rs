@@ -18,6 +18,7 @@ use disk::{
     sorted_run::{SortedRunCursor, SortedRunMeta, SortedRunReader, SortedRunWriter},
 };
 use std::{
+    collections::HashSet,
     marker::PhantomData,
     ops::Range,
     sync::{
@@ -26,7 +27,7 @@ use std::{
     },
 };
 use vfs::During as _;
-use wire::Network;
+use wire::{Network, OutPoint};
 
 /// Buffer size for each sorted run that is read or written.
 pub const RUN_BUFFER_BYTES: usize = 128 << 10;
@@ -43,6 +44,10 @@ const MAX_WAITING_RUNS: usize = 2 * FAN_IN;
 
 /// Maximum number of runs that are left for the last merge.
 const MAX_REMAINING_RUNS: usize = 2 * FAN_IN;
+
+/// Maximum number of outpoints of mismatches that are kept: each pass with some of them brings the search for
+/// the first invalid block much closer.
+const MAX_MISMATCHES: usize = 4096;
 
 /// Number of entries between two checks for an interrupt.
 const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
@@ -93,6 +98,8 @@ pub struct Spill<'a, P> {
     runs: Mutex<Runs>,
     changed: Condvar,
     mismatch: AtomicBool,
+    /// Outpoints of mismatches, as many as help to find the cause.
+    outpoints: Mutex<HashSet<OutPoint>>,
     failure: Mutex<Option<Error>>,
     payload: PhantomData<fn() -> P>,
 }
@@ -120,6 +127,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             runs: Mutex::new(runs),
             changed: Condvar::new(),
             mismatch: AtomicBool::new(false),
+            outpoints: Mutex::default(),
             failure: Mutex::default(),
             payload: PhantomData,
         }
@@ -129,9 +137,28 @@ impl<'a, P: JobPayload> Spill<'a, P> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a mismatch.
-    pub fn record_mismatch(&self) {
+    /// Records that there is a mismatch.
+    pub fn set_mismatch(&self) {
         self.mismatch.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that creations and spends of an outpoint do not match.
+    pub fn record_mismatch(&self, outpoint: OutPoint) {
+        self.set_mismatch();
+        self.add_mismatches(std::iter::once(outpoint));
+    }
+
+    /// Adds outpoints of mismatches that no merge found.
+    pub fn add_mismatches(&self, outpoints: impl Iterator<Item = OutPoint>) {
+        let mut known = self.outpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = MAX_MISMATCHES.saturating_sub(known.len());
+        known.extend(outpoints.take(space));
+    }
+
+    /// Returns the outpoints of mismatches; not all of them, if there are many.
+    #[must_use]
+    pub fn take_mismatches(&self) -> HashSet<OutPoint> {
+        std::mem::take(&mut *self.outpoints.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reports whether a merge has found a mismatch, or one was recorded.
@@ -357,12 +384,15 @@ impl<'a, P: JobPayload> Spill<'a, P> {
                 }
                 match merge.advance() {
                     Ok(Some(entry)) if !entry.is_spend || with_spends => writer.add(&entry)?,
-                    Ok(Some(_)) | Err(MergeError::Mismatch(_)) => {
-                        self.record_mismatch();
+                    // The run is of no use any more, but further spends without a coin help to find the first.
+                    Ok(Some(Entry { outpoint, .. })) => self.record_mismatch(outpoint),
+                    Err(MergeError::Mismatch(outpoint)) => {
+                        self.record_mismatch(outpoint);
                         break;
                     }
                     Ok(None) => {
-                        result = merge.payload().deliver(self.deliveries).map(|()| true);
+                        let is_complete = with_spends || !self.has_mismatch();
+                        result = merge.payload().deliver(self.deliveries).map(|()| is_complete);
                         break;
                     }
                     Err(MergeError::EntrySource(error)) => return Err(error),
@@ -514,7 +544,7 @@ mod tests {
     use super::*;
     use coins::FullCoin;
     use testkit::fault::FaultDisk;
-    use wire::{Coin, OutPoint, Txid};
+    use wire::{Coin, Txid};
 
     /// The merge thread does not wait for a checkpoint that is being written: it was once faster, and removed
     /// runs that the new checkpoint then named.

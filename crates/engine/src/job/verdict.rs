@@ -1,0 +1,233 @@
+//! Finds out what is wrong if parallel matching did not prove that the chain is valid, within the memory
+//! budget.
+//!
+//! All blocks are checked once more, without undo data: then the coins are those that the chain itself
+//! creates, so whatever is still wrong is wrong with the chain. If nothing is, the undo data was false, and
+//! the first block whose undo data differs is named.
+//!
+//! If something is, there is a candidate for the first invalid block: the lowest block that breaks a rule, or
+//! the first conflict about a coin ([`first_conflict`]). The chain below the candidate is checked in the same
+//! way, which finds a lower candidate, or the coins after it. With these, the candidate is connected as
+//! Bitcoin Core does it, and so its first violation is found.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::Event,
+        note::Note,
+        stage::Stage,
+    },
+    blocks::{
+        block_hashes::BlockHashes,
+        chain::Chain,
+        damage::{Damage, UndoDefect},
+        files::LocatedBlock,
+    },
+    job::{
+        Job, MatchedCoins,
+        clock::Clock,
+        matching::{Attempt, Unproven},
+    },
+    plan::planner::Plan,
+    stages::{
+        block_fault::BlockFaults,
+        coin_sink::Coins,
+        completed_blocks::CompletedBlocks,
+        conflicts::first_conflict,
+        make_undo::UndoSink,
+        method::Method,
+        read::{BlockReader, FileSource, UndoReading, read_block},
+        sequential::{SequentialUndo, SequentialValidator, different_undo},
+        unspent::{ForEachError, Unspent},
+    },
+};
+use coins::{CoinsView as _, MemoryCoins, RoutedCoin};
+use disk::block_files::RecordBuffer;
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Height, OutPoint};
+
+/// Keeps the undo data of the lowest block whose undo file has other undo data.
+struct FirstDifference<'a> {
+    chain: &'a Chain,
+    lowest: Mutex<Option<(Height, Vec<u8>)>>,
+}
+
+impl UndoSink for FirstDifference<'_> {
+    fn start_over(&self) -> Result<(), Error> {
+        *self.lowest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    fn resume(&self, _: &Chain, _: &[(Height, u32)]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn reserve(&self, height: Height, _: FileNo, _: usize) -> Result<ByteOffset, Error> {
+        // The position is the height, so that `write` knows the block.
+        Ok(ByteOffset(height.0.into()))
+    }
+
+    fn write(
+        &self,
+        (_, pos): (FileNo, ByteOffset),
+        _: &BlockHash,
+        undo: &[u8],
+        _: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut lowest = self.lowest.lock().unwrap_or_else(PoisonError::into_inner);
+        let height = Height(pos.0 as u32);
+        // A rebuild without undo data has none to compare.
+        let is_used = self.chain.block(height).undo_pos.is_some();
+        if is_used && lowest.as_ref().is_none_or(|(lowest, _)| height < *lowest) {
+            *lowest = Some((height, undo.to_vec()));
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    /// Checks all blocks without undo data, and returns the coins after the last one if the chain is valid,
+    /// and the undo data too if the method needs it.
+    ///
+    /// # Errors
+    /// The first violation of the chain; [`ErrorKind::Damaged`] for false undo data; damage;
+    /// [`ErrorKind::Interrupted`].
+    pub fn check_without_undo(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        self.sink.event(Event::Note(Note::CheckingWithoutUndo));
+        self.work.remove()?;
+        let difference = FirstDifference { chain: &self.plan.chain, lowest: Mutex::default() };
+        let makes_undo = matches!(self.method, Method::Routed { .. });
+        let undo_sink = if makes_undo { self.undo_sink } else { Some(&difference as &dyn UndoSink) };
+        undo_sink.map_or(Ok(()), UndoSink::start_over)?;
+        let all = Job { method: &Method::Routed { uses_undo: false }, undo_sink, resume: None, ..*self };
+        let mut candidate = match all.match_in_parallel::<RoutedCoin>(clock)? {
+            Attempt::Matched(MatchedCoins { unspent, stats }) => {
+                let different = difference.lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if let Some((height, undo)) = different {
+                    return Err(self.false_undo(height, &undo));
+                }
+                return Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats });
+            }
+            Attempt::Unproven(unproven) => match all.candidate(unproven)? {
+                Some(height) => height,
+                None => return self.validate_sequentially(clock),
+            },
+        };
+        while let Some(below) = candidate.0.checked_sub(1) {
+            let plan = &self.plan.up_to(Height(below));
+            let job = Job { plan, undo_sink: None, ..all };
+            self.work.remove()?;
+            let unspent = match job.match_in_parallel::<RoutedCoin>(clock)? {
+                Attempt::Matched(matched) => matched.unspent.into_full_coins(),
+                Attempt::Unproven(unproven) => match job.candidate(unproven)? {
+                    Some(height) => {
+                        candidate = height;
+                        continue;
+                    }
+                    None => job.validate_sequentially(clock)?.unspent,
+                },
+            };
+            let coins = self.coins_for(candidate, unspent)?;
+            return Err(self.judge(candidate, coins));
+        }
+        Err(self.judge(candidate, MemoryCoins::new()))
+    }
+
+    /// Returns the height of a block that is invalid, unless a lower one is; `None` if that can be found out
+    /// only in order, because coinbase txids repeat.
+    fn candidate(&self, unproven: Unproven) -> Result<Option<Height>, Error> {
+        let outpoints = match unproven {
+            Unproven::Suspect(height) => return Ok(Some(height)),
+            Unproven::Mismatch { outpoints, .. } => outpoints,
+            Unproven::RepeatedCoinbase => return Ok(None),
+        };
+        let (chain, faults) = (&self.plan.chain, BlockFaults::default());
+        let none = CompletedBlocks::none(chain.block_count());
+        let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
+        let source = FileSource::new(chain, self.files, &faults, &none, undo, self.threads());
+        first_conflict(&source, &outpoints, self.threads(), self.interrupt)
+    }
+
+    /// Returns those of the coins after the block before `height` that matter for that block.
+    fn coins_for(&self, height: Height, unspent: Unspent) -> Result<MemoryCoins, Error> {
+        let raw = read_block(&self.plan.chain, self.files, height, false)?;
+        let mut arena = BlockArena::default();
+        let block = raw.parse(&mut arena)?;
+        let mut wanted = HashSet::new();
+        let mut hashes = BlockHashes::default();
+        hashes.of_block(&block, &[]);
+        for (tx, &txid) in block.txs().zip(&hashes.txids) {
+            wanted.extend(tx.inputs().map(|input| input.prevout()));
+            wanted.extend((0..tx.output_count() as u32).map(|vout| OutPoint { txid, vout }));
+        }
+        let mut coins = MemoryCoins::new();
+        let done = Coins::new(unspent, self.interrupt).in_sequence(|outpoint, coin| {
+            if wanted.contains(outpoint) {
+                let Ok(()) = coins.add_coin(*outpoint, *coin, false);
+            }
+            Ok(())
+        });
+        done.map_err(ForEachError::without_fallback)?;
+        let Ok(()) = coins.set_best_block(block.header().prev);
+        Ok(coins)
+    }
+
+    /// Connects a block that is invalid to the coins before it, and returns its first violation.
+    fn judge(&self, height: Height, coins: MemoryCoins) -> Error {
+        self.sink.event(Event::Started(Stage::Sequential));
+        let undo = SequentialUndo::Make(None);
+        let (chain, network) = (&self.plan.chain, self.files.network);
+        let mut validator = SequentialValidator::new(chain, network, self.scripts(), undo, coins);
+        let connected = read_block(&self.plan.chain, self.files, height, false)
+            .and_then(|raw| validator.connect(&raw, &mut BlockArena::default(), height));
+        match connected {
+            Err(error) => self.mark_contested(error),
+            Ok(()) => {
+                let detail = "this block was found invalid by one check and valid by another; check the \
+                              memory, or report this bug";
+                Error::new(ErrorKind::Internal, detail).at_block(height, self.plan.chain.block(height).hash)
+            }
+        }
+    }
+
+    /// The error for a block of a valid chain whose undo file has other undo data.
+    fn false_undo(&self, height: Height, undo: &[u8]) -> Error {
+        let (chain, files) = (&self.plan.chain, self.files);
+        let located = LocatedBlock { chain, files, height };
+        let mut existing = RecordBuffer::default();
+        if let Err(error) = BlockReader::new(chain, files).read_undo(height, &mut existing) {
+            return error.at_block(height, chain.block(height).hash);
+        }
+        let Some(defect) = different_undo(existing.bytes(), undo) else {
+            // Only the checksum differs.
+            return located.damaged(&Damage::Undo(UndoDefect::Checksum));
+        };
+        let tx = if let UndoDefect::Claims(tx) = defect { Some(tx) } else { None };
+        let txid = tx.zip(read_block(chain, files, height, false).ok()).and_then(|(tx, raw)| {
+            let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+            hashes.of_block(&raw.parse(&mut arena).ok()?, &[]);
+            hashes.txids.get(tx).copied()
+        });
+        located.damaged(&Damage::Undo(defect)).in_tx(txid)
+    }
+}
+
+impl Plan {
+    /// The plan of the same chain up to a block.
+    fn up_to(&self, height: Height) -> Self {
+        Self {
+            chain: self.chain.up_to(height),
+            new_index: None,
+            index_files: Vec::new(),
+            best_block: None,
+            ..*self
+        }
+    }
+}
