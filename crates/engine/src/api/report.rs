@@ -40,7 +40,7 @@ pub struct ReindexReport {
     /// Time from the call to the commit.
     pub elapsed: Duration,
     /// Time in each stage; the times of the parallel stages (read, check, scripts, match) are sums over all
-    /// threads.
+    /// threads. A check without undo data adds its own.
     pub stages: Vec<(Stage, Duration)>,
     /// What limited the speed.
     pub bound_by: BoundBy,

@@ -15,7 +15,9 @@ pub enum Stage {
     Scripts,
     /// Matching spends with coins.
     Match,
-    /// Validating blocks in order, if parallel matching proves too little.
+    /// Making undo data from the coins that were delivered to their spenders, and checking it.
+    Undo,
+    /// Validating blocks in order.
     Sequential,
     /// Writing the new chainstate.
     Finish,
@@ -27,12 +29,13 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Plan,
         Self::Read,
         Self::Check,
         Self::Scripts,
         Self::Match,
+        Self::Undo,
         Self::Sequential,
         Self::Finish,
         Self::Prove,
@@ -48,6 +51,7 @@ impl Stage {
             Self::Check => "check",
             Self::Scripts => "scripts",
             Self::Match => "match",
+            Self::Undo => "undo",
             Self::Sequential => "sequential",
             Self::Finish => "finish",
             Self::Prove => "prove",

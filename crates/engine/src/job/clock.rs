@@ -31,12 +31,15 @@ impl Clock {
         self.lap = Instant::now();
     }
 
-    /// Ends the parallel stages; their times are sums over all threads.
+    /// Ends the parallel stages; their times are sums over all threads, except for that of undo data.
     pub fn lap_parallel(&mut self, workers: &Outcome) {
         self.stages.push((Stage::Read, workers.reading));
         self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.matching)));
         self.stages.push((Stage::Scripts, workers.scripting));
         self.stages.push((Stage::Match, workers.matching));
+        if !workers.making_undo.is_zero() {
+            self.stages.push((Stage::Undo, workers.making_undo));
+        }
         self.parallel = self.lap.elapsed();
         self.lap = Instant::now();
     }

@@ -5,7 +5,11 @@
 //! each open spend has its coin in the join or in a run.
 
 use crate::{
-    api::error::Error,
+    api::{
+        error::Error,
+        event::{Event, Progress},
+        stage::Stage,
+    },
     job::{Job, worker_pool::State},
     stages::{
         block_fault::{BlockFaults, LocatedFault},
@@ -20,7 +24,7 @@ use crate::{
 };
 use coins::{Join, RoutedCoin, SHARDS};
 use rules::ChainParams;
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Instant};
 use wire::Height;
 
 /// Where the coins of a job are matched and delivered.
@@ -52,6 +56,8 @@ impl Job<'_> {
             return Ok(None);
         }
         let Routing { join, spill, deliveries, scripts } = *routing;
+        let started = Instant::now();
+        self.sink.event(Event::Started(Stage::Undo));
         if !spill.is_empty() {
             spill.match_all(join, self.threads(), self.interrupt)?;
         } else if join.open().1 > 0 || join.has_mismatches() {
@@ -76,11 +82,20 @@ impl Job<'_> {
             sink: self.undo_sink,
             interrupt: self.interrupt,
         };
-        let new = maker.make(&blocks, self.threads())?;
+        let total = blocks.len() as u32;
+        let new = maker.make(&blocks, self.threads(), &|blocks, bytes| {
+            // The blocks are about as large as all others.
+            let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(total);
+            self.sink.event(Event::Progress(Progress { blocks, blocks_total: total, bytes, bytes_total }));
+        })?;
         deliveries.remove_file()?;
         made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
         state.outcome.scripting += new.scripting;
+        state.outcome.making_undo += started.elapsed();
+        if partial.completed.count() < chain.block_count() as u32 {
+            self.sink.event(Event::Started(Stage::Check));
+        }
         Ok(faults.into_lowest())
     }
 }

@@ -74,6 +74,8 @@ pub struct Outcome {
     pub scripting: Duration,
     /// Time spent applying effects.
     pub matching: Duration,
+    /// Time in which undo data was made; unlike the others, not a sum over threads.
+    pub making_undo: Duration,
 }
 
 impl Outcome {
@@ -86,6 +88,7 @@ impl Outcome {
             checking: Duration::ZERO,
             scripting: Duration::ZERO,
             matching: Duration::ZERO,
+            making_undo: Duration::ZERO,
         }
     }
 
@@ -100,6 +103,7 @@ impl Outcome {
             checking: self.checking + other.checking,
             scripting: self.scripting + other.scripting,
             matching: self.matching + other.matching,
+            making_undo: self.making_undo + other.making_undo,
         })
     }
 }

@@ -9,7 +9,7 @@
 //! part by part in the same order, so that the files do not depend on which worker is faster.
 
 use crate::{
-    api::error::Error,
+    api::{error::Error, event::PROGRESS_INTERVAL},
     blocks::{
         chain::Chain,
         damage::{Damage, UndoDefect},
@@ -26,6 +26,7 @@ use crate::{
     },
 };
 use coins::Delivery;
+use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
@@ -34,7 +35,7 @@ use rules::ChainParams;
 use std::{
     sync::{
         Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -113,6 +114,13 @@ pub struct MadeUndoData {
     pub scripting: Duration,
 }
 
+/// How far the workers are.
+#[derive(Default)]
+struct Done {
+    blocks: AtomicU32,
+    bytes: AtomicU64,
+}
+
 /// Undo data of a block that is to be written.
 struct NewUndo {
     height: Height,
@@ -129,11 +137,17 @@ struct Turns {
 
 impl UndoMaker<'_> {
     /// Makes the undo data of `blocks`, which are in order of height, with `threads` threads. Faults of
-    /// blocks are recorded.
+    /// blocks are recorded. From time to time, calls `progress` with the number of blocks that are done, and
+    /// their bytes.
     ///
     /// # Errors
     /// Any I/O error; [`crate::ErrorKind::Interrupted`].
-    pub fn make(&self, blocks: &[RoutedBlock], threads: usize) -> Result<MadeUndoData, Error> {
+    pub fn make(
+        &self,
+        blocks: &[RoutedBlock],
+        threads: usize,
+        progress: &dyn Fn(u32, u64),
+    ) -> Result<MadeUndoData, Error> {
         // Parts that have such blocks, with these blocks.
         let parts: Vec<(usize, &[RoutedBlock])> = (0..self.deliveries.part_count())
             .map(|part| {
@@ -145,8 +159,9 @@ impl UndoMaker<'_> {
             .filter(|(_, blocks)| !blocks.is_empty())
             .collect();
         let (next, turns, failed) = (AtomicUsize::new(0), Turns::default(), AtomicBool::new(false));
+        let done = Done::default();
         let work = || {
-            let mut worker = Worker::new(self);
+            let mut worker = Worker::new(self, &done);
             let mut work = || -> Result<(), Error> {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +182,21 @@ impl UndoMaker<'_> {
             Ok(worker.finish(&failed))
         };
         let outcomes: Vec<Result<MadeUndoData, Error>> = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads.min(parts.len())).map(|_| spawn(scope, "undo", work)).collect();
+            let (busy, all_done) = bounded::<()>(0);
+            let workers: Vec<_> = (0..threads.min(parts.len()))
+                .map(|_| {
+                    let (busy, work) = (busy.clone(), &work);
+                    spawn(scope, "undo", move || {
+                        let _busy = busy;
+                        work()
+                    })
+                })
+                .collect();
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(busy);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+                progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
+            }
             workers.into_iter().map(|worker| worker?.join().map_err(|_| Error::panicked())?).collect()
         });
         let mut all = MadeUndoData::default();
@@ -202,6 +231,7 @@ impl Turns {
 
 struct Worker<'a> {
     shared: &'a UndoMaker<'a>,
+    progress: &'a Done,
     arena: BlockArena,
     undo_arena: UndoArena,
     block: RecordBuffer,
@@ -214,9 +244,9 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(shared: &'a UndoMaker<'a>) -> Self {
+    fn new(shared: &'a UndoMaker<'a>, progress: &'a Done) -> Self {
         let (arena, undo_arena, block, existing, new, record, done) = Default::default();
-        Self { shared, arena, undo_arena, block, existing, new, record, done }
+        Self { shared, progress, arena, undo_arena, block, existing, new, record, done }
     }
 
     /// Makes the undo data of the blocks of one part.
@@ -232,6 +262,8 @@ impl<'a> Worker<'a> {
             }
             let _busy = shared.scripts.map(ScriptQueue::enter);
             shared.reader.read_block(block.height, &mut self.block)?;
+            self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+            self.progress.bytes.fetch_add(self.block.bytes().len() as u64, Ordering::Relaxed);
             match self.make_block(block, &deliveries) {
                 Ok(new) if shared.sink.is_some() && !self.is_there(&new)? => self.new.push(new),
                 Ok(_) => {}
