@@ -39,7 +39,8 @@ pub enum Note {
         /// Number of their blocks that were done, and are read again.
         blocks: usize,
     },
-    /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo data.
+    /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo
+    /// data.
     CheckingWithoutUndo,
     /// The hints, or the files that they were used with, are wrong.
     HintsFailed(Error),
@@ -260,15 +261,19 @@ pub struct DiskNeed {
     pub chainstate: u64,
     /// For temporary files.
     pub temporary: u64,
+    /// For undo data that is made.
+    pub undo: u64,
 }
 
 impl fmt::Display for DiskNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "needs about {} of disk for the new chainstate", HumanSize(self.chainstate))?;
-        match self.temporary {
-            0 => Ok(()),
-            temporary => write!(f, ", and up to {} for temporary files", HumanSize(temporary)),
+        for (bytes, what) in [(self.undo, "undo data"), (self.temporary, "temporary files")] {
+            if bytes > 0 {
+                write!(f, ", and up to {} for {what}", HumanSize(bytes))?;
+            }
         }
+        Ok(())
     }
 }
 

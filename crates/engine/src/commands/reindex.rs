@@ -161,7 +161,7 @@ impl Rebuild<'_> {
         if !makes_undo {
             // What an interrupted run has left is of no use.
             undo_files.start_over()?;
-        } else if plan.lacks_undo() {
+        } else if plan.blocks_without_undo() > 0 {
             self.target.prepare_index()?;
         }
         let job = Job {
@@ -236,8 +236,14 @@ impl Rebuild<'_> {
     fn check_disk_need(&self, plan: &Plan, budget: MemoryBudget) -> Result<(), Error> {
         let disk = self.work.disk();
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
-        let need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
-        need.check(disk, self.target.building(), self.work.path())?;
+        let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
+        let chain = &self.options.chain;
+        if chain.undo != UndoPolicy::Trust && self.options.hints.is_none() {
+            let lacking = plan.block_bytes / plan.chain.block_count() as u64 * plan.blocks_without_undo();
+            need = need.with_undo(lacking, chain.memory_bytes);
+        }
+        let blocks_dir = self.target.datadir().blocks_dir();
+        need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;
         self.sink.event(Event::Note(Note::DiskNeed(need)));
         Ok(())
     }

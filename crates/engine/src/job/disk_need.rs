@@ -16,6 +16,8 @@ const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
 /// Block bytes per byte of sorted runs that exist at one time, at least, if memory is small.
 const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
+/// Block bytes per byte of undo data, at least: on mainnet 7.
+const BLOCK_BYTES_PER_UNDO_BYTE: u64 = 5;
 
 impl DiskNeed {
     /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is
@@ -29,22 +31,41 @@ impl DiskNeed {
         let in_memory = chainstate / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0;
         let temporary =
             if in_memory <= join_bytes as u64 { 0 } else { block_bytes / BLOCK_BYTES_PER_RUN_BYTE };
-        Self { chainstate, temporary }
+        Self { chainstate, temporary, undo: 0 }
+    }
+
+    /// The same need and that of making undo data for `block_bytes` of blocks. Coins on the way to their
+    /// spenders are temporary too, about as many bytes as the undo data, but at most what `memory` and the
+    /// coins determine ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
+    #[must_use]
+    pub(crate) fn with_undo(self, block_bytes: u64, memory: u64) -> Self {
+        let undo = block_bytes / BLOCK_BYTES_PER_UNDO_BYTE;
+        let deliveries = undo.min(memory.max(256 << 20).max(self.chainstate));
+        Self { undo, temporary: self.temporary + deliveries, ..self }
     }
 
     /// Checks that enough disk space is free.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not.
-    pub(crate) fn check(&self, disk: &dyn Disk, chainstate_dir: &Path, work_dir: &Path) -> Result<(), Error> {
-        let (target, work) = (nearest_existing(disk, chainstate_dir)?, nearest_existing(disk, work_dir)?);
-        let same = disk.same_file_system(target, work).during("look at", work)?;
-        let needs = if same {
-            [(target, self.chainstate + self.temporary), (target, 0)]
-        } else {
-            [(target, self.chainstate), (work, self.temporary)]
-        };
-        for (dir, need) in needs.into_iter().filter(|(_, need)| *need > 0) {
+    pub(crate) fn check(
+        &self,
+        disk: &dyn Disk,
+        chainstate_dir: &Path,
+        work_dir: &Path,
+        blocks_dir: &Path,
+    ) -> Result<(), Error> {
+        let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), (blocks_dir, self.undo)];
+        for (dir, own) in needs.into_iter().filter(|(_, need)| *need > 0) {
+            let dir = nearest_existing(disk, dir)?;
+            let mut need = 0;
+            for (other, bytes) in needs {
+                let other_dir = nearest_existing(disk, other)?;
+                if disk.same_file_system(dir, other_dir).during("look at", other_dir)? {
+                    need += bytes;
+                }
+            }
+            debug_assert!(need >= own, "a directory is on its own file system");
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
                 let detail = format!("the run {self}, but only {} are free there", HumanSize(free));
@@ -86,7 +107,9 @@ mod tests {
     fn the_estimate_depends_on_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
         let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), 900 << 20);
-        assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7 });
+        assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7, undo: 0 });
+        let undo = mainnet.with_undo(860 * GB, 1 << 30);
+        assert_eq!((undo.undo, undo.temporary - mainnet.temporary), (172 * GB, 13_500_000_000));
         let large = DiskNeed::estimate(860 * GB, Some(12 * GB), 35 << 30);
         assert_eq!(large.temporary, 0);
         let broken = DiskNeed::estimate(15 * GB, None, 900 << 20);
@@ -96,9 +119,9 @@ mod tests {
     #[test]
     fn insufficient_disk_space_is_an_error_before_the_work_starts() {
         let dir = std::env::temp_dir();
-        let need = |chainstate| DiskNeed { chainstate, temporary: 0 };
-        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir).unwrap();
-        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir).unwrap_err();
+        let need = |chainstate| DiskNeed { chainstate, temporary: 0, undo: 0 };
+        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir, &dir).unwrap();
+        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir, &dir).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".

@@ -351,7 +351,8 @@ impl Job<'_> {
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
-    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is valid.
+    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is
+    /// valid.
     ///
     /// It is the second opinion for tests and comparisons. Otherwise, it is needed only if coinbase txids
     /// repeat, which is possible only before BIP-0034.

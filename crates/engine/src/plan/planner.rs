@@ -68,10 +68,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether the undo data of a block of the chain is known to be missing.
+    /// Returns the number of blocks of the chain whose undo data is known to be missing.
     #[must_use]
-    pub fn lacks_undo(&self) -> bool {
-        (1..=self.chain.tip_height().0).any(|height| self.chain.block(Height(height)).undo_pos.is_none())
+    pub fn blocks_without_undo(&self) -> u64 {
+        let heights = (1..=self.chain.tip_height().0).map(Height);
+        heights.filter(|&height| self.chain.block(height).undo_pos.is_none()).count() as u64
     }
 }
 

@@ -347,8 +347,8 @@ mod tests {
         }
     }
 
-    /// Matches the spends of a generated chain and gives the coins to `sink`. Returns too whether the chain was
-    /// checked again without undo data.
+    /// Matches the spends of a generated chain and gives the coins to `sink`. Returns too whether the chain
+    /// was checked again without undo data.
     fn match_and_consume(method: &Method, sink: &mut Doubting) -> (Result<(Rows, MatchStats), Error>, bool) {
         let (dir, checked_again) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(3, 50_000) });

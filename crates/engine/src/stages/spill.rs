@@ -384,7 +384,8 @@ impl<'a, P: JobPayload> Spill<'a, P> {
                 }
                 match merge.advance() {
                     Ok(Some(entry)) if !entry.is_spend || with_spends => writer.add(&entry)?,
-                    // The run is of no use any more, but further spends without a coin help to find the first.
+                    // The run is of no use any more, but further spends without a coin help to find the
+                    // first.
                     Ok(Some(Entry { outpoint, .. })) => self.record_mismatch(outpoint),
                     Err(MergeError::Mismatch(outpoint)) => {
                         self.record_mismatch(outpoint);
