@@ -24,6 +24,7 @@ use disk::{
     blk::RECORD_HEADER_LEN,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
     scan::{Scan, scan_files},
+    undo::CHECKSUM_LEN,
 };
 use rules::{ChainParams, U256};
 use std::{
@@ -274,25 +275,45 @@ fn index_of_scan(
 }
 
 /// Drops the positions of undo data that is not in its file, or, if the index's entries for files are given,
-/// beyond the bytes that the index records as used, which bitcoind overwrites.
+/// not within the bytes that the index records as used: bitcoind overwrites what follows them, and so does
+/// undo data that is made.
 fn drop_unusable_undo(
     files: &Files<'_>,
     chain: &mut Chain,
     infos: Option<&Vec<FileInfo>>,
 ) -> Result<(), Error> {
-    let numbers: Vec<FileNo> = chain.by_file().map(|(number, _)| number).collect();
-    let mut lens = HashMap::new();
-    for number in numbers {
+    let mut ends = HashMap::new();
+    for (number, heights) in chain.by_file() {
         let path = files.path(FileKind::Rev, number);
         let found = files.disk.metadata(&path).during("look at", &path)?;
         let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
         let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
-        lens.insert(number, used.map_or(len, |used| len.min(used.into())));
+        let mut end = used.map_or(len, |used| len.min(used.into()));
+        let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
+        // Records do not overlap, so only the last one can end later.
+        if end < len
+            && let Some(last) = positions.filter(|&pos| pos < end).max()
+            && undo_end(files, number, last)?.is_none_or(|record_end| record_end > end)
+        {
+            end = last;
+        }
+        ends.insert(number, end);
     }
     chain.retain_undo(|file, pos| {
-        pos >= RECORD_HEADER_LEN as u64 && lens.get(&file).is_some_and(|&len| pos < len)
+        pos >= RECORD_HEADER_LEN as u64 && ends.get(&file).is_some_and(|&end| pos < end)
     });
     Ok(())
+}
+
+/// Returns where a record of undo data ends; `None` if there is no space for a frame before it.
+fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, Error> {
+    let mut len = [0; 4];
+    let Some(at) = pos.checked_sub(len.len() as u64) else { return Ok(None) };
+    let (file, _) = files.open(FileKind::Rev, number)?;
+    let read = file.read_exact_at(&mut len, at);
+    read.map_err(|error| Files::io(files.path(FileKind::Rev, number), at, error))?;
+    files.obfuscation.apply(&mut len, at);
+    Ok(Some(pos + u64::from(u32::from_le_bytes(len)) + CHECKSUM_LEN as u64))
 }
 
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate

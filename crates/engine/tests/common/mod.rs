@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 pub mod lies;
+pub mod undo;
 
 use disk::index::IndexEntry;
 use peregrine_engine::{

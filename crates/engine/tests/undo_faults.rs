@@ -1,0 +1,227 @@
+//! The disk fails, or the power, while undo data is made: the old datadir opens afterwards, or the new one,
+//! whole; and another run succeeds.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{
+    Case, Template, bounded, leftovers, run, stats,
+    undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo},
+};
+use disk::index::BlockIndex;
+use peregrine_engine::{BlockHash, Error, ErrorKind, Network, ReindexOptions, ReindexReport, UndoPolicy};
+use std::{
+    io,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+use testkit::{
+    Chain, ChainSpec,
+    fault::{FaultDisk, InjectedFault, Operations},
+    rng::Rng,
+};
+
+/// A small chain with some spends.
+fn tiny() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(122), ..ChainSpec::new(21, 60_000) }))
+}
+
+/// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
+fn lacking() -> Case {
+    static TEMPLATE: OnceLock<Template> = OnceLock::new();
+    let layout = testkit::datadir::Layout { file_size: 12 << 10, ..common::layout() };
+    let case = TEMPLATE.get_or_init(|| Template::laid_out(tiny(), &layout)).case();
+    UndoDamage::Truncated.apply(case.root(), Network::Regtest);
+    UndoDamage::HalfGone.apply(case.root(), Network::Regtest);
+    case
+}
+
+/// What must not change before the new databases are in place.
+#[derive(PartialEq)]
+struct State {
+    chainstate: (BlockHash, [u8; 32]),
+    index: BlockIndex,
+}
+
+fn state(case: &Case) -> Result<State, Error> {
+    let stats = stats(case.root(), Network::Regtest)?;
+    Ok(State { chainstate: (stats.best_block, stats.hash_serialized_3), index: case.index() })
+}
+
+/// The old state, and its `rev` files.
+fn old() -> &'static (State, UndoFiles) {
+    static OLD: OnceLock<(State, UndoFiles)> = OnceLock::new();
+    OLD.get_or_init(|| {
+        let case = lacking();
+        (state(&case).unwrap(), UndoFiles::read(case.root(), Network::Regtest))
+    })
+}
+
+fn rebuild(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexReport, Error> {
+    peregrine_engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Asserts that the datadir is old or new, and that bytes in use are unchanged.
+fn assert_old_or_new(case: &Case, done: &Result<ReindexReport, Error>, what: &str) {
+    let (old, old_files) = old();
+    // Opening the chainstate repairs an exchange that was interrupted.
+    let found = state(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
+    let files = UndoFiles::read(case.root(), Network::Regtest);
+    for (number, bytes) in &old_files.rev {
+        let used = old_files.used(*number);
+        assert!(files.rev[number].get(..used) == bytes.get(..used), "{what}: bytes in use of file {number}");
+    }
+    if found.chainstate.0 == old.chainstate.0 {
+        assert!(found == *old, "{what}: the index is new, or the coins differ");
+        assert!(done.is_err(), "{what}: it reported success");
+    } else {
+        let lacking = files.lacking(&Expected::of(tiny()), false);
+        assert!(
+            lacking.is_empty(),
+            "{what}: the chainstate is new, but {} blocks lack undo data",
+            lacking.len()
+        );
+        assert_eq!(found.chainstate.1, tiny().model.stats().hash_serialized_3, "{what}");
+    }
+    if let Err(error) = done {
+        assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
+    }
+}
+
+/// Asserts that a run on a healthy disk succeeds. Returns the number of blocks done before.
+fn assert_succeeds(case: &Case, options: &ReindexOptions, what: &str) -> u32 {
+    let report = run(options).unwrap_or_else(|error| panic!("{what}, at the end: {error}"));
+    assert_eq!(report.hash_serialized_3, tiny().model.stats().hash_serialized_3, "{what}");
+    assert_complete(case.root(), Network::Regtest, &Expected::of(tiny()), what);
+    report.resumed
+}
+
+/// Calls `trial` with 0, `stride`, 2 * `stride`, ..., on several threads, until it returns true.
+fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
+    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    if trial(next.fetch_add(stride, Ordering::Relaxed)) {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+}
+
+type Prepare = fn(&Case) -> ReindexOptions;
+
+fn plain(case: &Case) -> ReindexOptions {
+    case.options()
+}
+
+fn scanning(case: &Case) -> ReindexOptions {
+    with_undo(&case.scan(), UndoPolicy::Make)
+}
+
+fn with_checkpoints(case: &Case) -> ReindexOptions {
+    bounded(&case.options())
+}
+
+fn fault_loop(prepare: Prepare, fault: InjectedFault, operations: Operations, stride: u64) {
+    let failures = AtomicU64::new(0);
+    each_operation(stride, |at| {
+        let what = format!("operation {at}, {fault:?}, {operations:?}");
+        let case = lacking();
+        let options = prepare(&case);
+        let disk = FaultDisk::fail_at(at, fault, operations, io::ErrorKind::Other);
+        let done = rebuild(&disk, &options);
+        assert_old_or_new(&case, &done, &what);
+        if !disk.has_failed() {
+            done.unwrap();
+            return true;
+        }
+        failures.fetch_add(u64::from(done.is_err()), Ordering::Relaxed);
+        assert_succeeds(&case, &options, &what);
+        false
+    });
+    let failures = failures.into_inner();
+    eprintln!("{failures} of the runs failed");
+    assert!(failures >= 20, "only {failures} runs failed");
+}
+
+#[test]
+fn a_single_fault_changes_nothing_in_use() {
+    fault_loop(plain, InjectedFault::Once, Operations::Changes, 1);
+    fault_loop(plain, InjectedFault::Once, Operations::All, 19);
+    fault_loop(scanning, InjectedFault::Once, Operations::Changes, 3);
+}
+
+#[test]
+fn a_dead_disk_leaves_the_old_or_the_new_datadir() {
+    fault_loop(plain, InjectedFault::Sticky, Operations::Changes, 1);
+    fault_loop(scanning, InjectedFault::Sticky, Operations::Changes, 2);
+    fault_loop(with_checkpoints, InjectedFault::Sticky, Operations::Changes, 11);
+}
+
+/// The power fails at some operation, and perhaps again in the run that follows; what was not synced is lost,
+/// kept or torn, including names.
+fn power_failures(prepare: Prepare, seeds: u64) {
+    let operations = {
+        let case = lacking();
+        let disk =
+            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        rebuild(&disk, &prepare(&case)).unwrap();
+        disk.count()
+    };
+    let (resumed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_operation(1, |seed| {
+        let case = lacking();
+        let options = prepare(&case);
+        let mut rng = Rng::new(seed, "power cuts while undo data is made");
+        for number in 0..=rng.below(3) {
+            // Many of them near the end, where files are put in place.
+            let at = if rng.chance(1, 2) { rng.below(operations) } else { operations - 1 - rng.below(60) };
+            let disk =
+                FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+            let disk = disk.with_names_at_risk(case.root().parent().unwrap());
+            let done = rebuild(&disk, &options);
+            disk.cut_power(rng.next_u64()).unwrap();
+            let what = format!("seed {seed}, cut {number}, operation {at} of {operations}");
+            assert_old_or_new(&case, &done, &what);
+        }
+        let what = format!("seed {seed}");
+        match run(&options) {
+            Ok(report) => {
+                resumed.fetch_add(u64::from(report.resumed > 0), Ordering::Relaxed);
+            }
+            Err(error) => {
+                eprintln!("{what}: {error}");
+                refused.fetch_add(1, Ordering::Relaxed);
+                let mut options = options.clone();
+                options.resume.restart = true;
+                assert_succeeds(&case, &options, &what);
+            }
+        }
+        assert_complete(case.root(), Network::Regtest, &Expected::of(tiny()), &what);
+        assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0], "{what}");
+        seed + 1 >= seeds
+    });
+    let (resumed, refused) = (resumed.into_inner(), refused.into_inner());
+    eprintln!("{seeds} power failures: {resumed} runs resumed, {refused} were refused");
+    assert_eq!(refused, 0, "a checkpoint is complete, so it is never refused");
+}
+
+#[test]
+fn a_power_failure_leaves_the_old_or_the_new_datadir() {
+    power_failures(plain, 120);
+    power_failures(scanning, 60);
+}
+
+#[test]
+fn after_a_power_failure_a_run_that_makes_undo_data_resumes() {
+    power_failures(with_checkpoints, 80);
+}
