@@ -11,12 +11,17 @@ use common::{
     with_threads,
 };
 use disk::index::BlockIndex;
-use peregrine_engine::{Error, ErrorKind, Height, Network, ReindexOptions, Remedy, UndoPolicy};
+use peregrine_engine::{
+    Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy,
+};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
-use testkit::{corrupt::flip_bit, rng::Rng};
+use testkit::{
+    corrupt::{flip_bit, truncate},
+    rng::Rng,
+};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
 fn lacking() -> (Case, ReindexOptions) {
@@ -35,20 +40,20 @@ fn expected() -> Expected {
     Expected::of(chain())
 }
 
-/// Interrupts a run at an operation; false if it was complete before.
-fn interrupt(options: &ReindexOptions, at: u64) -> bool {
+/// Interrupts a run at an operation. Returns its report if it was complete before.
+fn interrupt(options: &ReindexOptions, at: u64) -> Option<ReindexReport> {
     match run_until(options, at).0 {
-        Ok(_) => false,
+        Ok(report) => Some(report),
         Err(error) => {
             assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-            true
+            None
         }
     }
 }
 
 /// Interrupts a run when about two thirds are done, and some undo data is made.
 fn interrupt_late(case: &Case, options: &ReindexOptions) {
-    assert!(interrupt(options, 700), "the run was complete before");
+    assert!(interrupt(options, 700).is_none(), "the run was complete before");
     assert!(case.blocks("peregrine-undo").exists(), "no undo data is waiting");
     assert!(case.root().join("regtest/peregrine-work/manifest").exists(), "no checkpoint");
 }
@@ -81,28 +86,34 @@ fn an_interrupted_run_makes_the_same_files() {
         let whole = result(&case);
         assert_complete(case.root(), Network::Regtest, &expected(), "never interrupted");
         let mut resumed = 0;
-        for at in (20..count).step_by(count as usize / 16) {
+        for (number, at) in (20..count).step_by(count as usize / 16).enumerate() {
             let (case, options) = setup();
             let mut rng = Rng::new(at, "interrupts");
-            let mut next = at;
-            for _ in 0..3 {
-                if !interrupt(&options, next) {
-                    break;
-                }
-                next = 1 + rng.below(count);
+            let mut done = interrupt(&options, at);
+            for _ in 0..number % 3 {
+                done = done.or_else(|| interrupt(&options, 1 + rng.below(count)));
             }
             let what = format!("operation {at} of {count}, {threads} threads, scan {scan}, {undo:?}");
-            resumed += u32::from(assert_ends(&case, &options, &what) > 0);
+            let done =
+                done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
+            resumed += u32::from(done.resumed > 0);
+            assert_complete(case.root(), Network::Regtest, &expected(), &what);
             assert!(result(&case) == whole, "{what}: other files");
         }
-        assert!(resumed > 8, "{resumed} runs were resumed");
+        assert!(resumed >= 5, "{resumed} runs were resumed");
     }
 }
 
 #[test]
 fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() {
-    for other in [UndoPolicy::Trust, UndoPolicy::Make] {
-        let (case, options) = lacking();
+    for (other, damage) in [
+        (UndoPolicy::Trust, UndoDamage::HalfGone),
+        (UndoPolicy::Trust, UndoDamage::Flipped),
+        (UndoPolicy::Make, UndoDamage::HalfGone),
+    ] {
+        let case = Case::new();
+        damage.apply(case.root(), Network::Regtest);
+        let options = bounded(&case.options());
         interrupt_late(&case, &options);
         // With all undo data there, the other job would not end early.
         let others = with_undo(&options, other);
@@ -168,7 +179,9 @@ fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
             Ok(_) => assert_complete(case.root(), Network::Regtest, &expected(), "made again"),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-                assert_mentions(&error, &["rev00001.dat", "has changed since an interrupted run"]);
+                let flaw =
+                    if is_lost { "bytes of the file are in use" } else { "has changed since an interrupted" };
+                assert_mentions(&error, &["rev00001.dat", flaw]);
                 assert_offers(&error, &[Remedy::StartOver]);
                 let again = changed(options, |it| it.resume.restart = true);
                 assert_eq!(assert_ends(&case, &again, &format!("lost: {is_lost}")), 0);
@@ -177,26 +190,36 @@ fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
     }
 }
 
-/// The waiting records are damaged, or lost.
+/// They were on the medium, so this is no ordinary crash.
 #[test]
-fn undo_data_that_waits_and_is_lost_is_an_error() {
-    for whole in [false, true] {
+fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
+    for number in 0..4 {
         let (case, options) = lacking();
         interrupt_late(&case, &options);
         let dir = case.blocks("peregrine-undo");
-        if whole {
-            std::fs::remove_dir_all(&dir).unwrap();
-        } else {
-            let waiting = rev_bytes(&dir).into_keys().next().unwrap();
-            std::fs::remove_file(dir.join(waiting)).unwrap();
+        let waiting = dir.join(rev_bytes(&dir).into_keys().next().unwrap());
+        match number {
+            0 => std::fs::remove_file(&waiting).unwrap(),
+            1 => truncate(&waiting, 20).unwrap(),
+            2 => flip_bit(&waiting, 30, 1).unwrap(),
+            _ => std::fs::write(&waiting, vec![0; 100_000]).unwrap(),
         }
         let before = rev_bytes(&case.blocks(""));
         let error = refused(&options, "made records are lost");
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_mentions(&error, &["the undo data that an interrupted run has made is damaged or lost"]);
         assert_offers(&error, &[Remedy::StartOver]);
         assert!(rev_bytes(&case.blocks("")) == before);
         assert_ends(&case, &changed(options, |it| it.resume.restart = true), "restart");
     }
+}
+
+#[test]
+fn a_job_whose_undo_data_was_given_up_starts_over() {
+    let (case, options) = lacking();
+    interrupt_late(&case, &options);
+    std::fs::remove_dir_all(case.blocks("peregrine-undo")).unwrap();
+    assert_eq!(assert_ends(&case, &options, "given up"), 0);
 }
 
 /// A node has used the index meanwhile, and has stored another block.

@@ -1,13 +1,16 @@
 //! Puts made records in place. Each step can be repeated after a crash: it writes the same bytes.
 
-use super::{MadeUndo, MadeUndoFile, check_len};
+use super::{MadeUndo, MadeUndoFile, check_len, lock, record_len};
 use crate::{
+    blk::RECORD_HEADER_LEN,
     datadir::FileKind,
     error::DiskError,
     replace::{exists, owner_of, set_owner},
+    undo,
 };
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, WriteAt};
+use wire::{BlockHash, ByteOffset, FileNo};
 
 /// Bytes that are copied at once.
 const CHUNK_LEN: u64 = 1 << 20;
@@ -155,14 +158,21 @@ impl MadeUndo<'_> {
         Ok(())
     }
 
+    /// Where the records of a file are now, waiting or in place, and the offset there of a byte of the file
+    /// that results, less the latter's own.
+    fn location(&self, made: &MadeUndoFile) -> Result<(PathBuf, u64), DiskError> {
+        let waiting = self.dir.file(&self.rev_name(made.number));
+        Ok(match exists(self.disk, &waiting)? {
+            true => (waiting, self.first_byte(made)),
+            false => (self.path_in_blocks(FileKind::Rev, made.number), 0),
+        })
+    }
+
     /// Compares a record with what an earlier run has written at `start` of the file that results.
     pub(super) fn compare(&self, made: &MadeUndoFile, start: u64, record: &[u8]) -> Result<(), DiskError> {
         let disk = self.disk;
-        let waiting = self.dir.file(&self.rev_name(made.number));
-        let (path, offset) = match exists(disk, &waiting)? {
-            true => (waiting, start - self.first_byte(made)),
-            false => (self.path_in_blocks(FileKind::Rev, made.number), start),
-        };
+        let (path, first) = self.location(made)?;
+        let offset = start - first;
         let file = disk.open(&path).during("open for reading", &path)?;
         let mut found = vec![0; record.len()];
         if file.len().during("measure", &path)? >= offset + record.len() as u64 {
@@ -173,6 +183,43 @@ impl MadeUndo<'_> {
         }
         let flaw = "the undo data that was made here differs from that of this run".to_owned();
         Err(DiskError::DamagedWorkFile { path, offset, flaw })
+    }
+
+    /// Checks records of a file that an earlier run has written: for each, the position of its undo data, the
+    /// hash of the block's parent, and the length of the undo data.
+    ///
+    /// # Errors
+    /// [`DiskError::DamagedWorkFile`] if a record is not as it was written; [`DiskError::File`].
+    pub fn check(&self, file: FileNo, records: &[(ByteOffset, BlockHash, usize)]) -> Result<(), DiskError> {
+        let made = lock(&self.files).get(file.0 as usize).copied().unwrap_or_default();
+        let (path, first) = self.location(&made)?;
+        let damaged = |offset| {
+            let flaw = "the undo data that an interrupted run has made is damaged or lost".to_owned();
+            DiskError::DamagedWorkFile { path: path.clone(), offset, flaw }
+        };
+        if !exists(self.disk, &path)? {
+            return Err(damaged(0));
+        }
+        let open = self.disk.open(&path).during("open for reading", &path)?;
+        let len = open.len().during("measure", &path)?;
+        let (mut found, mut record) = (Vec::new(), Vec::new());
+        for &(pos, prev, undo_len) in records {
+            let start = pos.0 - RECORD_HEADER_LEN as u64;
+            let offset = start.saturating_sub(first);
+            found.resize(record_len(undo_len) as usize, 0);
+            if start < first || len < offset + found.len() as u64 {
+                return Err(damaged(offset));
+            }
+            open.read_exact_at(&mut found, offset).during("read", &path)?;
+            self.obfuscation.apply(&mut found, start);
+            let undo = found.get(RECORD_HEADER_LEN..RECORD_HEADER_LEN + undo_len).unwrap_or_default();
+            record.clear();
+            undo::write_record(&mut record, self.result.network().magic(), &prev, undo);
+            if record != found {
+                return Err(damaged(offset));
+            }
+        }
+        Ok(())
     }
 }
 

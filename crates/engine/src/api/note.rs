@@ -39,6 +39,8 @@ pub enum Note {
         /// Number of their blocks that were done, and are read again.
         blocks: usize,
     },
+    /// An interrupted run has made undo data, but it cannot be continued.
+    MadeUndoGone,
     /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo
     /// data.
     CheckingWithoutUndo,
@@ -146,6 +148,10 @@ impl fmt::Display for Note {
             Self::FilesChanged { files, blocks } => write!(
                 f,
                 "{files} block files have changed since then; their {blocks} completed blocks are read again"
+            ),
+            Self::MadeUndoGone => f.write_str(
+                "starting over: the undo data that an interrupted run has made is in place or gone, or the \
+                 block index was used since then",
             ),
             Self::CheckingWithoutUndo => f.write_str(
                 "matching in parallel did not prove that the chain is valid; all blocks are checked again \

@@ -24,7 +24,6 @@ use crate::{
     stages::{
         commit::Destination,
         finish::{self, Finish},
-        make_undo::UndoSink as _,
         method::Method,
         work_dir::WorkDir,
     },
@@ -33,6 +32,7 @@ use ::hints::HintReader;
 use digest::sha256::batched_bytes;
 use disk::{
     index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
 };
 use rules::ChainParams;
@@ -79,6 +79,7 @@ pub fn reindex(
         if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
             // If this fails too, the first error is the one to report.
             let _ = work.remove();
+            let _ = clear_made_undo(disk, target.datadir());
         }
     }
     result
@@ -158,10 +159,7 @@ impl Rebuild<'_> {
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos)?;
         let makes_undo = matches!(method, Method::Routed { .. });
-        if !makes_undo {
-            // What an interrupted run has left is of no use.
-            undo_files.start_over()?;
-        } else if plan.blocks_without_undo() > 0 {
+        if makes_undo && plan.blocks_without_undo() > 0 {
             self.target.prepare_index()?;
         }
         let job = Job {
@@ -269,7 +267,10 @@ impl Rebuild<'_> {
         }
         self.write_index(files, plan, undo)?;
         let kept = self.target.commit(self.sink)?;
-        if let Err(error) = undo.map_or(Ok(()), NewUndo::clean_up) {
+        // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
+        // here that run could be resumed.
+        let clear = || Ok(clear_made_undo(files.disk, self.target.datadir()).map(drop)?);
+        if let Err(error) = undo.map_or_else(clear, NewUndo::clean_up) {
             self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
         }
         if let Err(error) = self.work.remove() {

@@ -320,8 +320,13 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };
-        if let (Some(sink), MatchState::Routed { made, .. }) = (self.undo_sink, &resumed.partial.matching) {
-            sink.resume(&self.plan.chain, made)?;
+        if let (Some(sink), MatchState::Routed { made, .. }) = (self.undo_sink, &resumed.partial.matching)
+            && !sink.resume(&self.plan.chain, made)?
+        {
+            self.sink.event(Event::Note(Note::MadeUndoGone));
+            self.work.remove()?;
+            start_over()?;
+            return Ok((state, Vec::new(), 0));
         }
         state.resumed = resumed.partial.completed.count();
         state.outcome.partial = resumed.partial;

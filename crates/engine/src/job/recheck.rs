@@ -10,6 +10,7 @@ use crate::{
         error::Error,
         event::{Event, PROGRESS_INTERVAL},
         note::Note,
+        remedy::Remedy,
     },
     blocks::{block_hashes::BlockHashes, damage::Damage},
     job::Job,
@@ -118,6 +119,10 @@ impl Recheck<'_> {
         while self.source.read(&mut block, &stop)? {
             if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
                 let error = self.source.damaged(block.height, &damage);
+                // Such undo data is made by a job that starts over.
+                let is_made = matches!(damage, Damage::Undo(_))
+                    && self.job.method.undo_use(block.height) == UndoUse::IfSound;
+                let error = error.with_remedies(is_made.then_some(Remedy::StartOver));
                 self.faults.record(block.height, LocatedFault::Error(error));
             }
             self.bytes.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);

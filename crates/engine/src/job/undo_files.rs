@@ -1,16 +1,24 @@
 //! Undo data that a rebuild makes, on its way to the `rev` files and the block index.
 
 use crate::{
-    api::{error::Error, report::UndoReport},
+    api::{
+        error::{Error, ErrorKind},
+        remedy::Remedy,
+        report::UndoReport,
+    },
     blocks::{chain::Chain, files::Files},
     stages::make_undo::UndoSink,
 };
 use disk::{
+    DiskError,
     datadir::{Datadir, FileKind},
     index::{FileInfo, IndexEntry},
     made_undo::{MadeUndo, MadeUndoFile, clear_made_undo},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 use vfs::During as _;
 use wire::{BlockHash, ByteOffset, FileNo, Height};
 
@@ -84,18 +92,28 @@ impl UndoSink for UndoFiles<'_> {
         Ok(())
     }
 
-    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<(), Error> {
+    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error> {
         if made.is_empty() {
-            return self.start_over();
+            self.start_over()?;
+            return Ok(true);
         }
         let Files { disk, datadir, obfuscation, .. } = *self.files;
-        let resumed = MadeUndo::resume(disk, datadir, self.result, obfuscation)?;
-        *self.state() = State { made: Some(Arc::new(resumed)), positions: Vec::new() };
-        let mut made = made.to_vec();
+        let resumed = match MadeUndo::resume(disk, datadir, self.result, obfuscation) {
+            Err(DiskError::DamagedWorkFile { .. }) => return Ok(false),
+            resumed => Arc::new(resumed.map_err(starting_over_helps)?),
+        };
+        *self.state() = State { made: Some(Arc::clone(&resumed)), positions: Vec::new() };
+        let (mut made, mut by_file) = (made.to_vec(), BTreeMap::<FileNo, Vec<_>>::new());
         made.sort_unstable();
-        made.into_iter().try_for_each(|(height, len)| {
-            self.reserve(height, chain.block(height).file, len as usize).map(drop)
-        })
+        for (height, len) in made {
+            let file = chain.block(height).file;
+            let pos = self.reserve(height, file, len as usize)?;
+            let prev = chain.block(Height(height.0 - 1)).hash;
+            by_file.entry(file).or_default().push((pos, prev, len as usize));
+        }
+        let check = |(file, records): (FileNo, Vec<_>)| resumed.check(file, &records);
+        by_file.into_iter().try_for_each(check).map_err(starting_over_helps)?;
+        Ok(true)
     }
 
     fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error> {
@@ -120,6 +138,13 @@ impl UndoSink for UndoFiles<'_> {
         let made = self.state().made.clone();
         Ok(made.map_or(Ok(()), |made| made.sync())?)
     }
+}
+
+/// The error of a run that cannot be continued, but can start over and make the undo data again.
+fn starting_over_helps(error: DiskError) -> Error {
+    let error = Error::from(error);
+    let helps = error.kind == ErrorKind::Damaged;
+    error.with_remedies(helps.then_some(Remedy::StartOver))
 }
 
 impl NewUndo<'_> {

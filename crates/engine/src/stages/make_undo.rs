@@ -50,11 +50,12 @@ pub trait UndoSink: Sync {
     /// Any I/O error.
     fn start_over(&self) -> Result<(), Error>;
 
-    /// Continues after an interrupt, at which undo data of these lengths had been made and synced.
+    /// Continues after an interrupt, at which undo data of these lengths had been made and synced. Returns
+    /// false if it was put in place or given up since then, so that the job must start over.
     ///
     /// # Errors
-    /// Any I/O error; an error if that undo data is not there.
-    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<(), Error>;
+    /// Any I/O error; an error if that undo data is damaged.
+    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error>;
 
     /// Assigns the next position in a file to undo data of `len` bytes, of the block at `height`. Calls have
     /// ascending heights.

@@ -34,9 +34,9 @@ impl UndoSink for UndoInMemory {
         Ok(())
     }
 
-    fn resume(&self, _: &Chain, made: &[(Height, u32)]) -> Result<(), Error> {
+    fn resume(&self, _: &Chain, made: &[(Height, u32)]) -> Result<bool, Error> {
         assert!(made.is_empty(), "nothing is interrupted here");
-        Ok(())
+        Ok(true)
     }
 
     fn reserve(&self, height: Height, file: FileNo, _: usize) -> Result<ByteOffset, Error> {
