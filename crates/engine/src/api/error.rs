@@ -64,8 +64,9 @@ pub struct ErrorInfo {
     pub remedies: Vec<Remedy>,
     /// The error that caused this one.
     pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Whether the block may be one that was stored and never connected: a scan took it for the last block of
-    /// the chain, and the undo data found for it matches a sibling too.
+    /// Whether the block may be one that was stored and never connected: neither it nor a block above it has
+    /// undo data, or a scan took it for the last block of the chain, and the undo data found for it matches a
+    /// sibling too.
     pub contested: bool,
 }
 

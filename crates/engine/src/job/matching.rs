@@ -390,10 +390,13 @@ impl Job<'_> {
         Ok(MatchedCoins { unspent, stats })
     }
 
-    /// Marks the error as contested if it is about a last block that may never have been connected.
+    /// Marks the error as contested if it is about a block that may never have been connected.
     pub fn mark_contested(&self, mut error: Error) -> Error {
-        let is_tip = error.block_hash == Some(self.plan.chain.tip().hash);
-        error.contested = self.plan.tip_is_contested && is_tip && error.kind == ErrorKind::Consensus;
+        let plan = self.plan;
+        let is_contested_tip = plan.tip_is_contested && error.block_hash == Some(plan.chain.tip().hash);
+        let is_above = |from| error.height.is_some_and(|height| height >= from);
+        let was_never_connected = plan.never_connected_from.is_some_and(is_above);
+        error.contested = error.kind == ErrorKind::Consensus && (is_contested_tip || was_never_connected);
         error
     }
 

@@ -122,8 +122,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Calls `attempt` with no invalid blocks; while it fails because the last block of the chain is a stored
-/// block that was never connected and is invalid, calls it again with that block added to the invalid ones.
+/// Calls `attempt` with no invalid blocks; while it fails because a block near the end of the chain was
+/// stored, but never connected, and is invalid, calls it again with that block added to the invalid ones.
 ///
 /// Bitcoin Core does the same when it connects blocks: it marks a block that breaks a rule, and tries the
 /// next best chain. A block index records which blocks Core has marked; block files do not (ADR 8).

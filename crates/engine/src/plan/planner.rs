@@ -64,6 +64,10 @@ pub struct Plan {
     /// With a scan: no connected block descends from the last block, and the undo data of the last block also
     /// matches a sibling, so it may never have been connected.
     pub tip_is_contested: bool,
+    /// If undo data is made: the lowest block from which on nothing shows that the blocks of the chain were
+    /// ever connected. None of them is below the best block of the old chainstate, or has undo data of its
+    /// own.
+    pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
 }
@@ -108,6 +112,12 @@ pub fn plan(
     let best_block = best_block.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
     let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
+    let never_connected_from = request.makes_undo.then(|| {
+        let with_undo =
+            branch.iter().rposition(|number| tree.undo_pos(*number).is_some() && !is_contested(number));
+        let fork = best_block.map_or(0, |best| best.fork.0);
+        Height(fork.max(with_undo.unwrap_or(0) as u32) + 1)
+    });
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
@@ -128,6 +138,7 @@ pub fn plan(
         assumed_valid_to,
         unknown_assumed,
         tip_is_contested,
+        never_connected_from,
         lacks_last_undo,
     })
 }
