@@ -10,7 +10,8 @@ use crate::{
     program::{Disturbance, Program, Ran},
     scene::Scene,
     steps::{Step, plan},
-    tree::{Tree, look},
+    tree::{Tree, What, look},
+    undo_files::UndoFiles,
 };
 use disk::{
     chainstate::ChainstateReader,
@@ -19,9 +20,10 @@ use disk::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use testkit::rng::Rng;
 use vfs::RealDisk;
@@ -95,17 +97,23 @@ impl DatadirState {
 /// A running case.
 struct Case<'a> {
     context: &'a Context,
+    number: u64,
     scene: Scene<'a>,
     dir: PathBuf,
     log: String,
     findings: Vec<Finding>,
     tree: Tree,
+    undo: UndoFiles,
+    /// The files of the block index before all steps.
+    index: BTreeMap<PathBuf, What>,
     state: DatadirState,
     before: Started,
     /// Whether a run was killed, so that the next run may have to finish or undo a commit.
     dirty: bool,
     /// Whether the last step was a `reindex` that succeeded.
     done: bool,
+    /// Whether that run has read or made undo data for all blocks.
+    has_undo: bool,
     keep_old: bool,
     /// Height of the highest block that was connected in the old index, and the lower height after the last
     /// run, if it is lower.
@@ -153,6 +161,9 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
     log += &format!("  chainstate {:?}, index connected to {:?}\n", state.best, state.connected);
     let mut case = Case {
         context,
+        number,
+        undo: UndoFiles::of(&scene)?,
+        index: index_files(&tree),
         scene,
         dir,
         log,
@@ -162,6 +173,7 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         before,
         dirty: false,
         done: false,
+        has_undo: false,
         keep_old: false,
         lower_than: None,
         last: None,
@@ -232,6 +244,16 @@ fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<Started> {
     Ok(started)
 }
 
+/// Returns the files of the block index.
+fn index_files(tree: &Tree) -> BTreeMap<PathBuf, What> {
+    let in_index = |name: &&PathBuf| name.iter().any(|part| part == "index");
+    let names = tree.keys().filter(in_index);
+    names.filter_map(|name| Some((name.clone(), tree.get(name)?.what.clone()))).collect()
+}
+
+/// Patience with a node that may wait for a FIFO.
+const FIFO_PATIENCE: Duration = Duration::from_secs(30);
+
 fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Start<'a> {
     Start {
         program: &context.bitcoind,
@@ -239,8 +261,21 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
         network: scene.base.network,
         flags: &scene.base.flags,
         user: scene.node_user,
-        patience: context.patience,
+        patience: if scene.fifo && scene.hints.is_none() {
+            context.patience.min(FIFO_PATIENCE)
+        } else {
+            context.patience
+        },
     }
+}
+
+fn has(args: &[String], flag: &str) -> bool {
+    args.iter().any(|arg| arg == flag)
+}
+
+/// Returns whether a `reindex` in place with these arguments may make undo data.
+fn may_make_undo(args: &[String]) -> bool {
+    !has(args, "--hints") && !args.windows(2).any(|two| two == ["--undo", "trust"])
 }
 
 impl Case<'_> {
@@ -263,7 +298,7 @@ impl Case<'_> {
     fn run(&mut self) -> Res<()> {
         let steps = plan(self.context, &mut self.scene, &self.dir);
         // Planning may have added a hint file.
-        self.tree = look(&self.scene.live)?;
+        self.look()?;
         for step in steps {
             match step {
                 Step::Run { args, disturbance, reindex, hints, keep_old } => {
@@ -275,6 +310,13 @@ impl Case<'_> {
             }
         }
         self.after()
+    }
+
+    /// Captures what the next step is compared with.
+    fn look(&mut self) -> Res<()> {
+        self.tree = look(&self.scene.live)?;
+        self.undo = UndoFiles::of(&self.scene)?;
+        Ok(())
     }
 
     fn program(&self) -> Program<'_> {
@@ -295,12 +337,13 @@ impl Case<'_> {
             before: &self.tree,
             after: &after,
             foreign: &self.scene.foreign,
+            undo: (reindex && may_make_undo(args)).then(|| (&self.undo, has(args, "--scan"))),
         };
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
         if !done && !killed && !self.dirty {
-            found.extend(compared.refused());
+            found.extend(compared.refused(ran.code == Some(130)));
         }
         if done && !self.keep_old {
             let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
@@ -308,11 +351,12 @@ impl Case<'_> {
             found.extend(compared.done(&datadir, &output));
         }
         self.find_all(found);
-        self.tree = after;
+        self.look()?;
         self.dirty |= killed;
         if reindex {
             self.last = ran.code;
             self.done = done;
+            self.has_undo = !has(args, "--without-undo");
             self.dirty &= !done;
             self.check_height(args, done);
         }
@@ -321,7 +365,7 @@ impl Case<'_> {
 
     /// Checks the exit code and the error message.
     fn check_end(&mut self, ran: &Ran, disturbance: &Disturbance, reindex: bool, hints: bool) {
-        let was_signalled = matches!(disturbance, Disturbance::Call(_)) || ran.signalled;
+        let was_signalled = matches!(disturbance, Disturbance::Call(..)) || ran.signalled;
         // A process that was still loading cannot print a message.
         let is_loading = ran.stderr.is_empty() && ran.signalled
             || ran.code == Some(127) && matches!(disturbance, Disturbance::Failure(..));
@@ -339,7 +383,8 @@ impl Case<'_> {
             (Some(0 | 2..=6), _) => {}
             (Some(code), _) => self.find("exit-unknown", format!("exit {code}")),
         }
-        if !is_loading && ran.code.is_some_and(|code| code != 0 && code != 137) {
+        let is_silent = is_loading || disturbance.may_silence();
+        if !is_silent && ran.code.is_some_and(|code| code != 0 && code != 137) {
             let error = ran.stderr.lines().find(|line| line.starts_with("error: "));
             if error.is_none_or(|line| line.len() < 25) {
                 self.find("no-words", format!("exit {:?}, stderr {:?}", ran.code, ran.stderr.trim()));
@@ -389,10 +434,16 @@ impl Case<'_> {
         } else {
             drop(node);
         }
-        if started.is_yes() {
-            self.before = started;
-        }
-        self.tree = look(&self.scene.live)?;
+        self.begin_anew()
+    }
+
+    /// Takes the datadir as the node has left it for what later runs are compared with: it may have damaged
+    /// or repaired something.
+    fn begin_anew(&mut self) -> Res<()> {
+        self.before = baseline(self.context, &self.scene, &self.dir)?;
+        self.log += &format!("  bitcoind on what that has left: {:?}\n", self.before);
+        self.look()?;
+        self.index = index_files(&self.tree);
         self.state = DatadirState::of(&self.scene);
         self.done = false;
         Ok(())
@@ -404,7 +455,7 @@ impl Case<'_> {
         let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
         let started = node.wait();
         self.log += &format!("  bitcoind beside: {started:?}\n");
-        self.tree = look(&self.scene.live)?;
+        self.look()?;
         if started.is_yes() {
             let ran = self.program().run(args, &Disturbance::None)?;
             self.log += &ran.description();
@@ -413,17 +464,15 @@ impl Case<'_> {
             }
             let after = look(&self.scene.live)?;
             let live = &self.scene.live;
-            let compared =
-                Comparison { live, before: &self.tree, after: &after, foreign: &self.scene.foreign };
-            let found = [compared.never(), compared.refused()].concat();
+            let foreign = &self.scene.foreign;
+            let compared = Comparison { live, before: &self.tree, after: &after, foreign, undo: None };
+            let found = [compared.never(), compared.refused(false)].concat();
             self.find_all(found);
             node.stop()?;
         } else {
             drop(node);
         }
-        self.tree = look(&self.scene.live)?;
-        self.state = DatadirState::of(&self.scene);
-        Ok(())
+        self.begin_anew()
     }
 
     /// Checks that the node starts if it did before, with no lower height.
@@ -440,11 +489,17 @@ impl Case<'_> {
                     self.find("lower-loaded", format!("bitcoind loaded {loaded}, now {loaded_now}"));
                 }
             }
-            (Started::No(_), Started::No(error)) if self.done => {
+            (Started::No(was), Started::No(error)) if self.done && !self.is_index_locked(&was, error) => {
                 self.find("done-but-no-start", format!("bitcoind does not start: {error}"));
             }
             _ => {}
         }
+    }
+
+    /// Returns whether the node may not open the block index, before or now, and no run has touched it.
+    fn is_index_locked(&self, was: &str, is: &str) -> bool {
+        let of_index = |words: &str| words.contains("Permission denied") && words.contains("/index/");
+        of_index(was) && of_index(is) && self.index == index_files(&self.tree)
     }
 
     /// Starts the node after all steps, and compares.
@@ -462,7 +517,58 @@ impl Case<'_> {
             self.find("lower-index", detail);
         }
         if let (Some(stats), Started::Yes { tip, .. }) = (stats, &started) {
+            if u64::from(*tip) < stats["height"].as_u64().unwrap_or(0) {
+                let detail = format!("bitcoind is at {tip}, the new chainstate at {}", stats["height"]);
+                self.find("done-but-lower", detail);
+            }
+            if self.has_undo {
+                self.check_undo(&mut node, *tip)?;
+            }
             self.compare_coins(&node, &stats, *tip)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the node can use the undo data of all its blocks; in a tenth of the cases also that it can
+    /// disconnect blocks with it.
+    fn check_undo(&mut self, node: &mut Node, tip: u32) -> Res<()> {
+        let is_sound = node.call("verifychain", json!([3, 0]))?.as_bool().unwrap_or(false);
+        let error = node.log_line("Verification error");
+        if let Some(error) = error {
+            self.find("bad-undo", error);
+        } else if !is_sound {
+            let reason = node.log_line("erification").unwrap_or_default();
+            self.log += &format!("  bitcoind has not verified all blocks: {reason}\n");
+        }
+        let mut rng = Rng::new(self.context.seed, &format!("disconnect {}", self.number));
+        if rng.chance(1, 10) && tip > 10 {
+            self.disconnect(node, tip)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the node disconnect ten blocks and connect them again.
+    fn disconnect(&mut self, node: &Node, tip: u32) -> Res<()> {
+        let lowest = tip - 10;
+        let tips = node.call("getchaintips", json!([]))?;
+        let branches = tips.as_array().into_iter().flatten().filter(|branch| branch["status"] != "active");
+        let mut heights = branches.filter_map(|branch| branch["height"].as_u64());
+        // The node would try to connect a branch, whose blocks may be damaged.
+        if heights.any(|height| height > lowest.into()) {
+            return Ok(());
+        }
+        let hash = node.call("getblockhash", json!([lowest + 1]))?;
+        let best = node.call("getbestblockhash", json!([]))?;
+        for method in ["invalidateblock", "reconsiderblock"] {
+            if let Err(error) = node.call(method, json!([hash])) {
+                self.find("no-disconnect", format!("{method}: {error}"));
+                return Ok(());
+            }
+        }
+        let now = node.call("getbestblockhash", json!([]))?;
+        self.log += "  bitcoind has disconnected ten blocks and connected them again\n";
+        if now != best {
+            self.find("no-disconnect", format!("bitcoind was at {best}, and is at {now}"));
         }
         Ok(())
     }

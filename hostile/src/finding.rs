@@ -1,11 +1,17 @@
 //! Detects what must not happen, by comparing the contents of a datadir before and after a step.
 
-use crate::tree::{Class, Seen, Tree, What, class};
+use crate::{
+    tree::{Class, Seen, Tree, What, class},
+    undo_files::{UndoFiles, flaw_of_new},
+};
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
+
+/// The directory in which made undo data waits.
+const MADE_UNDO: &str = "blocks/peregrine-undo";
 
 /// Something that must not happen.
 #[derive(Clone, Debug)]
@@ -33,6 +39,9 @@ pub struct Comparison<'a> {
     pub after: &'a Tree,
     /// Files of the user, with their content.
     pub foreign: &'a BTreeMap<PathBuf, Vec<u8>>,
+    /// The `rev` files before the step, and whether it ignored the block index; `None` if it may not append
+    /// to them.
+    pub undo: Option<(&'a UndoFiles, bool)>,
 }
 
 impl Comparison<'_> {
@@ -51,7 +60,15 @@ impl Comparison<'_> {
                 }
                 continue;
             };
-            if bound && is.what != was.what {
+            if let Some((undo, scans)) = self.undo
+                && is_rev_file(name, was, is)
+            {
+                // It may be longer now.
+                let flaw = if is.what == was.what { None } else { undo.flaw(self.live, name, scans) };
+                found.extend(
+                    flaw.map(|flaw| Finding::new("undo-files-changed", format!("{} {flaw}", name.display()))),
+                );
+            } else if bound && is.what != was.what {
                 let what = if is_link { "link" } else { kind_of(class) };
                 let detail = format!("{} was {:?} and is {:?}", name.display(), was.what, is.what);
                 found.push(Finding::new(what, detail));
@@ -84,13 +101,21 @@ impl Comparison<'_> {
         found
     }
 
-    /// Returns changes that a refused run may not make: of databases.
-    pub fn refused(&self) -> Vec<Finding> {
-        let databases = |tree: &Tree| -> BTreeMap<PathBuf, What> {
-            let rows = tree.iter().filter(|(name, _)| class(name) == Class::Database);
+    /// Returns changes that a refused run may not make: of databases and `rev` files. One that was
+    /// `interrupted` may leave undo data, to continue with.
+    pub fn refused(&self, interrupted: bool) -> Vec<Finding> {
+        let bound = |tree: &Tree| -> BTreeMap<PathBuf, What> {
+            let rows = tree.iter().filter(|(name, _)| {
+                matches!(class(name), Class::Database | Class::Block)
+                    || !interrupted && name.ends_with(MADE_UNDO)
+            });
             rows.map(|(name, seen)| (name.clone(), seen.what.clone())).collect()
         };
-        let (was, is) = (databases(self.before), databases(self.after));
+        let (was, mut is) = (bound(self.before), bound(self.after));
+        // It may remove what an earlier run has left.
+        if let Some((name, what)) = was.iter().find(|(name, _)| name.ends_with(MADE_UNDO)) {
+            is.insert(name.clone(), what.clone());
+        }
         let changed = was.iter().find(|(name, what)| is.get(*name) != Some(*what));
         let added = is.keys().find(|name| !was.contains_key(*name));
         let name = changed.map(|(name, _)| name).or(added);
@@ -116,6 +141,11 @@ impl Comparison<'_> {
                 Class::Peregrine if is_left && !self.is_mentioned(name, output) => {
                     found.push(Finding::new("leftover", format!("{} is left", name.display())));
                 }
+                Class::Block if self.undo.is_some() && !self.before.contains_key(name) => {
+                    found.extend(flaw_of_new(self.after, name, is));
+                }
+                // A replaced database stays if there is something in it that cannot be moved.
+                Class::Other if output.contains(&self.live.join(name).display().to_string()) => {}
                 Class::Other | Class::Block if !self.before.contains_key(name) => {
                     found.push(Finding::new("leftover", format!("{} is new", name.display())));
                 }
@@ -137,6 +167,13 @@ impl Comparison<'_> {
         }
         found
     }
+}
+
+/// Returns whether both are regular files with the name of a `rev` file.
+fn is_rev_file(name: &Path, was: &Seen, is: &Seen) -> bool {
+    let is_rev = name.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rev"));
+    let are_files = [was, is].iter().all(|seen| matches!(seen.what, What::File(..)));
+    class(name) == Class::Block && is_rev && are_files
 }
 
 const fn kind_of(class: Class) -> &'static str {

@@ -15,6 +15,7 @@ mod program;
 mod scene;
 mod steps;
 mod tree;
+mod undo_files;
 
 use case::{Outcome, clear, run_case};
 use clap::Parser;

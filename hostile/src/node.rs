@@ -143,6 +143,14 @@ impl Node {
         height.unwrap_or(0)
     }
 
+    /// Returns the last line of the log that contains `words`.
+    pub fn log_line(&mut self, words: &str) -> Option<String> {
+        // The line may be on its way.
+        thread::sleep(Duration::from_millis(20));
+        self.log.extend(self.lines.try_iter());
+        self.log.iter().rev().find(|line| line.contains(words)).cloned()
+    }
+
     /// Returns the log lines that contain an error, or else the last lines.
     fn error_lines(&mut self) -> String {
         self.log.extend(self.lines.try_iter());

@@ -16,6 +16,8 @@ use testkit::rng::Rng;
 /// System calls that change names or make data durable, where a kill is most dangerous.
 const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,fsync,fdatasync,fchmod,fchown,\
                        linkat,symlink,ftruncate";
+/// System calls that write data.
+const WRITES: &str = "write,pwrite64,copy_file_range";
 /// System calls that are made to fail, and the errors.
 const FAILURES: [(&str, &str); 6] = [
     ("fsync,fdatasync", "EIO"),
@@ -35,8 +37,8 @@ pub enum Disturbance {
     After(Signal, Duration),
     /// Sends a signal some time after a stage has begun.
     Stage(Signal, &'static str, Duration),
-    /// Kills the process at the n-th system call of [`CHANGES`].
-    Call(u64),
+    /// Kills the process at the n-th system call of [`CHANGES`] or [`WRITES`].
+    Call(&'static str, u64),
     /// Makes the n-th system call of a kind fail.
     Failure(&'static str, &'static str, u64),
 }
@@ -48,12 +50,14 @@ impl Disturbance {
         match rng.below(if traced { 12 } else { 6 }) {
             0..3 => Self::After(signal, Duration::from_micros(1 << (10 + rng.below(9)))),
             3..6 => {
-                let stage = ["plan", "check", "finish", "prove", "commit"][rng.below(5) as usize];
+                // The commit is the most dangerous one.
+                let stage = ["plan", "check", "finish", "prove", "commit", "commit"][rng.below(6) as usize];
                 Self::Stage(signal, stage, Duration::from_micros(rng.below(3_000)))
             }
             6..11 => {
+                let calls = if rng.chance(1, 4) { WRITES } else { CHANGES };
                 let most = 1 << (2 + rng.below(6));
-                Self::Call(1 + rng.below(most))
+                Self::Call(calls, 1 + rng.below(most))
             }
             _ => {
                 let (calls, error) = FAILURES[rng.below(6) as usize];
@@ -67,8 +71,13 @@ impl Disturbance {
     pub const fn may_kill(&self) -> bool {
         matches!(
             self,
-            Self::Call(_) | Self::After(Signal::KILL, _) | Self::Stage(Signal::KILL, ..) | Self::Failure(..)
+            Self::Call(..) | Self::After(Signal::KILL, _) | Self::Stage(Signal::KILL, ..) | Self::Failure(..)
         )
+    }
+
+    /// Returns whether messages of the run itself may fail to be written.
+    pub fn may_silence(&self) -> bool {
+        matches!(self, Self::Failure(calls, ..) if calls.split(',').any(|call| call == "write"))
     }
 }
 
@@ -159,7 +168,7 @@ impl Program<'_> {
 
     fn command(&self, disturbance: &Disturbance) -> Command {
         let inject = match disturbance {
-            Disturbance::Call(number) => format!("inject={CHANGES}:signal=KILL:when={number}"),
+            Disturbance::Call(calls, number) => format!("inject={calls}:signal=KILL:when={number}"),
             Disturbance::Failure(calls, error, number) => {
                 format!("inject={calls}:error={error}:when={number}")
             }

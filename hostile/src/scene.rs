@@ -80,9 +80,18 @@ impl Scene<'_> {
 
     /// Returns the regular files `blk*.dat` or `rev*.dat`, sorted by number.
     pub fn numbered(&self, kind: &str) -> Vec<PathBuf> {
+        self.named(kind).into_iter().filter(|path| is_file(path)).collect()
+    }
+
+    /// Returns the `rev` files, links to files among them, sorted by number.
+    pub fn undo_files(&self) -> Vec<PathBuf> {
+        self.named("rev").into_iter().filter(|path| path.is_file()).collect()
+    }
+
+    /// Returns all paths with the name of a `blk` or `rev` file, sorted by number.
+    fn named(&self, kind: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.blocks()).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> =
-            entries.map(|entry| entry.path()).filter(|path| is_file(path)).collect();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.retain(|path| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.len() == 12 && name.starts_with(kind) && name.ends_with(".dat")

@@ -44,6 +44,16 @@ impl Reindex {
         Step::Run { args, disturbance, reindex: true, hints, keep_old }
     }
 
+    /// Returns the same command with another treatment of undo data.
+    fn with_undo(&self, undo: &str) -> Self {
+        let mut other = self.clone();
+        if let Some(at) = other.args.iter().position(|word| word == "--undo") {
+            other.args.drain(at..at + 2);
+        }
+        other.args.extend(["--undo", undo].map(str::to_owned));
+        other
+    }
+
     /// Returns the same command with `--scan` added or removed.
     fn toggled(&self) -> Self {
         let mut other = self.clone();
@@ -55,6 +65,9 @@ impl Reindex {
         other
     }
 }
+
+/// What `reindex` and other commands can do with undo data.
+const UNDO: [&str; 3] = ["auto", "trust", "make"];
 
 fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
     let mut args: Vec<String> = verb.iter().map(|word| (*word).to_owned()).collect();
@@ -80,6 +93,9 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     }
     if scene.rng.chance(1, 10) {
         add(&["--restart"]);
+    }
+    if let Some(undo) = scene.pick(&UNDO).filter(|_| scene.rng.chance(1, 2)) {
+        add(&["--undo", undo]);
     }
     let threads = (1 + scene.rng.below(3)).to_string();
     add(&["--threads", &threads]);
@@ -136,6 +152,9 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     if verb[0] != "utxo" && scene.rng.chance(1, 3) {
         args.push("--scan".to_owned());
     }
+    if let Some(undo) = scene.pick(&UNDO).filter(|_| verb[0] != "utxo" && scene.rng.chance(1, 3)) {
+        args.extend(["--undo", undo].map(str::to_owned));
+    }
     Step::Run { args, disturbance: Disturbance::None, reindex: false, hints: false, keep_old: false }
 }
 
@@ -157,12 +176,15 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Vec<Step> {
         13..18 => {
             steps.push(disturbed(scene));
             for _ in 0..1 + scene.rng.below(2) {
-                steps.push(match scene.rng.below(8) {
+                let undo = UNDO[scene.below(UNDO.len())];
+                steps.push(match scene.rng.below(10) {
                     0 => Step::Node { stopped: true },
                     1 => Step::Node { stopped: false },
                     2 => main.toggled().step(Disturbance::None),
                     3 => main.toggled().step(Disturbance::random(&mut scene.rng, traced)),
                     4 => disturbed(scene),
+                    5 => main.with_undo(undo).step(Disturbance::None),
+                    6 => main.with_undo(undo).step(Disturbance::random(&mut scene.rng, traced)),
                     _ => other(scene, dir),
                 });
             }

@@ -79,7 +79,8 @@ pub fn hash_file(path: &Path) -> io::Result<u64> {
 /// What Peregrine may do with a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// `blk` and `rev` files and `xor.dat`, which no run may change.
+    /// `blk` and `rev` files and `xor.dat`, which no run may change, except that some may append to `rev`
+    /// files or add one.
     Block,
     /// The chainstate and the block index, which a run may replace.
     Database,

@@ -16,7 +16,7 @@ use wire::{Header, Network};
 
 type Description = Res<Option<String>>;
 
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -26,13 +26,13 @@ fn delete(path: Option<PathBuf>) -> Description {
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-fn delete_all(paths: &[PathBuf]) -> Description {
+pub(super) fn delete_all(paths: &[PathBuf]) -> Description {
     paths.iter().try_for_each(fs::remove_file)?;
     Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
 }
 
 /// Returns a random file, and the length of its records in bytes.
-fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
+pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
     let all = scene.numbered(kind);
     let Some(path) = scene.pick(&all) else { return Ok(None) };
     let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);

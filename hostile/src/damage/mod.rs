@@ -3,6 +3,7 @@
 mod blocks;
 mod databases;
 mod places;
+mod undo;
 
 use crate::{Res, scene::Scene};
 
@@ -46,6 +47,18 @@ pub const KINDS: &[Kind] = &[
     kind("rev-flip", blocks::rev_flip),
     kind("rev-garbage-behind", blocks::rev_garbage_behind),
     kind("rev-swap", blocks::rev_swap),
+    kind("rev-flip-record", undo::rev_flip_record),
+    kind("rev-shorten-record", undo::rev_shorten_record),
+    kind("rev-swap-records", undo::rev_swap_records),
+    kind("rev-repeat-record", undo::rev_repeat_record),
+    kind("rev-record-length", undo::rev_record_length),
+    kind("rev-of-another-datadir", undo::rev_of_another_datadir),
+    kind("rev-from-backup", undo::rev_from_backup),
+    kind("rev-empty", undo::rev_empty),
+    kind("rev-link", undo::rev_link),
+    kind("undo-file", undo::undo_file),
+    kind("undo-folder-with-notes", undo::undo_folder_with_notes),
+    kind("undo-leftover", undo::undo_leftover),
     kind("xor-delete", blocks::xor_delete),
     kind("xor-change", blocks::xor_change),
     kind("index-delete", databases::index_delete),

@@ -1,0 +1,208 @@
+//! Damage to the records of `rev` files, and to what waits to be put into them.
+
+use super::blocks::{delete_all, file, name};
+use crate::{
+    Res,
+    scene::{Record, Scene, is_dir, is_file, xor},
+};
+use disk::datadir::Datadir;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+use testkit::corrupt::{flip_bit, overwrite};
+
+type Description = Res<Option<String>>;
+
+/// A `rev` file, its records, and its bytes without obfuscation.
+type Records = (PathBuf, Vec<Record>, Vec<u8>);
+
+/// Reads a random `rev` file.
+fn records(scene: &mut Scene<'_>) -> Res<Option<Records>> {
+    let Some((path, _)) = file(scene, "rev")? else { return Ok(None) };
+    let (records, bytes) = (scene.records(&path)?, scene.read_plain(&path)?);
+    Ok(Some((path, records, bytes)))
+}
+
+/// Replaces all bytes of a file.
+fn replace(scene: &Scene<'_>, path: &Path, mut bytes: Vec<u8>) -> Res<()> {
+    xor(&mut bytes, scene.key(), 0);
+    fs::OpenOptions::new().write(true).open(path)?.set_len(bytes.len() as u64)?;
+    Ok(overwrite(path, 0, &bytes)?)
+}
+
+/// Flips a bit of one record: of its header, its undo data or its checksum.
+pub fn rev_flip_record(scene: &mut Scene<'_>) -> Description {
+    let Some((path, records, _)) = records(scene)? else { return Ok(None) };
+    let Some(record) = scene.pick(&records) else { return Ok(None) };
+    let ranges = [(0, 8), (8, record.len - 40), (record.len - 32, 32)];
+    let Some((from, len)) = scene.pick(&ranges) else { return Ok(None) };
+    let at = record.at + from + scene.below(len);
+    flip_bit(&path, at as u64, scene.below(8) as u32)?;
+    Ok(Some(format!("a bit flipped at {at} of {}, in the record at {}", name(&path), record.at)))
+}
+
+/// Removes the end of a record. The next ones follow at once, or where they were.
+pub fn rev_shorten_record(scene: &mut Scene<'_>) -> Description {
+    let Some((path, records, mut bytes)) = records(scene)? else { return Ok(None) };
+    let Some(Record { at, len }) = scene.pick(&records) else { return Ok(None) };
+    let kept = scene.below(len);
+    let follow = scene.rng.chance(1, 2);
+    if follow {
+        bytes.drain(at + kept..at + len);
+    } else {
+        bytes[at + kept..at + len].fill(0);
+    }
+    replace(scene, &path, bytes)?;
+    let then = if follow { "the next ones follow at once" } else { "zeros follow" };
+    Ok(Some(format!("{kept} of {len} bytes of the record at {at} of {} are left; {then}", name(&path))))
+}
+
+/// Exchanges two records, which may have different lengths.
+pub fn rev_swap_records(scene: &mut Scene<'_>) -> Description {
+    let Some((path, records, bytes)) = records(scene)? else { return Ok(None) };
+    let (one, other) = (scene.below(records.len()), scene.below(records.len()));
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    order.swap(one, other);
+    let Some(end) = records.last().map(|last| last.at + last.len) else { return Ok(None) };
+    if one == other {
+        return Ok(None);
+    }
+    let of = |number: &usize| &bytes[records[*number].at..records[*number].at + records[*number].len];
+    let swapped = [order.iter().flat_map(of).copied().collect(), bytes[end..].to_vec()].concat();
+    replace(scene, &path, swapped)?;
+    Ok(Some(format!("records {one} and {other} of {} are swapped", name(&path))))
+}
+
+/// Repeats a record at the end of the file, as a second connection of its block does.
+pub fn rev_repeat_record(scene: &mut Scene<'_>) -> Description {
+    let Some((path, records, bytes)) = records(scene)? else { return Ok(None) };
+    let (Some(record), Some(last)) = (scene.pick(&records), records.last()) else { return Ok(None) };
+    let at = if scene.rng.chance(1, 2) { last.at + last.len } else { bytes.len() };
+    scene.write_plain(&path, at, &bytes[record.at..record.at + record.len])?;
+    Ok(Some(format!("the record at {} of {} again at {at}", record.at, name(&path))))
+}
+
+/// Changes the length in a record's header.
+pub fn rev_record_length(scene: &mut Scene<'_>) -> Description {
+    let Some((path, records, _)) = records(scene)? else { return Ok(None) };
+    let Some(record) = scene.pick(&records) else { return Ok(None) };
+    let lengths = [0, 1, record.len - 41, record.len - 39, record.len + 500, u32::MAX as usize];
+    let Some(len) = scene.pick(&lengths) else { return Ok(None) };
+    scene.write_plain(&path, record.at + 4, &(len as u32).to_le_bytes())?;
+    Ok(Some(format!("the record at {} of {} has length {len}", record.at, name(&path))))
+}
+
+/// Replaces a file by one of another datadir, as it is or with this datadir's obfuscation.
+pub fn rev_of_another_datadir(scene: &mut Scene<'_>) -> Description {
+    let all = scene.numbered("rev");
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let bases = scene.bases;
+    let other = &bases[scene.below(bases.len())];
+    let blocks = Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();
+    let from = blocks.join("rev00000.dat");
+    if !is_file(&from) || other.name == scene.base.name {
+        return Ok(None);
+    }
+    let mut bytes = fs::read(&from)?;
+    let obfuscated = scene.rng.chance(1, 2);
+    if obfuscated {
+        let key = fs::read(blocks.join("xor.dat")).unwrap_or_default().try_into().unwrap_or_default();
+        xor(&mut bytes, key, 0);
+        replace(scene, &path, bytes)?;
+    } else {
+        fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64)?;
+        overwrite(&path, 0, &bytes)?;
+    }
+    let with = if obfuscated { ", with the obfuscation of this one" } else { "" };
+    Ok(Some(format!("{} is that of {}{with}", name(&path), other.name)))
+}
+
+/// Restores undo files as they were some blocks ago; those that are newer are missing then.
+pub fn rev_from_backup(scene: &mut Scene<'_>) -> Description {
+    let backup = scene.base.dir.join("backup/blocks");
+    if !backup.is_dir() {
+        return Ok(None);
+    }
+    for path in scene.numbered("rev") {
+        let from = backup.join(name(&path));
+        if from.exists() {
+            let bytes = fs::read(from)?;
+            fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64)?;
+            overwrite(&path, 0, &bytes)?;
+        } else {
+            delete_all(&[path])?;
+        }
+    }
+    Ok(Some("undo files are from a backup".to_owned()))
+}
+
+pub fn rev_empty(scene: &mut Scene<'_>) -> Description {
+    let all = scene.numbered("rev");
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    fs::OpenOptions::new().write(true).open(&path)?.set_len(0)?;
+    Ok(Some(format!("{} is empty", name(&path))))
+}
+
+/// Moves a file out of the datadir and replaces it by a link, which leads nowhere in one case of three.
+pub fn rev_link(scene: &mut Scene<'_>) -> Description {
+    let all = scene.numbered("rev");
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let elsewhere = scene.live.join("elsewhere");
+    fs::create_dir_all(&elsewhere)?;
+    let to = elsewhere.join(name(&path));
+    if to.exists() || fs::rename(&path, &to).is_err() {
+        return Ok(None);
+    }
+    let blocks = fs::canonicalize(scene.blocks())?;
+    let depth = blocks.strip_prefix(&scene.live)?.components().count();
+    let target: PathBuf =
+        std::iter::repeat_n("..", depth).collect::<PathBuf>().join("elsewhere").join(name(&path));
+    symlink(&target, &path)?;
+    let dangling = scene.rng.chance(1, 3);
+    if dangling {
+        fs::remove_file(to)?;
+    }
+    let there = if dangling { ", where nothing is" } else { "" };
+    Ok(Some(format!("{} is a link to {}{there}", name(&path), target.display())))
+}
+
+fn put(scene: &mut Scene<'_>, path: &Path) -> Description {
+    match scene.put_foreign(path) {
+        Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&scene.live)?.display()))),
+        _ => Ok(None),
+    }
+}
+
+pub fn undo_file(scene: &mut Scene<'_>) -> Description {
+    let path = scene.blocks().join("peregrine-undo");
+    put(scene, &path)
+}
+
+pub fn undo_folder_with_notes(scene: &mut Scene<'_>) -> Description {
+    let path = scene.blocks().join("peregrine-undo/notes.txt");
+    put(scene, &path)
+}
+
+/// Adds what a killed run leaves, which no run can continue, sometimes with a note of the user in it.
+pub fn undo_leftover(scene: &mut Scene<'_>) -> Description {
+    let dir = scene.blocks().join("peregrine-undo");
+    if !is_dir(&scene.blocks()) || fs::symlink_metadata(&dir).is_ok() {
+        return Ok(None);
+    }
+    fs::create_dir(&dir)?;
+    let mut mark = b"PGRN-UND".to_vec();
+    mark.resize(scene.below(80), 7);
+    fs::write(dir.join("peregrine.mark"), mark)?;
+    fs::write(dir.join("rev00000.dat"), vec![9; scene.below(5_000)])?;
+    if let Some(user) = scene.node_user {
+        for path in [dir.clone(), dir.join("peregrine.mark"), dir.join("rev00000.dat")] {
+            std::os::unix::fs::chown(path, Some(user), Some(user))?;
+        }
+    }
+    if scene.rng.chance(2, 3) {
+        return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
+    }
+    put(scene, &dir.join("why-this-folder-is-here.txt"))
+}
