@@ -61,8 +61,8 @@ impl UndoSink for FirstDifference<'_> {
         Ok(())
     }
 
-    fn resume(&self, _: &Chain, _: &[(Height, u32)]) -> Result<(), Error> {
-        Ok(())
+    fn resume(&self, _: &Chain, _: &[(Height, u32)]) -> Result<bool, Error> {
+        Ok(true)
     }
 
     fn reserve(&self, height: Height, _: FileNo, _: usize) -> Result<ByteOffset, Error> {
