@@ -171,7 +171,7 @@ impl Datadir {
 }
 
 /// Returns the number in the name of a file of that kind, if it is spelt exactly as Core writes it.
-pub(crate) fn file_no(kind: FileKind, name: &OsStr) -> Option<FileNo> {
+pub fn file_no(kind: FileKind, name: &OsStr) -> Option<FileNo> {
     let prefix = match kind {
         FileKind::Blk => "blk",
         FileKind::Rev => "rev",

@@ -10,8 +10,12 @@ use common::{
     undo::{Expected, UndoDamage, assert_mends, with_undo},
     with_threads,
 };
-use peregrine_engine::{BlockHash, Network, ReindexOptions, UndoPolicy};
-use testkit::data::{known_answers, unpack_core_datadir};
+use peregrine_engine::{BlockHash, Event, Network, ReindexOptions, Remedy, Stage, UndoPolicy};
+use std::sync::{Mutex, atomic::AtomicBool};
+use testkit::{
+    data::{known_answers, unpack_core_datadir},
+    fault::FaultDisk,
+};
 
 /// Rebuilds datadirs with this damage in all ways: with both policies, in place and elsewhere, with the index
 /// and without.
@@ -82,6 +86,51 @@ fn the_files_are_the_same_on_every_machine() {
                 let first = first.get_or_insert_with(|| files.clone());
                 assert!(first.1 == files.1, "{what}: rev files differ");
                 assert!(first.0 == files.0, "{what}: index rows differ");
+            }
+        }
+    }
+}
+
+/// An output elsewhere gets a block index and `rev` files too. What is there already is not replaced, and the
+/// run is refused before it has done any work.
+#[test]
+fn an_output_with_an_index_or_undo_files_is_refused_early() {
+    for (name, damage) in [
+        ("blocks/index/CURRENT", UndoDamage::AllGone),
+        ("blocks/index/CURRENT", UndoDamage::Flipped),
+        ("blocks/rev00009.dat", UndoDamage::AllGone),
+        ("blocks/rev00009.dat", UndoDamage::Flipped),
+    ] {
+        for scan in [false, true] {
+            let (case, output) = (Case::new(), scratch());
+            damage.apply(case.root(), Network::Regtest);
+            let path = output.path().join("regtest").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "of another node").unwrap();
+            let output = Some(output.path().to_owned());
+            let options = ReindexOptions { output: output.clone(), scan, ..case.options() };
+            let stages = Mutex::new(Vec::new());
+            let sink = |event| {
+                if let Event::Started(stage) = event {
+                    stages.lock().unwrap().push(stage);
+                }
+            };
+            let done =
+                peregrine_engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+            let what = format!("{name}, {damage:?}, scan {scan}");
+            assert_eq!(std::fs::read(&path).unwrap(), b"of another node", "{what}: {done:?}");
+            let error = done.map(|report| report.height).unwrap_err();
+            let early = !stages.into_inner().unwrap().contains(&Stage::Check);
+            // Damage is found when records are read, and the lack of records in the index before.
+            assert!(early || damage == UndoDamage::Flipped || scan, "{what}: {error}");
+            assert_eq!(
+                error.file.as_deref().map(|file| path.starts_with(file)),
+                Some(true),
+                "{what}: {error}"
+            );
+            if early {
+                common::assert_offers(&error, &[Remedy::EmptyOutput]);
+                assert_eq!(common::leftovers(&output.unwrap()), [] as [&std::path::Path; 0], "{what}");
             }
         }
     }

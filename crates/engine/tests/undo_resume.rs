@@ -104,6 +104,34 @@ fn an_interrupted_run_makes_the_same_files() {
     }
 }
 
+/// With an output elsewhere, the datadir is not changed, and the output gets whole files.
+#[test]
+fn an_interrupted_run_elsewhere_makes_the_same_files() {
+    let blocks_of = |output: &Path| {
+        let blocks = output.join("regtest/blocks");
+        (rev_bytes(&blocks), disk::index::read_block_index(&vfs::RealDisk, &blocks.join("index")).unwrap())
+    };
+    let (case, options) = lacking();
+    let before = common::tree(case.root());
+    let elsewhere = |output: &Path| ReindexOptions { output: Some(output.to_owned()), ..options.clone() };
+    let output = common::scratch();
+    let count = run_until(&elsewhere(output.path()), u64::MAX).1;
+    let whole = blocks_of(output.path());
+    let mut resumed = 0;
+    for at in (20..count).step_by(count as usize / 12) {
+        let output = common::scratch();
+        let options = elsewhere(output.path());
+        let what = format!("operation {at} of {count}");
+        let done = interrupt(&options, at);
+        let done = done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
+        resumed += u32::from(done.resumed > 0);
+        assert!(blocks_of(output.path()) == whole, "{what}: other files");
+        assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");
+        common::assert_same_tree(&before, case.root(), &what);
+    }
+    assert!(resumed >= 4, "{resumed} runs were resumed");
+}
+
 #[test]
 fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() {
     for (other, damage) in [

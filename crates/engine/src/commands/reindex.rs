@@ -262,8 +262,8 @@ impl Rebuild<'_> {
             return Err(Error::interrupted());
         }
         if let Some(undo) = undo {
-            undo.put_in_place()?;
             self.target.prepare_index()?;
+            undo.put_in_place()?;
         }
         self.write_index(files, plan, undo)?;
         let kept = self.target.commit(self.sink)?;

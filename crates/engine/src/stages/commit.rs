@@ -16,8 +16,9 @@ use crate::{
     stages::work_dir::WORK_DIR,
 };
 use disk::{
-    datadir::{CHAINSTATE, Datadir, INDEX},
+    datadir::{CHAINSTATE, Datadir, FileKind, INDEX, file_no},
     lock::{DatadirLock, LockMode},
+    made_undo::has_made_undo,
     replace::{self, CommitError, Replacement},
 };
 use std::{
@@ -37,6 +38,9 @@ fn replaceable() -> [&'static Path; 2] {
 pub struct Destination<'d> {
     /// The datadir that will contain the databases.
     datadir: Datadir,
+    disk: &'d dyn Disk,
+    /// Whether it is another one than that of the blocks.
+    is_elsewhere: bool,
     replacement: Mutex<Replacement<'d>>,
     /// Where the new chainstate is built.
     building: PathBuf,
@@ -140,7 +144,8 @@ impl<'d> Destination<'d> {
             let _ = index.set(replacement.building(0).to_owned());
         }
         let building = replacement.building(usize::from(options.scan)).to_owned();
-        Ok(Self { datadir, replacement: Mutex::new(replacement), building, index })
+        let is_elsewhere = options.output.is_some();
+        Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
     }
 
     fn replacement(&self) -> MutexGuard<'_, Replacement<'d>> {
@@ -153,17 +158,39 @@ impl<'d> Destination<'d> {
         &self.datadir
     }
 
-    /// Creates the directory in which a new block index is built, if there is none.
+    /// Creates the directory in which a new block index is built, if there is none. An output elsewhere gets
+    /// `rev` files with it.
     ///
     /// # Errors
-    /// The same errors as [`Destination::prepare`].
+    /// The same errors as [`Destination::prepare`]; [`ErrorKind::Usage`] if an output elsewhere has a block
+    /// index, or `rev` files that are not those of an interrupted run.
     pub fn prepare_index(&self) -> Result<(), Error> {
         if self.index.get().is_none() {
+            if self.is_elsewhere {
+                self.check_no_index()?;
+            }
             let mut replacement = self.replacement();
             replacement.add_first(Path::new(INDEX))?;
             let _ = self.index.set(replacement.building(0).to_owned());
         }
         Ok(())
+    }
+
+    /// Checks that the output has neither a block index nor `rev` files.
+    fn check_no_index(&self) -> Result<(), Error> {
+        let (disk, datadir) = (self.disk, &self.datadir);
+        let exists = |path: &Path| disk.exists(path).during("look for", path);
+        let (index, blocks) = (datadir.index_dir(), datadir.blocks_dir());
+        let mut found = exists(&index)?.then_some(index);
+        if found.is_none() && exists(&blocks)? && !has_made_undo(disk, datadir)? {
+            let names = disk.list(&blocks).during("list", &blocks)?;
+            let rev = names.into_iter().find(|name| file_no(FileKind::Rev, name).is_some());
+            found = rev.map(|name| blocks.join(name));
+        }
+        let Some(found) = found else { return Ok(()) };
+        let detail =
+            "the output already exists; undo data is missing, so a block index and undo files are made";
+        Err(Error::new(ErrorKind::Usage, detail).in_file(found, None).with_remedies([Remedy::EmptyOutput]))
     }
 
     /// Removes what this job has built so far, so that it can build again.
