@@ -158,7 +158,7 @@ impl Rebuild<'_> {
         };
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos)?;
-        let makes_undo = matches!(method, Method::Routed { .. });
+        let makes_undo = method.makes_undo();
         if makes_undo && plan.blocks_without_undo() > 0 {
             self.target.prepare_index()?;
         }

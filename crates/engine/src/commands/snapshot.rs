@@ -81,7 +81,8 @@ pub fn make_snapshot(
         let error = Error::new(ErrorKind::Usage, "a file exists there already");
         return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
     }
-    with_read_only_job(disk, options.request(path, &Method::Join), (sink, interrupt), |job, clock| {
+    let method = &Method::of(options.chain.undo);
+    with_read_only_job(disk, options.request(path, method), (sink, interrupt), |job, clock| {
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
         let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
@@ -190,13 +191,14 @@ pub fn verify_snapshot(
     })
 }
 
-/// Returns the sum of all coins created less all coins spent.
+/// Returns the sum of all coins created less all coins spent. Where undo data is missing, the coins that are
+/// left are summed up.
 fn aggregate_from_blocks(
     disk: &dyn Disk,
     options: &ChainOptions,
     metadata: &SnapshotMetadata,
     aggregate: AggregateKind,
-    watch: (&dyn EventSink, &AtomicBool),
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.network != options.network {
@@ -208,21 +210,49 @@ fn aggregate_from_blocks(
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
-    let method =
-        &Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: true, digest: [0; 32] });
+    let hinted_spent =
+        HintMatching { hints: None, aggregate: aggregate.clone(), height, with_undo: true, digest: [0; 32] };
+    let hinted_spent = Method::Hints(hinted_spent);
     let request = JobRequest {
         chain: options,
         scan: false,
         stop_at_height: Some(height),
         result: None,
-        method,
+        method: &Method::of(options.undo),
         undo_sink: None,
     };
-    with_read_only_job(disk, request, watch, |job, clock| {
+    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
         }
-        job.sum(clock)
+        job.with_undo_or_without(
+            clock,
+            |job, clock| Job { method: &hinted_spent, ..*job }.sum(clock),
+            |job, clock| {
+                let matched = job.match_spends(clock)?;
+                let mut sink = CoinSum { aggregate: &aggregate, interrupt };
+                Ok(job.for_each_coin(matched, clock, &mut sink)?.0)
+            },
+        )
     })
+}
+
+/// Sums up the coins after the last block.
+struct CoinSum<'a> {
+    aggregate: &'a Aggregate,
+    interrupt: &'a AtomicBool,
+}
+
+impl CoinSink for CoinSum<'_> {
+    type Output = Sum;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<Sum, ForEachError> {
+        let mut sum = self.aggregate.sum();
+        coins.in_sequence(|outpoint, coin| {
+            sum.add(outpoint, Some(*coin));
+            if self.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+        })?;
+        Ok(sum)
+    }
 }

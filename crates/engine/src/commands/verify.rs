@@ -42,7 +42,7 @@ const MAX_NAMED_DIFFERENCES: usize = 20;
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
-    /// Hash of that block.
+    /// Height of the last block.
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
@@ -116,16 +116,18 @@ pub fn verify(
     let parent = options.chain.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let work = WorkDir::exclusive(disk, &parent);
     let files = &session.files()?;
+    let method = &Method::of(options.chain.undo);
     let attempt = |invalid: &[BlockHash]| {
         let preferences = ChainPreferences {
             scan: options.scan,
             stop_at_height,
             preferred: best,
             invalid,
+            makes_undo: method.makes_undo(),
             ..ChainPreferences::default()
         };
         let plan = &job::plan(files, &options.chain, &preferences, sink, interrupt)?;
-        check(files, options, plan, chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
+        check(files, options, (plan, method), chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
     };
     job::retry_without_invalid(sink, attempt)
 }
@@ -134,7 +136,7 @@ pub fn verify(
 fn check(
     files: &Files<'_>,
     options: &VerifyOptions,
-    plan: &Plan,
+    (plan, method): (&Plan, &Method),
     chainstate: Option<&ChainstateReader<'_>>,
     work: &WorkDir<'_>,
     (sink, interrupt): (&Warnings<'_>, &AtomicBool),
@@ -147,8 +149,9 @@ fn check(
         return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
     }
     let VerifyOptions { chain: options, scan, .. } = options;
-    let (method, scan) = (&Method::Join, *scan);
+    let scan = *scan;
     let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
+    // Undo data that is made is only checked.
     let (hints, resume, undo_sink) = (None, None, None);
     let job =
         Job { files, plan, budget, options, scan, hints, method, work, undo_sink, resume, sink, interrupt };

@@ -17,14 +17,14 @@ mod worker_pool;
 use crate::{
     api::{
         counts::Counts,
-        error::Error,
+        error::{Error, ErrorKind},
         event::{Event, EventSink},
         note::{Note, Warning},
-        options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions},
+        options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
         report::{ScriptsReport, SpillVolume},
     },
     blocks::files::Files,
-    job::memory::MemoryBudget,
+    job::{clock::Clock, memory::MemoryBudget},
     plan::{
         chain_request::{ChainRequest, HintsEnd},
         dependents,
@@ -183,6 +183,43 @@ pub struct Job<'a> {
     pub sink: &'a dyn EventSink,
     /// Set by the caller to stop the job.
     pub interrupt: &'a AtomicBool,
+}
+
+impl Job<'_> {
+    /// Whether the undo data of all blocks is expected to be on disk and is to be used.
+    #[must_use]
+    pub fn expects_undo(&self) -> bool {
+        match self.options.undo {
+            UndoPolicy::Auto => !self.plan.lacks_undo(),
+            UndoPolicy::Trust => true,
+            UndoPolicy::Make => false,
+        }
+    }
+
+    /// Calls `with_undo` if the undo data of all blocks is expected to be on disk, with this job. Otherwise,
+    /// or if that has found damage and undo data may be made, calls `without_undo` with a job that makes
+    /// undo data.
+    ///
+    /// # Errors
+    /// The errors of both.
+    pub fn with_undo_or_without<T>(
+        &self,
+        clock: &mut Clock,
+        with_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
+        without_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut resume = self.resume;
+        if self.expects_undo() {
+            match with_undo(self, clock) {
+                Err(error) if error.kind == ErrorKind::Damaged && self.options.undo == UndoPolicy::Auto => {
+                    self.work.remove()?;
+                    resume = None;
+                }
+                done => return done,
+            }
+        }
+        without_undo(&Job { method: &Method::of(self.options.undo), resume, ..*self }, clock)
+    }
 }
 
 /// Returns the current time as a block time.

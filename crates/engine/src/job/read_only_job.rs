@@ -56,7 +56,7 @@ pub fn with_read_only_job<T>(
     let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
     let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
-        let makes_undo = matches!(method, Method::Routed { .. });
+        let makes_undo = method.makes_undo();
         let preferences =
             ChainPreferences { scan, stop_at_height, invalid, makes_undo, ..ChainPreferences::default() };
         let plan = &job::plan(files, options, &preferences, sink, interrupt)?;

@@ -61,6 +61,12 @@ impl Method {
         }
     }
 
+    /// Whether undo data is made where it is missing.
+    #[must_use]
+    pub const fn makes_undo(&self) -> bool {
+        matches!(self, Self::Routed { .. })
+    }
+
     /// Returns the first block whose undo data may be used.
     #[must_use]
     pub fn undo_from(&self) -> Height {
