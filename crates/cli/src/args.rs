@@ -6,8 +6,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, Height, HintFormat, HintOptions, MakeOptions, Network,
-    ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, UndoPolicy, VerifyOptions,
+    AggregateKind, AssumeValid, ChainOptions, CoinSource, Height, HintFormat, HintOptions, MakeOptions,
+    Network, ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, UndoPolicy, VerifyOptions,
 };
 use std::{
     num::NonZeroUsize,
@@ -107,6 +107,14 @@ pub struct MakeHintsArgs {
     /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
     #[arg(long, default_value_t = HintFormat::Peregrine)]
     pub format: HintFormat,
+
+    /// Take the coins from this snapshot, and make hints for its block; spends are not matched
+    #[arg(long, value_name = "FILE", conflicts_with = "chainstate")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Take the coins from the datadir's chainstate, and make hints for its best block; spends are not matched
+    #[arg(long)]
+    pub chainstate: bool,
 }
 
 /// An existing hint file.
@@ -441,6 +449,14 @@ impl MakeArgs {
             stop_at_height: self.height.0,
             scan: self.check.scan,
         }
+    }
+}
+
+impl MakeHintsArgs {
+    /// Returns where the coins are, if they are on disk.
+    pub fn source(&self) -> Option<CoinSource> {
+        let snapshot = self.snapshot.clone().map(CoinSource::Snapshot);
+        snapshot.or_else(|| self.chainstate.then_some(CoinSource::Chainstate))
     }
 }
 

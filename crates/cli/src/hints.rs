@@ -47,13 +47,19 @@ pub fn run(command: &HintsCommand) -> (bool, Done) {
 }
 
 fn make(args: &MakeHintsArgs) -> Done {
-    let MakeHintsArgs { make: args, format } = args;
+    let (source, MakeHintsArgs { make: args, format, .. }) = (args.source(), args);
     let options = args.options();
     paths::check_output(&args.check, &args.output)?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);
-    let made = engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt);
+    let made = match source {
+        None => engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt),
+        Some(source) => {
+            let result = (args.output.as_path(), *format);
+            engine::make_hints_from_coins(&RealDisk, &options, &source, result, &progress, &interrupt)
+        }
+    };
     progress.close();
     Ok((info_text(&args.output, &made?, args.check.datadir.json), Exit::Done))
 }

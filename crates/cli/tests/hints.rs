@@ -85,6 +85,30 @@ fn coins() -> u64 {
     chain().model.stats().txouts
 }
 
+/// The same hints from the coins of a snapshot, and without undo files.
+#[test]
+fn hints_are_made_from_a_snapshot_and_without_undo_files() {
+    let fixture = Fixture::new();
+    let expected = std::fs::read(fixture.hints("tip", "peregrine")).unwrap();
+    let utxo = fixture.file("utxo.dat");
+    for file in std::fs::read_dir(fixture.datadir.path().join("regtest/blocks")).unwrap() {
+        let path = file.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    ok(fixture.run(&["snapshot", "make", "-o", text(&utxo)]));
+    let made = fixture.file("made");
+    for source in [&["--snapshot", text(&utxo)][..], &[]] {
+        ok(fixture.run(&[&["hints", "make", "-o", text(&made)], source].concat()));
+        assert!(std::fs::read(&made).unwrap() == expected, "{source:?}");
+        std::fs::remove_file(&made).unwrap();
+    }
+    let low = ["hints", "make", "-o", text(&made), "--snapshot", text(&utxo), "--height", "7"];
+    refused(&fixture.run(&low), 2, &["its coins are those of height", "not 7"]);
+    refused(&fixture.run(&["hints", "make", "-o", text(&made), "--chainstate"]), 4, &["chainstate"]);
+}
+
 #[test]
 fn hints_can_be_made_inspected_converted_and_checked() {
     let fixture = Fixture::new();

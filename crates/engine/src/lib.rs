@@ -55,7 +55,9 @@ pub use api::{
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{
-    hints::{HintCheck, check_hints, convert_hints, hints_info, make_hints},
+    hints::{
+        CoinSource, HintCheck, check_hints, convert_hints, hints_info, make_hints, make_hints_from_coins,
+    },
     reindex::reindex,
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},

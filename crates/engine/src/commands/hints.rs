@@ -13,9 +13,9 @@ use crate::{
         stage::Stage,
     },
     blocks::{chain::Chain, files::Files},
-    commands::output_positions::PositionSorter,
+    commands::unspent_outputs::{CoinsByBlock, ForEachBlock, UnspentPositions},
     job::{
-        self, ChainPreferences, Job, MatchedCoins, checkpoint,
+        self, ChainPreferences, Job, checkpoint,
         clock::Clock,
         memory::MemoryBudget,
         read_only_job::{JobRequest, with_read_only_job},
@@ -23,21 +23,23 @@ use crate::{
     },
     plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
-        coin_sink::{CoinSink as _, Coins},
         method::{HintMatching, Method},
         read::read_block,
-        unspent::ForEachError,
         work_dir::WorkDir,
     },
 };
 use ::hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use coins::aggregate::{Aggregate, AggregateKey};
+use disk::{
+    chainstate::{ChainstateReader, CoinCursor},
+    snapshot::SnapshotReader,
+};
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::{Disk, During as _};
-use wire::{BlockArena, BlockHash, Height, Network, script::is_unspendable};
+use wire::{BlockArena, BlockHash, Coin, Height, Network, OutPoint, script::is_unspendable};
 
 /// Result of [`check_hints`].
 #[derive(Clone, Debug)]
@@ -145,7 +147,7 @@ pub fn make_hints(
     require_absent(disk, path)?;
     with_positions(
         disk,
-        options.request(path, &Method::Join),
+        options.request(path, &Method::of(options.chain.undo)),
         format.numbering(),
         (sink, interrupt),
         |files, plan, each_block| {
@@ -155,6 +157,137 @@ pub fn make_hints(
             Ok(writer.finish()?)
         },
     )
+}
+
+/// Coins on disk, of which hints can be made without matching spends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CoinSource {
+    /// A snapshot.
+    Snapshot(PathBuf),
+    /// The chainstate of the datadir.
+    Chainstate,
+}
+
+/// Makes hints for the block that the coins of a snapshot or a chainstate belong to. The blocks are read once,
+/// to find each coin among the outputs of its block. Whether the coins are all coins of that block is not
+/// checked: hints that lack some, or contain spent ones, are wrong.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if the block is not in the chain in `options`, or not at the height of its last block;
+/// [`ErrorKind::Damaged`] if a coin is not an output of its block; otherwise the same errors as
+/// [`make_hints`].
+pub fn make_hints_from_coins(
+    disk: &dyn Disk,
+    options: &MakeOptions,
+    source: &CoinSource,
+    (path, format): (&Path, HintFormat),
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<HintInfo, Error> {
+    require_absent(disk, path)?;
+    let MakeOptions { chain: options, stop_at_height, scan, .. } = options;
+    if let CoinSource::Snapshot(file) = source {
+        let network = SnapshotReader::open(disk, file)?.metadata().network;
+        if network != options.network {
+            let (snapshot, datadir) = (network, options.network);
+            let detail = format!("the snapshot is for the network {snapshot}, the datadir for {datadir}");
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(file, None));
+        }
+    }
+    // No undo data is used, and none is made.
+    let method = &Method::Routed { uses_undo: false };
+    let request = JobRequest {
+        chain: options,
+        scan: *scan,
+        stop_at_height: None,
+        result: None,
+        method,
+        undo_sink: None,
+    };
+    with_read_only_job(disk, request, (sink, interrupt), |job, _| {
+        let chainstate = match source {
+            CoinSource::Snapshot(_) => None,
+            CoinSource::Chainstate => {
+                Some(ChainstateReader::open(disk, &job.files.datadir.chainstate_dir())?)
+            }
+        };
+        let source = match (source, &chainstate) {
+            (CoinSource::Snapshot(file), _) => (file.clone(), CoinReader::snapshot(disk, file)?),
+            (CoinSource::Chainstate, Some(chainstate)) => (
+                chainstate.dir().to_owned(),
+                CoinReader::Chainstate(chainstate.coins()?, chainstate.best_block()),
+            ),
+            (CoinSource::Chainstate, None) => return Err(Error::panicked()),
+        };
+        write_hints_of(job, source, *stop_at_height, format.numbering(), |height, hash| {
+            Ok(HintWriter::create(disk, path, format, Some(options.network), height, Some(hash))?)
+        })
+    })
+}
+
+/// Coins in key order, and the block that they belong to.
+enum CoinReader<'a> {
+    Snapshot(SnapshotReader),
+    Chainstate(CoinCursor<'a>, BlockHash),
+}
+
+impl CoinReader<'_> {
+    fn snapshot(disk: &dyn Disk, file: &Path) -> Result<Self, Error> {
+        Ok(Self::Snapshot(SnapshotReader::open(disk, file)?))
+    }
+
+    fn block(&self) -> BlockHash {
+        match self {
+            Self::Snapshot(reader) => reader.metadata().base_block,
+            Self::Chainstate(_, block) => *block,
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, Error> {
+        Ok(match self {
+            Self::Snapshot(reader) => reader.advance()?,
+            Self::Chainstate(cursor, _) => cursor.advance()?,
+        })
+    }
+}
+
+/// Writes the hints that coins on disk amount to; `file` is named in errors.
+fn write_hints_of<'d>(
+    job: &Job<'_>,
+    (file, mut coins): (PathBuf, CoinReader<'_>),
+    wanted: Option<Height>,
+    numbering: Numbering,
+    create: impl FnOnce(Height, BlockHash) -> Result<HintWriter<'d>, Error>,
+) -> Result<HintInfo, Error> {
+    let (chain, hash) = (&job.plan.chain, coins.block());
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(&file, None);
+    let end = (0..=chain.tip_height().0).map(Height).find(|&height| chain.block(height).hash == hash);
+    let end = end.ok_or_else(|| {
+        usage(format!("its coins are those of block {hash}, which is not in the most-work chain on disk"))
+    })?;
+    if let Some(wanted) = wanted.filter(|&wanted| wanted != end) {
+        return Err(usage(format!("its coins are those of height {end}, not {wanted}")));
+    }
+    let mut by_block = CoinsByBlock::new(job, end)?;
+    let other_blocks = |mut error: Error| {
+        if error.kind == ErrorKind::Damaged && error.file.is_none() {
+            error.detail = format!("these coins do not belong to these blocks: {}", error.detail);
+            error = error.in_file(&file, None);
+        }
+        error
+    };
+    while let Some((outpoint, coin)) = coins.advance()? {
+        by_block.add(&outpoint, &coin).map_err(other_blocks)?;
+    }
+    drop(coins);
+    job.sink.event(Event::Started(Stage::Finish));
+    let mut writer = create(end, hash)?;
+    by_block
+        .for_each_block(job, numbering, true, &mut |_, outputs, unspent| {
+            Ok(writer.push_block(Some(outputs), unspent)?)
+        })
+        .map_err(other_blocks)?;
+    Ok(writer.finish()?)
 }
 
 /// Returns an error if a file exists at `path`.
@@ -181,7 +314,7 @@ pub fn check_hints(
     let mut reader = HintReader::open(disk, path, format)?;
     let info = reader.info().clone();
     let CheckHintsOptions { chain, scan } = options;
-    let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::Join);
+    let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::of(chain.undo));
     let undo_sink = None;
     let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
     with_positions(disk, request, info.numbering, (sink, interrupt), |files, plan, each_block| {
@@ -189,9 +322,6 @@ pub fn check_hints(
         compare(&mut reader, &plan.chain, each_block)
     })
 }
-
-/// Callback for each block from height 1 on: height, number of outputs, and indices of the unspent ones.
-type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
 
 fn compare(
     reader: &mut HintReader,
@@ -283,31 +413,39 @@ fn with_positions<T>(
     })
 }
 
-/// Matches the spends of a chain by output position, and calls `work` with the unspent positions.
+/// Matches the spends of a chain, and calls `work` with the positions of its unspent outputs.
 fn with_sorted_positions<T>(
     job: &Job<'_>,
     numbering: Numbering,
     clock: &mut Clock,
     work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let job = Job { method: &Method::Positions(numbering), ..*job };
-    let MatchedCoins { unspent, stats } = job.match_positions(clock)?;
+    let unspent = job.with_undo_or_without(
+        clock,
+        |by_position, clock| {
+            let unspent = UnspentPositions::of(by_position, job, numbering, clock)?;
+            Ok(UnspentOutputs::Positions(unspent))
+        },
+        |routed, clock| {
+            let matched = routed.match_spends(clock)?;
+            let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
+            routed.for_each_coin(matched, clock, &mut coins)?;
+            Ok(UnspentOutputs::Coins(coins))
+        },
+    )?;
     job.sink.event(Event::Started(Stage::Finish));
-    let coins = Coins::new(unspent, job.interrupt);
-    let mut sorted = PositionSorter(&job).consume(coins).map_err(ForEachError::without_fallback)?;
-    let mut each_block = |each: &mut ForEachBlock<'_>| {
-        let mut unspent = Vec::new();
-        for (height, outputs) in stats.outputs.iter().enumerate().skip(1) {
-            if job.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
-            unspent.clear();
-            sorted.take_block(height as u32, &mut unspent)?;
-            each(Height(height as u32), *outputs, &unspent)?;
-        }
-        Ok(())
-    };
-    work(&mut each_block)
+    let mut unspent = Some(unspent);
+    work(&mut |each| match unspent.take() {
+        Some(UnspentOutputs::Positions(unspent)) => unspent.for_each_block(job, each),
+        Some(UnspentOutputs::Coins(coins)) => coins.for_each_block(job, numbering, false, each),
+        None => Err(Error::panicked()),
+    })
+}
+
+/// What is known about the unspent outputs.
+enum UnspentOutputs<'a> {
+    Positions(UnspentPositions<'a>),
+    Coins(CoinsByBlock<'a>),
 }
 
 /// Writes hints in another format, to a path where no file exists. If the two formats number outputs

@@ -1,8 +1,8 @@
 //! The operations that the engine offers, each from its options to its report.
 
 pub mod hints;
-pub mod output_positions;
 pub mod reindex;
 pub mod snapshot;
 pub mod stats;
+pub mod unspent_outputs;
 pub mod verify;

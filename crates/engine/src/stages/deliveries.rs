@@ -1,54 +1,18 @@
 //! Coins on the way to the inputs that spend them, sorted by block.
-//!
-//! The chain is divided into parts of consecutive blocks, so small that the deliveries of one part fit into a
-//! worker's memory. Deliveries arrive in any order, on any thread, and are only divided by part. When they
-//! exceed their memory they are appended to one file, many of a part at a time. A part is sorted when it is
-//! taken. So each delivery is written at most once and read once, whatever their number.
 
-use crate::{api::error::Error, blocks::chain::Chain, stages::work_dir::WorkDir};
+use crate::{
+    api::error::Error,
+    blocks::chain::Chain,
+    stages::{parts::Parts, work_dir::WorkDir},
+};
 use coins::{Delivery, Spender};
-use disk::{
-    checkpoint::deliveries_path,
-    scratch_file::{Piece, ScratchFile},
-};
-use std::{
-    ops::Range,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-};
-use vfs::During as _;
+use std::ops::Range;
 use wire::Height;
 
-/// Bytes of blocks in a part. The coins that these blocks spend take about a quarter of it.
-pub const PART_BLOCK_BYTES: u64 = 16 << 20;
+pub use crate::stages::parts::PART_BLOCK_BYTES;
 
-/// Minimum size of a piece in the file, in bytes, unless the memory is exceeded without one of this size.
-const MIN_PIECE_BYTES: usize = 16 << 10;
-
-/// Deliveries to the blocks of a chain.
-pub struct Deliveries<'a> {
-    work: &'a WorkDir<'a>,
-    /// The first block of each part, and the block after the last one.
-    bounds: Vec<Height>,
-    parts: Vec<Mutex<Part>>,
-    memory_limit: usize,
-    /// Bytes in memory.
-    in_memory: AtomicUsize,
-    /// Bytes of all deliveries that have not been taken.
-    bytes: AtomicU64,
-    /// Held while deliveries are moved to the file.
-    moving: Mutex<()>,
-    file: Mutex<Option<Arc<ScratchFile>>>,
-}
-
-/// The deliveries of one part, encoded ([`Delivery::split_first`]).
-#[derive(Default)]
-struct Part {
-    in_memory: Vec<u8>,
-    in_file: Vec<Piece>,
-}
+/// Deliveries to the blocks of a chain, encoded ([`Delivery::split_first`]).
+pub struct Deliveries<'a>(Parts<'a>);
 
 /// The deliveries of one part, in order of their spenders.
 pub struct SortedDeliveries {
@@ -57,43 +21,29 @@ pub struct SortedDeliveries {
     order: Vec<(Spender, u32)>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<'a> Deliveries<'a> {
-    /// No deliveries yet. Beyond `memory_limit`, in bytes, they go to a file in `work`.
+    /// No deliveries yet. See [`Parts::new`] for the limits.
     #[must_use]
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
-        let bounds = part_bounds(chain, part_block_bytes);
-        let parts = (1..bounds.len()).map(|_| Mutex::default()).collect();
-        let (in_memory, bytes, moving, file) = Default::default();
-        Self { work, bounds, parts, memory_limit, in_memory, bytes, moving, file }
+        Self(Parts::new(work, chain, part_block_bytes, memory_limit))
     }
 
     /// Bytes of the deliveries that have not been taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.0.bytes()
     }
 
     /// Number of parts.
     #[must_use]
     pub fn part_count(&self) -> usize {
-        self.parts.len()
+        self.0.count()
     }
 
     /// Returns the heights of the blocks of a part.
     #[must_use]
     pub fn heights(&self, part: usize) -> Range<u32> {
-        match self.bounds.get(part..part + 2) {
-            Some(&[first, end]) => first.0..end.0,
-            _ => 0..0,
-        }
-    }
-
-    fn part_of(&self, height: Height) -> usize {
-        self.bounds.partition_point(|&first| first <= height).saturating_sub(1)
+        self.0.heights(part)
     }
 
     /// Adds all deliveries in `encoded`, and clears it.
@@ -104,7 +54,7 @@ impl<'a> Deliveries<'a> {
         let mut rest = encoded.as_slice();
         while let Some((first, after)) = Delivery::split_first(rest) {
             // Most deliveries of a worker are for one block, so for one part.
-            let part = self.part_of(first.spender.height());
+            let part = self.0.part_of(first.spender.height());
             let heights = self.heights(part);
             let mut end = after;
             while let Some((next, after)) = Delivery::split_first(end)
@@ -113,62 +63,11 @@ impl<'a> Deliveries<'a> {
                 end = after;
             }
             let (of_part, others) = rest.split_at(rest.len() - end.len());
-            if let Some(part) = self.parts.get(part) {
-                let bytes = &mut lock(part).in_memory;
-                let before = bytes.capacity();
-                bytes.extend_from_slice(of_part);
-                self.in_memory.fetch_add(bytes.capacity() - before, Ordering::Relaxed);
-            }
-            self.bytes.fetch_add(of_part.len() as u64, Ordering::Relaxed);
+            self.0.add(part, of_part)?;
             rest = others;
         }
         encoded.clear();
-        self.move_if_over_limit()
-    }
-
-    /// If the deliveries in memory exceed their limit, moves them to the file.
-    fn move_if_over_limit(&self) -> Result<(), Error> {
-        if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit {
-            return Ok(());
-        }
-        let _moving = match self.moving.try_lock() {
-            Ok(moving) => moving,
-            // Another thread does it, and the memory may still grow a little.
-            Err(TryLockError::WouldBlock)
-                if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit / 8 * 9 =>
-            {
-                return Ok(());
-            }
-            Err(_) => lock(&self.moving),
-        };
-        for min_piece in [MIN_PIECE_BYTES, 1] {
-            for part in &self.parts {
-                if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit / 4 {
-                    return Ok(());
-                }
-                let taken = {
-                    let mut part = lock(part);
-                    if part.in_memory.len() < min_piece {
-                        continue;
-                    }
-                    std::mem::take(&mut part.in_memory)
-                };
-                self.in_memory.fetch_sub(taken.capacity(), Ordering::Relaxed);
-                let piece = self.file()?.append(&taken)?;
-                lock(part).in_file.push(piece);
-            }
-        }
         Ok(())
-    }
-
-    fn file(&self) -> Result<Arc<ScratchFile>, Error> {
-        let mut file = lock(&self.file);
-        if let Some(file) = &*file {
-            return Ok(Arc::clone(file));
-        }
-        self.work.take()?;
-        let created = ScratchFile::create(self.work.disk(), &deliveries_path(self.work.path()))?;
-        Ok(Arc::clone(file.insert(Arc::new(created))))
     }
 
     /// Takes all deliveries of a part.
@@ -176,49 +75,16 @@ impl<'a> Deliveries<'a> {
     /// # Errors
     /// Any I/O error; damage to the file.
     pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
-        let taken = self.parts.get(part).map(|part| std::mem::take(&mut *lock(part))).unwrap_or_default();
-        let Part { in_memory: mut bytes, in_file } = taken;
-        self.in_memory.fetch_sub(bytes.capacity(), Ordering::Relaxed);
-        bytes.reserve_exact(in_file.iter().map(Piece::len).sum());
-        for piece in &in_file {
-            self.file()?.read(piece, &mut bytes)?;
-        }
-        self.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
-        Ok(SortedDeliveries::new(bytes))
+        Ok(SortedDeliveries::new(self.0.take(part)?))
     }
 
-    /// Removes the file, after all deliveries have been taken.
+    /// Removes the temporary file, after all deliveries have been taken.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn remove_file(&self) -> Result<(), Error> {
-        if let Some(file) = lock(&self.file).take() {
-            self.work.disk().remove_file(file.path()).during("remove", file.path())?;
-        }
-        Ok(())
+        self.0.remove_file()
     }
-}
-
-/// Divides a chain into parts of about `bytes` of blocks. The size of a block is what follows it in its file.
-fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
-    let mut sizes = vec![0u32; chain.block_count()];
-    for (_, heights) in chain.by_file() {
-        for pair in heights.windows(2) {
-            let &[height, next] = pair else { continue };
-            let size = chain.block(next).data_pos.0 - chain.block(height).data_pos.0;
-            sizes[height.0 as usize] = u32::try_from(size).unwrap_or(u32::MAX);
-        }
-    }
-    let (mut bounds, mut sum) = (vec![Height(0)], 0);
-    for (height, size) in (0..).zip(sizes) {
-        if sum >= bytes {
-            bounds.push(Height(height));
-            sum = 0;
-        }
-        sum += u64::from(size);
-    }
-    bounds.push(Height(chain.block_count() as u32));
-    bounds
 }
 
 impl SortedDeliveries {

@@ -30,6 +30,7 @@ pub mod finish;
 pub mod make_undo;
 pub mod method;
 pub mod partial_state;
+pub mod parts;
 pub mod read;
 pub mod scripts;
 pub mod sequential;
