@@ -190,7 +190,7 @@ impl Job<'_> {
     #[must_use]
     pub fn expects_undo(&self) -> bool {
         match self.options.undo {
-            UndoPolicy::Auto => !self.plan.lacks_undo(),
+            UndoPolicy::Auto => self.plan.blocks_without_undo() == 0,
             UndoPolicy::Trust => true,
             UndoPolicy::Make => false,
         }
