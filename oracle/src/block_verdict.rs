@@ -1,8 +1,12 @@
 //! Verdicts of Core and of a rebuild on the last block of a chain, as one type.
 
-use crate::{coins::Rows, core_node::Verdict, rebuild::Rebuild};
+use crate::{
+    coins::Rows,
+    core_node::Verdict,
+    rebuild::{Rebuild, remove_undo_files},
+};
 use bitcoinkernel::BlockValidationResult;
-use engine::ErrorKind;
+use engine::{ErrorKind, UndoPolicy};
 use rules::Violation;
 use std::error::Error as _;
 use testkit::{Chain, datadir::Layout};
@@ -91,6 +95,17 @@ impl BlockVerdict {
     }
 }
 
+/// How a datadir is rebuilt for a verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// With its block index and its undo data.
+    Index,
+    /// By a scan.
+    Scan,
+    /// With its block index. All undo data is removed before, so it is made.
+    WithoutUndo,
+}
+
 /// Rebuilds the chain's datadir. Returns the verdict on the block `hash` in it, and the coins if the rebuild
 /// succeeds.
 ///
@@ -99,11 +114,16 @@ impl BlockVerdict {
 pub fn rebuild_verdict(
     chain: &Chain,
     hash: BlockHash,
-    scan: bool,
+    way: Way,
 ) -> Result<(BlockVerdict, Option<Rows>), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     chain.write_datadir(dir.path(), &Layout { preallocate: false, ..Layout::new(1) })?;
-    Ok(match (Rebuild { scan, ..Rebuild::default() }).run(dir.path(), Network::Regtest) {
+    let mut rebuild = Rebuild { scan: way == Way::Scan, ..Rebuild::default() };
+    if way == Way::WithoutUndo {
+        remove_undo_files(dir.path(), Network::Regtest)?;
+        rebuild.undo = UndoPolicy::Make;
+    }
+    Ok(match rebuild.run(dir.path(), Network::Regtest) {
         Ok(report) => {
             let verdict =
                 if report.hash == chain.tip().hash { BlockVerdict::Accepted } else { BlockVerdict::LeftOut };

@@ -1,6 +1,9 @@
 //! Peregrine's side of a comparison: rebuilds with the options that the tests need.
 
-use engine::{AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport};
+use disk::datadir::Datadir;
+use engine::{
+    AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport, UndoPolicy,
+};
 use std::{
     num::NonZeroUsize,
     path::Path,
@@ -19,6 +22,8 @@ pub struct Rebuild {
     pub stop_at_height: Option<Height>,
     /// Whether to make many small tables, where the default makes few for a small chain.
     pub many_tables: bool,
+    /// Which undo data is used.
+    pub undo: UndoPolicy,
 }
 
 impl Rebuild {
@@ -40,6 +45,7 @@ impl Rebuild {
         options.chain.threads = NonZeroUsize::MIN.saturating_add(1);
         options.chain.scripts = Some(Arc::new(script::Core));
         options.chain.assume_valid = AssumeValid::Off;
+        options.chain.undo = self.undo;
         if self.many_tables {
             options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
         }
@@ -48,6 +54,20 @@ impl Rebuild {
         assert_eq!(report.scripts, Some(all), "all scripts are run");
         Ok(report)
     }
+}
+
+/// Removes all undo data of a datadir.
+///
+/// # Errors
+/// Any I/O error.
+pub fn remove_undo_files(root: &Path, network: Network) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(Datadir::at(root, network).blocks_dir())? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rev")) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the number of tables of the database in `dir`.

@@ -2,7 +2,7 @@
 
 use oracle::{
     CoreNode, Wipe,
-    block_verdict::{BlockVerdict, rebuild_verdict},
+    block_verdict::{BlockVerdict, Way, rebuild_verdict},
     coins::Rows,
     datadir,
     mine::empty_block,
@@ -131,7 +131,8 @@ impl Hunt {
         Ok(())
     }
 
-    /// Compares the verdicts on one block. Every third block is buried, every fourth datadir is scanned.
+    /// Compares the verdicts on one block. Every third block is buried, every fourth datadir is scanned, and
+    /// every fourth one, another, is rebuilt without undo data too.
     fn block(
         &mut self,
         case: &Case,
@@ -149,7 +150,17 @@ impl Hunt {
         if buried {
             bury(&mut chain);
         }
-        let (own, rows) = rebuild_verdict(&chain, hash, number.is_multiple_of(4))?;
+        let way = if number.is_multiple_of(4) { Way::Scan } else { Way::Index };
+        let (own, rows) = rebuild_verdict(&chain, hash, way)?;
+        if number % 4 == 1 {
+            let (without_undo, made) = rebuild_verdict(&chain, hash, Way::WithoutUndo)?;
+            if without_undo != own {
+                self.disagreements.push(format!("{place}: {own:?}, without undo data: {without_undo:?}"));
+            }
+            let differences = rows.as_ref().zip(made).map(|(rows, made)| rows.differences(&made));
+            let differences = differences.into_iter().flatten();
+            self.disagreements.extend(differences.map(|row| format!("{place}, without undo data: {row}")));
+        }
         if !own.agrees_with(&core_verdict) {
             self.disagreements.push(format!("{place}: Core: {core_verdict:?}, rebuild: {own:?}"));
         } else if let (Some(core), Some(rows), false) = (core_rows, rows, buried) {

@@ -3,7 +3,7 @@
 
 use oracle::{
     CoreNode, Verdict, Wipe,
-    block_verdict::{self, BlockVerdict},
+    block_verdict::{self, BlockVerdict, Way},
     coins::Rows,
     datadir, scenario,
 };
@@ -76,17 +76,18 @@ fn disagreements(mutation: &Mutation, base: &Chain, base_dir: &Path) -> Result<V
     if core.reject() != mutation.core {
         found.push(format!("{}: table: {:?}, Core: {core:?}", mutation.name, mutation.core));
     }
-    for scan in [false, true] {
+    for way in [Way::Index, Way::Scan, Way::WithoutUndo] {
+        let scan = way == Way::Scan;
         let differs = REINDEX_DIFFERS.iter().any(|row| (row.0, row.1) == (mutation.name, scan));
         let (core, core_rows) =
             if differs { core_reindex_verdict(&mutated, scan)? } else { (core.clone(), core_rows.clone()) };
-        let (own, rows) = block_verdict::rebuild_verdict(&mutated.chain, mutated.block.hash, scan)?;
+        let (own, rows) = block_verdict::rebuild_verdict(&mutated.chain, mutated.block.hash, way)?;
         let is_unreported = UNREPORTED_REASONS.iter().any(|(_, rows)| rows.contains(&mutation.name));
         if !own.agrees_with(&core) || (own == core) == is_unreported {
-            found.push(format!("{}: Core: {core:?}, rebuild: {own:?} (scan: {scan})", mutation.name));
+            found.push(format!("{}: Core: {core:?}, rebuild: {own:?} ({way:?})", mutation.name));
         }
         if rows.is_some_and(|rows| !core_rows.differences(&rows).is_empty()) {
-            found.push(format!("{}: Core's and the rebuild's coins differ (scan: {scan})", mutation.name));
+            found.push(format!("{}: Core's and the rebuild's coins differ ({way:?})", mutation.name));
         }
     }
     Ok(found)

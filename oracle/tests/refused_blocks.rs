@@ -1,6 +1,7 @@
 //! A node's block files also contain blocks that it rejected.
 
-use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, datadir, scenario};
+use engine::UndoPolicy;
+use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, datadir, rebuild::remove_undo_files, scenario};
 use std::error::Error;
 use testkit::mutation::{CheckLevel, base_chain, mutations};
 use wire::Network;
@@ -30,10 +31,19 @@ fn rebuild_leaves_out_blocks_that_core_rejected() -> Result<(), Box<dyn Error>> 
     drop(node);
     let core = Rows::read(&net_dir.join("chainstate"))?;
 
-    for scan in [false, true] {
+    for (scan, undo) in [
+        (false, UndoPolicy::Auto),
+        (true, UndoPolicy::Auto),
+        (true, UndoPolicy::Trust),
+        (false, UndoPolicy::Make),
+        (true, UndoPolicy::Make),
+    ] {
         let copy = tempfile::tempdir()?;
         datadir::copy(root.path(), copy.path(), &|_| true)?;
-        let report = Rebuild { scan, ..Rebuild::default() }.run(copy.path(), Network::Regtest)?;
+        if undo == UndoPolicy::Make {
+            remove_undo_files(copy.path(), Network::Regtest)?;
+        }
+        let report = Rebuild { scan, undo, ..Rebuild::default() }.run(copy.path(), Network::Regtest)?;
         assert_eq!((report.height, report.hash), tip, "scan: {scan}");
         let net_dir = copy.path().join("regtest");
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;
