@@ -102,6 +102,13 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
     }
     crate::base::copy_all(&scene.paths.chainstate_dir(), &dir)?;
     let _ = fs::remove_file(dir.join("CURRENT"));
+    // A directory without a mark would be a foreign one.
+    let mark = dir.join("peregrine.mark");
+    fs::write(&mark, b"PGRN-NEW0123456789abcdef")?;
+    fs::set_permissions(&mark, Permissions::from_mode(0o600))?;
+    if let Some(user) = scene.node_user {
+        lchown(&mark, Some(user), Some(user))?;
+    }
     if scene.rng.chance(1, 2) {
         return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
     }

@@ -7,8 +7,8 @@ use crate::{
 };
 use disk::datadir::Datadir;
 use std::{
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
 };
 use testkit::corrupt::{flip_bit, overwrite};
@@ -196,9 +196,12 @@ pub fn undo_leftover(scene: &mut Scene<'_>) -> Description {
     mark.resize(scene.below(80), 7);
     fs::write(dir.join("peregrine.mark"), mark)?;
     fs::write(dir.join("rev00000.dat"), vec![9; scene.below(5_000)])?;
-    if let Some(user) = scene.node_user {
-        for path in [dir.clone(), dir.join("peregrine.mark"), dir.join("rev00000.dat")] {
-            std::os::unix::fs::chown(path, Some(user), Some(user))?;
+    let modes =
+        [(dir.clone(), 0o700), (dir.join("peregrine.mark"), 0o600), (dir.join("rev00000.dat"), 0o600)];
+    for (path, mode) in modes {
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+        if let Some(user) = scene.node_user {
+            chown(&path, Some(user), Some(user))?;
         }
     }
     if scene.rng.chance(2, 3) {
