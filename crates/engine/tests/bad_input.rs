@@ -134,6 +134,48 @@ fn a_missing_rev_file_is_named() {
     assert_mentions(&error, &["undo data of the block is not on disk", "-reindex"]);
 }
 
+/// A scan recognizes neither file's records. They were once overwritten, although the old block index, which
+/// a crash would leave in place, referred to them.
+#[test]
+fn a_scan_appends_to_undo_files_that_it_does_not_recognize() {
+    let case = Case::new();
+    let [first, second] = ["rev00000.dat", "rev00001.dat"].map(|name| case.blocks(name));
+    let [old_first, old_second] = [&first, &second].map(|path| std::fs::read(path).unwrap());
+    std::fs::write(&first, &old_second).unwrap();
+    std::fs::write(&second, &old_first).unwrap();
+    run(&case.scan()).unwrap();
+    assert!(std::fs::read(&first).unwrap().starts_with(&old_second), "bytes of rev00000.dat changed");
+    assert!(std::fs::read(&second).unwrap().starts_with(&old_first), "bytes of rev00001.dat changed");
+    run(&trusting(&case.options())).unwrap();
+}
+
+/// The attempt once failed at its end only, and left the undo data that it had made.
+#[test]
+fn a_directory_in_place_of_a_rev_file_is_named_at_once() {
+    let case = Case::new();
+    let path = case.blocks("rev00001.dat");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    for options in [case.options(), case.scan()] {
+        let error = refused(&options, ErrorKind::Damaged);
+        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
+        assert!(!case.blocks("peregrine-undo").exists(), "{error}");
+    }
+}
+
+/// The damage is found while blocks are checked. The record was once made and appended before the run failed.
+#[test]
+fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
+    let case = Case::new();
+    let damaged = entry(&case, BUSY);
+    flip_bit(&rev(&case, &damaged), damaged.undo_pos.unwrap().0 + 3, 0).unwrap();
+    let notes = case.blocks("index.peregrine/notes.txt");
+    std::fs::create_dir(notes.parent().unwrap()).unwrap();
+    std::fs::write(&notes, "mine").unwrap();
+    let error = refused(&case.options(), ErrorKind::Environment);
+    assert_mentions(&error, &["index.peregrine", "move it away"]);
+}
+
 #[test]
 fn a_blk_file_truncated_inside_a_block_is_named() {
     let case = Case::new();

@@ -31,6 +31,7 @@ use crate::{
 use ::hints::HintReader;
 use digest::sha256::batched_bytes;
 use disk::{
+    checkpoint::Checkpoint,
     index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
@@ -79,6 +80,9 @@ pub fn reindex(
         if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
             // If this fails too, the first error is the one to report.
             let _ = work.remove();
+        }
+        if matches!(Checkpoint::read(disk, work.path()), Ok(None)) {
+            // Without a checkpoint, no run can continue with the undo data that was made.
             let _ = clear_made_undo(disk, target.datadir());
         }
     }
@@ -157,10 +161,14 @@ impl Rebuild<'_> {
             None => Method::of(options.chain.undo),
         };
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
-        let undo_files = UndoFiles::new(files, self.target.datadir(), infos)?;
+        let in_place = options.output.is_none();
+        let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
         let makes_undo = method.makes_undo();
         if makes_undo && plan.blocks_without_undo() > 0 {
             self.target.prepare_index()?;
+            if in_place {
+                undo_files.check_access(&plan.chain)?;
+            }
         }
         let job = Job {
             files,
@@ -262,6 +270,7 @@ impl Rebuild<'_> {
             return Err(Error::interrupted());
         }
         if let Some(undo) = undo {
+            // What is in the way of a new index is reported before anything is changed.
             self.target.prepare_index()?;
             undo.put_in_place()?;
         }

@@ -49,17 +49,43 @@ impl<'d> UndoFiles<'d> {
     /// No undo data yet. `infos` are the block index's entries for the files; `result` is the datadir that
     /// gets the undo data.
     ///
+    /// `keeps_all`: whether all bytes of the `rev` files stay, not only those in use by `infos`. After a scan,
+    /// these are the ones that it recognized, but an old block index may refer to more.
+    ///
     /// # Errors
     /// Any I/O error.
-    pub fn new(files: &'d Files<'d>, result: &'d Datadir, infos: &[FileInfo]) -> Result<Self, Error> {
+    pub fn new(
+        files: &'d Files<'d>,
+        result: &'d Datadir,
+        infos: &[FileInfo],
+        keeps_all: bool,
+    ) -> Result<Self, Error> {
         let used = (0..).map(FileNo).zip(infos).map(|(number, info)| {
             let path = files.path(FileKind::Rev, number);
             let found = files.disk.metadata(&path).during("look at", &path)?;
             let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
-            Ok(u32::try_from(len).unwrap_or(u32::MAX).min(info.undo_size))
+            let in_use = if keeps_all { u32::MAX } else { info.undo_size };
+            Ok(u32::try_from(len).unwrap_or(u32::MAX).min(in_use))
         });
         let used = used.collect::<Result<_, Error>>()?;
         Ok(Self { files, result, used, state: Mutex::default() })
+    }
+
+    /// Checks that records can be appended to the `rev` files of the blocks whose undo data is known to be
+    /// missing, so that the work is not in vain.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn check_access(&self, chain: &Chain) -> Result<(), Error> {
+        let disk = self.files.disk;
+        for (number, heights) in chain.by_file() {
+            let is_missing = |&height: &Height| height > Height(0) && chain.block(height).undo_pos.is_none();
+            let path = self.files.path(FileKind::Rev, number);
+            if heights.iter().any(is_missing) && disk.metadata(&path).during("look at", &path)?.is_some() {
+                disk.open_for_writing(&path).during("open for writing", &path)?;
+            }
+        }
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State<'d>> {
@@ -185,8 +211,10 @@ impl NewUndo<'_> {
 
     /// Changes the block index's entries for the files.
     pub fn change_files(&self, infos: &mut [FileInfo]) {
-        for (info, size) in infos.iter_mut().zip(self.made.undo_sizes()) {
-            info.undo_size = info.undo_size.max(size);
+        for made in self.made.made() {
+            if let Some(info) = infos.get_mut(made.number.0 as usize) {
+                info.undo_size = made.undo_size;
+            }
         }
     }
 }
