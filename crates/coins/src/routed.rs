@@ -105,6 +105,18 @@ impl<'a> Delivery<'a> {
         Some((Self { spender, tag, undo }, rest))
     }
 
+    /// Appends the delivery of a coin to `bytes`.
+    #[inline]
+    pub fn encode(spender: Spender, outpoint: &OutPoint, coin: Coin<'_>, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&spender.0.to_le_bytes());
+        bytes.extend_from_slice(&Self::tag_of(outpoint).to_le_bytes());
+        let len_at = bytes.len();
+        bytes.extend_from_slice(&[0; 2]);
+        coin.write_undo(bytes);
+        let len = (bytes.len() - len_at - 2) as u16;
+        bytes[len_at..len_at + 2].copy_from_slice(&len.to_le_bytes());
+    }
+
     /// Number of bytes that [`Delivery::split_first`] splits off.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
@@ -129,14 +141,7 @@ impl RoutedCoin {
     /// Delivers a coin.
     #[inline]
     fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
-        let bytes = &mut self.deliveries;
-        bytes.extend_from_slice(&spender.0.to_le_bytes());
-        bytes.extend_from_slice(&Delivery::tag_of(outpoint).to_le_bytes());
-        let len_at = bytes.len();
-        bytes.extend_from_slice(&[0; 2]);
-        coin.write_undo(bytes);
-        let len = (bytes.len() - len_at - 2) as u16;
-        bytes[len_at..len_at + 2].copy_from_slice(&len.to_le_bytes());
+        Delivery::encode(spender, outpoint, coin, &mut self.deliveries);
     }
 }
 

@@ -61,6 +61,10 @@ pub use commands::{
     reindex::reindex,
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},
+    undo::{
+        CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,
+        make_undo,
+    },
     verify::{Comparison, Difference, VerifyReport, verify},
 };
 pub use digest::kernel::Kernel;

@@ -2,12 +2,13 @@
 //! Removing a name or a trait is a breaking change, and fails here.
 
 use peregrine_engine::{
-    AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, CheckHintsOptions, CoinSource, Comparison,
-    Counts, Difference, Disk, DiskNeed, Error, ErrorInfo, ErrorKind, Event, EventSink, FileKind, Gap, Height,
-    HintCheck, HintFormat, HintInfo, HintOptions, HintsReport, HumanSize, Kernel, Limit, LowerPart, LowerTip,
-    MIN_MEMORY, MakeOptions, Matching, Network, Note, Numbering, Progress, RealDisk, Recovery,
-    ReindexOptions, ReindexReport, Remedy, ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit,
-    SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid,
+    AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, CheckHintsOptions, CheckUndoOptions,
+    CoinSource, Comparison, Counts, Difference, Disk, DiskNeed, Error, ErrorInfo, ErrorKind, Event,
+    EventSink, FileKind, FlawedUndo, Gap, Height, HintCheck, HintFormat, HintInfo, HintOptions, HintsReport,
+    HumanSize, Kernel, Limit, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions,
+    Matching, Network, Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy,
+    ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport,
+    SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid, UndoCheck, UndoFileCheck,
     UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
@@ -15,6 +16,7 @@ use std::fmt::{Debug, Display};
 #[test]
 fn values_can_be_printed_and_sent_to_other_threads() {
     fn check<T: Debug + Send + Sync>() {}
+    check::<(CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck)>();
     check::<(CoinSource, AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
     check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
@@ -75,7 +77,8 @@ fn operations_fail_without_a_datadir() {
     ];
     assert_eq!(kinds, [ErrorKind::Damaged; 4]);
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
-    let _ = peregrine_engine::make_hints_from_coins;
+    let _ =
+        (peregrine_engine::make_hints_from_coins, peregrine_engine::check_undo, peregrine_engine::make_undo);
     let _ = (peregrine_engine::snapshot_info, peregrine_engine::verify_snapshot);
     let _ = (peregrine_engine::memory_limit, peregrine_engine::peak_memory_bytes);
 }

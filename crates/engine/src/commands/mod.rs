@@ -4,5 +4,6 @@ pub mod hints;
 pub mod reindex;
 pub mod snapshot;
 pub mod stats;
+pub mod undo;
 pub mod unspent_outputs;
 pub mod verify;

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod disk_need;
 mod matching;
 pub mod memory;
+pub mod missing_undo;
 pub mod read_only_job;
 mod recheck;
 pub mod session;
@@ -18,7 +19,7 @@ use crate::{
     api::{
         counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, EventSink, Progress},
         note::{Note, Warning},
         options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
         report::{ScriptsReport, SpillVolume},
@@ -183,6 +184,14 @@ pub struct Job<'a> {
     pub sink: &'a dyn EventSink,
     /// Set by the caller to stop the job.
     pub interrupt: &'a AtomicBool,
+}
+
+/// Sends a progress event of a pass over all blocks of a plan.
+pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
+    let blocks_total = plan.chain.block_count() as u32;
+    let blocks = blocks.min(blocks_total);
+    let bytes = plan.block_bytes / u64::from(blocks_total) * u64::from(blocks);
+    sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total: plan.block_bytes }));
 }
 
 impl Job<'_> {

@@ -83,11 +83,8 @@ impl Job<'_> {
             interrupt: self.interrupt,
         };
         let total = blocks.len() as u32;
-        let new = maker.make(&blocks, self.threads(), &|blocks, bytes| {
-            // The blocks are about as large as all others.
-            let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(total);
-            self.sink.event(Event::Progress(Progress { blocks, blocks_total: total, bytes, bytes_total }));
-        })?;
+        let progress = |blocks, bytes| self.undo_progress(total, blocks, bytes);
+        let new = maker.make(&blocks, self.threads(), &progress)?;
         deliveries.remove_file()?;
         made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
@@ -97,6 +94,13 @@ impl Job<'_> {
             self.sink.event(Event::Started(Stage::Check));
         }
         Ok(faults.into_lowest())
+    }
+
+    /// Sends a progress event: the undo data of `blocks` blocks with `bytes` bytes is made, out of `total`.
+    pub fn undo_progress(&self, total: u32, blocks: u32, bytes: u64) {
+        // The other blocks are about as large.
+        let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(total);
+        self.sink.event(Event::Progress(Progress { blocks, blocks_total: total, bytes, bytes_total }));
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Destination<'d> {
     /// Whether it is another one than that of the blocks.
     is_elsewhere: bool,
     replacement: Mutex<Replacement<'d>>,
-    /// Where the new chainstate is built.
+    /// Where the last of the new databases is built, which is the chainstate if one is.
     building: PathBuf,
     /// Where the new block index is built, if one is.
     index: OnceLock<PathBuf>,
@@ -146,6 +146,19 @@ impl<'d> Destination<'d> {
         let building = replacement.building(usize::from(options.scan)).to_owned();
         let is_elsewhere = options.output.is_some();
         Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
+    }
+
+    /// Creates the directory of a new block index that replaces only the old one.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`].
+    pub fn of_index(disk: &'d dyn Disk, datadir: Datadir, keep_old: bool) -> Result<Self, Error> {
+        let databases = [Path::new(INDEX)];
+        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, keep_old)?;
+        let building = replacement.building(0).to_owned();
+        let index = OnceLock::from(building.clone());
+        let replacement = Mutex::new(replacement);
+        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
     }
 
     fn replacement(&self) -> MutexGuard<'_, Replacement<'d>> {

@@ -36,5 +36,6 @@ pub mod scripts;
 pub mod sequential;
 pub mod spill;
 pub mod threads;
+pub mod undo_survey;
 pub mod unspent;
 pub mod work_dir;

@@ -1,0 +1,347 @@
+//! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it is.
+
+use crate::{
+    api::{
+        error::Error,
+        event::{Event, EventSink, Warnings},
+        note::Warning,
+        options::{ChainOptions, ReindexOptions, UndoPolicy},
+        report::UndoReport,
+        stage::Stage,
+    },
+    blocks::files::Files,
+    job::{
+        self, ChainPreferences, Job,
+        clock::Clock,
+        memory::MemoryBudget,
+        missing_undo::FewBlocks,
+        session::Session,
+        undo_files::{NewUndo, UndoFiles},
+    },
+    plan::{existing_state::ExistingState, planner::Plan},
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        commit::Destination,
+        make_undo::UndoSink as _,
+        method::Method,
+        read::BlockReader,
+        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+        unspent::ForEachError,
+        work_dir::WorkDir,
+    },
+};
+use disk::index::{IndexEntry, find_height, rewrite_block_index};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use vfs::Disk;
+use wire::{BlockHash, FileNo, Height, Network};
+
+/// Maximum number of blocks of a file that are named; all are counted.
+const MAX_NAMED_BLOCKS: usize = 5;
+
+/// Which undo data [`check_undo`] checks.
+#[derive(Clone, Debug)]
+pub struct CheckUndoOptions {
+    /// The blocks.
+    pub chain: ChainOptions,
+    /// Find blocks and undo data by scanning their files.
+    pub scan: bool,
+}
+
+impl CheckUndoOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { chain: ChainOptions::new(datadir, network), scan: false }
+    }
+}
+
+/// Result of [`check_undo`].
+#[derive(Clone, Debug)]
+pub struct UndoCheck {
+    /// Height of the last block whose undo data was checked.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// What was found, by file, in order; only files with blocks of the chain.
+    pub files: Vec<UndoFileCheck>,
+    /// Time from the call to the end.
+    pub elapsed: Duration,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// The undo data of the blocks of one file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UndoFileCheck {
+    /// Number of the `blk` and `rev` file.
+    pub file: FileNo,
+    /// Number of blocks whose undo data is sound.
+    pub kept: u32,
+    /// Number of blocks whose undo data is not on disk.
+    pub missing: u32,
+    /// Number of blocks whose undo data is damaged.
+    pub damaged: u32,
+    /// The lowest blocks whose undo data is missing or damaged.
+    pub first: Vec<FlawedUndo>,
+}
+
+/// A block whose undo data is missing or damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlawedUndo {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Whether the undo data is missing; otherwise it is damaged.
+    pub is_missing: bool,
+}
+
+impl UndoCheck {
+    /// Number of blocks whose undo data is sound, missing and damaged.
+    #[must_use]
+    pub fn totals(&self) -> [u32; 3] {
+        let sum = |of: fn(&UndoFileCheck) -> u32| self.files.iter().map(of).sum();
+        [sum(|file| file.kept), sum(|file| file.missing), sum(|file| file.damaged)]
+    }
+
+    /// Whether all undo data is sound.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let [_, missing, damaged] = self.totals();
+        missing + damaged == 0
+    }
+}
+
+/// Reads all undo data of the chain up to the chainstate's best block, or, without a chainstate, of the
+/// most-work chain on disk. Each record must have its frame and checksum, consist of coins, and have one for
+/// each input of its block. That they are the right coins is what [`crate::verify()`] proves.
+///
+/// # Errors
+/// The same errors as [`crate::reindex()`] for blocks that are damaged or missing. Undo data that is missing
+/// or damaged is no error; the result reports it.
+pub fn check_undo(
+    disk: &dyn Disk,
+    options: &CheckUndoOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<UndoCheck, Error> {
+    let CheckUndoOptions { chain: options, scan } = options;
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    sink.event(Event::Started(Stage::Plan));
+    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let files = &session.files()?;
+    let before = ExistingState::read(files, false)?;
+    let plan = &plan(files, options, *scan, before.best_block, (sink, interrupt))?;
+    clock.lap(Stage::Plan);
+    let threads = MemoryBudget::after_plan(options, plan.chain.block_count()).threads;
+    let progress = |blocks: u32| job::progress(sink, plan, blocks);
+    let walk = &BlockWalk { chain: &plan.chain, files, threads, progress: &progress, interrupt };
+    let reader = &BlockReader::new(&plan.chain, files);
+    sink.event(Event::Started(Stage::Check));
+    let survey = UndoSurvey::of_records(walk, reader)?;
+    walk.each(0..plan.chain.block_count() as u32, WalkBuffers::default, |buffers, height| {
+        survey.check_block(walk, reader, buffers, height, |_| Ok(()))
+    })?;
+    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    let (elapsed, notes) = (clock.started.elapsed(), sink.take());
+    Ok(UndoCheck { height, hash, files: by_file(plan, &survey), elapsed, notes })
+}
+
+/// What [`make_undo`] does.
+#[derive(Clone, Debug)]
+pub struct MakeUndoOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Keep the replaced block index, as `blocks/index.old`.
+    pub keep_old: bool,
+}
+
+impl MakeUndoOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { chain: ChainOptions::new(datadir, network), keep_old: false }
+    }
+}
+
+/// Result of [`make_undo`].
+#[derive(Clone, Debug)]
+pub struct MadeUndoReport {
+    /// Height of the last block that has its undo data now.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// What was made.
+    pub undo: UndoReport,
+    /// Paths of old databases that were kept.
+    pub kept: Vec<PathBuf>,
+    /// Time from the call to the end.
+    pub elapsed: Duration,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// Makes the undo data that [`check_undo`] finds missing or damaged, and puts it in place with a new block
+/// index that refers to it. The chainstate stays as it is. If only few blocks need undo data, only the coins
+/// that they spend are looked for. On failure, undo data and block index are as they were.
+///
+/// What an interrupted [`crate::reindex()`] has left of undo data that it made is removed.
+///
+/// # Errors
+/// The same errors as [`crate::reindex()`].
+pub fn make_undo(
+    disk: &dyn Disk,
+    options: &MakeUndoOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<MadeUndoReport, Error> {
+    let MakeUndoOptions { chain: options, keep_old } = options;
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    sink.event(Event::Started(Stage::Plan));
+    let in_place = ReindexOptions {
+        chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },
+        ..ReindexOptions::new(&options.datadir, options.network)
+    };
+    let (session, result) = Session::open_for_change(disk, &in_place, sink)?;
+    let files = &session.files()?;
+    let before = ExistingState::read(files, false)?;
+    let plan = &plan(files, options, false, before.best_block, (sink, interrupt))?;
+    before.check(plan, files, true, sink)?;
+    clock.lap(Stage::Plan);
+    let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let work = &WorkDir::exclusive(disk, &parent);
+    let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
+    undo_files.start_over()?;
+    let job = Job {
+        files,
+        plan,
+        budget: MemoryBudget::after_plan(options, plan.chain.block_count()),
+        options,
+        scan: false,
+        hints: None,
+        method: &Method::Routed { uses_undo: true },
+        work,
+        undo_sink: Some(undo_files),
+        resume: None,
+        sink,
+        interrupt,
+    };
+    let made = make(&job, undo_files, &mut clock).and_then(|()| {
+        let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
+        let kept = commit(&job, &new, *keep_old)?;
+        Ok((new.report(), kept))
+    });
+    let removed = work.remove();
+    let (undo, kept) = made.inspect_err(|_| {
+        // If this fails too, the first error is the one to report; nothing refers to what is left.
+        let _ = undo_files.start_over();
+    })?;
+    if let Err(error) = removed {
+        sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+    }
+    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    Ok(MadeUndoReport { height, hash, undo, kept, elapsed: clock.started.elapsed(), notes: sink.take() })
+}
+
+/// Makes the undo data of a job, in the files of `undo_files`.
+fn make(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
+    let progress = |blocks: u32| job::progress(job.sink, job.plan, blocks);
+    let (chain, files, interrupt) = (&job.plan.chain, job.files, job.interrupt);
+    let walk = &BlockWalk { chain, files, threads: job.threads(), progress: &progress, interrupt };
+    job.sink.event(Event::Started(Stage::Check));
+    let survey = &UndoSurvey::of_records(walk, &BlockReader::new(chain, files))?;
+    if job.make_missing_undo(walk, survey, clock)? == FewBlocks::Made {
+        return Ok(());
+    }
+    undo_files.start_over()?;
+    job.work.remove()?;
+    let matched = job.match_spends(clock)?;
+    job.for_each_coin(matched, clock, &mut WalkedCoins).map(drop)
+}
+
+/// Walks over the coins: only the last merge shows whether each spend has a coin.
+struct WalkedCoins;
+
+impl CoinSink for WalkedCoins {
+    type Output = ();
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<(), ForEachError> {
+        coins.in_sequence(|_, _| Ok(()))
+    }
+}
+
+/// Puts undo data and a new block index in place. Returns the paths of the old databases, if they are kept.
+///
+/// Undo data comes first: nothing refers to it before the block index is exchanged.
+fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBuf>, Error> {
+    let (files, chain) = (job.files, &job.plan.chain);
+    job.sink.event(Event::Started(Stage::Commit));
+    if job.interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    let target = Destination::of_index(files.disk, files.datadir.clone(), keep_old)?;
+    let put_in_place = || {
+        new.put_in_place()?;
+        let (old, index) = (files.datadir.index_dir(), target.building());
+        let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
+        rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
+        target.commit(job.sink)
+    };
+    let kept = put_in_place().inspect_err(|_| target.discard())?;
+    if let Err(error) = new.clean_up() {
+        job.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+    }
+    Ok(kept)
+}
+
+/// Chooses the chain up to `best`, the chainstate's best block, if it can be found; otherwise the most-work
+/// chain. Blocks above the best block need no undo data: it is written when they are connected.
+fn plan(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    scan: bool,
+    best: Option<BlockHash>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<Plan, Error> {
+    let stop_at_height = match best {
+        Some(best) if !scan => find_height(files.disk, &files.datadir.index_dir(), &best).ok().flatten(),
+        _ => None,
+    };
+    let preferences = ChainPreferences {
+        scan,
+        stop_at_height,
+        preferred: best,
+        makes_undo: true,
+        ..ChainPreferences::default()
+    };
+    job::plan(files, options, &preferences, sink, interrupt)
+}
+
+/// Counts the states of undo data by file.
+fn by_file(plan: &Plan, survey: &UndoSurvey) -> Vec<UndoFileCheck> {
+    let chain = &plan.chain;
+    let of_file = |(file, heights): (FileNo, &[Height])| {
+        let mut check = UndoFileCheck { file, kept: 0, missing: 0, damaged: 0, first: Vec::new() };
+        let mut heights: Vec<Height> = heights.iter().copied().filter(|height| height.0 > 0).collect();
+        heights.sort_unstable();
+        for height in heights {
+            let is_missing = match survey.state(height) {
+                UndoState::Sound => {
+                    check.kept += 1;
+                    continue;
+                }
+                state => state == UndoState::Missing,
+            };
+            *(if is_missing { &mut check.missing } else { &mut check.damaged }) += 1;
+            if check.first.len() < MAX_NAMED_BLOCKS {
+                check.first.push(FlawedUndo { height, hash: chain.block(height).hash, is_missing });
+            }
+        }
+        check
+    };
+    chain.by_file().map(of_file).collect()
+}

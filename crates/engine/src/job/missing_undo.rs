@@ -1,0 +1,306 @@
+//! Makes the undo data of a few blocks without matching all spends.
+//!
+//! Only what these blocks spend is wanted. They are read first, and then all blocks below them, of which only
+//! the wanted coins are kept. What the blocks get is encoded and checked as in any job that makes undo data
+//! ([`crate::stages::make_undo`]).
+
+use crate::{
+    api::error::Error,
+    blocks::damage::Damage,
+    job::{Job, clock::Clock},
+    stages::{
+        block_fault::{BlockFaults, LocatedFault},
+        completed_blocks::CompletedBlocks,
+        deliveries::{Deliveries, PART_BLOCK_BYTES},
+        make_undo::UndoMaker,
+        partial_state::RoutedBlock,
+        read::{BlockReader, FileSource, UndoReading},
+        scripts::{ScriptQueue, Scripts},
+        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+    },
+};
+use crate::{api::stage::Stage, blocks::block_hashes::BlockHashes};
+use coins::{Delivery, Spender};
+use disk::block_files::RecordBuffer;
+use rules::{BlockContext, ChainParams, ViolationClass, check_block};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+};
+use wire::{
+    BlockArena, BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable,
+};
+
+/// Bytes of memory that a wanted coin takes, at most.
+const WANTED_BYTES: usize = 96;
+/// The parts of the join's memory that deliveries and wanted coins get: one in this many each.
+const SHARE: usize = 8;
+
+/// What became of the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FewBlocks {
+    /// The undo data was made.
+    Made,
+    /// Too much is wanted for the memory, or something did not match: all spends must be matched.
+    NotMade,
+}
+
+/// The coins that some blocks spend and have not created themselves.
+#[derive(Default)]
+struct WantedCoins {
+    /// In order.
+    coins: Vec<(OutPoint, Spender)>,
+    /// Whether each one was found.
+    found: Vec<AtomicBool>,
+    /// The first 8 bytes of their txids, which decide for nearly all transactions that they are not wanted.
+    txids: HashSet<u64>,
+}
+
+fn prefix(txid: &Txid) -> u64 {
+    txid.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl WantedCoins {
+    fn new(mut coins: Vec<(OutPoint, Spender)>) -> Self {
+        coins.sort_unstable();
+        let txids = coins.iter().map(|(outpoint, _)| prefix(&outpoint.txid)).collect();
+        let found = coins.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { coins, found, txids }
+    }
+
+    /// Whether two inputs spend the same coin.
+    fn has_double_spend(&self) -> bool {
+        self.coins.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b))
+    }
+
+    /// Delivers a coin if it is wanted. Returns false if it was found before, or is created too late.
+    fn deliver(&self, outpoint: &OutPoint, coin: Coin<'_>, deliveries: &mut Vec<u8>) -> bool {
+        let Ok(at) = self.coins.binary_search_by(|(wanted, _)| wanted.cmp(outpoint)) else { return true };
+        let (spender, found) = (self.coins[at].1, &self.found[at]);
+        Delivery::encode(spender, outpoint, coin, deliveries);
+        coin.height() < spender.height() && !found.swap(true, Ordering::Relaxed)
+    }
+
+    fn are_all_found(&self) -> bool {
+        self.found.iter().all(|found| found.load(Ordering::Relaxed))
+    }
+}
+
+/// What the blocks whose undo data is made have been found to be.
+#[derive(Default)]
+struct SpendingBlocks {
+    blocks: Vec<RoutedBlock>,
+    wanted: Vec<(OutPoint, Spender)>,
+    deliveries: Vec<u8>,
+}
+
+impl Job<'_> {
+    /// Makes the undo data of all blocks whose undo data is not sound, if what they spend fits into the
+    /// memory. Compares the sound undo data with the shape of its blocks on the way.
+    ///
+    /// # Errors
+    /// Damage to a block; any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn make_missing_undo(
+        &self,
+        walk: &BlockWalk<'_>,
+        survey: &UndoSurvey,
+        clock: &mut Clock,
+    ) -> Result<FewBlocks, Error> {
+        let (chain, params) = (&self.plan.chain, ChainParams::of(self.files.network));
+        let reader = &BlockReader::new(chain, self.files);
+        let mut known = self.flawed(survey);
+        loop {
+            let deliveries =
+                Deliveries::new(self.work, chain, PART_BLOCK_BYTES, self.budget.join_bytes / SHARE);
+            let Some(mut spending) = self.spending_blocks(walk, reader, &known)? else {
+                return Ok(FewBlocks::NotMade);
+            };
+            deliveries.add(&mut spending.deliveries)?;
+            let wanted = WantedCoins::new(spending.wanted);
+            if wanted.has_double_spend() {
+                return Ok(FewBlocks::NotMade);
+            }
+            let is_consistent = self.find_coins(walk, (survey, reader), &known, &wanted, &deliveries)?;
+            let flawed = self.flawed(survey);
+            if flawed.len() > known.len() {
+                // The shape of other undo data is not that of its block.
+                known = flawed;
+                continue;
+            }
+            if !is_consistent || !wanted.are_all_found() {
+                return Ok(FewBlocks::NotMade);
+            }
+            clock.lap(Stage::Match);
+            if spending.blocks.is_empty() {
+                return Ok(FewBlocks::Made);
+            }
+            let faults = BlockFaults::default();
+            let none = CompletedBlocks::none(chain.block_count());
+            let undo = UndoReading { from: Height(0), skips_damaged: true };
+            let skipped_to = self.plan.assumed_valid_to;
+            let scripts = self.options.scripts.as_deref();
+            let queue = scripts.map(|verifier| ScriptQueue::new(Scripts { params, verifier, skipped_to }));
+            let maker = UndoMaker {
+                chain,
+                reader,
+                source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
+                params,
+                deliveries: &deliveries,
+                scripts: queue.as_ref(),
+                faults: &faults,
+                sink: self.undo_sink,
+                interrupt: self.interrupt,
+            };
+            let total = spending.blocks.len() as u32;
+            let progress = |blocks, bytes| self.undo_progress(total, blocks, bytes);
+            maker.make(&spending.blocks, self.threads(), &progress)?;
+            deliveries.remove_file()?;
+            return match faults.into_lowest() {
+                None => Ok(FewBlocks::Made),
+                Some((_, LocatedFault::Error(error))) => Err(error),
+                Some(_) => Ok(FewBlocks::NotMade),
+            };
+        }
+    }
+
+    /// Returns the blocks whose undo data is not sound.
+    fn flawed(&self, survey: &UndoSurvey) -> Vec<Height> {
+        let all = (0..self.plan.chain.block_count() as u32).map(Height);
+        all.filter(|&height| survey.state(height) != UndoState::Sound).collect()
+    }
+
+    /// Reads the blocks at `heights`. Returns `None` if they spend more than fits into the memory, or one
+    /// breaks a rule.
+    fn spending_blocks(
+        &self,
+        walk: &BlockWalk<'_>,
+        reader: &BlockReader<'_>,
+        heights: &[Height],
+    ) -> Result<Option<SpendingBlocks>, Error> {
+        let chain = &self.plan.chain;
+        let (mut record, mut arena) = (RecordBuffer::default(), BlockArena::default());
+        let (mut hashes, mut spending) = (BlockHashes::default(), SpendingBlocks::default());
+        for &height in heights {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            let hash = chain.block(height).hash;
+            reader.read_block(height, &mut record).map_err(|error| error.at_block(height, hash))?;
+            let malformed = |error| walk.damaged(height, &Damage::Block(error));
+            let block = &arena.parse_first(record.bytes()).map_err(malformed)?;
+            hashes.of_block(block, &[]);
+            if hashes.block != hash {
+                return Err(walk.damaged(height, &Damage::OtherBlock(hashes.block)));
+            }
+            let checked = check_block(&BlockContext {
+                params: ChainParams::of(self.files.network),
+                height,
+                block,
+                txids: &hashes.txids,
+                wtxids: &hashes.wtxids,
+                median_time_past_prev: chain.median_time_before(height),
+            });
+            let legacy_sigops = match checked {
+                Ok(sums) => sums.legacy_sigops,
+                Err(violation) if violation.rule.class == ViolationClass::Mutated => {
+                    return Err(walk.damaged(height, &Damage::Mutated(violation)));
+                }
+                Err(_) => return Ok(None),
+            };
+            let checksum = record.crc32c();
+            spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops });
+            let memory = (self.budget.join_bytes / SHARE).max(WANTED_BYTES << 10);
+            let is_complete = spending.add_inputs(block, height, &hashes.txids);
+            if !is_complete || spending.wanted.len() * WANTED_BYTES + spending.deliveries.len() > memory {
+                return Ok(None);
+            }
+        }
+        Ok(Some(spending))
+    }
+
+    /// Reads all blocks, and delivers the wanted coins. Returns whether each was created once, before it is
+    /// spent.
+    fn find_coins(
+        &self,
+        walk: &BlockWalk<'_>,
+        (survey, reader): (&UndoSurvey, &BlockReader<'_>),
+        spending: &[Height],
+        wanted: &WantedCoins,
+        deliveries: &Deliveries<'_>,
+    ) -> Result<bool, Error> {
+        let is_consistent = AtomicBool::new(true);
+        let end = spending.last().copied().unwrap_or_default();
+        let count = walk.chain.block_count() as u32;
+        let begin = || (WalkBuffers::default(), BlockHashes::default(), Vec::new());
+        walk.each(0..count, begin, |(buffers, hashes, encoded), height| {
+            survey.check_block(walk, reader, buffers, height, |block| {
+                if height >= end || height.0 == 0 {
+                    return Ok(());
+                }
+                hashes.txids_of_block(block);
+                let is_created = |(outpoint, coin): (&OutPoint, Coin<'_>)| {
+                    if !wanted.deliver(outpoint, coin, encoded) {
+                        is_consistent.store(false, Ordering::Relaxed);
+                    }
+                };
+                for_each_coin_of(
+                    block,
+                    height,
+                    &hashes.txids,
+                    |txid| wanted.txids.contains(&prefix(txid)),
+                    is_created,
+                );
+                deliveries.add(encoded)
+            })
+        })?;
+        Ok(is_consistent.into_inner())
+    }
+}
+
+impl SpendingBlocks {
+    /// Adds what a block spends. Returns false for more inputs than a valid block has.
+    fn add_inputs(&mut self, block: &BlockView<'_>, height: Height, txids: &[Txid]) -> bool {
+        let own: HashMap<&Txid, usize> = txids.iter().zip(0..).collect();
+        let mut out = Vec::new();
+        let inputs =
+            (1..).zip(block.txs().skip(1)).flat_map(|(tx, view)| view.inputs().map(move |input| (tx, input)));
+        for ((tx, input), number) in inputs.zip(0..) {
+            let Some(spender) = Spender::new(height, number) else { return false };
+            let outpoint = input.prevout();
+            let created = own.get(&outpoint.txid).filter(|&&creator| creator < tx);
+            let output = created.and_then(|&creator| {
+                Some((creator, block.tx(creator)?.outputs().nth(outpoint.vout as usize)?))
+            });
+            match output {
+                Some((creator, output)) if !is_unspendable(output.script_pubkey()) => {
+                    out.clear();
+                    compress_output(&mut out, output.value(), output.script_pubkey());
+                    let coin = Coin { code: Coin::code_of(height, creator == 0), out: &out };
+                    Delivery::encode(spender, &outpoint, coin, &mut self.deliveries);
+                }
+                _ => self.wanted.push((outpoint, spender)),
+            }
+        }
+        true
+    }
+}
+
+/// Calls `each` with the coins of the transactions that `is_wanted` selects.
+fn for_each_coin_of(
+    block: &BlockView<'_>,
+    height: Height,
+    txids: &[Txid],
+    is_wanted: impl Fn(&Txid) -> bool,
+    mut each: impl FnMut((&OutPoint, Coin<'_>)),
+) {
+    let mut out = Vec::new();
+    for ((number, tx), &txid) in block.txs().enumerate().zip(txids).filter(|(_, txid)| is_wanted(txid)) {
+        for (output, vout) in
+            tx.outputs().zip(0..).filter(|(output, _)| !is_unspendable(output.script_pubkey()))
+        {
+            out.clear();
+            compress_output(&mut out, output.value(), output.script_pubkey());
+            each((&OutPoint { txid, vout }, Coin { code: Coin::code_of(height, number == 0), out: &out }));
+        }
+    }
+}
