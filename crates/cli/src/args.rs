@@ -46,11 +46,66 @@ pub enum Command {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
+    /// Check undo data (rev files), or make what is missing or damaged
+    Undo {
+        #[command(subcommand)]
+        command: UndoCommand,
+    },
     /// Inspect the UTXO set on disk
     Utxo {
         #[command(subcommand)]
         command: UtxoCommand,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum UndoCommand {
+    /// Read all undo data, and report what is missing or damaged; exit code 4 if anything is
+    Check(CheckUndoArgs),
+    /// Make the undo data that is missing or damaged; the chainstate stays as it is
+    Make(MakeUndoArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct CheckUndoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeUndoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
+    /// [default: as the Bitcoin Core release that this version follows]
+    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
+    #[arg(value_parser = assume_valid)]
+    pub assumevalid: AssumeValid,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Directory for temporary files [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
+    /// Keep the replaced block index as blocks/index.old
+    #[arg(long)]
+    pub keep_old: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
 }
 
 #[derive(Subcommand, Debug)]
@@ -213,7 +268,7 @@ fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
     }
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(ClapArgs, Clone, Debug)]
 pub struct DatadirArgs {
     /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it)
     #[arg(long, value_name = "DIR")]
@@ -457,6 +512,36 @@ impl MakeHintsArgs {
     pub fn source(&self) -> Option<CoinSource> {
         let snapshot = self.snapshot.clone().map(CoinSource::Snapshot);
         snapshot.or_else(|| self.chainstate.then_some(CoinSource::Chainstate))
+    }
+}
+
+impl CheckUndoArgs {
+    /// Returns the options of commands that check blocks.
+    pub fn check_args(&self) -> CheckArgs {
+        CheckArgs {
+            datadir: self.datadir.clone(),
+            scan: self.scan,
+            assumevalid: AssumeValid::Default,
+            undo: UndoPolicy::Auto,
+            memory: None,
+            work_dir: None,
+            progress: self.progress,
+        }
+    }
+}
+
+impl MakeUndoArgs {
+    /// Returns the options of commands that check blocks.
+    pub fn check_args(&self) -> CheckArgs {
+        CheckArgs {
+            datadir: self.datadir.clone(),
+            scan: false,
+            assumevalid: self.assumevalid,
+            undo: UndoPolicy::Auto,
+            memory: self.memory,
+            work_dir: self.work_dir.clone(),
+            progress: self.progress,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod paths;
 mod progress;
 mod report;
 mod snapshot;
+mod undo;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
 use clap::Parser;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
+        Command::Undo { command } => undo::run(&command),
         Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
     };
     output::finish(json, done)

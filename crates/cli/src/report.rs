@@ -146,13 +146,18 @@ pub fn reindex_json(report: &ReindexReport) -> String {
 }
 
 /// Returns the names of `rev` files.
-fn rev_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
+pub fn rev_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
     numbers.iter().map(|number| format!("rev{:05}.dat", number.0))
 }
 
 /// Returns the line about undo data that was made; empty if none was.
 fn undo_text(report: &ReindexReport) -> String {
     let Some(undo) = report.undo.as_ref().filter(|undo| undo.blocks > 0) else { return String::new() };
+    format!("\nundo data          {}", undo_files_text(undo))
+}
+
+/// Returns for how many blocks undo data was made, and in which files.
+pub fn undo_files_text(undo: &engine::UndoReport) -> String {
     let count = |files: &[FileNo], what: &str| match files {
         [] => None,
         [_] => rev_names(files).next().map(|name| format!("{name} {what}")),
@@ -160,7 +165,7 @@ fn undo_text(report: &ReindexReport) -> String {
     };
     let files = [count(&undo.made, "made"), count(&undo.mended, "mended")];
     let files: Vec<String> = files.into_iter().flatten().collect();
-    format!("\nundo data          made for {} blocks: {}", undo.blocks, files.join(", "))
+    format!("made for {} blocks: {}", undo.blocks, files.join(", "))
 }
 
 pub fn reindex_text(report: &ReindexReport) -> String {
@@ -354,7 +359,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
 }
 
 /// Returns the report's lines with notes, each with a newline before it.
-fn notes_text(notes: &[Warning]) -> String {
+pub fn notes_text(notes: &[Warning]) -> String {
     notes.iter().map(|note| format!("\nnote               {}", warning_text(note))).collect()
 }
 

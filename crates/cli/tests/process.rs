@@ -365,3 +365,31 @@ fn closed_pipe_is_not_an_error() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn undo_data_is_checked_and_made() {
+    let datadir = write_datadir(chain());
+    let undo = |words: &[&str]| {
+        let words = [&["undo"], words, &["--chain", "regtest", "--progress", "none"]].concat();
+        command(&words, datadir.path()).output().unwrap()
+    };
+    assert_eq!(undo(&["check"]).status.code(), Some(0));
+    std::fs::remove_file(datadir.path().join("regtest/blocks/rev00001.dat")).unwrap();
+    let before = files(datadir.path());
+    let output = undo(&["check", "--json"]);
+    assert_eq!(output.status.code(), Some(4));
+    let found = json(&output);
+    let missing = found["missing"].as_u64().unwrap();
+    assert!(missing > 0 && found["damaged"] == 0, "{found}");
+    let file = &found["files"][1];
+    assert_eq!((&file["file"], &file["missing"]), (&"rev00001.dat".into(), &missing.into()));
+    assert_eq!(file["first"][0]["state"], "missing");
+    let text = String::from_utf8(undo(&["check"]).stdout).unwrap();
+    assert!(text.contains(&format!("of {missing} missing")) && text.contains("undo make"), "{text}");
+    assert!(files(datadir.path()) == before, "a check writes nothing");
+    let made = json(&undo(&["make", "--json"]));
+    assert_eq!((&made["blocks_made"], &made["files_made"][0]), (&missing.into(), &"rev00001.dat".into()));
+    assert_eq!(undo(&["check"]).status.code(), Some(0));
+    let text = String::from_utf8(undo(&["make"]).stdout).unwrap();
+    assert!(text.contains("all of it was sound"), "{text}");
+}
