@@ -498,7 +498,7 @@ impl Case<'_> {
 
     /// Returns whether the node may not open the block index, before or now, and no run has touched it.
     fn is_index_locked(&self, was: &str, is: &str) -> bool {
-        let of_index = |words: &str| words.contains("Permission denied") && words.contains("/index/");
+        let of_index = |words: &str| words.contains("Permission denied") && words.contains("blocks/index/");
         of_index(was) && of_index(is) && self.index == index_files(&self.tree)
     }
 

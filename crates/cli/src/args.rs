@@ -167,7 +167,8 @@ pub struct MakeHintsArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "chainstate")]
     pub snapshot: Option<PathBuf>,
 
-    /// Take the coins from the datadir's chainstate, and make hints for its best block; spends are not matched
+    /// Take the coins from the datadir's chainstate, and make hints for its best block; spends are not
+    /// matched
     #[arg(long)]
     pub chainstate: bool,
 }

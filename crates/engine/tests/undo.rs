@@ -107,8 +107,8 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             let path = output.path().join("regtest").join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, "of another node").unwrap();
-            let root = output.path().to_owned();
-            let options = ReindexOptions { output: Some(root.clone()), scan, ..case.options() };
+            let target = output.path().to_owned();
+            let options = ReindexOptions { output: Some(target.clone()), scan, ..case.options() };
             let stages = Mutex::new(Vec::new());
             let sink = |event| {
                 if let Event::Started(stage) = event {
@@ -130,7 +130,7 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             );
             if early {
                 common::assert_offers(&error, &[Remedy::EmptyOutput]);
-                assert_eq!(common::leftovers(&root), [] as [&std::path::Path; 0], "{what}");
+                assert_eq!(common::leftovers(&target), [] as [&std::path::Path; 0], "{what}");
             }
         }
     }

@@ -137,8 +137,8 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert_same_tree(&before, case.root(), "a second run");
 }
 
-/// With enough memory, only the spent coins are looked for; without, all spends are matched. The files are the
-/// same.
+/// With enough memory, only the spent coins are looked for; without, all spends are matched. The files are
+/// the same.
 #[test]
 fn all_undo_data_is_made_within_any_memory() {
     let mut made = Vec::new();

@@ -194,8 +194,8 @@ impl fmt::Display for Warning {
             ),
             Self::InvalidBlock { hash, error } => write!(
                 f,
-                "block {hash}{} is stored, but was never connected, as far as the files show: it breaks a rule \
-                 ({}); continuing without this block",
+                "block {hash}{} is stored, but was never connected, as far as the files show: it breaks a \
+                 rule ({}); continuing without this block",
                 error.height.map_or(String::new(), |height| format!(" at height {height}")),
                 error.explanation(Remedy::to_string)
             ),

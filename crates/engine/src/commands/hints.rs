@@ -168,13 +168,13 @@ pub enum CoinSource {
     Chainstate,
 }
 
-/// Makes hints for the block that the coins of a snapshot or a chainstate belong to. The blocks are read once,
-/// to find each coin among the outputs of its block. Whether the coins are all coins of that block is not
-/// checked: hints that lack some, or contain spent ones, are wrong.
+/// Makes hints for the block that the coins of a snapshot or a chainstate belong to. The blocks are read
+/// once, to find each coin among the outputs of its block. Whether the coins are all coins of that block is
+/// not checked: hints that lack some, or contain spent ones, are wrong.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if the block is not in the chain in `options`, or not at the height of its last block;
-/// [`ErrorKind::Damaged`] if a coin is not an output of its block; otherwise the same errors as
+/// [`ErrorKind::Usage`] if the block is not in the chain in `options`, or not at the height of its last
+/// block; [`ErrorKind::Damaged`] if a coin is not an output of its block; otherwise the same errors as
 /// [`make_hints`].
 pub fn make_hints_from_coins(
     disk: &dyn Disk,

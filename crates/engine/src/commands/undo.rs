@@ -1,4 +1,5 @@
-//! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it is.
+//! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it
+//! is.
 
 use crate::{
     api::{

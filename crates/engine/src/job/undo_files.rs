@@ -49,8 +49,8 @@ impl<'d> UndoFiles<'d> {
     /// No undo data yet. `infos` are the block index's entries for the files; `result` is the datadir that
     /// gets the undo data.
     ///
-    /// `keeps_all`: whether all bytes of the `rev` files stay, not only those in use by `infos`. After a scan,
-    /// these are the ones that it recognized, but an old block index may refer to more.
+    /// `keeps_all`: whether all bytes of the `rev` files stay, not only those in use by `infos`. After a
+    /// scan, these are the ones that it recognized, but an old block index may refer to more.
     ///
     /// # Errors
     /// Any I/O error.

@@ -1,9 +1,9 @@
 //! Data that belongs to blocks, divided by parts of the chain.
 //!
-//! A part is consecutive blocks, so few that what belongs to them fits into a worker's memory. Data arrives in
-//! any order, on any thread, and is only divided by part. When it exceeds its memory it is appended to one
-//! file, much of a part at a time. The parts are taken one by one, and sorted by the thread that takes them. So
-//! everything is written at most once and read once, however much it is.
+//! A part is consecutive blocks, so few that what belongs to them fits into a worker's memory. Data arrives
+//! in any order, on any thread, and is only divided by part. When it exceeds its memory it is appended to one
+//! file, much of a part at a time. The parts are taken one by one, and sorted by the thread that takes them.
+//! So everything is written at most once and read once, however much it is.
 
 use crate::{api::error::Error, blocks::chain::Chain, stages::work_dir::WorkDir};
 use disk::{
@@ -54,8 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Parts<'a> {
-    /// Parts of about `part_block_bytes` of blocks, all empty. Beyond `memory_limit`, in bytes, their bytes go
-    /// to a file in `work`, of which there is one at a time.
+    /// Parts of about `part_block_bytes` of blocks, all empty. Beyond `memory_limit`, in bytes, their bytes
+    /// go to a file in `work`, of which there is one at a time.
     #[must_use]
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
         let bounds = part_bounds(chain, part_block_bytes);

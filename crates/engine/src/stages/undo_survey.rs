@@ -1,8 +1,8 @@
 //! Reads all undo data of a chain, and finds out which is sound.
 //!
-//! This takes two passes, so that only one kind of file is read at a time, and the second one can do more with
-//! the blocks: first the records of undo data, of which a hash of their numbers of transactions and coins is
-//! kept, then the blocks, with whose numbers these must agree.
+//! This takes two passes, so that only one kind of file is read at a time, and the second one can do more
+//! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
+//! coins is kept, then the blocks, with whose numbers these must agree.
 
 use crate::{
     api::error::{Error, ErrorKind},
@@ -77,8 +77,8 @@ pub struct WalkBuffers {
 }
 
 impl BlockWalk<'_> {
-    /// Calls `each` with all `heights` and what `begin` makes for each thread. Returns the error of the lowest
-    /// block that has one.
+    /// Calls `each` with all `heights` and what `begin` makes for each thread. Returns the error of the
+    /// lowest block that has one.
     ///
     /// # Errors
     /// That error; [`ErrorKind::Interrupted`].
@@ -156,7 +156,8 @@ impl UndoSurvey {
         Ok(Self { states })
     }
 
-    /// Returns the state of the block at `height`; the genesis block, which has no undo data, counts as sound.
+    /// Returns the state of the block at `height`; the genesis block, which has no undo data, counts as
+    /// sound.
     #[must_use]
     pub fn state(&self, height: Height) -> UndoState {
         match self.states.get(height.0 as usize).map(|state| state.load(Ordering::Relaxed)) {

@@ -1,5 +1,5 @@
-//! The undo data of a datadir: what it must be, what is there, ways to damage it, and checks of what a rebuild
-//! has made.
+//! The undo data of a datadir: what it must be, what is there, ways to damage it, and checks of what a
+//! rebuild has made.
 
 use super::{changed, leftovers, run, tree, trusting};
 use digest::obfuscation::Obfuscation;
@@ -325,8 +325,8 @@ pub fn assert_complete(root: &Path, network: Network, expected: &Expected, what:
     assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
 }
 
-/// Asserts that a rebuild of a datadir with this damage makes all undo data that is lacking, and nothing else.
-/// Returns the report and all that must not depend on the machine: the rows of the index and the `rev` files.
+/// Asserts that a rebuild makes all undo data that is lacking, and nothing else. Returns the report and all
+/// that must not depend on the machine: the rows of the index and the `rev` files.
 pub fn assert_mends(
     options: &ReindexOptions,
     expected: &Expected,
