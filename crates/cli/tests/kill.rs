@@ -231,7 +231,92 @@ fn killed_run_that_spills_and_merges_resumes() {
     assert!(found.last_run > 2 * 32, "runs were hardly ever merged: {found}");
 }
 
-/// The process that the test before this one kills. Does nothing if it is run as a test.
+/// Undo data is made: the datadir has none. After a kill, what an interrupted run has put in place may be
+/// there, but nothing refers to it.
+#[test]
+fn killed_run_that_makes_undo_data_resumes() {
+    let (seed, case) = (from_environment("PEREGRINE_SEED", 5), Case::new(35, 4_000_000));
+    let net = |name: &str| case.net("blocks").join(name);
+    let rev_files = || files_named(&case.net("blocks"), "rev");
+    let (all, index) = (rev_files(), snapshot(&net("index")).unwrap());
+    assert!(all.len() > 2, "several files");
+    // The second file stays; the first one is truncated.
+    let damage = || {
+        let dir = net("peregrine-undo");
+        assert!(!dir.exists(), "it is left behind");
+        for (number, (path, bytes)) in all.iter().enumerate() {
+            let kept = [bytes.len() / 3, bytes.len()].get(number).copied();
+            let _ = std::fs::remove_file(path);
+            if let Some(kept) = kept {
+                std::fs::write(path, &bytes[..kept]).unwrap();
+            }
+        }
+        std::fs::remove_dir_all(net("index")).unwrap();
+        std::fs::create_dir(net("index")).unwrap();
+        index.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        case.restore();
+    };
+    let made = |what: &str| {
+        let found = rev_files();
+        assert_eq!(found.len(), all.len(), "{what}");
+        for (number, ((path, bytes), (_, before))) in found.iter().zip(&all).enumerate() {
+            let kept = [before.len() / 3, before.len()].get(number).copied().unwrap_or(0);
+            assert!(bytes[..kept] == before[..kept], "{what}: bytes in use of {}", path.display());
+        }
+        found
+    };
+    let (mut rng, started) = (Rng::new(seed, "moments"), Instant::now());
+    damage();
+    case.assert_done(&case.program().output().unwrap(), "not killed");
+    let (mut duration, whole) = (started.elapsed(), made("not killed"));
+    let (mut found, mut kills, mut same) = (Found::default(), 0, 0);
+    let wanted = from_environment("PEREGRINE_KILLS", 8);
+    for round in 0..200 {
+        if kills >= wanted {
+            break;
+        }
+        damage();
+        for _ in 0..1 + rng.below(3) {
+            // Many of them in the last stage, where files are put in place.
+            let (in_commit, moment) = (rng.chance(1, 2), rng.below(duration.as_micros() as u64));
+            let mut running = Running::start(case.program());
+            if in_commit && running.wait_for_line("commit") {
+                sleep(Duration::from_micros(rng.below(15_000)));
+            } else {
+                sleep(Duration::from_micros(moment));
+            }
+            let started = Instant::now();
+            running.signal(Signal::KILL);
+            let (output, _) = running.wait();
+            if output.status.signal() != Some(Signal::KILL.as_raw()) {
+                duration = duration.min(Duration::from_micros(moment) + started.elapsed());
+                break;
+            }
+            kills += 1;
+            let what = format!("seed {seed}, round {round}, kill {kills}, commit {in_commit}, {moment} us");
+            case.inspect(&what, &mut found);
+        }
+        let what = format!("seed {seed}, round {round}");
+        case.assert_done(&case.program().output().unwrap(), &what);
+        same += u32::from(made(&what) == whole);
+        // All undo data is there.
+        let trust = case.program().args(["--undo", "trust"]).output().unwrap();
+        case.assert_done(&trust, &what);
+    }
+    println!("a run takes {duration:?}; {kills} kills: {found}; {same} times the files are the same");
+    assert!(kills >= wanted, "{kills} kills: {found}");
+}
+
+/// The files in a folder whose names begin so.
+fn files_named(dir: &Path, prefix: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = files(dir).into_iter();
+    let is_named = |path: &Path| {
+        path.parent() == Some(dir) && path.file_name().unwrap().to_string_lossy().starts_with(prefix)
+    };
+    all.filter(|(path, _)| is_named(path)).collect()
+}
+
+/// The process that a test above kills. Does nothing if it is run as a test.
 #[test]
 fn rebuild_with_little_memory() {
     let Some(datadir) = std::env::var_os(CHILD) else { return };
