@@ -33,6 +33,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::{
+    cell::Cell,
     sync::{
         Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -176,10 +177,10 @@ impl UndoMaker<'_> {
                     worker.write(positions?)?;
                 }
             };
-            work().inspect_err(|_| {
-                failed.store(true, Ordering::Relaxed);
-                turns.changed.notify_all();
-            })?;
+            // The others must not wait for the turn of a worker that has failed or panicked.
+            let stop_others = FailUnlessDone { failed: &failed, is_done: Cell::new(false) };
+            work()?;
+            stop_others.is_done.set(true);
             Ok(worker.finish(&failed))
         };
         let outcomes: Vec<Result<MadeUndoData, Error>> = thread::scope(|scope| {
@@ -216,7 +217,7 @@ impl Turns {
     fn wait_for(&self, part: usize, failed: &AtomicBool) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         while *next < part && !failed.load(Ordering::Relaxed) {
-            // With a timeout, because a failure is not signalled under the lock.
+            // With a timeout, because a failure is not signalled.
             let waited = self.changed.wait_timeout(next, Duration::from_millis(50));
             next = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -227,6 +228,20 @@ impl Turns {
     fn pass(&self, part: usize) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = part + 1;
         self.changed.notify_all();
+    }
+}
+
+/// Sets a flag when it is dropped before the work is done.
+struct FailUnlessDone<'a> {
+    failed: &'a AtomicBool,
+    is_done: Cell<bool>,
+}
+
+impl Drop for FailUnlessDone<'_> {
+    fn drop(&mut self) {
+        if !self.is_done.get() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
