@@ -22,6 +22,7 @@ use crate::{
         event::{Event, EventSink, Progress},
         note::{Note, Warning},
         options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
+        remedy::Remedy,
         report::{ScriptsReport, SpillVolume},
     },
     blocks::files::Files,
@@ -34,6 +35,7 @@ use crate::{
     stages::{make_undo::UndoSink, method::Method, unspent::Unspent, work_dir::WorkDir},
 };
 use coins::FullCoin;
+use disk::datadir::FileKind;
 use rules::ChainParams;
 use std::{
     sync::atomic::AtomicBool,
@@ -206,8 +208,8 @@ impl Job<'_> {
     }
 
     /// Calls `with_undo` if the undo data of all blocks is expected to be on disk, with this job. Otherwise,
-    /// or if that has found damage and undo data may be made, calls `without_undo` with a job that makes
-    /// undo data.
+    /// or if that has found damaged undo data and undo data may be made, calls `without_undo` with a job that
+    /// makes undo data.
     ///
     /// # Errors
     /// The errors of both.
@@ -220,7 +222,7 @@ impl Job<'_> {
         let mut resume = self.resume;
         if self.expects_undo() {
             match with_undo(self, clock) {
-                Err(error) if error.kind == ErrorKind::Damaged && self.options.undo == UndoPolicy::Auto => {
+                Err(error) if is_about_undo(&error) && self.options.undo == UndoPolicy::Auto => {
                     self.work.remove()?;
                     resume = None;
                 }
@@ -229,6 +231,11 @@ impl Job<'_> {
         }
         without_undo(&Job { method: &Method::of(self.options.undo), resume, ..*self }, clock)
     }
+}
+
+/// Whether an error says that undo data is damaged or missing.
+fn is_about_undo(error: &Error) -> bool {
+    error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::BitcoindReindex(Some(FileKind::Rev)))
 }
 
 /// Returns the current time as a block time.
