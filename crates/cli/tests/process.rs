@@ -181,7 +181,7 @@ fn damaged_files_exit_with_4() {
     let dir = write_datadir(chain());
     let path = dir.path().join("regtest/blocks/rev00001.dat");
     flip_bit(&path, 60, 3).unwrap();
-    let error = refused(dir.path(), &[], 4, "damaged");
+    let error = refused(dir.path(), &["--undo", "trust"], 4, "damaged");
     assert_eq!(error["file"], path.to_str().unwrap());
     assert!(error["offset"].is_u64() && error["height"].is_u64() && error["core"].is_null(), "{error}");
     let empty = TempDir::new().unwrap();

@@ -527,7 +527,8 @@ mod tests {
         assert!(refused(state, 69).contains("bits of completed blocks"), "the 70th is completed");
         assert!(refused(matching, 0).contains("manifest at byte 0: 47 "), "47 bytes are left");
         assert!(refused(matching, 2).contains("ends early"), "70 blocks have numbers of outputs");
-        assert!(refused(matching, 3).contains("its method of matching is unknown"));
+        assert!(refused(matching, 3).contains("ends early"), "70 blocks have lengths of undo data");
+        assert!(refused(matching, 4).contains("its method of matching is unknown"));
         assert!(refused(FIXED_LEN - 16, 7).contains("a run whose number is not used yet"));
 
         let beyond = SavedState { blocks: 129, ..small().state };
