@@ -117,7 +117,7 @@ impl<'d> MadeUndo<'d> {
             return Err(DiskError::CallerError { dir: blocks, flaw });
         }
         check_used(disk, datadir, &used)?;
-        disk.create_dir_all(&blocks).during("create", &blocks)?;
+        disk.create_dir_all(&blocks).during_creation(&blocks)?;
         let made = Self::new(disk, [datadir, result], obfuscation)?;
         made.dir.clear(disk)?;
         made.dir.create(disk, &used)?;

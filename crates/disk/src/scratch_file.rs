@@ -55,7 +55,7 @@ impl ScratchFile {
         if disk.exists(path).during("look for", path)? {
             disk.remove_file(path).during("remove", path)?;
         }
-        let mut file = disk.create(path).during("create", path)?;
+        let mut file = disk.create(path).during_creation(path)?;
         file.write_all(&MAGIC).during("write", path)?;
         let reader = disk.open(path).during("open for reading", path)?;
         let writer = Mutex::new(Writer { file, len: MAGIC.len() as u64 });
@@ -128,5 +128,7 @@ mod tests {
         let error = file.read(&pieces[2], &mut back).unwrap_err();
         assert!(error.to_string().contains("at byte 108: checksum mismatch"), "{error}");
         assert!(file.read(&pieces[3], &mut back).is_ok());
+        let missing = ScratchFile::create(&RealDisk, &dir.path().join("missing/scratch"));
+        assert!(matches!(missing.err(), Some(DiskError::File(error)) if error.is_creation));
     }
 }

@@ -43,7 +43,7 @@ pub fn rewrite_block_index(
 ) -> Result<(), DiskError> {
     let database = Database::open(disk, from)?;
     let obfuscation = read_database_obfuscation(&database, from)?;
-    disk.create_dir_all(to).during("create", to)?;
+    disk.create_dir_all(to).during_creation(to)?;
     let old = OldIndex { database, dir: from, obfuscation };
     let mut rows = TableRun::new(disk, to, 1, 1);
     let (mut has_entries, mut encoded) = (false, Vec::new());

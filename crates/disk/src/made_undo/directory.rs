@@ -87,7 +87,7 @@ impl MadeUndoDir {
             return Err(DiskError::NotReplaceable { path: self.path.clone(), obstacle });
         }
         let create = || {
-            disk.create_dir_all(&self.path).during("create", &self.path)?;
+            disk.create_dir_all(&self.path).during_creation(&self.path)?;
             set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
             self.write_numbers(disk, MARK, &self.mark_head, used)?;
             Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
@@ -133,7 +133,7 @@ impl MadeUndoDir {
         numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
         let path = self.path.join(name);
-        let mut file = disk.create(&path).during("create", &path)?;
+        let mut file = disk.create(&path).during_creation(&path)?;
         file.write_all(&bytes).during("write", &path)?;
         file.sync().during("sync", &path)?;
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
