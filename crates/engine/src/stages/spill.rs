@@ -499,13 +499,15 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the oldest runs of the lowest level that has enough of them.
+/// Returns the oldest runs of the lowest level that has enough of them: workers wait for level 0 first. A
+/// higher level with twice as many takes precedence, or it would grow as long as workers are faster than
+/// merges.
 fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
-    let levels = runs.iter().map(|run| run.level).max()?;
-    (0..=levels).find_map(|level| {
-        let of_level = || runs.iter().filter(|run| run.level == level);
-        (of_level().count() >= FAN_IN).then(|| of_level().take(FAN_IN).cloned().collect())
-    })
+    let highest = runs.iter().map(|run| run.level).max()?;
+    let count = |level: u8| runs.iter().filter(|run| run.level == level).count();
+    let overfull = (1..=highest).rev().find(|&level| count(level) >= 2 * FAN_IN);
+    let level = overfull.or_else(|| (0..=highest).find(|&level| count(level) >= FAN_IN))?;
+    Some(runs.iter().filter(|run| run.level == level).take(FAN_IN).cloned().collect())
 }
 
 /// A source of a merge: shards in memory, or a sorted run.
