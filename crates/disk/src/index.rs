@@ -20,7 +20,7 @@
 
 mod rewrite;
 
-pub use rewrite::rewrite_block_index;
+pub use rewrite::{extend_block_index, rewrite_block_index};
 
 use crate::error::DiskError;
 use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};

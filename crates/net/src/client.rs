@@ -188,6 +188,16 @@ impl Client {
         self.is_settling = is_whole;
     }
 
+    /// Adds the next block of the chain, which is stored already. See [`Download::extend_stored`].
+    pub fn extend_stored(&mut self, hash: BlockHash) {
+        self.download.extend_stored(hash);
+    }
+
+    /// Asks all peers for headers again, from a new locator. See [`HeaderSync::restart`].
+    pub fn ask_headers(&mut self, locator: Vec<BlockHash>) {
+        self.headers.restart(locator);
+    }
+
     /// Notes that a block of `len` bytes is stored and no longer in memory.
     pub fn accept_block(&mut self, height: u32, len: usize) {
         self.download.accept(height);

@@ -163,6 +163,11 @@ impl Download {
         self.is_whole = is_whole;
     }
 
+    /// Adds the next block of the chain, which is stored already and will not be asked for.
+    pub fn extend_stored(&mut self, hash: BlockHash) {
+        self.window.push_stored(hash);
+    }
+
     /// Returns whether all blocks that were given are accepted.
     #[must_use]
     pub fn is_done(&self) -> bool {

@@ -22,6 +22,7 @@
 
 pub mod assume;
 pub mod block;
+mod genesis;
 pub mod header;
 pub mod merkle;
 pub mod params;

@@ -389,7 +389,7 @@ const fn hash(text: &str) -> [u8; 32] {
 }
 
 /// Decodes hexadecimal digits at compile time, so that an invalid literal does not compile.
-const fn bytes<const N: usize>(text: &str) -> [u8; N] {
+pub(crate) const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     const fn digit(byte: u8) -> u8 {
         match byte {
             b'0'..=b'9' => byte - b'0',

@@ -38,6 +38,26 @@ pub fn rewrite_block_index(
     disk: &dyn Disk,
     from: &Path,
     to: &Path,
+    change: impl FnMut(&mut IndexEntry),
+    files: impl FnOnce(&mut Vec<FileInfo>),
+) -> Result<(), DiskError> {
+    extend_block_index(disk, from, to, std::iter::empty(), change, files)
+}
+
+/// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose hash
+/// the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
+/// blocks, the last of them becomes the one to which bitcoind appends.
+///
+/// # Errors
+/// The same errors as [`rewrite_block_index`].
+///
+/// # Panics
+/// In the same cases as [`IndexEntry::encode`].
+pub fn extend_block_index(
+    disk: &dyn Disk,
+    from: &Path,
+    to: &Path,
+    added: impl Iterator<Item = IndexEntry>,
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
@@ -47,6 +67,7 @@ pub fn rewrite_block_index(
     let old = OldIndex { database, dir: from, obfuscation };
     let mut rows = TableRun::new(disk, to, 1, 1);
     let (mut has_entries, mut encoded) = (false, Vec::new());
+    let mut added = added.peekable();
     old.for_each(&[], Some(&[FILE]), |key, value| {
         if key == OBFUSCATION_ROW {
             return Ok(());
@@ -56,6 +77,11 @@ pub fn rewrite_block_index(
         }
         has_entries = true;
         let before = IndexEntry::of_row(from, key, value)?;
+        while let Some(entry) = added.next_if(|entry| entry.hash <= before.hash) {
+            if entry.hash != before.hash {
+                add_entry(&mut rows, &entry, &mut encoded)?;
+            }
+        }
         let mut entry = before;
         change(&mut entry);
         if (entry.hash, entry.header) != (before.hash, before.header) {
@@ -65,16 +91,28 @@ pub fn rewrite_block_index(
         if entry == before {
             return Ok(rows.add(key, value)?);
         }
-        encoded.clear();
-        entry.encode(&mut encoded);
-        Ok(rows.add(key, &encoded)?)
+        add_entry(&mut rows, &entry, &mut encoded)
     })?;
-    for (key, value) in old.file_rows(to, has_entries, files)? {
+    for entry in added {
+        add_entry(&mut rows, &entry, &mut encoded)?;
+    }
+    let (file_rows, new_last_file) = old.file_rows(to, has_entries, files)?;
+    for (key, value) in file_rows {
         rows.add(&key, &value)?;
     }
-    old.for_each(AFTER_FILES, None, |key, value| Ok(rows.add(key, value)?))?;
+    old.for_each(AFTER_FILES, None, |key, value| match new_last_file {
+        Some(number) if key == LAST_FILE => Ok(rows.add(key, &number.0.to_le_bytes())?),
+        _ => Ok(rows.add(key, value)?),
+    })?;
     let tables = rows.finish()?;
     Ok(write_database(disk, to, &tables)?)
+}
+
+/// Adds the row of a block; `value` is a buffer.
+fn add_entry(rows: &mut TableRun<'_>, entry: &IndexEntry, value: &mut Vec<u8>) -> Result<(), DiskError> {
+    value.clear();
+    entry.encode(value);
+    Ok(rows.add(&[&[BLOCK][..], &entry.hash.0].concat(), value)?)
 }
 
 /// The index that is copied.
@@ -103,13 +141,14 @@ impl OldIndex<'_> {
         Ok(())
     }
 
-    /// Returns all rows whose keys begin like those of files, after `change`.
+    /// Returns all rows whose keys begin like those of files, after `change`, and the number of the last file
+    /// if `change` appended it.
     fn file_rows(
         &self,
         to: &Path,
         has_entries: bool,
         change: impl FnOnce(&mut Vec<FileInfo>),
-    ) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, DiskError> {
+    ) -> Result<(BTreeMap<Vec<u8>, Vec<u8>>, Option<FileNo>), DiskError> {
         let (mut rows, mut by_number) = (BTreeMap::new(), BTreeMap::new());
         self.for_each(&[FILE], Some(AFTER_FILES), |key, value| {
             if let Some((number, info)) = FileInfo::of_row(self.dir, key, value)? {
@@ -138,7 +177,9 @@ impl OldIndex<'_> {
                 rows.insert([&[FILE][..], &number.to_le_bytes()].concat(), value);
             }
         }
-        Ok(rows)
+        let with_blocks = after.iter().rposition(|info| info.blocks > 0);
+        let new_last_file = with_blocks.filter(|&last| last >= before.len()).map(|last| FileNo(last as u32));
+        Ok((rows, new_last_file))
     }
 }
 

@@ -106,6 +106,12 @@ impl Window {
         self.missing.insert(height);
     }
 
+    /// Adds a block that the caller has stored before.
+    pub(super) fn push_stored(&mut self, hash: BlockHash) {
+        self.slots.push_back(Slot { hash, bytes: 0, state: SlotState::Stored });
+        self.advance();
+    }
+
     /// Notes that a block is asked of a peer. Returns its hash, or `None` if it has come already or was
     /// asked of this peer.
     pub(super) fn request(&mut self, height: u32, peer: PeerId) -> Option<BlockHash> {
@@ -162,6 +168,11 @@ impl Window {
         {
             slot.state = SlotState::Stored;
         }
+        self.advance();
+    }
+
+    /// Moves the window's start above stored blocks.
+    fn advance(&mut self) {
         while self.slots.front().is_some_and(|slot| slot.state == SlotState::Stored) {
             let bytes = self.slots.pop_front().map_or(0, |slot| slot.bytes);
             self.bytes = self.bytes.saturating_sub(bytes);

@@ -160,3 +160,24 @@ fn rows_that_the_reader_refuses_are_refused() {
         assert!(error == read && error.contains(want), "{error}");
     }
 }
+
+/// Entries of blocks that the index has are changed, others are added, and an appended file is the last one.
+#[test]
+fn added_entries_and_files_are_in_the_copy() {
+    let root = tempfile::tempdir().unwrap();
+    let [old, new] = paths(&root);
+    let before = index(50, 2);
+    write_block_index(&RealDisk, &old, &before).unwrap();
+    let mut added: Vec<_> = (40..90).map(entry).collect();
+    added.sort_by_key(|entry| entry.hash);
+    let count = |entry: &mut IndexEntry| entry.tx_count = 9;
+    let grow = |files: &mut Vec<FileInfo>| files.push(FileInfo { blocks: 5, ..FileInfo::default() });
+    extend_block_index(&RealDisk, &old, &new, added.into_iter(), count, grow).unwrap();
+    let after = read_block_index(&RealDisk, &new).unwrap();
+    let mut expected: Vec<_> = (0..90).map(entry).collect();
+    expected.iter_mut().take(50).for_each(count);
+    expected.sort_by_key(|entry| entry.hash);
+    assert_eq!(after.entries, expected);
+    assert_eq!((after.files.len(), after.last_file), (3, FileNo(2)));
+    assert_eq!((after.files[2].blocks, &after.files[..2]), (5, &before.files[..]));
+}
