@@ -3,6 +3,7 @@
 use crate::{
     limits::{MAX_THREADS, default_memory},
     progress::Style,
+    sync::SyncArgs,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
@@ -34,6 +35,8 @@ hints; 130 interrupted.";
 pub enum Command {
     /// Rebuild the chainstate from block and undo files, and replace the old one
     Reindex(ReindexArgs),
+    /// Download headers and blocks from peers, and build the chainstate
+    Sync(SyncArgs),
     /// Check block and undo files as reindex does, without changing the datadir
     Verify(VerifyArgs),
     /// Make, inspect, convert or check SwiftSync hints
@@ -410,7 +413,7 @@ pub struct StatsArgs {
 }
 
 /// Parses a size in bytes, with K, M, G or T for the powers of 1024.
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size::Config::new().with_binary().parse_size(text);
     let bytes = bytes.map_err(|error| format!("{error}; give a number with unit K, M, G or T"))?;
     if bytes < engine::MIN_MEMORY {
@@ -435,7 +438,7 @@ fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
 }
 
 /// Parses the value of Core's `-assumevalid`: a block hash, or 0.
-fn assume_valid(text: &str) -> Result<AssumeValid, String> {
+pub fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
         "default" => Ok(AssumeValid::Default),
         "0" => Ok(AssumeValid::Off),
@@ -446,7 +449,7 @@ fn assume_valid(text: &str) -> Result<AssumeValid, String> {
 }
 
 /// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
-fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
+pub fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
     #[cfg(feature = "scripts")]
     return Some(Arc::new(script::Core));
     #[cfg(not(feature = "scripts"))]
@@ -454,7 +457,8 @@ fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
 }
 
 impl DatadirArgs {
-    fn threads(&self) -> NonZeroUsize {
+    /// Returns the number of worker threads.
+    pub fn threads(&self) -> NonZeroUsize {
         self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 }
@@ -490,7 +494,8 @@ impl CheckArgs {
 }
 
 impl ResumeArgs {
-    fn options(&self) -> ResumeOptions {
+    /// Returns the engine's options for resuming.
+    pub fn options(&self) -> ResumeOptions {
         let checkpoint_interval = Duration::from_secs(self.checkpoint_every.into());
         ResumeOptions { restart: self.restart, checkpoint_interval }
     }

@@ -10,6 +10,7 @@ mod paths;
 mod progress;
 mod report;
 mod snapshot;
+mod sync;
 mod undo;
 
 use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     limits::ignore_file_size_signal();
     let (json, done) = match args.command {
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
+        Command::Sync(args) => (args.datadir.json, sync::run(&args)),
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),

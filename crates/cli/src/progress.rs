@@ -2,7 +2,7 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use engine::{Event, EventSink, Stage};
+use engine::{Event, EventSink, PeerEvent, Stage};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use peregrine::{remedy, stop};
 use std::{
@@ -143,12 +143,23 @@ impl Progress {
                 }
                 Self::None => {}
             },
+            Event::Peer(peer) => self.print(&peer_text(&peer)),
             Event::Note(note) => self.print(&format!("note: {}", remedy::note_text(&note))),
             Event::Warning(warning) => {
                 self.print(&format!("warning: {}", remedy::warning_text(&warning)));
             }
             _ => {}
         }
+    }
+}
+
+fn peer_text(event: &PeerEvent) -> String {
+    match event {
+        PeerEvent::Connected { peer, user_agent, transport, height } => {
+            format!("peer {peer}: connected, {transport:?}, {user_agent}, height {height}")
+        }
+        PeerEvent::Closed { peer, reason } => format!("peer {peer}: {reason}"),
+        _ => String::new(),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::error::DiskError;
 use digest::obfuscation::Obfuscation;
 use leveldb::Database;
 use std::path::Path;
-use vfs::{Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _};
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
 /// Key of the row that contains the obfuscation key of a database (Core `CDBWrapper::OBFUSCATION_KEY`).
@@ -25,6 +25,8 @@ pub const OBFUSCATION_ROW: &[u8] = b"\x0e\x00obfuscate_key";
 
 /// Name of the file with the key of block files.
 const KEY_FILE: &str = "xor.dat";
+/// Its name until it is complete.
+const NEW_KEY_FILE: &str = "xor.dat.peregrine";
 
 /// A range of zeros in the first block file, at a multiple of the key's length: within the parent hash of the
 /// genesis block, which follows the record's header and the block's version.
@@ -53,6 +55,24 @@ pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfu
     }
     file.read_exact_at(&mut key, 0).during("read", &path)?;
     Ok(Obfuscation::from_key(key))
+}
+
+/// Writes `xor.dat` in the directory `blocks_dir`, which must not have it.
+///
+/// # Errors
+/// Any I/O error.
+pub fn write_block_obfuscation(
+    disk: &dyn Disk,
+    blocks_dir: &Path,
+    obfuscation: Obfuscation,
+) -> Result<(), DiskError> {
+    let (path, temporary) = (blocks_dir.join(KEY_FILE), blocks_dir.join(NEW_KEY_FILE));
+    if disk.exists(&temporary).during("look at", &temporary)? {
+        disk.remove_file(&temporary).during("remove", &temporary)?;
+    }
+    let mut file = AtomicFile::create(disk, temporary, &path)?;
+    file.write_all(&obfuscation.key())?;
+    Ok(file.commit()?)
 }
 
 /// Checks that the first block file, with `obfuscation` removed, begins like one of the network's. If not,

@@ -33,6 +33,7 @@
 mod api;
 mod blocks;
 mod commands;
+mod download;
 mod job;
 mod plan;
 mod stages;
@@ -52,6 +53,7 @@ pub use api::{
     report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport},
     size::HumanSize,
     stage::Stage,
+    sync::{DownloadReport, PeerEvent, PeerOptions, SyncOptions, SyncReport},
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{
@@ -61,6 +63,7 @@ pub use commands::{
     reindex::reindex,
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},
+    sync::sync,
     undo::{
         CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,
         make_undo,
@@ -70,6 +73,12 @@ pub use commands::{
 pub use digest::kernel::Kernel;
 pub use disk::{datadir::FileKind, replace::Recovery, snapshot::SnapshotMetadata};
 pub use hints::{HintFormat, HintInfo, Numbering};
+pub use net::{
+    address::{Host, NetworkKind, PeerAddress},
+    pool::Target,
+    seeds::default_port,
+    transport::TransportVersion,
+};
 pub use vfs::{Disk, Limit, RealDisk, open_regular};
 pub use wire::{BlockHash, FileNo, Height, Network, Sats, ScriptVerifier, Txid};
 

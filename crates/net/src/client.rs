@@ -188,6 +188,11 @@ impl Client {
         self.is_settling = is_whole;
     }
 
+    /// Begins the download again with another chain. See [`Download::restart`].
+    pub fn restart_download(&mut self, first_height: u32) {
+        self.download.restart(first_height);
+    }
+
     /// Adds the next block of the chain, which is stored already. See [`Download::extend_stored`].
     pub fn extend_stored(&mut self, hash: BlockHash) {
         self.download.extend_stored(hash);

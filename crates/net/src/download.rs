@@ -163,6 +163,14 @@ impl Download {
         self.is_whole = is_whole;
     }
 
+    /// Begins again with another chain, whose first block to download has this height. What peers still send
+    /// of the chain before counts as sent twice.
+    pub fn restart(&mut self, first_height: u32) {
+        self.window = Window::new(first_height);
+        self.held_by_group.clear();
+        self.is_whole = false;
+    }
+
     /// Adds the next block of the chain, which is stored already and will not be asked for.
     pub fn extend_stored(&mut self, hash: BlockHash) {
         self.window.push_stored(hash);
@@ -243,7 +251,7 @@ impl Download {
             return Arrival::Unrequested;
         };
         self.count_released(group);
-        if !self.window.deliver(request.height, id, bytes) {
+        if !self.window.deliver(request.height, hash, id, bytes) {
             self.totals.duplicate_bytes += bytes;
             return Arrival::Duplicate;
         }

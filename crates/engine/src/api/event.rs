@@ -4,6 +4,7 @@
 use crate::api::{
     note::{Note, Warning},
     stage::Stage,
+    sync::PeerEvent,
 };
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub enum Event {
     },
     /// Progress; sent a few times a second.
     Progress(Progress),
+    /// A peer was connected or lost.
+    Peer(PeerEvent),
     /// Something that the user should know that is not an error.
     Note(Note),
     /// Something that the operator must know; it is also in the report.

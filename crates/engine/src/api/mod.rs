@@ -11,3 +11,4 @@ pub mod remedy;
 pub mod report;
 pub mod size;
 pub mod stage;
+pub mod sync;

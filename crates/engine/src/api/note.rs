@@ -46,6 +46,22 @@ pub enum Note {
     CheckingWithoutUndo,
     /// The hints, or the files that they were used with, are wrong.
     HintsFailed(Error),
+    /// No peer is connected.
+    NoPeers {
+        /// Why the last connection ended or could not be opened; `None` if none was tried, because no
+        /// address is known.
+        last: Option<String>,
+    },
+    /// No peer has a chain with the network's minimum work.
+    LowWork {
+        /// Height of the best chain that was found.
+        height: Height,
+    },
+    /// Blocks were found that an interrupted download had stored.
+    FoundBlocks {
+        /// Their number.
+        blocks: u32,
+    },
     /// The rebuild starts again without hints.
     RebuildingWithoutHints {
         /// The first wrong hint; `None` if all are right, so that the undo files are wrong.
@@ -164,6 +180,21 @@ impl fmt::Display for Note {
                     None => f.write_str("all hints are right, so the undo files are wrong")?,
                 }
                 f.write_str("; rebuilding without hints")
+            }
+            Self::NoPeers { last: Some(last) } => {
+                write!(f, "no peer is connected; the last attempt: {last}; trying again")
+            }
+            Self::NoPeers { last: None } => f.write_str(
+                "no peer is connected, and no address of one is known; check the network connection and the \
+                 name servers, or name a peer",
+            ),
+            Self::LowWork { height } => write!(
+                f,
+                "the best chain of the peers ends at height {height} and has less work than the network's \
+                 chain is known to have; waiting for another peer"
+            ),
+            Self::FoundBlocks { blocks } => {
+                write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
             }
         }
     }

@@ -5,6 +5,10 @@ use std::fmt;
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
+    /// Downloading headers from peers, and validating them.
+    Headers,
+    /// Downloading blocks from peers, and storing them.
+    Download,
     /// Choosing the chain and validating its headers.
     Plan,
     /// Reading blocks and undo data.
@@ -29,7 +33,9 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
+        Self::Headers,
+        Self::Download,
         Self::Plan,
         Self::Read,
         Self::Check,
@@ -46,6 +52,8 @@ impl Stage {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Headers => "headers",
+            Self::Download => "download",
             Self::Plan => "plan",
             Self::Read => "read",
             Self::Check => "check",

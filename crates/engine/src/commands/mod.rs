@@ -4,6 +4,7 @@ pub mod hints;
 pub mod reindex;
 pub mod snapshot;
 pub mod stats;
+pub mod sync;
 pub mod undo;
 pub mod unspent_outputs;
 pub mod verify;

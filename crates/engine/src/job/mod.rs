@@ -239,7 +239,7 @@ fn is_about_undo(error: &Error) -> bool {
 }
 
 /// Returns the current time as a block time.
-fn now() -> BlockTime {
+pub fn now() -> BlockTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
 }

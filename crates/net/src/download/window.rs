@@ -145,9 +145,10 @@ impl Window {
         }
     }
 
-    /// Notes that a block has come that was asked of this peer. Returns false if it had come before.
-    pub(super) fn deliver(&mut self, height: u32, sender: PeerId, bytes: u64) -> bool {
-        let Some(slot) = self.slot_mut(height) else { return false };
+    /// Notes that a block has come that was asked of this peer. Returns false if it had come before, or is
+    /// not the one of the chain at this height any more.
+    pub(super) fn deliver(&mut self, height: u32, hash: BlockHash, sender: PeerId, bytes: u64) -> bool {
+        let Some(slot) = self.slot_mut(height).filter(|slot| slot.hash == hash) else { return false };
         let SlotState::Requested(holders) = &mut slot.state else {
             self.release(height, sender);
             return false;

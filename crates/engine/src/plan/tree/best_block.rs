@@ -35,6 +35,17 @@ impl Tree<'_> {
         })
     }
 
+    /// Validates all headers, and returns the numbers of those of the chain with the most work, from genesis
+    /// on, whether their blocks are on disk or not.
+    #[must_use]
+    pub fn best_headers(&mut self) -> Vec<u32> {
+        let (order, ends) = self.by_height(self.heights());
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        let mut branch: Vec<u32> = best_tips.header.iter().flat_map(|tip| self.branch(tip.node)).collect();
+        branch.reverse();
+        branch
+    }
+
     /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
     /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
     #[must_use]

@@ -1,0 +1,280 @@
+//! The command `peregrine sync`: its options and its report.
+
+use crate::{
+    args::{DatadirArgs, OnHintFailure, ResumeArgs, assume_valid, script_verifier, size},
+    limits::{self, default_memory},
+    progress::{Progress, Style},
+    report,
+};
+use clap::{Args as ClapArgs, ValueEnum};
+use engine::{
+    AggregateKind, AssumeValid, ChainOptions, DownloadReport, Error, ErrorKind, Height, HintOptions, Host,
+    NetworkKind, PeerAddress, PeerOptions, RealDisk, SyncOptions, SyncReport, Target, default_port,
+};
+use peregrine::{
+    exit::Exit,
+    output::{Done, json},
+    remedy::warning_text,
+    stop::interrupt,
+};
+use serde::Serialize;
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+};
+
+/// Connections behind a proxy: with Tor, each is a circuit.
+const PEERS_BEHIND_PROXY: usize = 16;
+/// Connections without a proxy; Core's peers stay well served below this.
+const PEERS: usize = 64;
+
+#[derive(ClapArgs, Debug)]
+pub struct SyncArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Download from this peer only; can be given repeatedly
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub connect: Vec<String>,
+
+    /// Download from this peer too; can be given repeatedly
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub addnode: Vec<String>,
+
+    /// Maximum number of connections [default: 64, behind a proxy 16]
+    #[arg(long, value_name = "N", value_parser = peers)]
+    pub peers: Option<usize>,
+
+    /// Connect through this SOCKS5 proxy, which resolves all names
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub proxy: Option<SocketAddr>,
+
+    /// Use only addresses of this network; can be given repeatedly [default: ipv4 and ipv6; behind a proxy
+    /// onion too]
+    #[arg(long, value_enum, value_name = "NETWORK")]
+    pub onlynet: Vec<Net>,
+
+    /// Whether DNS seeds are asked for peers
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub dnsseed: u8,
+
+    /// Whether the encrypted transport (BIP 324) is tried first
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub v2transport: u8,
+
+    /// Download only the blocks; bitcoind, or another run, does the rest
+    #[arg(long)]
+    pub blocks_only: bool,
+
+    /// Stop at this height
+    #[arg(long, value_name = "N")]
+    pub stop_at_height: Option<u32>,
+
+    /// Use SwiftSync hints: less work and less memory; spend rules up to their last block rest on
+    /// --assumevalid
+    #[arg(long, value_name = "FILE")]
+    pub hints: Option<PathBuf>,
+
+    /// With --hints: what to do if the hints turn out to be wrong
+    #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
+    pub on_hint_failure: OnHintFailure,
+
+    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
+    /// [default: as the Bitcoin Core release that this version follows]
+    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
+    #[arg(value_parser = assume_valid)]
+    pub assumevalid: AssumeValid,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Directory for temporary files [default: beside the chainstate]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// A network of addresses, as for bitcoind -onlynet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Net {
+    Ipv4,
+    Ipv6,
+    Onion,
+    Cjdns,
+}
+
+impl Net {
+    const fn kind(self) -> NetworkKind {
+        match self {
+            Self::Ipv4 => NetworkKind::Ipv4,
+            Self::Ipv6 => NetworkKind::Ipv6,
+            Self::Onion => NetworkKind::Onion,
+            Self::Cjdns => NetworkKind::Cjdns,
+        }
+    }
+}
+
+/// Parses a number of connections.
+fn peers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=128) => Ok(number),
+        _ => Err("give a number from 1 to 128".to_owned()),
+    }
+}
+
+/// Parses an address or a name, with or without a port. Without a proxy, a name is resolved at once.
+fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(vec![Target::Address(PeerAddress::from_socket(address))]);
+    }
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(host) = bare.parse::<Host>() {
+        return Ok(vec![Target::Address(PeerAddress { host, port })]);
+    }
+    let usage = |why: String| Error::new(ErrorKind::Usage, format!("{text}: {why}"));
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) => {
+            let port = port.parse().map_err(|_| usage("the port is not a number up to 65535".to_owned()))?;
+            (name, port)
+        }
+        None => (text, port),
+    };
+    if let Ok(host) = name.parse::<Host>() {
+        return Ok(vec![Target::Address(PeerAddress { host, port })]);
+    }
+    if has_proxy {
+        return Ok(vec![Target::Name(name.to_owned(), port)]);
+    }
+    let found = (name, port).to_socket_addrs();
+    let found = found.map_err(|error| usage(format!("the name cannot be resolved: {error}")))?;
+    Ok(found.take(1).map(|address| Target::Address(PeerAddress::from_socket(address))).collect())
+}
+
+impl SyncArgs {
+    /// Returns the engine's options.
+    fn options(&self) -> Result<SyncOptions, Error> {
+        let DatadirArgs { datadir, chain, .. } = &self.datadir;
+        let options = ChainOptions::new(datadir, *chain);
+        let threads = self.datadir.threads();
+        let named = |list: &[String]| -> Result<Vec<Target>, Error> {
+            let targets = list.iter().map(|text| targets(text, default_port(*chain), self.proxy.is_some()));
+            Ok(targets.collect::<Result<Vec<_>, _>>()?.concat())
+        };
+        let mut networks: Vec<_> = self.onlynet.iter().map(|net| net.kind()).collect();
+        if networks.is_empty() {
+            networks.extend([NetworkKind::Ipv4, NetworkKind::Ipv6]);
+            networks.extend(self.proxy.map(|_| NetworkKind::Onion));
+        }
+        let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
+        Ok(SyncOptions {
+            chain: ChainOptions {
+                memory_bytes: self
+                    .memory
+                    .unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
+                work_dir: self.work_dir.clone(),
+                scripts: script_verifier(),
+                assume_valid: self.assumevalid,
+                threads,
+                ..options
+            },
+            resume: self.resume.options(),
+            stop_at_height: self.stop_at_height.map(Height),
+            hints: self.hints.clone().map(|file| HintOptions {
+                file,
+                format: None,
+                aggregate: AggregateKind::Sha256,
+                without_undo: true,
+                on_failure_join: self.on_hint_failure == OnHintFailure::Join,
+            }),
+            blocks_only: self.blocks_only,
+            peers: PeerOptions {
+                connect: named(&self.connect)?,
+                add: named(&self.addnode)?,
+                peers_max: self.peers.unwrap_or(peers_max),
+                proxy: self.proxy,
+                networks,
+                use_dns_seeds: self.dnsseed == 1,
+                use_v2: self.v2transport == 1,
+            },
+        })
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &SyncArgs) -> Done {
+    let options = args.options()?;
+    limits::check(&options.chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let progress = Progress::new(args.progress);
+    let report = engine::sync(&RealDisk, &options, &progress, &interrupt);
+    progress.close();
+    let report = report?;
+    Ok((if args.datadir.json { sync_json(&report) } else { sync_text(&report) }, Exit::Done))
+}
+
+#[derive(Serialize)]
+struct SyncJson {
+    chain: &'static str,
+    height: u32,
+    hash: String,
+    headers: u32,
+    blocks_downloaded: u32,
+    blocks_found: u32,
+    bytes_downloaded: u64,
+    bytes_downloaded_twice: u64,
+    peers: u32,
+    download_seconds: f64,
+    rebuild: Option<serde_json::Value>,
+    notes: Vec<String>,
+}
+
+fn sync_json(report: &SyncReport) -> String {
+    let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed } = report.download;
+    let rebuild = report.rebuild.as_ref().map(report::reindex_json);
+    json(&SyncJson {
+        chain: report.network.name(),
+        height: report.height.0,
+        hash: report.hash.to_string(),
+        headers: report.header_height.0,
+        blocks_downloaded: blocks,
+        blocks_found: found,
+        bytes_downloaded: bytes,
+        bytes_downloaded_twice: duplicate_bytes,
+        peers,
+        download_seconds: elapsed.as_secs_f64(),
+        rebuild: rebuild.and_then(|text| serde_json::from_str(&text).ok()),
+        notes: report.notes.iter().map(warning_text).collect(),
+    })
+}
+
+fn sync_text(report: &SyncReport) -> String {
+    let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed } = report.download;
+    let seconds = elapsed.as_secs_f64();
+    let speed = bytes as f64 / 1e6 / seconds.max(1e-3);
+    let mut text = format!(
+        "downloaded         {blocks} blocks, {bytes} bytes from {peers} peers in {seconds:.1} s ({speed:.0} MB/s)"
+    );
+    if duplicate_bytes > 0 {
+        text += &format!("\n                   {duplicate_bytes} bytes came twice");
+    }
+    if found > 0 {
+        text +=
+            &format!("\n                   {found} blocks were stored already by an interrupted download");
+    }
+    text += &format!("\nblocks             up to {} ({})", report.hash, report.height);
+    if report.header_height > report.height {
+        text += &format!("; headers up to height {}", report.header_height);
+    }
+    match &report.rebuild {
+        Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild)),
+        None => text += &report::notes_text(&report.notes),
+    }
+    text
+}

@@ -1,0 +1,146 @@
+//! Options, events and report of a download.
+
+use crate::api::{
+    note::Warning,
+    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions},
+    report::ReindexReport,
+};
+use net::{address::NetworkKind, pool::Target, transport::TransportVersion};
+use std::{net::SocketAddr, path::Path, time::Duration};
+use wire::{BlockHash, Height, Network};
+
+/// Which peers are used, and how.
+#[derive(Clone, Debug)]
+pub struct PeerOptions {
+    /// Only these peers are used; if empty, peers are looked for.
+    pub connect: Vec<Target>,
+    /// Peers that are used besides those that are found.
+    pub add: Vec<Target>,
+    /// Maximum number of connections.
+    pub peers_max: usize,
+    /// A SOCKS5 proxy through which all connections are made.
+    pub proxy: Option<SocketAddr>,
+    /// Networks whose addresses are dialled.
+    pub networks: Vec<NetworkKind>,
+    /// Whether DNS seeds are asked for addresses.
+    pub use_dns_seeds: bool,
+    /// Whether version 2 of the transport (BIP-0324) is tried first.
+    pub use_v2: bool,
+}
+
+impl Default for PeerOptions {
+    fn default() -> Self {
+        Self {
+            connect: Vec::new(),
+            add: Vec::new(),
+            peers_max: 64,
+            proxy: None,
+            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
+            use_dns_seeds: true,
+            use_v2: true,
+        }
+    }
+}
+
+/// What to download, from where, and what to do with it.
+#[derive(Clone, Debug)]
+pub struct SyncOptions {
+    /// The datadir, and how its blocks are checked.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted rebuild of the chainstate.
+    pub resume: ResumeOptions,
+    /// Height of the last block to download; `None` for the last that the peers have.
+    pub stop_at_height: Option<Height>,
+    /// Hints to use.
+    pub hints: Option<HintOptions>,
+    /// Only download: the chainstate stays as it is.
+    pub blocks_only: bool,
+    /// The peers.
+    pub peers: PeerOptions,
+}
+
+impl SyncOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network),
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            hints: None,
+            blocks_only: false,
+            peers: PeerOptions::default(),
+        }
+    }
+
+    /// The options of the rebuild that follows the download.
+    pub(crate) fn rebuild(&self) -> ReindexOptions {
+        ReindexOptions {
+            chain: self.chain.clone(),
+            resume: self.resume,
+            hints: self.hints.clone(),
+            ..ReindexOptions::new(&self.chain.datadir, self.chain.network)
+        }
+    }
+}
+
+/// What happened with a peer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PeerEvent {
+    /// The handshake is done.
+    Connected {
+        /// Address or name, and port.
+        peer: String,
+        /// What it calls its program; only printable characters.
+        user_agent: String,
+        /// The transport that is used.
+        transport: TransportVersion,
+        /// Height of its best block, as it said.
+        height: i32,
+    },
+    /// The connection ended or could not be opened.
+    Closed {
+        /// Address or name, and port.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How much was downloaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DownloadReport {
+    /// Number of blocks that were downloaded and stored.
+    pub blocks: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of blocks that came twice.
+    pub duplicate_bytes: u64,
+    /// Number of blocks that an interrupted download had stored, and that the block index did not place.
+    pub found: u32,
+    /// Number of peers that were connected.
+    pub peers: u32,
+    /// Time until all blocks were stored.
+    pub elapsed: Duration,
+}
+
+/// Result of a download.
+#[derive(Clone, Debug)]
+pub struct SyncReport {
+    /// The network.
+    pub network: Network,
+    /// Height of the last block that is stored.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Height of the last header that the peers have.
+    pub header_height: Height,
+    /// What was downloaded.
+    pub download: DownloadReport,
+    /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
+    /// last block already.
+    pub rebuild: Option<ReindexReport>,
+    /// Warnings of the download for the operator.
+    pub notes: Vec<Warning>,
+}

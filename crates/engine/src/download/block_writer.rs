@@ -1,0 +1,189 @@
+//! Checks the blocks that peers send, and appends them to the block files.
+//!
+//! A peer that sends a block whose bytes are not those to which its header commits is to blame. A block whose
+//! bytes are right and that breaks a rule is invalid, whoever sent it (Core `IsBlockMutated`).
+
+use crate::{api::error::Error, blocks::block_hashes::BlockHashes, stages::threads::spawn};
+use crossbeam::channel::{Receiver, Sender};
+use disk::{block_files::BlockAppender, index::FileInfo};
+use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::Scope,
+};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
+
+/// Bytes that are appended before they are written to the medium, so that few files are open.
+const FLUSH_BYTES: u64 = 1 << 30;
+
+/// A block that a peer has sent.
+pub struct ArrivedBlock {
+    /// Its height.
+    pub height: Height,
+    /// Hash of its first 80 bytes, which is that of the chain's block at this height.
+    pub hash: BlockHash,
+    /// Median time past of the block below it.
+    pub median_time_past_prev: BlockTime,
+    /// The serialised block.
+    pub bytes: Vec<u8>,
+}
+
+/// What became of a block.
+pub enum BlockOutcome {
+    /// It was appended.
+    Stored {
+        /// Number of its file.
+        file: FileNo,
+        /// Its position there, after the record's frame.
+        data_pos: ByteOffset,
+        /// Number of its transactions.
+        tx_count: u32,
+    },
+    /// These are not the bytes to which its header commits.
+    Mutated,
+    /// It breaks a rule.
+    Invalid(Violation),
+    /// It could not be written.
+    Failed(Error),
+}
+
+/// A block that was handled.
+pub struct HandledBlock {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its size in bytes.
+    pub len: usize,
+    /// What became of it.
+    pub outcome: BlockOutcome,
+}
+
+/// The appender, and how much was appended since the last flush.
+struct Appending<'a> {
+    appender: BlockAppender<'a>,
+    unflushed: u64,
+}
+
+/// See the module.
+pub struct BlockWriter<'a> {
+    params: &'static ChainParams,
+    appending: Mutex<Appending<'a>>,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// A writer that appends with `appender`.
+    #[must_use]
+    pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
+        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
+    }
+
+    fn appending(&self) -> MutexGuard<'_, Appending<'a>> {
+        self.appending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They
+    /// end when `arrived` is closed. `wake` is called after each block.
+    ///
+    /// # Errors
+    /// If the system starts no more threads.
+    pub fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        threads: usize,
+        (arrived, handled): (&Receiver<ArrivedBlock>, &Sender<HandledBlock>),
+        wake: &'scope (dyn Fn() + Sync),
+    ) -> Result<(), Error> {
+        for _ in 0..threads {
+            let (arrived, handled) = (arrived.clone(), handled.clone());
+            spawn(scope, "store", move || {
+                let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+                for block in arrived {
+                    let outcome = self.handle(&block, &mut arena, &mut hashes);
+                    let ArrivedBlock { height, hash, ref bytes, .. } = block;
+                    let len = bytes.len();
+                    if handled.send(HandledBlock { height, hash, len, outcome }).is_err() {
+                        return;
+                    }
+                    wake();
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks.
+    fn handle(&self, block: &ArrivedBlock, arena: &mut BlockArena, hashes: &mut BlockHashes) -> BlockOutcome {
+        match check_arrived(self.params, block, arena, hashes) {
+            Err(outcome) => outcome,
+            Ok((time, tx_count)) => match self.append(block, time) {
+                Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, tx_count },
+                Err(error) => BlockOutcome::Failed(error.at_block(block.height, block.hash)),
+            },
+        }
+    }
+
+    fn append(&self, block: &ArrivedBlock, time: BlockTime) -> Result<(FileNo, ByteOffset), Error> {
+        let Appending { appender, unflushed } = &mut *self.appending();
+        let position = appender.append_block(block.height, time, &block.bytes)?;
+        *unflushed += block.bytes.len() as u64;
+        if *unflushed >= FLUSH_BYTES {
+            appender.flush()?;
+            *unflushed = 0;
+        }
+        Ok(position)
+    }
+
+    /// Returns when all that was appended is on the medium, with what the block index must record about each
+    /// pair of files.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn flush(&self) -> Result<Vec<FileInfo>, Error> {
+        let Appending { appender, unflushed } = &mut *self.appending();
+        appender.flush()?;
+        *unflushed = 0;
+        Ok(appender.infos().to_vec())
+    }
+}
+
+/// Checks all rules of a block that need no other block than the headers below it. Returns its time and the
+/// number of its transactions.
+///
+/// # Errors
+/// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
+pub fn check_arrived(
+    params: &'static ChainParams,
+    block: &ArrivedBlock,
+    arena: &mut BlockArena,
+    hashes: &mut BlockHashes,
+) -> Result<(BlockTime, u32), BlockOutcome> {
+    let view = arena.parse(&block.bytes).map_err(|_| BlockOutcome::Mutated)?;
+    hashes.of_block(&view, &[]);
+    if hashes.block != block.hash {
+        return Err(BlockOutcome::Mutated);
+    }
+    let checked = check_block(&BlockContext {
+        params,
+        height: block.height,
+        block: &view,
+        txids: &hashes.txids,
+        wtxids: &hashes.wtxids,
+        median_time_past_prev: block.median_time_past_prev,
+    });
+    match checked {
+        Ok(_) => Ok((view.header().time, view.tx_count() as u32)),
+        Err(violation) => Err(match violation.rule.class {
+            ViolationClass::Mutated => BlockOutcome::Mutated,
+            _ if may_be_merkle_nodes(&view) => BlockOutcome::Mutated,
+            _ => BlockOutcome::Invalid(violation),
+        }),
+    }
+}
+
+/// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
+/// block without a coinbase in which a transaction has 64 bytes (Core `IsBlockMutated`).
+fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
+    let stripped_len = |tx: TxView<'_>| tx.txid_message().0.iter().map(|part| part.len()).sum::<usize>();
+    block.tx(0).is_none_or(|tx| !tx.is_coinbase()) && block.txs().any(|tx| stripped_len(tx) == 64)
+}

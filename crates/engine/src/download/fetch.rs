@@ -1,0 +1,494 @@
+//! The loop of a download: hands what peers send to the header chain and the block writer, and asks for more.
+
+use super::{
+    block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
+    header_chain::{HeaderChain, RefusedHeaders},
+    stored_blocks::{Inventory, StoredBlocks, write_index},
+};
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
+        note::{Note, Warning},
+        stage::Stage,
+        sync::{DownloadReport, PeerEvent, PeerOptions, SyncOptions},
+    },
+    blocks::files::Files,
+    job,
+};
+use crossbeam::channel::{Receiver, Sender, unbounded};
+use disk::block_files::{AppendOptions, BlockFiles};
+use net::{
+    addresses::Source,
+    client::{Client, ClientEvent, ClientOptions},
+    download::{DownloadOptions, SizeEstimate},
+    headers::{HeaderBatch, locator_heights},
+    message::{AddressRecord, Services},
+    peer::PeerId,
+    pool::PoolOptions,
+    seeds,
+};
+use rules::ChainParams;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use wire::{BlockHash, Height};
+
+/// Longest time for which the loop waits for peers.
+const POLL_TIME: Duration = Duration::from_millis(200);
+/// Bytes of blocks after which the block index is written.
+const SAVE_BYTES: u64 = 16_000_000_000;
+/// Time for which further peers are asked for headers when one has no more.
+const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two notes that nothing happens, and why.
+const NOTE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time without a peer after which a complete download ends without asking for new headers.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+/// The part of the memory that blocks in hand get: one in this many.
+const POOL_SHARE: u64 = 8;
+/// Bounds of that memory, in bytes.
+const POOL_BYTES: std::ops::RangeInclusive<u64> = 12 << 20..=96 << 20;
+/// Maximum number of threads that check and store blocks.
+const MAX_WRITERS: usize = 8;
+
+/// What a download has reached.
+pub struct Fetched {
+    /// What was downloaded.
+    pub report: DownloadReport,
+    /// Height of the last block that is stored with all blocks below it.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Height of the last header.
+    pub header_height: Height,
+}
+
+/// What the loop does at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// It asks for headers.
+    Headers,
+    /// It asks for blocks.
+    Blocks,
+    /// All blocks are stored; it asks whether there are new headers.
+    Ending,
+}
+
+/// Downloads the headers of the best chain and its missing blocks, and leaves a block index that has them.
+///
+/// # Errors
+/// Any I/O error; [`ErrorKind::Interrupted`], after which the block index has all blocks that were stored.
+pub fn fetch(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Fetched, Error> {
+    sink.event(Event::Started(Stage::Headers));
+    let Inventory { chain, stored, infos, found } = Inventory::read(files)?;
+    if found > 0 {
+        sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
+        write_index(files, &chain, &stored, &infos, sink)?;
+    }
+    let appender = BlockFiles::new(files.disk, files.datadir, files.obfuscation)
+        .append_after(infos, AppendOptions::default());
+    let writer = &BlockWriter::new(ChainParams::of(files.network), appender);
+    let (arrived_in, arrived) = unbounded();
+    let (handled_in, handled) = unbounded();
+    let client = client(options, &chain)?;
+    let waker = client.waker();
+    let wake = move || {
+        // A loop that is not woken looks a little later.
+        let _ = waker.wake();
+    };
+    thread::scope(|scope| {
+        let threads = options.chain.threads.get().min(MAX_WRITERS);
+        writer.start(scope, threads, (&arrived, &handled_in), &wake)?;
+        drop((arrived, handled_in));
+        let start = Instant::now();
+        let report = DownloadReport { found, ..DownloadReport::default() };
+        let mut fetch = Fetch {
+            files,
+            options,
+            sink,
+            writer,
+            client,
+            chain,
+            stored,
+            report,
+            phase: Phase::Headers,
+            next: Height(1),
+            in_hand: 0,
+            unsaved: 0,
+            has_new_headers: false,
+            first_finished: None,
+            last_peer: start,
+            last_note: start,
+            last_closed: None,
+            last_progress: None,
+            missing: (0, 0),
+            connected: HashSet::new(),
+        };
+        let addresses = addresses(options);
+        let done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
+        drop(arrived_in);
+        // What is in hand is stored or not; the index has it if it is.
+        for block in handled {
+            fetch.handled(block)?;
+        }
+        fetch.save()?;
+        done?;
+        fetch.report.elapsed = start.elapsed();
+        let height = Height(fetch.first_missing(Height(0)).0.saturating_sub(1));
+        let hash = fetch.chain.hash(height).unwrap_or_default();
+        Ok(Fetched { report: fetch.report, height, hash, header_height: fetch.chain.tip_height() })
+    })
+}
+
+/// Creates the client, with the peers that the user named.
+fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
+    let PeerOptions { connect, add, peers_max, proxy, networks, use_v2, .. } = &options.peers;
+    let share = options.chain.memory_bytes / POOL_SHARE;
+    let memory_bytes = share.clamp(*POOL_BYTES.start(), *POOL_BYTES.end());
+    let client = Client::new(
+        ClientOptions {
+            pool: PoolOptions {
+                network: options.chain.network,
+                user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
+                height: chain.tip_height().0 as i32,
+                needed: Services::FULL,
+                proxy: *proxy,
+                memory_bytes: memory_bytes as usize,
+            },
+            download: DownloadOptions { memory_bytes, ..DownloadOptions::default() },
+            first_height: 1,
+            peers_max: *peers_max,
+            networks: networks.clone(),
+            only_user_targets: !connect.is_empty(),
+            use_v2: *use_v2,
+        },
+        locator(chain),
+    );
+    let mut client = client.map_err(poll_failed)?;
+    for target in connect.iter().chain(add) {
+        client.add_target(target.clone());
+    }
+    if connect.is_empty() && options.peers.use_dns_seeds && proxy.is_some() {
+        for seed in seeds::dns_seeds(options.chain.network) {
+            client.add_target(seeds::proxy_target(seed, options.chain.network));
+        }
+    }
+    Ok(client)
+}
+
+/// Asks DNS seeds for addresses, each in a thread of its own, which may outlive the download: the system's
+/// resolver cannot be interrupted.
+fn addresses(options: &SyncOptions) -> Receiver<(Source, Vec<AddressRecord>)> {
+    let (found_in, found) = unbounded();
+    let PeerOptions { connect, proxy, use_dns_seeds, .. } = &options.peers;
+    if *use_dns_seeds && connect.is_empty() && proxy.is_none() {
+        let network = options.chain.network;
+        for (seed, number) in seeds::dns_seeds(network).iter().zip(0..) {
+            let found_in = found_in.clone();
+            thread::spawn(move || {
+                if let Ok(records) = seeds::resolve(seed, network) {
+                    // If the download has ended, nobody needs them.
+                    let _ = found_in.send((Source::Seed(number), records));
+                }
+            });
+        }
+    }
+    found
+}
+
+fn poll_failed(error: std::io::Error) -> Error {
+    let detail = format!("the system cannot wait for connections: {error}");
+    Error::new(ErrorKind::Environment, detail).caused_by(error)
+}
+
+fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
+    let heights = locator_heights(chain.tip_height().0);
+    heights.into_iter().filter_map(|height| chain.hash(Height(height))).collect()
+}
+
+/// The state of the loop.
+struct Fetch<'a> {
+    files: &'a Files<'a>,
+    options: &'a SyncOptions,
+    sink: &'a dyn EventSink,
+    writer: &'a BlockWriter<'a>,
+    client: Client,
+    chain: HeaderChain,
+    stored: StoredBlocks,
+    report: DownloadReport,
+    phase: Phase,
+    /// The next block that the client gets.
+    next: Height,
+    /// Number of blocks that the writer has.
+    in_hand: u32,
+    /// Bytes that were stored since the block index was written.
+    unsaved: u64,
+    /// Whether the chain has headers that the block index does not have.
+    has_new_headers: bool,
+    /// When the first peer had no more headers.
+    first_finished: Option<Instant>,
+    /// When a peer was last connected.
+    last_peer: Instant,
+    last_note: Instant,
+    /// Why the last connection was closed.
+    last_closed: Option<String>,
+    last_progress: Option<Instant>,
+    /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
+    missing: (u32, u64),
+    /// Peers with which the handshake was done.
+    connected: HashSet<PeerId>,
+}
+
+impl Fetch<'_> {
+    fn run(
+        &mut self,
+        (arrived, handled): (&Sender<ArrivedBlock>, &Receiver<HandledBlock>),
+        addresses: &Receiver<(Source, Vec<AddressRecord>)>,
+        interrupt: &AtomicBool,
+    ) -> Result<(), Error> {
+        loop {
+            if interrupt.load(Ordering::Relaxed) {
+                let detail = "interrupted; the blocks that were downloaded are kept";
+                return Err(Error::new(ErrorKind::Interrupted, detail));
+            }
+            for (source, records) in addresses.try_iter() {
+                self.client.add_addresses(&records, source);
+            }
+            for event in self.client.poll(POLL_TIME).map_err(poll_failed)? {
+                self.event(event, arrived);
+            }
+            for block in handled.try_iter() {
+                self.handled(block)?;
+            }
+            if self.is_at_end()? {
+                return Ok(());
+            }
+            if self.unsaved >= SAVE_BYTES {
+                self.save()?;
+            }
+            self.show_progress();
+            self.note_what_is_missing();
+        }
+    }
+
+    fn event(&mut self, event: ClientEvent, arrived: &Sender<ArrivedBlock>) {
+        match event {
+            ClientEvent::Ready { peer, target, info, transport } => {
+                self.connected.insert(peer);
+                self.report.peers += 1;
+                self.sink.event(Event::Peer(PeerEvent::Connected {
+                    peer: target.to_string(),
+                    user_agent: info.user_agent,
+                    transport,
+                    height: info.height,
+                }));
+            }
+            ClientEvent::Closed { peer, target, reason } => {
+                self.last_closed = Some(format!("{target}: {reason}"));
+                let was_connected = peer.is_some_and(|peer| self.connected.remove(&peer));
+                let PeerOptions { connect, add, .. } = &self.options.peers;
+                // Many of the addresses that are found lead nowhere.
+                if was_connected || connect.iter().chain(add).any(|named| *named == target) {
+                    let (peer, reason) = (target.to_string(), reason.to_string());
+                    self.sink.event(Event::Peer(PeerEvent::Closed { peer, reason }));
+                }
+            }
+            ClientEvent::Headers(batch) => self.headers(&batch),
+            ClientEvent::Block { height, hash, bytes, .. } => {
+                let height = Height(height);
+                let median_time_past_prev = self.chain.median_time_before(height);
+                self.in_hand += 1;
+                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+                // The writers run until this end is dropped.
+                let _ = arrived.send(block);
+            }
+        }
+    }
+
+    fn headers(&mut self, batch: &HeaderBatch) {
+        match self.chain.add(batch.parent, &batch.headers, &batch.hashes, job::now()) {
+            Ok(added) => {
+                self.has_new_headers |= added.new > 0;
+                if let Some(fork) = added.fork {
+                    self.leave_branch(fork);
+                }
+                self.client.accept_headers(batch, added.new, locator(&self.chain));
+            }
+            // The peer answered to a locator of before the chain has changed.
+            Err(RefusedHeaders::Unconnected) => self.client.accept_headers(batch, 0, locator(&self.chain)),
+            Err(_) => self.client.reject_headers(batch),
+        }
+    }
+
+    /// Goes on with the blocks of another branch above `fork`.
+    fn leave_branch(&mut self, fork: Height) {
+        self.stored.truncate(fork);
+        if self.next > fork {
+            self.next = self.first_missing(Height(0));
+            self.client.restart_download(self.next.0);
+        }
+    }
+
+    /// Records what became of a block that the writer had.
+    fn handled(&mut self, block: HandledBlock) -> Result<(), Error> {
+        let HandledBlock { height, hash, len, outcome } = block;
+        self.in_hand -= 1;
+        match outcome {
+            BlockOutcome::Stored { file, data_pos, tx_count } => {
+                self.client.accept_block(height.0, len);
+                if self.chain.hash(height) == Some(hash) {
+                    self.stored.set(height, file, data_pos, tx_count);
+                }
+                self.report.blocks += 1;
+                self.report.bytes += len as u64;
+                self.unsaved += len as u64;
+            }
+            BlockOutcome::Mutated => self.client.reject_block(height.0, len),
+            BlockOutcome::Invalid(violation) => {
+                self.client.accept_block(height.0, len);
+                if self.chain.hash(height) == Some(hash) {
+                    let error = Error::violation(&violation).at_block(height, hash);
+                    self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    self.chain.invalidate(height);
+                    self.leave_branch(self.chain.tip_height());
+                    self.client.ask_headers(locator(&self.chain));
+                }
+            }
+            BlockOutcome::Failed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Moves to the next phase if the present one is complete. Returns whether the download is.
+    fn is_at_end(&mut self) -> Result<bool, Error> {
+        if self.phase == Phase::Headers {
+            if !self.has_all_headers() {
+                return Ok(false);
+            }
+            self.phase = Phase::Blocks;
+            self.save()?;
+            self.next = self.first_missing(Height(0));
+            self.client.restart_download(self.next.0);
+            self.missing = self.missing_blocks();
+            self.sink.event(Event::Started(Stage::Download));
+        }
+        self.give_hashes();
+        let is_complete = self.next > self.target() && self.client.download().is_done() && self.in_hand == 0;
+        if !is_complete {
+            self.phase = Phase::Blocks;
+            return Ok(false);
+        }
+        if self.target() < self.chain.tip_height() {
+            return Ok(true);
+        }
+        if self.phase == Phase::Blocks {
+            self.phase = Phase::Ending;
+            self.client.ask_headers(locator(&self.chain));
+            return Ok(false);
+        }
+        let has_no_peer = self.last_peer.elapsed() >= END_PATIENCE;
+        Ok(self.client.headers().is_complete() || has_no_peer)
+    }
+
+    /// Whether the best chain of the peers is known.
+    fn has_all_headers(&mut self) -> bool {
+        let headers = self.client.headers();
+        if headers.finished_peers() == 0 {
+            self.first_finished = None;
+            return false;
+        }
+        let since = self.first_finished.get_or_insert_with(Instant::now);
+        let is_settled = headers.is_complete() || since.elapsed() >= HEADER_PATIENCE;
+        is_settled && self.chain.has_minimum_work()
+    }
+
+    /// The last block to download.
+    fn target(&self) -> Height {
+        let tip = self.chain.tip_height();
+        self.options.stop_at_height.map_or(tip, |stop| stop.min(tip))
+    }
+
+    /// The lowest block from `from` on that is not stored.
+    fn first_missing(&self, from: Height) -> Height {
+        let above = (from.0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
+        above.unwrap_or(Height(self.target().0 + 1))
+    }
+
+    /// Gives the client as many blocks as it can take.
+    fn give_hashes(&mut self) {
+        let target = self.target();
+        while self.next <= target && self.client.wanted_hashes() > 0 {
+            let Some(hash) = self.chain.hash(self.next) else { return };
+            if self.stored.has(self.next) {
+                self.client.extend_stored(hash);
+            } else {
+                self.client.extend([hash], self.next == target);
+            }
+            self.next.0 += 1;
+        }
+    }
+
+    /// Writes what is stored to the medium, and then to the block index.
+    fn save(&mut self) -> Result<(), Error> {
+        if self.unsaved > 0 || self.has_new_headers {
+            let infos = self.writer.flush()?;
+            write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?;
+            (self.unsaved, self.has_new_headers) = (0, false);
+        }
+        Ok(())
+    }
+
+    /// Number and estimated bytes of the blocks to download.
+    fn missing_blocks(&self) -> (u32, u64) {
+        let sizes = SizeEstimate::new(self.options.chain.network);
+        let missing = (0..=self.target().0).filter(|&height| !self.stored.has(Height(height)));
+        missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
+    }
+
+    fn show_progress(&mut self) {
+        if self.phase == Phase::Headers
+            || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)
+        {
+            return;
+        }
+        self.last_progress = Some(Instant::now());
+        let (blocks_total, estimate) = self.missing;
+        let DownloadReport { blocks, bytes, .. } = self.report;
+        // Where the sizes of blocks are unknown, they are like those that have come.
+        let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
+        let is_known = self.options.chain.network == wire::Network::Main;
+        let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean };
+        let bytes_total = bytes + to_come;
+        let blocks_total = blocks_total.max(blocks);
+        self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+    }
+
+    /// Explains from time to time why nothing happens.
+    fn note_what_is_missing(&mut self) {
+        if self.client.download().peers().next().is_some() {
+            self.last_peer = Instant::now();
+        }
+        if self.last_note.elapsed() < NOTE_INTERVAL {
+            return;
+        }
+        if self.last_peer.elapsed() >= NOTE_INTERVAL {
+            self.sink.event(Event::Note(Note::NoPeers { last: self.last_closed.clone() }));
+        } else if self.phase == Phase::Headers
+            && self.client.headers().is_complete()
+            && !self.chain.has_minimum_work()
+        {
+            self.sink.event(Event::Note(Note::LowWork { height: self.chain.tip_height() }));
+        } else {
+            return;
+        }
+        self.last_note = Instant::now();
+    }
+}

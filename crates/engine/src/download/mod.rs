@@ -1,0 +1,11 @@
+//! Downloads headers and blocks from peers into a datadir.
+//!
+//! [`header_chain`] validates headers, [`fetch`] polls the client of the `net` crate, [`block_writer`] checks
+//! blocks and appends them to the block files, in the order in which they come, and [`stored_blocks`] knows
+//! which blocks are stored and writes the block index.
+
+mod block_writer;
+pub mod fetch;
+mod header_chain;
+pub mod new_datadir;
+pub mod stored_blocks;

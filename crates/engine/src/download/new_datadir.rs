@@ -1,0 +1,76 @@
+//! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
+
+use crate::api::{error::Error, machine::random};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    blk::{RECORD_HEADER_LEN, write_record},
+    datadir::Datadir,
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index},
+    lock::{DatadirLock, LockMode},
+    xor::{read_block_obfuscation, write_block_obfuscation},
+};
+use rules::ChainParams;
+use std::path::Path;
+use vfs::{AtomicFile, Disk, During as _};
+use wire::{ByteOffset, FileNo, Height, Network};
+
+/// Creates the datadir of a network at `root`, unless it has block files. Each step is complete after a power
+/// cut or did not happen, and the block file, which is what makes it a datadir, comes last.
+///
+/// # Errors
+/// Any I/O error; [`crate::ErrorKind::Environment`] if another process uses the datadir;
+/// [`crate::ErrorKind::Damaged`] if it has a block index, but no block files.
+pub fn create(disk: &dyn Disk, root: &Path, network: Network) -> Result<(), Error> {
+    let no_blocks = match Datadir::open(disk, root, network) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    let (datadir, params) = (Datadir::at(root, network), ChainParams::of(network));
+    let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
+    disk.create_dir_all(&blocks).during_creation(&blocks)?;
+    let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
+    let index = genesis_index(params);
+    if disk.exists(&index_dir).during("look at", &index_dir)? {
+        if read_block_index(disk, &index_dir)? != index {
+            return Err(no_blocks.into());
+        }
+    } else {
+        write_block_index(disk, &index_dir, &index)?;
+        disk.sync_dir(&blocks).during("sync", &blocks)?;
+    }
+    let mut obfuscation = read_block_obfuscation(disk, &blocks)?;
+    if obfuscation.is_zero() {
+        obfuscation = Obfuscation::from_key(random()?);
+        write_block_obfuscation(disk, &blocks, obfuscation)?;
+    }
+    let mut record = Vec::new();
+    write_record(&mut record, network.magic(), &params.genesis_block());
+    obfuscation.apply(&mut record, 0);
+    let path = datadir.blk_path(FileNo(0));
+    let temporary = path.with_extension("dat.peregrine");
+    if disk.exists(&temporary).during("look at", &temporary)? {
+        disk.remove_file(&temporary).during("remove", &temporary)?;
+    }
+    let mut file = AtomicFile::create(disk, temporary, &path)?;
+    file.write_all(&record)?;
+    Ok(file.commit()?)
+}
+
+/// The block index of a datadir that contains only the genesis block.
+fn genesis_index(params: &ChainParams) -> BlockIndex {
+    let witness = if params.segwit_height == Height(0) { BlockStatus::OPT_WITNESS } else { 0 };
+    let mut info =
+        FileInfo { size: (RECORD_HEADER_LEN + params.genesis_block().len()) as u32, ..FileInfo::default() };
+    info.add_block(Height(0), params.genesis.time.0.into());
+    let genesis = IndexEntry {
+        hash: params.genesis_hash,
+        header: params.genesis,
+        height: Height(0),
+        status: BlockStatus(BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | witness),
+        tx_count: 1,
+        file: Some(FileNo(0)),
+        data_pos: Some(ByteOffset(RECORD_HEADER_LEN as u64)),
+        undo_pos: None,
+    };
+    BlockIndex { entries: vec![genesis], files: vec![info], ..BlockIndex::default() }
+}
