@@ -2,7 +2,7 @@
 
 use crate::{
     api::{
-        error::Error,
+        error::{Error, ErrorKind},
         event::{EventSink, Warnings},
         options::ReindexOptions,
         sync::{SyncOptions, SyncReport},
@@ -39,10 +39,18 @@ pub fn sync(
     let Fetched { report, height, hash, header_height } = fetched;
     let rebuild = match options.blocks_only || is_done {
         true => None,
-        false => Some(reindex(disk, &rebuild, sink, interrupt)?),
+        false => Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
     };
     let (network, notes) = (options.chain.network, sink.take());
     Ok(SyncReport { network, height, hash, header_height, download: report, rebuild, notes })
+}
+
+/// An interrupted rebuild leaves more than there was before the download.
+fn explain_interrupt(mut error: Error) -> Error {
+    if error.kind == ErrorKind::Interrupted {
+        error.detail = "interrupted; all blocks are downloaded, the chainstate is unchanged".to_owned();
+    }
+    error
 }
 
 /// Downloads blocks. Returns also whether the chainstate is at the last of them.
