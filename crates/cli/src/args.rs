@@ -7,8 +7,9 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, CoinSource, Height, HintFormat, HintOptions, MakeOptions,
-    Network, ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions, UndoPolicy, VerifyOptions,
+    AggregateKind, AssumeValid, ChainOptions, CheckUndoOptions, CoinSource, Height, HintFormat, HintOptions,
+    MakeOptions, MakeUndoOptions, Network, ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions,
+    UndoPolicy, VerifyOptions,
 };
 use std::{
     num::NonZeroUsize,
@@ -449,7 +450,7 @@ pub fn assume_valid(text: &str) -> Result<AssumeValid, String> {
 }
 
 /// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
-pub fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
+fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
     #[cfg(feature = "scripts")]
     return Some(Arc::new(script::Core));
     #[cfg(not(feature = "scripts"))]
@@ -457,13 +458,6 @@ pub fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
 }
 
 impl DatadirArgs {
-    /// Returns the number of worker threads.
-    pub fn threads(&self) -> NonZeroUsize {
-        self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
-    }
-}
-
-impl CheckArgs {
     /// Returns the folders in which `datadir` may have the blocks of a network: the network's folder in it,
     /// or `datadir` itself if it is already that folder.
     pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
@@ -477,19 +471,35 @@ impl CheckArgs {
         }
     }
 
-    /// Returns the engine's options for checking the blocks.
-    pub fn options(&self) -> ChainOptions {
-        let options = ChainOptions::new(&self.datadir.datadir, self.datadir.chain);
-        let threads = self.datadir.threads();
+    fn threads(&self) -> NonZeroUsize {
+        self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    /// Returns the engine's options for checking the blocks of the datadir.
+    pub fn chain_options(
+        &self,
+        assume_valid: AssumeValid,
+        memory: Option<u64>,
+        work_dir: Option<&Path>,
+    ) -> ChainOptions {
+        let options = ChainOptions::new(&self.datadir, self.chain);
+        let threads = self.threads();
         ChainOptions {
-            memory_bytes: self.memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
-            work_dir: self.work_dir.clone(),
+            memory_bytes: memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
+            work_dir: work_dir.map(Path::to_owned),
             scripts: script_verifier(),
-            assume_valid: self.assumevalid,
-            undo: self.undo,
+            assume_valid,
             threads,
             ..options
         }
+    }
+}
+
+impl CheckArgs {
+    /// Returns the engine's options for checking the blocks.
+    pub fn options(&self) -> ChainOptions {
+        let options = self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref());
+        ChainOptions { undo: self.undo, ..options }
     }
 }
 
@@ -522,32 +532,18 @@ impl MakeHintsArgs {
 }
 
 impl CheckUndoArgs {
-    /// Returns the options of commands that check blocks.
-    pub fn check_args(&self) -> CheckArgs {
-        CheckArgs {
-            datadir: self.datadir.clone(),
-            scan: self.scan,
-            assumevalid: AssumeValid::Default,
-            undo: UndoPolicy::Auto,
-            memory: None,
-            work_dir: None,
-            progress: self.progress,
-        }
+    /// Returns the engine's options for checking undo data.
+    pub fn options(&self) -> CheckUndoOptions {
+        let chain = self.datadir.chain_options(AssumeValid::Default, None, None);
+        CheckUndoOptions { chain, scan: self.scan }
     }
 }
 
 impl MakeUndoArgs {
-    /// Returns the options of commands that check blocks.
-    pub fn check_args(&self) -> CheckArgs {
-        CheckArgs {
-            datadir: self.datadir.clone(),
-            scan: false,
-            assumevalid: self.assumevalid,
-            undo: UndoPolicy::Auto,
-            memory: self.memory,
-            work_dir: self.work_dir.clone(),
-            progress: self.progress,
-        }
+    /// Returns the engine's options for making undo data.
+    pub fn options(&self) -> MakeUndoOptions {
+        let chain = self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref());
+        MakeUndoOptions { chain, keep_old: self.keep_old }
     }
 }
 

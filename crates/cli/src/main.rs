@@ -66,7 +66,7 @@ fn reindex(args: &ReindexArgs) -> Done {
 
 fn verify(args: &VerifyArgs) -> Done {
     let options = args.options();
-    paths::check_work_dir(&args.check)?;
+    paths::check_work_dir(&args.check.datadir, args.check.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.progress);

@@ -1,6 +1,6 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
-use crate::args::{CheckArgs, ReindexArgs};
+use crate::args::{CheckArgs, DatadirArgs, ReindexArgs};
 use engine::{Disk as _, Error, ErrorKind, RealDisk};
 use std::{
     env,
@@ -12,8 +12,8 @@ use std::{
 /// # Errors
 /// [`ErrorKind::Usage`].
 pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
-    let folders = Folders::of(&args.check);
-    folders.check_work_dir(&args.check)?;
+    let CheckArgs { datadir, work_dir, .. } = &args.check;
+    let folders = Folders::of(datadir, work_dir.as_deref())?;
     if let Some(log) = &args.log {
         folders.check("--log", log)?;
     }
@@ -24,7 +24,7 @@ pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
         return Err(refused("--output", output, what));
     }
     if let Some(log) = &args.log {
-        let there = CheckArgs::network_folders(output, args.check.datadir.chain);
+        let there = DatadirArgs::network_folders(output, args.check.datadir.chain);
         Folders::new(&there, None).check("--log", log)?;
     }
     Ok(())
@@ -35,17 +35,15 @@ pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Usage`].
 pub fn check_output(args: &CheckArgs, output: &Path) -> Result<(), Error> {
-    let folders = Folders::of(args);
-    folders.check_work_dir(args)?;
-    folders.check("--output", output)
+    Folders::of(&args.datadir, args.work_dir.as_deref())?.check("--output", output)
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_work_dir(args: &CheckArgs) -> Result<(), Error> {
-    Folders::of(args).check_work_dir(args)
+pub fn check_work_dir(datadir: &DatadirArgs, work_dir: Option<&Path>) -> Result<(), Error> {
+    Folders::of(datadir, work_dir).map(drop)
 }
 
 /// The folders of a datadir, with symbolic links resolved.
@@ -59,12 +57,13 @@ struct Folders {
 }
 
 impl Folders {
-    fn of(args: &CheckArgs) -> Self {
-        let datadir = &args.datadir;
-        let mut folders =
-            Self::new(&CheckArgs::network_folders(&datadir.datadir, datadir.chain), args.work_dir.as_deref());
-        folders.roots.push(resolve(&datadir.datadir));
-        folders
+    /// The folders of a datadir, and of a `work_dir` that is in none of its databases.
+    fn of(datadir: &DatadirArgs, work_dir: Option<&Path>) -> Result<Self, Error> {
+        let DatadirArgs { datadir, chain, .. } = datadir;
+        let mut folders = Self::new(&DatadirArgs::network_folders(datadir, *chain), work_dir);
+        folders.roots.push(resolve(datadir));
+        work_dir.map_or(Ok(()), |dir| is_outside(&folders.databases, "--work-dir", dir))?;
+        Ok(folders)
     }
 
     fn new(networks: &[PathBuf], work_dir: Option<&Path>) -> Self {
@@ -82,10 +81,6 @@ impl Folders {
 
     fn check(&self, flag: &str, path: &Path) -> Result<(), Error> {
         is_outside(&self.reserved, flag, path)
-    }
-
-    fn check_work_dir(&self, args: &CheckArgs) -> Result<(), Error> {
-        args.work_dir.as_ref().map_or(Ok(()), |dir| is_outside(&self.databases, "--work-dir", dir))
     }
 }
 

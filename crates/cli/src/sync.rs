@@ -1,15 +1,15 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, OnHintFailure, ResumeArgs, assume_valid, script_verifier, size},
-    limits::{self, default_memory},
+    args::{DatadirArgs, OnHintFailure, ResumeArgs, assume_valid, size},
+    limits, paths,
     progress::{Progress, Style},
     report,
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, DownloadReport, Error, ErrorKind, Height, HintOptions, Host,
-    NetworkKind, PeerAddress, PeerOptions, RealDisk, SyncOptions, SyncReport, Target, default_port,
+    AggregateKind, AssumeValid, DownloadReport, Error, ErrorKind, Height, HintOptions, Host, NetworkKind,
+    PeerAddress, PeerOptions, RealDisk, SyncOptions, SyncReport, Target, default_port,
 };
 use peregrine::{
     exit::Exit,
@@ -160,11 +160,9 @@ fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error>
 impl SyncArgs {
     /// Returns the engine's options.
     fn options(&self) -> Result<SyncOptions, Error> {
-        let DatadirArgs { datadir, chain, .. } = &self.datadir;
-        let options = ChainOptions::new(datadir, *chain);
-        let threads = self.datadir.threads();
+        let port = default_port(self.datadir.chain);
         let named = |list: &[String]| -> Result<Vec<Target>, Error> {
-            let targets = list.iter().map(|text| targets(text, default_port(*chain), self.proxy.is_some()));
+            let targets = list.iter().map(|text| targets(text, port, self.proxy.is_some()));
             Ok(targets.collect::<Result<Vec<_>, _>>()?.concat())
         };
         let mut networks: Vec<_> = self.onlynet.iter().map(|net| net.kind()).collect();
@@ -174,16 +172,7 @@ impl SyncArgs {
         }
         let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
         Ok(SyncOptions {
-            chain: ChainOptions {
-                memory_bytes: self
-                    .memory
-                    .unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
-                work_dir: self.work_dir.clone(),
-                scripts: script_verifier(),
-                assume_valid: self.assumevalid,
-                threads,
-                ..options
-            },
+            chain: self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref()),
             resume: self.resume.options(),
             stop_at_height: self.stop_at_height.map(Height),
             hints: self.hints.clone().map(|file| HintOptions {
@@ -210,6 +199,7 @@ impl SyncArgs {
 /// Runs the command.
 pub fn run(args: &SyncArgs) -> Done {
     let options = args.options()?;
+    paths::check_work_dir(&args.datadir, args.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
     let progress = Progress::new(args.progress);
@@ -277,4 +267,47 @@ fn sync_text(report: &SyncReport) -> String {
         None => text += &report::notes_text(&report.notes),
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    fn options(more: &str) -> Result<SyncOptions, String> {
+        let line = format!("peregrine sync --datadir d --chain regtest {more}");
+        let args = Args::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+        let Command::Sync(args) = args.command else { panic!("sync") };
+        args.options().map_err(|error| error.to_string())
+    }
+
+    fn connect(more: &str) -> Vec<String> {
+        options(more).unwrap().peers.connect.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn peers_are_named_with_and_without_ports() {
+        assert_eq!(connect("--connect 1.2.3.4 --connect 1.2.3.4:5"), ["1.2.3.4:18444", "1.2.3.4:5"]);
+        assert_eq!(connect("--connect ::1 --connect [::1]:7"), ["[::1]:18444", "[::1]:7"]);
+        assert_eq!(connect("--connect node.example --proxy 127.0.0.1:9050"), ["node.example:18444"]);
+        let error = options("--connect node.invalid").unwrap_err();
+        assert!(error.starts_with("node.invalid: the name cannot be resolved"), "{error}");
+        let error = options("--connect 1.2.3.4:99999").unwrap_err();
+        assert!(error.contains("the port is not a number up to 65535"), "{error}");
+    }
+
+    #[test]
+    fn a_proxy_means_fewer_peers_and_onion_addresses() {
+        let plain = options("--hints h --dnsseed 0 --stop-at-height 9").unwrap();
+        assert_eq!((plain.peers.peers_max, plain.peers.use_dns_seeds), (PEERS, false));
+        assert_eq!(plain.peers.networks, [NetworkKind::Ipv4, NetworkKind::Ipv6]);
+        assert!(plain.hints.is_some_and(|hints| hints.without_undo));
+        assert_eq!(plain.stop_at_height, Some(Height(9)));
+        let proxied = options("--proxy 127.0.0.1:9050").unwrap();
+        assert_eq!(proxied.peers.peers_max, PEERS_BEHIND_PROXY);
+        assert!(proxied.peers.networks.contains(&NetworkKind::Onion));
+        assert_eq!(options("--onlynet onion").unwrap().peers.networks, [NetworkKind::Onion]);
+        assert!(options("--peers 0").is_err() && options("--dnsseed 2").is_err());
+    }
 }

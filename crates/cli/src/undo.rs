@@ -6,7 +6,7 @@ use crate::{
     progress::Progress,
     report::{notes_text, rev_names, undo_files_text},
 };
-use engine::{CheckUndoOptions, MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck};
+use engine::{MadeUndoReport, RealDisk, UndoCheck};
 use peregrine::{
     exit::Exit,
     output::{Done, json},
@@ -65,8 +65,7 @@ pub fn run(command: &UndoCommand) -> (bool, Done) {
 }
 
 fn check(args: &CheckUndoArgs) -> Done {
-    let check_args = args.check_args();
-    let options = CheckUndoOptions { chain: check_args.options(), scan: args.scan };
+    let options = args.options();
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
     let progress = Progress::new(args.progress);
@@ -134,9 +133,8 @@ fn check_text(check: &UndoCheck) -> String {
 }
 
 fn make(args: &MakeUndoArgs) -> Done {
-    let check_args = args.check_args();
-    let options = MakeUndoOptions { chain: check_args.options(), keep_old: args.keep_old };
-    paths::check_work_dir(&check_args)?;
+    let options = args.options();
+    paths::check_work_dir(&args.datadir, args.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
     let progress = Progress::new(args.progress);
