@@ -155,6 +155,7 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
     let mut log = format!("case {number} of seed {}, datadir {}\n", context.seed, base.name);
     add_user_files(&mut scene)?;
     damage(context, &mut scene, &mut log)?;
+    scene.resolve_foreign();
     let before = baseline(context, &scene, &dir)?;
     log += &format!("  bitcoind before: {before:?}\n");
     let (tree, state) = (look(&scene.live)?, DatadirState::of(&scene));

@@ -33,6 +33,7 @@ pub struct Scene<'a> {
     /// The user that `bitcoind` runs as.
     pub node_user: Option<u32>,
     /// Files of the user, which belong to neither Core nor Peregrine, relative to `live`, with their content.
+    /// After [`Scene::resolve_foreign`], no part of a path is a link.
     pub foreign: BTreeMap<PathBuf, Vec<u8>>,
     /// Mount points that were added.
     pub mounts: Vec<PathBuf>,
@@ -167,6 +168,20 @@ impl Scene<'_> {
         Ok(true)
     }
 
+    /// Writes a file that belongs to the user. Returns a description of the damage; `None` if the path is in
+    /// use, or an earlier damage has removed its folder.
+    pub fn add_note(&mut self, path: &Path) -> Res<Option<String>> {
+        match self.put_foreign(path) {
+            Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&self.live)?.display()))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Follows the links in the paths of the user's files, and forgets files that a later damage has removed.
+    pub fn resolve_foreign(&mut self) {
+        self.foreign = resolve(&self.live, std::mem::take(&mut self.foreign));
+    }
+
     /// Replaces a folder by a small file system in memory with the same contents. Returns false if that is
     /// not possible.
     pub fn mount(&mut self, dir: &Path) -> Res<bool> {
@@ -199,6 +214,13 @@ impl Drop for Scene<'_> {
     }
 }
 
+/// Follows the links in paths relative to `live`, which itself contains none. Drops what does not exist.
+fn resolve(live: &Path, files: BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, Vec<u8>> {
+    let real =
+        |name: &Path| Some(fs::canonicalize(live.join(name)).ok()?.strip_prefix(live).ok()?.to_owned());
+    files.into_iter().filter_map(|(name, content)| Some((real(&name)?, content))).collect()
+}
+
 /// Returns whether the path is a regular file.
 pub fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
@@ -213,5 +235,27 @@ pub fn is_dir(path: &Path) -> bool {
 pub fn xor(bytes: &mut [u8], key: [u8; 8], at: usize) {
     for (number, byte) in bytes.iter_mut().enumerate() {
         *byte ^= key[(at + number) % 8];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a note behind a linked `blocks` was known by its path through the link only. So nobody
+    /// noticed when it was gone, and its folder counted as a leftover of Peregrine.
+    #[test]
+    fn a_file_of_the_user_is_known_by_its_path_without_links() -> Res<()> {
+        let live = std::env::temp_dir().join(format!("hostile-{}", std::process::id()));
+        fs::create_dir_all(live.join("elsewhere/blocks"))?;
+        let live = fs::canonicalize(live)?;
+        std::os::unix::fs::symlink("elsewhere/blocks", live.join("blocks"))?;
+        fs::write(live.join("blocks/notes.txt"), "notes")?;
+        let named = ["blocks/notes.txt", "blocks/gone.txt"];
+        let files = named.map(|name| (name.into(), b"notes".to_vec()));
+        let resolved = resolve(&live, files.into());
+        fs::remove_dir_all(&live)?;
+        assert_eq!(resolved, [("elsewhere/blocks/notes.txt".into(), b"notes".to_vec())].into());
+        Ok(())
     }
 }

@@ -1,24 +1,16 @@
 //! Damage to block and undo files and to `xor.dat`.
 
+use super::{Description, name};
 use crate::{
     Res,
     scene::{Scene, is_file},
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 use testkit::{
     block::{header_of, mine},
     corrupt::{flip_bit, overwrite, truncate},
 };
 use wire::{Header, Network};
-
-type Description = Res<Option<String>>;
-
-pub(super) fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
 
 fn delete(path: Option<PathBuf>) -> Description {
     let Some(path) = path else { return Ok(None) };
@@ -34,14 +26,18 @@ pub(super) fn delete_all(paths: &[PathBuf]) -> Description {
 /// Returns a random file, and the length of its records in bytes.
 pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
     let all = scene.numbered(kind);
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
-    let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);
-    Ok((used > 16).then_some((path, used)))
+    let path = scene.pick(&all);
+    used(scene, path)
 }
 
-/// Returns the last file, and the length of its records in bytes.
+/// Returns the last `blk` file, and the length of its records in bytes.
 fn last(scene: &Scene<'_>) -> Res<Option<(PathBuf, usize)>> {
-    let Some(path) = scene.numbered("blk").pop() else { return Ok(None) };
+    used(scene, scene.numbered("blk").pop())
+}
+
+/// Adds the length of a file's records in bytes. Returns `None` if there are none.
+fn used(scene: &Scene<'_>, path: Option<PathBuf>) -> Res<Option<(PathBuf, usize)>> {
+    let Some(path) = path else { return Ok(None) };
     let used = scene.records(&path)?.last().map_or(0, |record| record.at + record.len);
     Ok((used > 16).then_some((path, used)))
 }

@@ -1,7 +1,7 @@
 //! Damage to the block index and the chainstate.
 
+use super::{Description, name};
 use crate::{
-    Res,
     base::copy_all,
     scene::{Scene, is_dir},
 };
@@ -12,12 +12,6 @@ use std::{
 };
 use testkit::corrupt::{flip_bit, truncate};
 use vfs::RealDisk;
-
-type Description = Res<Option<String>>;
-
-fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
 
 fn delete(dir: &Path) -> Description {
     if !is_dir(dir) {

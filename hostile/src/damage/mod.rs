@@ -6,9 +6,13 @@ mod places;
 mod undo;
 
 use crate::{Res, scene::Scene};
+use std::path::Path;
 
-/// Damages a datadir. Returns a description; `None` if there is nothing that can be damaged in this way.
-type Damage = fn(&mut Scene<'_>) -> Res<Option<String>>;
+/// A description of a damage; `None` if there is nothing that can be damaged in this way.
+type Description = Res<Option<String>>;
+
+/// Damages a datadir.
+type Damage = fn(&mut Scene<'_>) -> Description;
 
 /// A kind of damage.
 pub struct Kind {
@@ -20,6 +24,11 @@ pub struct Kind {
 
 const fn kind(name: &'static str, act: Damage) -> Kind {
     Kind { name, act }
+}
+
+/// Returns the name of a file without its folder.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// All kinds.

@@ -1,5 +1,6 @@
 //! Links, mounts, leftovers, owners, modes and special files: damage, or what users do.
 
+use super::Description;
 use crate::{
     Res,
     scene::{NODE_USER, Scene, is_dir, is_file},
@@ -11,8 +12,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-
-type Description = Res<Option<String>>;
 
 /// Moves a folder out of the datadir and replaces it by a link.
 fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
@@ -76,22 +75,14 @@ fn building(scene: &mut Scene<'_>) -> PathBuf {
     if scene.rng.chance(2, 3) { chainstate } else { index }
 }
 
-fn put(scene: &mut Scene<'_>, path: &Path) -> Description {
-    // An earlier damage may have removed the folder.
-    match scene.put_foreign(path) {
-        Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&scene.live)?.display()))),
-        _ => Ok(None),
-    }
-}
-
 pub fn leftover_file(scene: &mut Scene<'_>) -> Description {
     let path = building(scene);
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 pub fn leftover_folder_of_user(scene: &mut Scene<'_>) -> Description {
     let path = building(scene).join("letters/to-a-friend.txt");
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 /// Adds what a killed run leaves, sometimes with a note of the user in it.
@@ -112,17 +103,17 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
     if scene.rng.chance(1, 2) {
         return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
     }
-    put(scene, &dir.join("why-this-folder-is-here.txt"))
+    scene.add_note(&dir.join("why-this-folder-is-here.txt"))
 }
 
 pub fn work_file(scene: &mut Scene<'_>) -> Description {
     let path = scene.net().join("peregrine-work");
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 pub fn work_folder_with_notes(scene: &mut Scene<'_>) -> Description {
     let path = scene.net().join("peregrine-work/notes.txt");
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 pub fn notes_in_database(scene: &mut Scene<'_>) -> Description {
@@ -131,7 +122,7 @@ pub fn notes_in_database(scene: &mut Scene<'_>) -> Description {
     if !is_dir(&dir) {
         return Ok(None);
     }
-    put(scene, &dir.join("notes.txt"))
+    scene.add_note(&dir.join("notes.txt"))
 }
 
 /// Makes Peregrine run as another user than root, because modes do not restrict root.

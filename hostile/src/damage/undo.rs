@@ -1,6 +1,10 @@
 //! Damage to the records of `rev` files, and to what waits to be put into them.
 
-use super::blocks::{delete_all, file, name};
+use super::{
+    Description,
+    blocks::{delete_all, file},
+    name,
+};
 use crate::{
     Res,
     scene::{Record, Scene, is_dir, is_file, xor},
@@ -12,8 +16,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use testkit::corrupt::{flip_bit, overwrite};
-
-type Description = Res<Option<String>>;
 
 /// A `rev` file, its records, and its bytes without obfuscation.
 type Records = (PathBuf, Vec<Record>, Vec<u8>);
@@ -168,21 +170,14 @@ pub fn rev_link(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("{} is a link to {}{there}", name(&path), target.display())))
 }
 
-fn put(scene: &mut Scene<'_>, path: &Path) -> Description {
-    match scene.put_foreign(path) {
-        Ok(true) => Ok(Some(format!("{}", path.strip_prefix(&scene.live)?.display()))),
-        _ => Ok(None),
-    }
-}
-
 pub fn undo_file(scene: &mut Scene<'_>) -> Description {
     let path = scene.blocks().join("peregrine-undo");
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 pub fn undo_folder_with_notes(scene: &mut Scene<'_>) -> Description {
     let path = scene.blocks().join("peregrine-undo/notes.txt");
-    put(scene, &path)
+    scene.add_note(&path)
 }
 
 /// Adds what a killed run leaves, which no run can continue, sometimes with a note of the user in it.
@@ -207,5 +202,5 @@ pub fn undo_leftover(scene: &mut Scene<'_>) -> Description {
     if scene.rng.chance(2, 3) {
         return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
     }
-    put(scene, &dir.join("why-this-folder-is-here.txt"))
+    scene.add_note(&dir.join("why-this-folder-is-here.txt"))
 }
