@@ -21,7 +21,7 @@ use std::fmt::Debug;
 use wire::{Coin, OutPoint, Reader, read::write_var_int};
 
 /// The compressed form of an empty script: VARINT(0 + 6).
-const EMPTY_SCRIPT: u8 = 6;
+pub(crate) const EMPTY_SCRIPT: u8 = 6;
 
 /// What the creations and spends of a join carry.
 pub trait Payload: Debug + Default + Send {

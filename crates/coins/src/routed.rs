@@ -9,12 +9,10 @@ use crate::{
     delta::RouteSink,
     join::Effects,
     mismatch::Mismatch,
-    payload::{CoinPayload, FullCoin, Payload},
+    payload::{CoinPayload, EMPTY_SCRIPT, FullCoin, Payload},
 };
 use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
 
-/// The compressed form of an empty script: VARINT(0 + 6).
-const EMPTY_SCRIPT: u8 = 6;
 /// Bits of the number of an input in its block. A block has at most 24,390 inputs: an input has 41 bytes or
 /// more, and a block without witnesses at most 1,000,000.
 const INPUT_BITS: u32 = 16;

@@ -224,6 +224,12 @@ impl ReindexOptions {
             keep_old: false,
         }
     }
+
+    /// Whether undo data is made where it is missing.
+    #[must_use]
+    pub(crate) fn makes_undo(&self) -> bool {
+        self.chain.undo != UndoPolicy::Trust && self.hints.is_none()
+    }
 }
 
 /// Which blocks to check, and what to compare.

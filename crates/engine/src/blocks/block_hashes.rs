@@ -47,6 +47,7 @@ impl BlockHashes {
             self.wtxids.extend(witnessed);
         }
     }
+
     /// Hashes only header and transactions, without witnesses.
     pub fn txids_of_block(&mut self, block: &BlockView<'_>) {
         let header = block.header().to_bytes();

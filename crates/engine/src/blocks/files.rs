@@ -5,7 +5,7 @@ use crate::{
         error::{Error, ErrorKind},
         remedy::Remedy,
     },
-    blocks::{chain::Chain, damage::Damage},
+    blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage},
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -13,10 +13,10 @@ use disk::{
     datadir::{Datadir, FileKind},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
-use rules::ChainParams;
+use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
 use std::{io, path::PathBuf};
 use vfs::{Disk, Limit, NotRegular, ReadAt};
-use wire::{FileNo, Height, Network};
+use wire::{BlockArena, BlockView, FileNo, Height, Network};
 
 /// What to do if a file of this kind is missing or damaged.
 #[must_use]
@@ -127,6 +127,38 @@ pub struct LocatedBlock<'a> {
 }
 
 impl LocatedBlock<'_> {
+    /// Parses the block, hashes it, and checks that it is this block of the chain. Returns it with the result
+    /// of [`check_block`], which is not an error if a rule is broken.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if the bytes are not those of this block.
+    pub fn check<'b>(
+        &self,
+        bytes: &'b [u8],
+        arena: &'b mut BlockArena,
+        hashes: &mut BlockHashes,
+    ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
+        let block = arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))?;
+        hashes.of_block(&block, &[]);
+        if hashes.block != self.chain.block(self.height).hash {
+            return Err(self.damaged(&Damage::OtherBlock(hashes.block)));
+        }
+        let checked = check_block(&BlockContext {
+            params: ChainParams::of(self.files.network),
+            height: self.height,
+            block: &block,
+            txids: &hashes.txids,
+            wtxids: &hashes.wtxids,
+            median_time_past_prev: self.chain.median_time_before(self.height),
+        });
+        match checked {
+            Err(violation) if violation.rule.class == ViolationClass::Mutated => {
+                Err(self.damaged(&Damage::Mutated(violation)))
+            }
+            checked => Ok((block, checked)),
+        }
+    }
+
     /// Returns the file of the block or its undo data, and the position there.
     #[must_use]
     pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {

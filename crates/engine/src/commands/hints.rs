@@ -205,23 +205,19 @@ pub fn make_hints_from_coins(
         undo_sink: None,
     };
     with_read_only_job(disk, request, (sink, interrupt), |job, _| {
-        let chainstate = match source {
-            CoinSource::Snapshot(_) => None,
+        let write = |file: &Path, coins: CoinReader<'_>| {
+            write_hints_of(job, (file, coins), *stop_at_height, format.numbering(), |height, hash| {
+                Ok(HintWriter::create(disk, path, format, Some(options.network), height, Some(hash))?)
+            })
+        };
+        match source {
+            CoinSource::Snapshot(file) => write(file, CoinReader::snapshot(disk, file)?),
             CoinSource::Chainstate => {
-                Some(ChainstateReader::open(disk, &job.files.datadir.chainstate_dir())?)
+                let chainstate = ChainstateReader::open(disk, &job.files.datadir.chainstate_dir())?;
+                let coins = CoinReader::Chainstate(chainstate.coins()?, chainstate.best_block());
+                write(chainstate.dir(), coins)
             }
-        };
-        let source = match (source, &chainstate) {
-            (CoinSource::Snapshot(file), _) => (file.clone(), CoinReader::snapshot(disk, file)?),
-            (CoinSource::Chainstate, Some(chainstate)) => (
-                chainstate.dir().to_owned(),
-                CoinReader::Chainstate(chainstate.coins()?, chainstate.best_block()),
-            ),
-            (CoinSource::Chainstate, None) => return Err(Error::panicked()),
-        };
-        write_hints_of(job, source, *stop_at_height, format.numbering(), |height, hash| {
-            Ok(HintWriter::create(disk, path, format, Some(options.network), height, Some(hash))?)
-        })
+        }
     })
 }
 
@@ -254,13 +250,13 @@ impl CoinReader<'_> {
 /// Writes the hints that coins on disk amount to; `file` is named in errors.
 fn write_hints_of<'d>(
     job: &Job<'_>,
-    (file, mut coins): (PathBuf, CoinReader<'_>),
+    (file, mut coins): (&Path, CoinReader<'_>),
     wanted: Option<Height>,
     numbering: Numbering,
     create: impl FnOnce(Height, BlockHash) -> Result<HintWriter<'d>, Error>,
 ) -> Result<HintInfo, Error> {
     let (chain, hash) = (&job.plan.chain, coins.block());
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(&file, None);
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(file, None);
     let end = (0..=chain.tip_height().0).map(Height).find(|&height| chain.block(height).hash == hash);
     let end = end.ok_or_else(|| {
         usage(format!("its coins are those of block {hash}, which is not in the most-work chain on disk"))
@@ -272,7 +268,7 @@ fn write_hints_of<'d>(
     let other_blocks = |mut error: Error| {
         if error.kind == ErrorKind::Damaged && error.file.is_none() {
             error.detail = format!("these coins do not belong to these blocks: {}", error.detail);
-            error = error.in_file(&file, None);
+            error = error.in_file(file, None);
         }
         error
     };

@@ -6,7 +6,7 @@ use crate::{
         event::{Event, EventSink, Warnings},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{HintOptions, Matching, ReindexOptions, UndoPolicy},
+        options::{HintOptions, Matching, ReindexOptions},
         report::{HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
@@ -227,7 +227,7 @@ impl Rebuild<'_> {
             hints: hint_reader.as_ref().map(hints::end),
             preferred: before.best_block,
             invalid,
-            makes_undo: options.chain.undo != UndoPolicy::Trust && options.hints.is_none(),
+            makes_undo: options.makes_undo(),
         };
         let plan = job::plan(files, &options.chain, &preferences, sink, self.interrupt)?;
         if in_place {
@@ -243,10 +243,9 @@ impl Rebuild<'_> {
         let disk = self.work.disk();
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
-        let chain = &self.options.chain;
-        if chain.undo != UndoPolicy::Trust && self.options.hints.is_none() {
+        if self.options.makes_undo() {
             let lacking = plan.block_bytes / plan.chain.block_count() as u64 * plan.blocks_without_undo();
-            need = need.with_undo(lacking, chain.memory_bytes);
+            need = need.with_undo(lacking, self.options.chain.memory_bytes);
         }
         let blocks_dir = self.target.datadir().blocks_dir();
         need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;

@@ -26,7 +26,6 @@ use crossbeam::channel::{Receiver, bounded};
 use digest::siphash::siphash24_128;
 use disk::block_files::RecordBuffer;
 use hints::Numbering;
-use rules::{BlockContext, ChainParams, ViolationClass, check_block};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -297,29 +296,18 @@ impl OutputFinder<'_> {
         let (chain, files): (_, &Files<'_>) = (&job.plan.chain, job.files);
         let hash = chain.block(height).hash;
         reader.read_block(height, block).map_err(|error| error.at_block(height, hash))?;
-        let damaged = |damage: &Damage| LocatedBlock { chain, files, height }.damaged(damage);
-        let block = &arena.parse_first(block.bytes()).map_err(|error| damaged(&Damage::Block(error)))?;
-        if self.checks_blocks {
-            hashes.of_block(block, &[]);
+        let located = LocatedBlock { chain, files, height };
+        let block = &if self.checks_blocks {
+            located.check(block.bytes(), arena, hashes)?.0
         } else {
-            hashes.txids_of_block(block);
-        }
-        if hashes.block != hash {
-            return Err(damaged(&Damage::OtherBlock(hashes.block)));
-        }
-        if self.checks_blocks
-            && let Err(violation) = check_block(&BlockContext {
-                params: ChainParams::of(files.network),
-                height,
-                block,
-                txids: &hashes.txids,
-                wtxids: &hashes.wtxids,
-                median_time_past_prev: chain.median_time_before(height),
-            })
-            && violation.rule.class == ViolationClass::Mutated
-        {
-            return Err(damaged(&Damage::Mutated(violation)));
-        }
+            let malformed = |error| located.damaged(&Damage::Block(error));
+            let block = arena.parse_first(block.bytes()).map_err(malformed)?;
+            hashes.txids_of_block(&block);
+            if hashes.block != hash {
+                return Err(located.damaged(&Damage::OtherBlock(hashes.block)));
+            }
+            block
+        };
         let (mut outputs, mut unspent) = (0, Vec::new());
         for_each_output(block, |tx, vout, output| {
             let is_spendable = !is_unspendable(output.script_pubkey());

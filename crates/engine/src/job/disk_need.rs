@@ -1,11 +1,14 @@
 //! Estimates, on the safe side, how much disk space a rebuild will need, before it starts.
 //! `docs/adr/0005-bounded-memory.md` explains the numbers.
 
-use crate::api::{
-    error::{Error, ErrorKind},
-    note::DiskNeed,
-    remedy::Remedy,
-    size::HumanSize,
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        note::DiskNeed,
+        remedy::Remedy,
+        size::HumanSize,
+    },
+    job::worker_pool::MIN_EPOCH_BYTES,
 };
 use std::path::Path;
 use vfs::{Disk, During as _};
@@ -40,7 +43,7 @@ impl DiskNeed {
     #[must_use]
     pub(crate) fn with_undo(self, block_bytes: u64, memory: u64) -> Self {
         let undo = block_bytes / BLOCK_BYTES_PER_UNDO_BYTE;
-        let deliveries = undo.min(memory.max(256 << 20).max(self.chainstate));
+        let deliveries = undo.min(memory.max(MIN_EPOCH_BYTES).max(self.chainstate));
         Self { undo, temporary: self.temporary + deliveries, ..self }
     }
 
@@ -56,7 +59,7 @@ impl DiskNeed {
         blocks_dir: &Path,
     ) -> Result<(), Error> {
         let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), (blocks_dir, self.undo)];
-        for (dir, own) in needs.into_iter().filter(|(_, need)| *need > 0) {
+        for (dir, _) in needs.into_iter().filter(|(_, need)| *need > 0) {
             let dir = nearest_existing(disk, dir)?;
             let mut need = 0;
             for (other, bytes) in needs {
@@ -65,7 +68,6 @@ impl DiskNeed {
                     need += bytes;
                 }
             }
-            debug_assert!(need >= own, "a directory is on its own file system");
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
                 let detail = format!("the run {self}, but only {} are free there", HumanSize(free));

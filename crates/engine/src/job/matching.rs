@@ -1,4 +1,4 @@
-//! Matches the spends of a job in parallel.
+//! Matches the spends of a job: in parallel, or by sequential validation.
 
 use crate::{
     api::{
@@ -83,10 +83,7 @@ pub trait RunPayload: JobPayload {
     /// See [`Job::settle`].
     fn settle(
         _job: &Job<'_>,
-        _join: &Join<Self>,
-        _spill: &Spill<'_, Self>,
-        _deliveries: Option<&Deliveries<'_>>,
-        _scripts: Option<&ScriptQueue<'_>>,
+        _routing: &Routing<'_, Self>,
         _state: &mut State,
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
         Ok(None)
@@ -100,14 +97,10 @@ impl RunPayload for OutputIndex {}
 impl RunPayload for RoutedCoin {
     fn settle(
         job: &Job<'_>,
-        join: &Join<Self>,
-        spill: &Spill<'_, Self>,
-        deliveries: Option<&Deliveries<'_>>,
-        scripts: Option<&ScriptQueue<'_>>,
+        routing: &Routing<'_, Self>,
         state: &mut State,
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
-        let Some(deliveries) = deliveries else { return Ok(None) };
-        job.settle(&Routing { join, spill, deliveries, scripts }, state)
+        job.settle(routing, state)
     }
 }
 
@@ -125,7 +118,7 @@ impl Job<'_> {
         if self.options.hooks.matching == Matching::Sequential {
             return self.validate_sequentially(clock);
         }
-        if matches!(self.method, Method::Routed { .. }) {
+        if self.method.makes_undo() {
             return match self.match_in_parallel::<RoutedCoin>(clock)? {
                 Attempt::Matched(MatchedCoins { unspent, stats }) => {
                     Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats })
@@ -213,7 +206,7 @@ impl Job<'_> {
     fn deliveries(&self) -> Option<Deliveries<'_>> {
         let memory = self.budget.join_bytes / DELIVERIES_SHARE;
         let new = || Deliveries::new(self.work, &self.plan.chain, PART_BLOCK_BYTES, memory);
-        matches!(self.method, Method::Routed { .. }).then(new)
+        self.method.makes_undo().then(new)
     }
 
     /// Checks and applies all blocks in parallel, or stops at a block fault.
@@ -237,7 +230,8 @@ impl Job<'_> {
         }
         let spill = Spill::new(self.work, network, join_bytes, deliveries, (runs, next_run));
         let queue = scripts.map(ScriptQueue::new);
-        let settle = |state: &mut State| P::settle(self, &join, &spill, deliveries, queue.as_ref(), state);
+        let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
+        let settle = |state: &mut State| P::settle(self, &routing, state);
         let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
             let pool = WorkerPool {
@@ -266,7 +260,7 @@ impl Job<'_> {
         match (fault, matching) {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
             (None, MatchState::Hints { sum, .. }) if !coinbases.has_duplicate() => Ok(sum),
-            // Sequential validation reports what is wrong.
+            // The check without undo data reports what is wrong.
             _ => self.check_without_undo(clock).and_then(|_| Err(Error::inconsistent_data())),
         }
     }
@@ -363,16 +357,16 @@ impl Job<'_> {
     /// repeat, which is possible only before BIP-0034.
     ///
     /// # Errors
-    /// The first violation, damage, or [`ErrorKind::Interrupted`]; [`ErrorKind::Damaged`] if positions are
-    /// matched, because these coins have none.
+    /// The first violation, damage, or [`ErrorKind::Interrupted`].
     pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         let chain = &self.plan.chain;
         self.sink.event(Event::Started(Stage::Sequential));
         let mut last_progress = Instant::now();
         let scripts = self.scripts();
-        let undo = match self.method {
-            Method::Routed { .. } => SequentialUndo::Make(self.undo_sink),
-            _ => SequentialUndo::Compare,
+        let undo = if self.method.makes_undo() {
+            SequentialUndo::Make(self.undo_sink)
+        } else {
+            SequentialUndo::Compare
         };
         let (coins, counts) =
             sequential::validate(chain, self.files, scripts, undo, self.interrupt, |counts| {

@@ -5,26 +5,24 @@
 //! ([`crate::stages::make_undo`]).
 
 use crate::{
-    api::error::Error,
-    blocks::damage::Damage,
+    api::{error::Error, stage::Stage},
+    blocks::{block_hashes::BlockHashes, files::LocatedBlock},
     job::{Job, clock::Clock},
     stages::{
-        block_fault::{BlockFaults, LocatedFault},
-        completed_blocks::CompletedBlocks,
+        block_fault::LocatedFault,
+        connect::for_each_created,
         deliveries::{Deliveries, PART_BLOCK_BYTES},
-        make_undo::UndoMaker,
         partial_state::RoutedBlock,
-        read::{BlockReader, FileSource, UndoReading},
-        scripts::{ScriptQueue, Scripts},
+        read::BlockReader,
+        scripts::ScriptQueue,
         undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
     },
 };
-use crate::{api::stage::Stage, blocks::block_hashes::BlockHashes};
 use coins::{Delivery, Spender};
 use disk::block_files::RecordBuffer;
-use rules::{BlockContext, ChainParams, ViolationClass, check_block};
 use std::{
     collections::{HashMap, HashSet},
+    convert::Infallible,
     sync::atomic::{AtomicBool, Ordering},
 };
 use wire::{
@@ -106,13 +104,13 @@ impl Job<'_> {
         survey: &UndoSurvey,
         clock: &mut Clock,
     ) -> Result<FewBlocks, Error> {
-        let (chain, params) = (&self.plan.chain, ChainParams::of(self.files.network));
+        let chain = &self.plan.chain;
         let reader = &BlockReader::new(chain, self.files);
         let mut known = self.flawed(survey);
         loop {
             let deliveries =
                 Deliveries::new(self.work, chain, PART_BLOCK_BYTES, self.budget.join_bytes / SHARE);
-            let Some(mut spending) = self.spending_blocks(walk, reader, &known)? else {
+            let Some(mut spending) = self.spending_blocks(reader, &known)? else {
                 return Ok(FewBlocks::NotMade);
             };
             deliveries.add(&mut spending.deliveries)?;
@@ -134,28 +132,9 @@ impl Job<'_> {
             if spending.blocks.is_empty() {
                 return Ok(FewBlocks::Made);
             }
-            let faults = BlockFaults::default();
-            let none = CompletedBlocks::none(chain.block_count());
-            let undo = UndoReading { from: Height(0), skips_damaged: true };
-            let skipped_to = self.plan.assumed_valid_to;
-            let scripts = self.options.scripts.as_deref();
-            let queue = scripts.map(|verifier| ScriptQueue::new(Scripts { params, verifier, skipped_to }));
-            let maker = UndoMaker {
-                chain,
-                reader,
-                source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
-                params,
-                deliveries: &deliveries,
-                scripts: queue.as_ref(),
-                faults: &faults,
-                sink: self.undo_sink,
-                interrupt: self.interrupt,
-            };
-            let total = spending.blocks.len() as u32;
-            let progress = |blocks, bytes| self.undo_progress(total, blocks, bytes);
-            maker.make(&spending.blocks, self.threads(), &progress)?;
-            deliveries.remove_file()?;
-            return match faults.into_lowest() {
+            let queue = self.scripts().map(ScriptQueue::new);
+            let (_, fault) = self.make_undo(&spending.blocks, &deliveries, queue.as_ref())?;
+            return match fault {
                 None => Ok(FewBlocks::Made),
                 Some((_, LocatedFault::Error(error))) => Err(error),
                 Some(_) => Ok(FewBlocks::NotMade),
@@ -173,7 +152,6 @@ impl Job<'_> {
     /// breaks a rule.
     fn spending_blocks(
         &self,
-        walk: &BlockWalk<'_>,
         reader: &BlockReader<'_>,
         heights: &[Height],
     ) -> Result<Option<SpendingBlocks>, Error> {
@@ -184,33 +162,17 @@ impl Job<'_> {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
-            let hash = chain.block(height).hash;
-            reader.read_block(height, &mut record).map_err(|error| error.at_block(height, hash))?;
-            let malformed = |error| walk.damaged(height, &Damage::Block(error));
-            let block = &arena.parse_first(record.bytes()).map_err(malformed)?;
-            hashes.of_block(block, &[]);
-            if hashes.block != hash {
-                return Err(walk.damaged(height, &Damage::OtherBlock(hashes.block)));
-            }
-            let checked = check_block(&BlockContext {
-                params: ChainParams::of(self.files.network),
-                height,
-                block,
-                txids: &hashes.txids,
-                wtxids: &hashes.wtxids,
-                median_time_past_prev: chain.median_time_before(height),
-            });
-            let legacy_sigops = match checked {
-                Ok(sums) => sums.legacy_sigops,
-                Err(violation) if violation.rule.class == ViolationClass::Mutated => {
-                    return Err(walk.damaged(height, &Damage::Mutated(violation)));
-                }
-                Err(_) => return Ok(None),
+            let located = LocatedBlock { chain, files: self.files, height };
+            reader
+                .read_block(height, &mut record)
+                .map_err(|error| error.at_block(height, chain.block(height).hash))?;
+            let (block, Ok(sums)) = located.check(record.bytes(), &mut arena, &mut hashes)? else {
+                return Ok(None);
             };
-            let checksum = record.crc32c();
+            let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
             spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops });
             let memory = (self.budget.join_bytes / SHARE).max(WANTED_BYTES << 10);
-            let is_complete = spending.add_inputs(block, height, &hashes.txids);
+            let is_complete = spending.add_inputs(&block, height, &hashes.txids);
             if !is_complete || spending.wanted.len() * WANTED_BYTES + spending.deliveries.len() > memory {
                 return Ok(None);
             }
@@ -238,18 +200,19 @@ impl Job<'_> {
                     return Ok(());
                 }
                 hashes.txids_of_block(block);
-                let is_created = |(outpoint, coin): (&OutPoint, Coin<'_>)| {
-                    if !wanted.deliver(outpoint, coin, encoded) {
-                        is_consistent.store(false, Ordering::Relaxed);
+                for ((number, tx), txid) in block.txs().enumerate().zip(&hashes.txids) {
+                    if !wanted.txids.contains(&prefix(txid)) {
+                        continue;
                     }
-                };
-                for_each_coin_of(
-                    block,
-                    height,
-                    &hashes.txids,
-                    |txid| wanted.txids.contains(&prefix(txid)),
-                    is_created,
-                );
+                    let code = Coin::code_of(height, number == 0);
+                    let Ok(()) =
+                        for_each_created(&tx, txid, code, |outpoint, coin| -> Result<(), Infallible> {
+                            if !wanted.deliver(&outpoint, coin, encoded) {
+                                is_consistent.store(false, Ordering::Relaxed);
+                            }
+                            Ok(())
+                        });
+                }
                 deliveries.add(encoded)
             })
         })?;
@@ -282,25 +245,5 @@ impl SpendingBlocks {
             }
         }
         true
-    }
-}
-
-/// Calls `each` with the coins of the transactions that `is_wanted` selects.
-fn for_each_coin_of(
-    block: &BlockView<'_>,
-    height: Height,
-    txids: &[Txid],
-    is_wanted: impl Fn(&Txid) -> bool,
-    mut each: impl FnMut((&OutPoint, Coin<'_>)),
-) {
-    let mut out = Vec::new();
-    for ((number, tx), &txid) in block.txs().enumerate().zip(txids).filter(|(_, txid)| is_wanted(txid)) {
-        for (output, vout) in
-            tx.outputs().zip(0..).filter(|(output, _)| !is_unspendable(output.script_pubkey()))
-        {
-            out.clear();
-            compress_output(&mut out, output.value(), output.script_pubkey());
-            each((&OutPoint { txid, vout }, Coin { code: Coin::code_of(height, number == 0), out: &out }));
-        }
     }
 }

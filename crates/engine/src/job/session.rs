@@ -22,12 +22,7 @@
 //! No step waits for a lock. A datadir in use is an error, so the order cannot lead to a deadlock.
 
 use crate::{
-    api::{
-        error::Error,
-        event::EventSink,
-        machine,
-        options::{ReindexOptions, UndoPolicy},
-    },
+    api::{error::Error, event::EventSink, machine, options::ReindexOptions},
     blocks::files::{self, Files},
     stages::commit,
 };
@@ -89,8 +84,7 @@ impl<'d> Session<'d> {
                 (Some(lock), result)
             }
             None => {
-                let makes_undo = options.chain.undo != UndoPolicy::Trust && options.hints.is_none();
-                commit::check_owner(disk, &datadir, options.scan || makes_undo)?;
+                commit::check_owner(disk, &datadir, options.scan || options.makes_undo())?;
                 (None, datadir.clone())
             }
         };

@@ -15,8 +15,8 @@ use crate::{
         block_fault::{BlockFaults, LocatedFault},
         completed_blocks::CompletedBlocks,
         deliveries::Deliveries,
-        make_undo::UndoMaker,
-        partial_state::MatchState,
+        make_undo::{MadeUndoData, UndoMaker},
+        partial_state::{MatchState, RoutedBlock},
         read::{BlockReader, FileSource, UndoReading},
         scripts::ScriptQueue,
         spill::Spill,
@@ -28,13 +28,14 @@ use std::{convert::Infallible, time::Instant};
 use wire::Height;
 
 /// Where the coins of a job are matched and delivered.
-pub struct Routing<'a> {
+#[derive(Clone, Copy)]
+pub struct Routing<'a, P> {
     /// Matches creations and spends.
-    pub join: &'a Join<RoutedCoin>,
+    pub join: &'a Join<P>,
     /// The sorted runs.
-    pub spill: &'a Spill<'a, RoutedCoin>,
-    /// What matches have delivered.
-    pub deliveries: &'a Deliveries<'a>,
+    pub spill: &'a Spill<'a, P>,
+    /// What matches have delivered, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
 }
@@ -47,15 +48,18 @@ impl Job<'_> {
     /// Any I/O error; [`crate::ErrorKind::Interrupted`].
     pub fn settle(
         &self,
-        routing: &Routing<'_>,
+        routing: &Routing<'_, RoutedCoin>,
         state: &mut State,
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
+        let Routing { join, spill, deliveries, scripts } = *routing;
         let partial = &mut state.outcome.partial;
-        let MatchState::Routed { blocks, made } = &mut partial.matching else { return Ok(None) };
+        let (MatchState::Routed { blocks, made }, Some(deliveries)) = (&mut partial.matching, deliveries)
+        else {
+            return Ok(None);
+        };
         if blocks.is_empty() {
             return Ok(None);
         }
-        let Routing { join, spill, deliveries, scripts } = *routing;
         let started = Instant::now();
         self.sink.event(Event::Started(Stage::Undo));
         if !spill.is_empty() {
@@ -68,6 +72,28 @@ impl Job<'_> {
         }
         let mut blocks = std::mem::take(blocks);
         blocks.sort_unstable();
+        let (new, fault) = self.make_undo(&blocks, deliveries, scripts)?;
+        made.extend(new.lens);
+        partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
+        state.outcome.scripting += new.scripting;
+        state.outcome.making_undo += started.elapsed();
+        if partial.completed.count() < self.plan.chain.block_count() as u32 {
+            self.sink.event(Event::Started(Stage::Check));
+        }
+        Ok(fault)
+    }
+
+    /// Makes the undo data of `blocks`, which are in order of height and to which all coins that they spend
+    /// have been delivered. Returns what was made, and the lowest block fault.
+    ///
+    /// # Errors
+    /// Any I/O error; [`crate::ErrorKind::Interrupted`].
+    pub fn make_undo(
+        &self,
+        blocks: &[RoutedBlock],
+        deliveries: &Deliveries<'_>,
+        scripts: Option<&ScriptQueue<'_>>,
+    ) -> Result<(MadeUndoData, Option<(Height, LocatedFault)>), Error> {
         let (chain, faults) = (&self.plan.chain, BlockFaults::default());
         let none = CompletedBlocks::none(chain.block_count());
         let undo = UndoReading { from: Height(0), skips_damaged: true };
@@ -82,25 +108,15 @@ impl Job<'_> {
             sink: self.undo_sink,
             interrupt: self.interrupt,
         };
-        let total = blocks.len() as u32;
-        let progress = |blocks, bytes| self.undo_progress(total, blocks, bytes);
-        let new = maker.make(&blocks, self.threads(), &progress)?;
+        let blocks_total = blocks.len() as u32;
+        let progress = |blocks: u32, bytes| {
+            // The other blocks are about as large.
+            let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total);
+            self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+        };
+        let made = maker.make(blocks, self.threads(), &progress)?;
         deliveries.remove_file()?;
-        made.extend(new.lens);
-        partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
-        state.outcome.scripting += new.scripting;
-        state.outcome.making_undo += started.elapsed();
-        if partial.completed.count() < chain.block_count() as u32 {
-            self.sink.event(Event::Started(Stage::Check));
-        }
-        Ok(faults.into_lowest())
-    }
-
-    /// Sends a progress event: the undo data of `blocks` blocks with `bytes` bytes is made, out of `total`.
-    pub fn undo_progress(&self, total: u32, blocks: u32, bytes: u64) {
-        // The other blocks are about as large.
-        let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(total);
-        self.sink.event(Event::Progress(Progress { blocks, blocks_total: total, bytes, bytes_total }));
+        Ok((made, faults.into_lowest()))
     }
 }
 

@@ -103,8 +103,8 @@ impl Job<'_> {
         self.sink.event(Event::Note(Note::CheckingWithoutUndo));
         self.work.remove()?;
         let difference = FirstDifference { chain: &self.plan.chain, lowest: Mutex::default() };
-        let makes_undo = matches!(self.method, Method::Routed { .. });
-        let undo_sink = if makes_undo { self.undo_sink } else { Some(&difference as &dyn UndoSink) };
+        let undo_sink =
+            if self.method.makes_undo() { self.undo_sink } else { Some(&difference as &dyn UndoSink) };
         undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let all = Job { method: &Method::Routed { uses_undo: false }, undo_sink, resume: None, ..*self };
         let mut candidate = match all.match_in_parallel::<RoutedCoin>(clock)? {

@@ -46,7 +46,7 @@ const SAVE_RATE: u64 = 150 << 20;
 
 /// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
 /// than this, or the coins take more than twice as much.
-const MIN_EPOCH_BYTES: u64 = 256 << 20;
+pub const MIN_EPOCH_BYTES: u64 = 256 << 20;
 
 /// The merged outcome of all workers, and the lowest block fault.
 type Checked = (Outcome, Option<(Height, LocatedFault)>);

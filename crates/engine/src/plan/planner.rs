@@ -122,7 +122,7 @@ pub fn plan(
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
     if request.makes_undo {
-        drop_unusable_undo(files, &mut chain, (!scan).then_some(&index_files))?;
+        drop_unusable_undo(files, &mut chain, (!scan).then_some(index_files.as_slice()))?;
     }
     let block_bytes = check_files(files, &chain)?;
     Ok(Plan {
@@ -288,11 +288,7 @@ fn index_of_scan(
 /// Drops the positions of undo data that is not in its file, or, if the index's entries for files are given,
 /// not within the bytes that the index records as used: bitcoind overwrites what follows them, and so does
 /// undo data that is made.
-fn drop_unusable_undo(
-    files: &Files<'_>,
-    chain: &mut Chain,
-    infos: Option<&Vec<FileInfo>>,
-) -> Result<(), Error> {
+fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[FileInfo]>) -> Result<(), Error> {
     let mut ends = HashMap::new();
     for (number, heights) in chain.by_file() {
         let path = files.path(FileKind::Rev, number);

@@ -148,7 +148,10 @@ fn spend_coins<V: CoinsView>(
 }
 
 /// Calls `each` with each coin that a transaction creates, which leaves out its unspendable outputs.
-fn for_each_created<E>(
+///
+/// # Errors
+/// The first error of `each`.
+pub fn for_each_created<E>(
     tx: &TxView<'_>,
     txid: &Txid,
     code: u32,

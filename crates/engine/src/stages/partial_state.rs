@@ -216,7 +216,7 @@ impl MatchState {
                 Some(Self::Positions { outputs: completed.heights().filter_map(of).collect() })
             }
             (Method::Routed { .. }, SavedMatching::Routed { made }) => {
-                let made = (0..).map(Height).zip(made).filter(|&(_, pos)| pos > 0).collect();
+                let made = (0..).map(Height).zip(made).filter(|&(_, len)| len > 0).collect();
                 Some(Self::Routed { blocks: Vec::new(), made })
             }
             _ => None,

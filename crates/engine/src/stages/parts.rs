@@ -5,7 +5,11 @@
 //! file, much of a part at a time. The parts are taken one by one, and sorted by the thread that takes them.
 //! So everything is written at most once and read once, however much it is.
 
-use crate::{api::error::Error, blocks::chain::Chain, stages::work_dir::WorkDir};
+use crate::{
+    api::error::Error,
+    blocks::chain::Chain,
+    stages::{threads::lock, work_dir::WorkDir},
+};
 use disk::{
     checkpoint::parts_path,
     scratch_file::{Piece, ScratchFile},
@@ -13,7 +17,7 @@ use disk::{
 use std::{
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, TryLockError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -47,10 +51,6 @@ pub struct Parts<'a> {
 struct Part {
     in_memory: Vec<u8>,
     in_file: Vec<Piece>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Parts<'a> {

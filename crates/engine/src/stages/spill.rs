@@ -6,7 +6,12 @@
 
 use crate::{
     api::{error::Error, report::SpillVolume},
-    stages::{apply::JobPayload, deliveries::Deliveries, threads::spawn, work_dir::WorkDir},
+    stages::{
+        apply::JobPayload,
+        deliveries::Deliveries,
+        threads::{lock, spawn},
+        work_dir::WorkDir,
+    },
 };
 use coins::{
     Entry, Join, Merge, Payload, SHARDS,
@@ -134,7 +139,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.runs)
     }
 
     /// Records that there is a mismatch.
@@ -150,7 +155,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
 
     /// Adds outpoints of mismatches that no merge found.
     pub fn add_mismatches(&self, outpoints: impl Iterator<Item = OutPoint>) {
-        let mut known = self.outpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.outpoints);
         let space = MAX_MISMATCHES.saturating_sub(known.len());
         known.extend(outpoints.take(space));
     }
@@ -158,7 +163,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     /// Returns the outpoints of mismatches; not all of them, if there are many.
     #[must_use]
     pub fn take_mismatches(&self) -> HashSet<OutPoint> {
-        std::mem::take(&mut *self.outpoints.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.outpoints))
     }
 
     /// Reports whether a merge has found a mismatch, or one was recorded.
@@ -192,7 +197,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             Ok(spilling) => spilling,
             // Another worker is spilling, and the join may still grow a little.
             Err(TryLockError::WouldBlock) if join.memory_bytes() < self.join_bytes / 16 * 17 => return Ok(()),
-            Err(_) => self.spilling.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => lock(&self.spilling),
         };
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
@@ -228,7 +233,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     /// Writes the open entries of the join to sorted runs for a checkpoint, with `threads` threads, and keeps
@@ -339,7 +344,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             let merging = lock(&self.merging);
             let Some(inputs) = full_level(&self.runs().list) else { continue };
             if let Err(error) = self.merge(&inputs, interrupt) {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *lock(&self.failure) = Some(error);
             }
             drop(merging);
             self.changed.notify_all();
@@ -493,10 +498,6 @@ impl<'a, P: JobPayload> Spill<'a, P> {
         }
         Ok(None)
     }
-}
-
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the oldest runs of the lowest level that has enough of them: workers wait for level 0 first. A

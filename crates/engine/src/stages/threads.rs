@@ -1,10 +1,13 @@
-//! Starts threads, and reports an error if the system refuses.
+//! Starts threads, and reports an error if the system refuses; locks what they share.
 
 use crate::api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
 };
-use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::{Builder, Scope, ScopedJoinHandle},
+};
 
 /// Starts a thread in `scope`, named `name`.
 ///
@@ -20,4 +23,10 @@ pub fn spawn<'scope, T: Send + 'scope>(
             .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
             .caused_by(error)
     })
+}
+
+/// Locks a mutex, also if a thread has panicked while it held it: the panic is reported when that thread is
+/// joined.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
