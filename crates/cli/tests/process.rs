@@ -393,3 +393,23 @@ fn undo_data_is_checked_and_made() {
     let text = String::from_utf8(undo(&["make"]).stdout).unwrap();
     assert!(text.contains("all of it was sound"), "{text}");
 }
+
+/// Without a peer, a new datadir has only the genesis block; that is one on which bitcoind starts.
+#[test]
+fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
+    let dir = TempDir::new().unwrap();
+    // A port on which nobody listens.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let words = ["sync", "--chain", "regtest", "--json", "--progress", "log", "--connect", &peer];
+    let mut running = Running::start(command(&words, dir.path()));
+    assert!(running.wait_for_line(&format!("peer {peer}: could not connect: connection refused")));
+    running.signal(Signal::INT);
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("the blocks that were downloaded are kept"), "{stderr}");
+    let output = reindex(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(json(&output)["height"], 0);
+}
