@@ -2,6 +2,7 @@
 
 use crate::{
     limits::{MAX_THREADS, default_memory},
+    peers::PeersArgs,
     progress::Style,
     sync::SyncArgs,
 };
@@ -38,6 +39,8 @@ pub enum Command {
     Reindex(ReindexArgs),
     /// Download headers and blocks from peers, and build the chainstate
     Sync(SyncArgs),
+    /// Show what sync knows of the addresses of peers
+    Peers(PeersArgs),
     /// Check block and undo files as reindex does, without changing the datadir
     Verify(VerifyArgs),
     /// Make, inspect, convert or check SwiftSync hints

@@ -7,6 +7,7 @@ mod args;
 mod hints;
 mod limits;
 mod paths;
+mod peers;
 mod progress;
 mod report;
 mod snapshot;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let (json, done) = match args.command {
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
         Command::Sync(args) => (args.datadir.json, sync::run(&args)),
+        Command::Peers(args) => (args.json, peers::run(&args)),
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),

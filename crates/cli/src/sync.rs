@@ -2,14 +2,15 @@
 
 use crate::{
     args::{DatadirArgs, OnHintFailure, ResumeArgs, assume_valid, size},
-    limits, paths,
+    limits, paths, peers,
     progress::{Progress, Style},
     report,
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, DownloadReport, Error, ErrorKind, Height, HintOptions, Host, NetworkKind,
-    PeerAddress, PeerOptions, RealDisk, SyncOptions, SyncReport, Target, default_port,
+    AggregateKind, AssumeValid, DownloadReport, Error, ErrorKind, Event, EventSink as _, Height, HintOptions,
+    Host, NetworkKind, PeerAddress, PeerEvent, PeerOptions, RealDisk, SyncOptions, SyncReport, Target,
+    default_port,
 };
 use peregrine::{
     exit::Exit,
@@ -42,7 +43,7 @@ pub struct SyncArgs {
     pub addnode: Vec<String>,
 
     /// Maximum number of connections [default: 64, behind a proxy 16]
-    #[arg(long, value_name = "N", value_parser = peers)]
+    #[arg(long, value_name = "N", value_parser = number_of_peers)]
     pub peers: Option<usize>,
 
     /// Connect through this SOCKS5 proxy, which resolves all names
@@ -122,7 +123,7 @@ impl Net {
 }
 
 /// Parses a number of connections.
-fn peers(text: &str) -> Result<usize, String> {
+fn number_of_peers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=128) => Ok(number),
         _ => Err("give a number from 1 to 128".to_owned()),
@@ -186,6 +187,7 @@ impl SyncArgs {
             peers: PeerOptions {
                 connect: named(&self.connect)?,
                 add: named(&self.addnode)?,
+                known: peers::load(&self.datadir.datadir, self.datadir.chain),
                 peers_max: self.peers.unwrap_or(peers_max),
                 proxy: self.proxy,
                 networks,
@@ -203,7 +205,12 @@ pub fn run(args: &SyncArgs) -> Done {
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
     let progress = Progress::new(args.progress);
-    let report = engine::sync(&RealDisk, &options, &progress, &interrupt);
+    let DatadirArgs { datadir, chain, .. } = &args.datadir;
+    let sink = |event: Event| match event {
+        Event::Peer(PeerEvent::Known(known)) => peers::save(datadir, *chain, &known),
+        event => progress.event(event),
+    };
+    let report = engine::sync(&RealDisk, &options, &sink, &interrupt);
     progress.close();
     let report = report?;
     Ok((if args.datadir.json { sync_json(&report) } else { sync_text(&report) }, Exit::Done))

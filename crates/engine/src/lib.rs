@@ -53,7 +53,7 @@ pub use api::{
     report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport},
     size::HumanSize,
     stage::Stage,
-    sync::{DownloadReport, PeerEvent, PeerOptions, SyncOptions, SyncReport},
+    sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, SyncOptions, SyncReport},
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{

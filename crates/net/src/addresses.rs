@@ -30,6 +30,8 @@ const BAN: Duration = Duration::from_secs(24 * 60 * 60);
 pub enum Source {
     /// The user gave it. There is no limit for this source.
     User,
+    /// An earlier run knew it.
+    Saved,
     /// A list in the program, or a DNS seed with this number.
     Seed(u16),
     /// A peer whose address is in this group.
@@ -122,6 +124,26 @@ impl AddressTable {
             not_before: None,
         });
         true
+    }
+
+    /// Adds what an earlier run knew of an address, unless the table is full or the address is known.
+    pub fn restore(&mut self, record: &AddressRecord, speed: Option<f64>, needs_v1: bool, failures: u32) {
+        if self.len() < MAX_ENTRIES && self.get(&record.address).is_none() {
+            *self.per_group.entry(record.address.host.group()).or_default() += 1;
+            *self.per_source.entry(Source::Saved).or_default() += 1;
+            self.index.insert(record.address, self.entries.len());
+            let AddressRecord { address, services, .. } = *record;
+            let source = Source::Saved;
+            self.entries.push(AddressEntry {
+                address,
+                services,
+                source,
+                failures,
+                speed,
+                needs_v1,
+                not_before: None,
+            });
+        }
     }
 
     /// Returns an address to dial: of one of `networks`, offering all services that blocks need, not in
@@ -249,6 +271,20 @@ mod tests {
         }
         assert_eq!(table.len(), MAX_ENTRIES);
         assert!(table.add(&record("127.0.0.1", Services(0)), Source::User), "the user's are always added");
+    }
+
+    #[test]
+    fn what_an_earlier_run_knew_is_restored_and_counts_for_its_group() {
+        let mut table = AddressTable::new();
+        let records = (0..MAX_PER_GROUP + 4).map(|at| full(1, 2, at));
+        records.for_each(|record| table.restore(&record, Some(1e6), true, 2));
+        table.restore(&full(1, 2, 0), None, false, 0);
+        assert_eq!(table.len(), MAX_PER_GROUP + 4, "they passed the limits when they were added");
+        let entry = table.get(&full(1, 2, 3).address).unwrap();
+        assert_eq!((entry.speed, entry.needs_v1, entry.failures), (Some(1e6), true, 2));
+        assert!(!table.add(&full(1, 2, 200), Source::Seed(0)), "the group is full");
+        (0..9).for_each(|_| table.failed(&full(1, 2, 3).address, Instant::now()));
+        assert_eq!(table.len(), MAX_PER_GROUP + 3);
     }
 
     #[test]

@@ -130,6 +130,17 @@ impl Client {
         }
     }
 
+    /// Adds what an earlier run knew of an address. See [`AddressTable::restore`].
+    pub fn restore_address(
+        &mut self,
+        record: &AddressRecord,
+        speed: Option<f64>,
+        needs_v1: bool,
+        failures: u32,
+    ) {
+        self.dialer.table.restore(record, speed, needs_v1, failures);
+    }
+
     /// Returns the addresses that are known.
     #[must_use]
     pub const fn addresses(&self) -> &AddressTable {

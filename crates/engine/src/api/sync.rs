@@ -5,9 +5,28 @@ use crate::api::{
     options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions},
     report::ReindexReport,
 };
-use net::{address::NetworkKind, pool::Target, transport::TransportVersion};
+use net::{
+    address::{NetworkKind, PeerAddress},
+    pool::Target,
+    transport::TransportVersion,
+};
 use std::{net::SocketAddr, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
+
+/// What is known of the address of a peer, so that a later run can use it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KnownPeer {
+    /// The address.
+    pub address: PeerAddress,
+    /// The services that it is said to offer, or offered (Core `ServiceFlags`).
+    pub services: u64,
+    /// Bytes per second when it last delivered blocks.
+    pub bytes_per_second: Option<f64>,
+    /// Whether version 2 of the transport failed.
+    pub needs_v1: bool,
+    /// Failures since it last was of use.
+    pub failures: u32,
+}
 
 /// Which peers are used, and how.
 #[derive(Clone, Debug)]
@@ -16,6 +35,8 @@ pub struct PeerOptions {
     pub connect: Vec<Target>,
     /// Peers that are used besides those that are found.
     pub add: Vec<Target>,
+    /// What an earlier run knew of addresses.
+    pub known: Vec<KnownPeer>,
     /// Maximum number of connections.
     pub peers_max: usize,
     /// A SOCKS5 proxy through which all connections are made.
@@ -33,6 +54,7 @@ impl Default for PeerOptions {
         Self {
             connect: Vec::new(),
             add: Vec::new(),
+            known: Vec::new(),
             peers_max: 64,
             proxy: None,
             networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
@@ -106,6 +128,8 @@ pub enum PeerEvent {
         /// Why.
         reason: String,
     },
+    /// The download has ended; this is what is known of addresses now.
+    Known(Vec<KnownPeer>),
 }
 
 /// How much was downloaded.

@@ -11,7 +11,7 @@ use crate::{
         event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
         note::{Note, Warning},
         stage::Stage,
-        sync::{DownloadReport, PeerEvent, PeerOptions, SyncOptions},
+        sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, SyncOptions},
     },
     blocks::files::Files,
     job,
@@ -135,6 +135,7 @@ pub fn fetch(
         let addresses = addresses(options);
         let done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
         drop(arrived_in);
+        sink.event(Event::Peer(PeerEvent::Known(fetch.known_peers())));
         // What is in hand is stored or not; the index has it if it is.
         for block in handled {
             fetch.handled(block)?;
@@ -150,7 +151,7 @@ pub fn fetch(
 
 /// Creates the client, with the peers that the user named.
 fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
-    let PeerOptions { connect, add, peers_max, proxy, networks, use_v2, .. } = &options.peers;
+    let PeerOptions { connect, add, known, peers_max, proxy, networks, use_v2, .. } = &options.peers;
     let share = options.chain.memory_bytes / POOL_SHARE;
     let memory_bytes = share.clamp(*POOL_BYTES.start(), *POOL_BYTES.end());
     let client = Client::new(
@@ -175,6 +176,11 @@ fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
     let mut client = client.map_err(poll_failed)?;
     for target in connect.iter().chain(add) {
         client.add_target(target.clone());
+    }
+    for peer in known {
+        let KnownPeer { address, services, bytes_per_second, needs_v1, failures } = *peer;
+        let record = AddressRecord { time: 0, services: Services(services), address };
+        client.restore_address(&record, bytes_per_second, needs_v1, failures);
     }
     if connect.is_empty() && options.peers.use_dns_seeds && proxy.is_some() {
         for seed in seeds::dns_seeds(options.chain.network) {
@@ -469,6 +475,19 @@ impl Fetch<'_> {
         let bytes_total = bytes + to_come;
         let blocks_total = blocks_total.max(blocks);
         self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+    }
+
+    /// What is known of the peers' addresses.
+    fn known_peers(&self) -> Vec<KnownPeer> {
+        let entries = self.client.addresses().entries();
+        let known = entries.map(|entry| KnownPeer {
+            address: entry.address,
+            services: entry.services.0,
+            bytes_per_second: entry.speed,
+            needs_v1: entry.needs_v1,
+            failures: entry.failures,
+        });
+        known.collect()
     }
 
     /// Explains from time to time why nothing happens.

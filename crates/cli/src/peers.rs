@@ -1,0 +1,176 @@
+//! The addresses of peers that `sync` keeps in the datadir, and the command `peregrine peers` that shows them.
+
+use clap::Args as ClapArgs;
+use engine::{
+    Disk as _, Error, ErrorKind, Host, KnownPeer, Network, NetworkKind, PeerAddress, RealDisk, open_regular,
+};
+use peregrine::{
+    exit::Exit,
+    output::{Done, json},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+/// Name of the file, in the folder of the network.
+const FILE: &str = "peregrine-peers.json";
+/// Version of its format.
+const VERSION: u32 = 1;
+/// Longest file that is read, in bytes; 20,000 addresses take a fifth of it.
+const MAX_LEN: u64 = 16 << 20;
+/// Number of addresses that are shown as text.
+const SHOWN: usize = 40;
+
+#[derive(ClapArgs, Debug)]
+pub struct PeersArgs {
+    /// Bitcoin Core's data directory, as for bitcoind -datadir
+    #[arg(long, value_name = "DIR")]
+    pub datadir: PathBuf,
+
+    /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest
+    #[arg(long, default_value_t = Network::Main)]
+    pub chain: Network,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PeersFile {
+    version: u32,
+    peers: Vec<Peer>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Peer {
+    host: String,
+    port: u16,
+    services: u64,
+    /// Whether version 2 of the transport can be tried.
+    v2: bool,
+    bytes_per_second: Option<f64>,
+    failures: u32,
+}
+
+fn path(datadir: &Path, network: Network) -> PathBuf {
+    network.subdirectory().map_or_else(|| datadir.to_owned(), |folder| datadir.join(folder)).join(FILE)
+}
+
+/// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged: then
+/// peers are found again.
+pub fn load(datadir: &Path, network: Network) -> Vec<KnownPeer> {
+    let Some(PeersFile { peers, .. }) = read(&path(datadir, network)) else { return Vec::new() };
+    let known = peers.into_iter().filter_map(|peer| {
+        let host: Host = peer.host.parse().ok()?;
+        Some(KnownPeer {
+            address: PeerAddress { host, port: peer.port },
+            services: peer.services,
+            bytes_per_second: peer.bytes_per_second,
+            needs_v1: !peer.v2,
+            failures: peer.failures,
+        })
+    });
+    known.collect()
+}
+
+fn read(path: &Path) -> Option<PeersFile> {
+    let mut text = String::new();
+    open_regular(path).ok()?.take(MAX_LEN).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok().filter(|file: &PeersFile| file.version == VERSION)
+}
+
+/// Saves what is known of addresses. Nothing depends on this file, so a failure is not one of the run.
+pub fn save(datadir: &Path, network: Network, known: &[KnownPeer]) {
+    let peers = known.iter().map(|peer| Peer {
+        host: peer.address.host.to_string(),
+        port: peer.address.port,
+        services: peer.services,
+        v2: !peer.needs_v1,
+        bytes_per_second: peer.bytes_per_second,
+        failures: peer.failures,
+    });
+    let file = PeersFile { version: VERSION, peers: peers.collect() };
+    let path = path(datadir, network);
+    let write = || {
+        let temporary = path.with_extension("json.peregrine-part");
+        let mut file_at = RealDisk.create(&temporary)?;
+        file_at.write_all(serde_json::to_string_pretty(&file)?.as_bytes())?;
+        file_at.sync()?;
+        RealDisk.rename(&temporary, &path)
+    };
+    if !file.peers.is_empty() {
+        let _: std::io::Result<()> = write();
+    }
+}
+
+/// Runs `peregrine peers`.
+pub fn run(args: &PeersArgs) -> Done {
+    let path = path(&args.datadir, args.chain);
+    let Some(mut file) = read(&path) else {
+        let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None).into());
+    };
+    let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
+    file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));
+    if args.json {
+        return Ok((json(&file), Exit::Done));
+    }
+    let mut text =
+        format!("{} addresses\n{:<50} network  transport      MB/s  failures", file.peers.len(), "address");
+    for peer in file.peers.iter().take(SHOWN) {
+        let network = peer.host.parse::<Host>().map_or("", |host| network_name(host.network()));
+        let transport = if peer.v2 { "v2 or v1" } else { "v1" };
+        let speed =
+            peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
+        let address = format!("{}:{}", peer.host, peer.port);
+        text += &format!("\n{address:<50} {network:<7}  {transport:<9} {speed:>9}  {:>8}", peer.failures);
+    }
+    if file.peers.len() > SHOWN {
+        text += &format!("\n... and {} more; --json has all", file.peers.len() - SHOWN);
+    }
+    Ok((text, Exit::Done))
+}
+
+const fn network_name(network: NetworkKind) -> &'static str {
+    match network {
+        NetworkKind::Ipv4 => "ipv4",
+        NetworkKind::Ipv6 => "ipv6",
+        NetworkKind::Onion => "onion",
+        NetworkKind::I2p => "i2p",
+        NetworkKind::Cjdns => "cjdns",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_addresses_are_loaded_and_damaged_files_are_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("signet")).unwrap();
+        assert!(load(dir.path(), Network::Signet).is_empty());
+        let peer = |host: &str, speed, needs_v1| KnownPeer {
+            address: PeerAddress { host: host.parse().unwrap(), port: 38333 },
+            services: 9,
+            bytes_per_second: speed,
+            needs_v1,
+            failures: 1,
+        };
+        let known = [peer("1.2.3.4", Some(2.5e6), false), peer("2a01::7", None, true)];
+        save(dir.path(), Network::Signet, &known);
+        assert_eq!(load(dir.path(), Network::Signet), known);
+        let args = PeersArgs { datadir: dir.path().to_owned(), chain: Network::Signet, json: false };
+        let (text, _) = run(&args).ok().unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "2 addresses");
+        assert!(lines[2].starts_with("1.2.3.4:38333 ") && lines[2].contains("2.50"), "{text}");
+        assert!(lines[3].contains("ipv6") && lines[3].contains("v1"), "{text}");
+        std::fs::write(path(dir.path(), Network::Signet), "{\"version\": 1, \"peers\": [").unwrap();
+        assert!(load(dir.path(), Network::Signet).is_empty());
+        assert!(run(&args).is_err());
+    }
+}
