@@ -57,6 +57,8 @@ pub enum Note {
         /// Height of the best chain that was found.
         height: Height,
     },
+    /// A peer has sent a header from the future.
+    HeaderFromFuture,
     /// Blocks were found that an interrupted download had stored.
     FoundBlocks {
         /// Their number.
@@ -192,6 +194,10 @@ impl fmt::Display for Note {
                 f,
                 "the best chain of the peers ends at height {height} and has less work than the network's \
                  chain is known to have; waiting for another peer"
+            ),
+            Self::HeaderFromFuture => f.write_str(
+                "a peer has sent a header that is more than two hours in the future; if the clock of this \
+                 machine is wrong, correct it",
             ),
             Self::FoundBlocks { blocks } => {
                 write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")

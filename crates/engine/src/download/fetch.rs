@@ -10,6 +10,8 @@ use crate::{
         error::{Error, ErrorKind},
         event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
         note::{Note, Warning},
+        remedy::Remedy,
+        size::HumanSize,
         stage::Stage,
         sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, SyncOptions},
     },
@@ -35,7 +37,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use wire::{BlockHash, Height};
+use vfs::During as _;
+use wire::{BlockHash, Height, Network};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -199,9 +202,10 @@ fn addresses(options: &SyncOptions) -> Receiver<(Source, Vec<AddressRecord>)> {
         let network = options.chain.network;
         for (seed, number) in seeds::dns_seeds(network).iter().zip(0..) {
             let found_in = found_in.clone();
-            thread::spawn(move || {
+            // Other seeds are asked if this thread cannot be started. If the download has ended when the seed
+            // answers, nobody needs the addresses.
+            let _ = thread::Builder::new().name("seed".to_owned()).spawn(move || {
                 if let Ok(records) = seeds::resolve(seed, network) {
-                    // If the download has ended, nobody needs them.
                     let _ = found_in.send((Source::Seed(number), records));
                 }
             });
@@ -328,6 +332,10 @@ impl Fetch<'_> {
                 }
                 self.client.accept_headers(batch, added.new, locator(&self.chain));
             }
+            Err(RefusedHeaders::FromFuture) => {
+                self.sink.event(Event::Note(Note::HeaderFromFuture));
+                self.client.accept_headers(batch, 0, locator(&self.chain));
+            }
             // The peer answered to a locator of before the chain has changed.
             Err(RefusedHeaders::Unconnected) => self.client.accept_headers(batch, 0, locator(&self.chain)),
             Err(_) => self.client.reject_headers(batch),
@@ -384,6 +392,7 @@ impl Fetch<'_> {
             self.next = self.first_missing(Height(0));
             self.client.restart_download(self.next.0);
             self.missing = self.missing_blocks();
+            self.check_space()?;
             self.sink.event(Event::Started(Stage::Download));
         }
         self.give_hashes();
@@ -459,6 +468,23 @@ impl Fetch<'_> {
         missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
     }
 
+    /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
+    fn check_space(&self) -> Result<(), Error> {
+        let (disk, dir, (_, need)) = (self.files.disk, self.files.datadir.blocks_dir(), self.missing);
+        let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
+        if self.options.chain.network != Network::Main || need <= free {
+            return Ok(());
+        }
+        let detail = format!(
+            "the blocks that are missing take about {}, and {} are free here",
+            HumanSize(need),
+            HumanSize(free)
+        );
+        Err(Error::new(ErrorKind::Environment, detail)
+            .in_file(dir, None)
+            .with_remedies([Remedy::FreeDiskSpace]))
+    }
+
     fn show_progress(&mut self) {
         if self.phase == Phase::Headers
             || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)
@@ -470,7 +496,7 @@ impl Fetch<'_> {
         let DownloadReport { blocks, bytes, .. } = self.report;
         // Where the sizes of blocks are unknown, they are like those that have come.
         let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
-        let is_known = self.options.chain.network == wire::Network::Main;
+        let is_known = self.options.chain.network == Network::Main;
         let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean };
         let bytes_total = bytes + to_come;
         let blocks_total = blocks_total.max(blocks);

@@ -4,7 +4,9 @@
 //! can make it no longer than [`HeaderChain::add`] allows: memory is bounded, and the chain is used only once
 //! it has the network's minimum work.
 
-use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, median_time_past};
+use rules::{
+    Ancestors, ChainParams, HeaderContext, U256, Violation, ViolationClass, check_header, median_time_past,
+};
 use std::collections::HashSet;
 use wire::{BlockHash, BlockTime, Header, Height};
 
@@ -20,6 +22,8 @@ pub enum RefusedHeaders {
     Unconnected,
     /// One of them breaks a rule.
     Invalid,
+    /// One of them is too far in the future, and may be valid later.
+    FromFuture,
     /// One of them is a block that was found invalid.
     KnownInvalid,
     /// There cannot be so many blocks yet.
@@ -48,6 +52,13 @@ pub struct HeaderChain {
     branch: Option<Branch>,
     /// Blocks that were found invalid.
     invalid: HashSet<BlockHash>,
+}
+
+fn refused(violation: &Violation) -> RefusedHeaders {
+    match violation.rule.class {
+        ViolationClass::TimeFuture => RefusedHeaders::FromFuture,
+        _ => RefusedHeaders::Invalid,
+    }
 }
 
 fn work_of(headers: &[Header]) -> U256 {
@@ -187,7 +198,7 @@ impl HeaderChain {
             branch.headers.truncate(shared);
             branch.work = work_of(&branch.headers);
         }
-        self.validate(&mut branch, headers, hashes, now).map_err(|_| RefusedHeaders::Invalid)?;
+        self.validate(&mut branch, headers, hashes, now).map_err(|violation| refused(&violation))?;
         branch.work = branch.work.wrapping_add(work_of(headers));
         branch.tip = last;
         let new = headers.len();
@@ -355,6 +366,9 @@ mod tests {
         let (headers, hashes) = mine((genesis, time), 3, 1);
         let refused = chain.add(hashes[0], &headers[1..], &hashes[1..], NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Unconnected));
+        let early_now = BlockTime(time.0 - 7_200);
+        let refused = chain.add(genesis, &headers, &hashes, early_now).unwrap_err();
+        assert!(matches!(refused, RefusedHeaders::FromFuture));
         let mut early = headers.clone();
         early[2].time = BlockTime(time.0 - 1);
         let early_hashes: Vec<_> = early.iter().map(Header::hash).collect();
