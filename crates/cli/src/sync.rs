@@ -46,6 +46,10 @@ pub struct SyncArgs {
     #[arg(long, value_name = "N", value_parser = number_of_peers)]
     pub peers: Option<usize>,
 
+    /// Receive at most this many bytes in a second: 500k, 2M, ...
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub max_download_rate: Option<u64>,
+
     /// Connect through this SOCKS5 proxy, which resolves all names
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub proxy: Option<SocketAddr>,
@@ -130,6 +134,14 @@ fn number_of_peers(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of bytes in a second.
+fn rate(text: &str) -> Result<u64, String> {
+    match parse_size::parse_size(text) {
+        Ok(rate @ 1..) => Ok(rate),
+        _ => Err("give a number of bytes, such as 500k or 2M".to_owned()),
+    }
+}
+
 /// Parses an address or a name, with or without a port. Without a proxy, a name is resolved at once.
 fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error> {
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -189,6 +201,7 @@ impl SyncArgs {
                 add: named(&self.addnode)?,
                 known: peers::load(&self.datadir.datadir, self.datadir.chain),
                 peers_max: self.peers.unwrap_or(peers_max),
+                bytes_per_second: self.max_download_rate,
                 proxy: self.proxy,
                 networks,
                 use_dns_seeds: self.dnsseed == 1,
@@ -316,5 +329,7 @@ mod tests {
         assert!(proxied.peers.networks.contains(&NetworkKind::Onion));
         assert_eq!(options("--onlynet onion").unwrap().peers.networks, [NetworkKind::Onion]);
         assert!(options("--peers 0").is_err() && options("--dnsseed 2").is_err());
+        assert_eq!(options("--max-download-rate 500k").unwrap().peers.bytes_per_second, Some(500_000));
+        assert!(options("--max-download-rate 0").is_err());
     }
 }

@@ -96,6 +96,7 @@ fn options(use_v2: bool) -> ClientOptions {
             needed: Services::FULL,
             proxy: None,
             memory_bytes: 64 << 20,
+            bytes_per_second: None,
         },
         download: DownloadOptions { in_flight_max_bytes: 32_000_000, ..DownloadOptions::default() },
         first_height: 1,

@@ -6,6 +6,7 @@
 //! are in the way, the connection with the oldest of them is closed.
 
 mod connection;
+mod throttle;
 
 use crate::{
     address::PeerAddress,
@@ -24,6 +25,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+use throttle::Throttle;
 use wire::Network;
 
 /// Length of the buffer into which all sockets are read, in bytes.
@@ -70,6 +72,8 @@ pub struct PoolOptions {
     pub proxy: Option<SocketAddr>,
     /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
     pub memory_bytes: usize,
+    /// Maximum number of bytes that are read in a second; `None`: as many as come.
+    pub bytes_per_second: Option<u64>,
 }
 
 /// What happened.
@@ -126,6 +130,7 @@ pub struct Pool {
     held_bytes: usize,
     /// Since when no socket has been read because there is no memory.
     full_since: Option<Instant>,
+    throttle: Option<Throttle>,
     last_clock: Instant,
 }
 
@@ -137,6 +142,7 @@ impl Pool {
     pub fn new(options: PoolOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let throttle = options.bytes_per_second.map(|rate| Throttle::new(rate, Instant::now()));
         Ok(Self {
             options,
             poll,
@@ -148,6 +154,7 @@ impl Pool {
             found: Vec::new(),
             held_bytes: 0,
             full_since: None,
+            throttle,
             last_clock: Instant::now(),
         })
     }
@@ -276,8 +283,10 @@ impl Pool {
     /// # Errors
     /// If the operating system's poll fails; errors of connections are events.
     pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<PoolEvent>> {
-        let may_read = self.has_memory();
+        let throttled = self.throttled(Instant::now());
+        let may_read = throttled.is_zero() && self.has_memory();
         let has_work = self.connections.values().any(|connection| connection.has_work(may_read));
+        let timeout = if throttled.is_zero() { timeout } else { timeout.min(throttled) };
         let timeout = if has_work || !self.found.is_empty() { Duration::ZERO } else { timeout.min(CLOCK) };
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -295,6 +304,11 @@ impl Pool {
         Ok(std::mem::take(&mut self.found))
     }
 
+    /// How long no socket is to be read.
+    fn throttled(&mut self, now: Instant) -> Duration {
+        self.throttle.as_mut().map_or(Duration::ZERO, |throttle| throttle.wait(now))
+    }
+
     fn has_memory(&self) -> bool {
         // A read may double the buffer of an incomplete message.
         self.memory_bytes() + 2 * BUFFER_LEN <= self.options.memory_bytes.max(MIN_MEMORY)
@@ -307,9 +321,10 @@ impl Pool {
         // Another connection is first each time, so that none is always last when memory is short.
         let first = crate::random::below(ids.len());
         for id in ids.iter().cycle().skip(first).take(ids.len()) {
-            let may_read = self.has_memory();
+            let (has_memory, throttled) = (self.has_memory(), self.throttled(now));
+            let may_read = has_memory && throttled.is_zero();
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            is_full |= !may_read && connection.is_readable;
+            is_full |= !has_memory && connection.is_readable;
             if !connection.has_work(may_read) {
                 continue;
             }
@@ -317,7 +332,12 @@ impl Pool {
             if let Err(reason) = connection.drive(&mut self.buffer, &mut self.found, may_read, now) {
                 ended.push((*id, reason));
             }
-            self.held_bytes += self.found.iter().skip(events_before).map(block_len).sum::<usize>();
+            let new = || self.found.iter().skip(events_before);
+            self.held_bytes += new().map(block_len).sum::<usize>();
+            let read = new().map(read_len).sum();
+            if let Some(throttle) = &mut self.throttle {
+                throttle.read(read);
+            }
         }
         self.full_since = if is_full { Some(self.full_since.unwrap_or(now)) } else { None };
         for (id, reason) in ended {
@@ -358,6 +378,14 @@ impl Pool {
         let should_retry_with_v1 =
             reason == CloseReason::ClosedByPeer && connection.transport.should_retry_with_v1();
         self.found.push(PoolEvent::Closed { peer, target: connection.target, reason, should_retry_with_v1 });
+    }
+}
+
+/// Returns the bytes that were read.
+const fn read_len(event: &PoolEvent) -> u64 {
+    match event {
+        PoolEvent::Bytes { bytes, .. } => *bytes,
+        _ => 0,
     }
 }
 

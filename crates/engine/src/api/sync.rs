@@ -39,6 +39,8 @@ pub struct PeerOptions {
     pub known: Vec<KnownPeer>,
     /// Maximum number of connections.
     pub peers_max: usize,
+    /// Maximum number of bytes that are received in a second.
+    pub bytes_per_second: Option<u64>,
     /// A SOCKS5 proxy through which all connections are made.
     pub proxy: Option<SocketAddr>,
     /// Networks whose addresses are dialled.
@@ -56,6 +58,7 @@ impl Default for PeerOptions {
             add: Vec::new(),
             known: Vec::new(),
             peers_max: 64,
+            bytes_per_second: None,
             proxy: None,
             networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
             use_dns_seeds: true,

@@ -166,6 +166,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
                 needed: Services::FULL,
                 proxy: *proxy,
                 memory_bytes: memory_bytes as usize,
+                bytes_per_second: options.peers.bytes_per_second,
             },
             download: DownloadOptions { memory_bytes, ..DownloadOptions::default() },
             first_height: 1,

@@ -30,6 +30,7 @@ pub fn options() -> ClientOptions {
             needed: Services::FULL,
             proxy: None,
             memory_bytes: 64 << 20,
+            bytes_per_second: None,
         },
         download: DownloadOptions::default(),
         first_height: 1,
