@@ -111,7 +111,7 @@ pub fn run(args: &PeersArgs) -> Done {
     let path = path(&args.datadir, args.chain);
     let Some(mut file) = read(&path) else {
         let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None).into());
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
     };
     let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
     file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));

@@ -115,6 +115,9 @@ fn add_entry(rows: &mut TableRun<'_>, entry: &IndexEntry, value: &mut Vec<u8>) -
     Ok(rows.add(&[&[BLOCK][..], &entry.hash.0].concat(), value)?)
 }
 
+/// Rows by their keys.
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// The index that is copied.
 struct OldIndex<'a> {
     database: Database<'a>,
@@ -148,8 +151,8 @@ impl OldIndex<'_> {
         to: &Path,
         has_entries: bool,
         change: impl FnOnce(&mut Vec<FileInfo>),
-    ) -> Result<(BTreeMap<Vec<u8>, Vec<u8>>, Option<FileNo>), DiskError> {
-        let (mut rows, mut by_number) = (BTreeMap::new(), BTreeMap::new());
+    ) -> Result<(Rows, Option<FileNo>), DiskError> {
+        let (mut rows, mut by_number) = (Rows::new(), BTreeMap::new());
         self.for_each(&[FILE], Some(AFTER_FILES), |key, value| {
             if let Some((number, info)) = FileInfo::of_row(self.dir, key, value)? {
                 by_number.insert(number, info);

@@ -7,8 +7,6 @@ use tempfile::TempDir;
 use vfs::RealDisk;
 use wire::{BlockHash, ByteOffset, Header, Height};
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
 fn entry(nonce: u32) -> IndexEntry {
     let header = Header { nonce, ..Header::default() };
     IndexEntry {
