@@ -1,4 +1,5 @@
-//! The addresses of peers that `sync` keeps in the datadir, and the command `peregrine peers` that shows them.
+//! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
+//! them.
 
 use clap::Args as ClapArgs;
 use engine::{
@@ -59,8 +60,8 @@ fn path(datadir: &Path, network: Network) -> PathBuf {
     network.subdirectory().map_or_else(|| datadir.to_owned(), |folder| datadir.join(folder)).join(FILE)
 }
 
-/// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged: then
-/// peers are found again.
+/// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged:
+/// then peers are found again.
 pub fn load(datadir: &Path, network: Network) -> Vec<KnownPeer> {
     let Some(PeersFile { peers, .. }) = read(&path(datadir, network)) else { return Vec::new() };
     let known = peers.into_iter().filter_map(|peer| {

@@ -269,7 +269,8 @@ fn sync_text(report: &SyncReport) -> String {
     let seconds = elapsed.as_secs_f64();
     let speed = bytes as f64 / 1e6 / seconds.max(1e-3);
     let mut text = format!(
-        "downloaded         {blocks} blocks, {bytes} bytes from {peers} peers in {seconds:.1} s ({speed:.0} MB/s)"
+        "downloaded         {blocks} blocks, {bytes} bytes from {peers} peers in {seconds:.1} s ({speed:.0} \
+         MB/s)"
     );
     if duplicate_bytes > 0 {
         text += &format!("\n                   {duplicate_bytes} bytes came twice");

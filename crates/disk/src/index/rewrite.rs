@@ -44,8 +44,8 @@ pub fn rewrite_block_index(
     extend_block_index(disk, from, to, std::iter::empty(), change, files)
 }
 
-/// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose hash
-/// the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
+/// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose
+/// hash the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
 /// blocks, the last of them becomes the one to which bitcoind appends.
 ///
 /// # Errors

@@ -1,7 +1,8 @@
 //! Checks the blocks that peers send, and appends them to the block files.
 //!
-//! A peer that sends a block whose bytes are not those to which its header commits is to blame. A block whose
-//! bytes are right and that breaks a rule is invalid, whoever sent it (Core `IsBlockMutated`).
+//! If the bytes of a block are not those to which its header commits, its peer has sent a mutated block. If
+//! they are, and break a rule, the block is invalid, and the peer has done nothing wrong (Core
+//! `IsBlockMutated`).
 
 use crate::{api::error::Error, blocks::block_hashes::BlockHashes, stages::threads::spawn};
 use crossbeam::channel::{Receiver, Sender};
