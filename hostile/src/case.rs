@@ -276,7 +276,8 @@ fn has(args: &[String], flag: &str) -> bool {
 
 /// Returns whether a `reindex` in place with these arguments may make undo data.
 fn may_make_undo(args: &[String]) -> bool {
-    !has(args, "--hints") && !args.windows(2).any(|two| two == ["--undo", "trust"])
+    (!has(args, "--hints") || has(args, "--without-undo"))
+        && !args.windows(2).any(|two| two == ["--undo", "trust"])
 }
 
 impl Case<'_> {

@@ -370,7 +370,8 @@ pub struct ReindexArgs {
     #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
     pub aggregate: AggregateKind,
 
-    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on --assumevalid
+    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on --assumevalid.
+    /// Undo data above it, and that of the last 288 blocks, is made where it is missing
     #[arg(long, requires = "hints")]
     pub without_undo: bool,
 

@@ -11,8 +11,10 @@ use crate::{
     delta::{EffectSink, OutputStatus},
     join::Effects,
     mismatch::Mismatch,
+    payload::{CoinPayload, Payload},
 };
 use digest::siphash::SipHash13Uj;
+use std::collections::HashSet;
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
 /// The hints of one block.
@@ -22,6 +24,9 @@ pub struct Hints<'h> {
     pub unspent: &'h [u32],
     /// Whether indices count outputs that can never be spent.
     pub counts_unspendable: bool,
+    /// Coins that go to the join although they are hinted spent: blocks spend them that are matched with the
+    /// join.
+    pub spent_in_join: &'h HashSet<OutPoint>,
 }
 
 /// The reason why hints cannot be those of a block.
@@ -51,9 +56,9 @@ impl<'h> HintCursor<'h> {
         Self { hints, next: 0, index: 0, flaw: None }
     }
 
-    /// Returns whether the next output stays unspent according to its hint.
+    /// Returns whether the next output goes to the join if it is a coin.
     #[inline]
-    fn is_unspent(&mut self, status: OutputStatus) -> bool {
+    fn is_for_join(&mut self, outpoint: &OutPoint, status: OutputStatus) -> bool {
         if status == OutputStatus::Unspendable && !self.hints.counts_unspendable {
             return false;
         }
@@ -68,7 +73,7 @@ impl<'h> HintCursor<'h> {
                 OutputStatus::SpentInBatch => self.flaw = self.flaw.or(Some(HintFlaw::SpentInBatch(index))),
             }
         }
-        hinted
+        hinted || self.hints.spent_in_join.contains(outpoint)
     }
 
     fn finish(self) -> Result<(), HintFlaw> {
@@ -78,15 +83,15 @@ impl<'h> HintCursor<'h> {
 }
 
 /// Receives the effects of a block with undo data from [`crate::Delta`]: elements of the sum are whole coins.
-pub struct HintedEffects<'a, 'j, 'h> {
-    effects: &'a mut Effects<'j>,
+pub struct HintedEffects<'a, 'j, 'h, P: Payload> {
+    effects: &'a mut Effects<'j, P>,
     sum: &'a mut Sum,
     cursor: HintCursor<'h>,
 }
 
-impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
+impl<'a, 'j, 'h, P: CoinPayload> HintedEffects<'a, 'j, 'h, P> {
     /// Creates a sink for one block.
-    pub const fn new(effects: &'a mut Effects<'j>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
+    pub const fn new(effects: &'a mut Effects<'j, P>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
         Self { effects, sum, cursor: HintCursor::new(hints) }
     }
 
@@ -99,7 +104,7 @@ impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
     }
 }
 
-impl EffectSink for HintedEffects<'_, '_, '_> {
+impl<P: CoinPayload> EffectSink for HintedEffects<'_, '_, '_, P> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         self.effects.hasher()
@@ -107,9 +112,9 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
 
     #[inline]
     fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
-        let unspent = self.cursor.is_unspent(status);
+        let is_for_join = self.cursor.is_for_join(outpoint, status);
         if status == OutputStatus::Unspent {
-            if unspent {
+            if is_for_join {
                 self.effects.push_creation(outpoint, coin);
             } else {
                 self.sum.add(outpoint, Some(coin));
@@ -136,12 +141,12 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
 ///
 /// # Errors
 /// The first [`HintFlaw`].
-pub fn apply_without_undo(
+pub fn apply_without_undo<P: CoinPayload>(
     block: &BlockView<'_>,
     txids: &[Txid],
     height: Height,
     hints: Hints<'_>,
-    effects: &mut Effects<'_>,
+    effects: &mut Effects<'_, P>,
     sum: &mut Sum,
 ) -> Result<u64, HintFlaw> {
     let mut cursor = HintCursor::new(hints);
@@ -157,10 +162,10 @@ pub fn apply_without_undo(
             let outpoint = OutPoint { txid, vout };
             let status =
                 if is_unspendable(script) { OutputStatus::Unspendable } else { OutputStatus::Unspent };
-            let unspent = cursor.is_unspent(status);
+            let is_for_join = cursor.is_for_join(&outpoint, status);
             if status == OutputStatus::Unspendable {
                 burned = burned.saturating_add(output.value().0.max(0) as u64);
-            } else if unspent {
+            } else if is_for_join {
                 out.clear();
                 compress_output(&mut out, output.value(), script);
                 effects

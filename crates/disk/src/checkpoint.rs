@@ -14,13 +14,13 @@
 //!   | matching 1: 0 (join)
 //!     | or 1 (hints) | key of the sum 32 | burned 8 | length of the sum 4 | sum
 //!     | or 2 (positions) | number of outputs: 4 for each block
-//!     | or 3 (routed) | length of the undo data made, or 0: 4 for each block
+//!   | number of lengths 4: 0, or that of the blocks | length of the undo data made, or 0: 4 for each block
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys
 //! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
 //! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
-//! them; version 3 did not know undo data that is made.
+//! them; version 3 did not know undo data that is made; version 4 knew none beside hints.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
@@ -47,7 +47,7 @@ const DELIVERIES: &str = "deliveries.tmp";
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Magic, version, network, length.
 const HEADER_LEN: usize = 8 + 4 + 4 + 8;
 /// Header, chain, settings, next run, numbers of files and runs.
@@ -410,6 +410,7 @@ mod tests {
                 coinbase_key: (3, u64::MAX),
                 coinbases: vec![5, 4],
                 matching: SavedMatching::Hints { key: [77; 32].into(), burned: 3, sum: vec![2, 1, 0] },
+                made: vec![6; 70],
             },
         }
     }
@@ -433,19 +434,21 @@ mod tests {
             (key, burned) in any::<([u8; 32], u64)>(),
             sum in prop::collection::vec(any::<u8>(), 0..800),
             mut outputs in prop::collection::vec(any::<u32>(), 300),
+            makes_undo in any::<bool>(),
         ) {
             let mut completed = vec![0; bits.len().div_ceil(64)];
             for (height, _) in bits.iter().enumerate().filter(|(_, is_completed)| **is_completed) {
                 completed[height / 64] |= 1 << (height % 64);
             }
             outputs.truncate(bits.len());
+            let made = if makes_undo { outputs.clone() } else { Vec::new() };
             let matching = match method {
                 0 => SavedMatching::Join,
                 1 => SavedMatching::Hints { key: key.into(), burned, sum },
                 _ => SavedMatching::Positions { outputs },
             };
             let blocks = bits.len() as u32;
-            let state = SavedState { blocks, completed, counts, coinbase_key, coinbases, matching };
+            let state = SavedState { blocks, completed, counts, coinbase_key, coinbases, matching, made };
             let stamp = |(len, modified)| Stamp { len, modified };
             let file = |&(number, blk, rev)| {
                 FileStamp { file: FileNo(number), blk: stamp(blk), rev: stamp(rev) }
@@ -513,7 +516,7 @@ mod tests {
         assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
         assert!(
             refused(8, 1)
-                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 4)")
+                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 5)")
         );
         assert!(refused(12, 0).contains("an unknown network"));
         let state = FIXED_LEN + FILE_LEN + 2 * RUN_LEN;
@@ -525,16 +528,19 @@ mod tests {
             assert!(error.contains("ends early"), "field at byte {field}: {error}");
         }
         assert!(refused(state, 69).contains("bits of completed blocks"), "the 70th is completed");
-        assert!(refused(matching, 0).contains("manifest at byte 0: 47 "), "47 bytes are left");
+        assert!(refused(matching, 0).contains("ends early"), "the key is a number of lengths");
         assert!(refused(matching, 2).contains("ends early"), "70 blocks have numbers of outputs");
-        assert!(refused(matching, 3).contains("ends early"), "70 blocks have lengths of undo data");
-        assert!(refused(matching, 4).contains("its method of matching is unknown"));
+        assert!(refused(matching, 3).contains("its method of matching is unknown"));
+        let made = matching + 1 + 32 + 8 + 4 + 3;
+        assert!(refused(made, 71).contains("ends early"), "70 blocks have lengths of undo data");
+        assert!(refused(made, 0).contains("manifest at byte 0: 280 "), "280 bytes are left");
         assert!(refused(FIXED_LEN - 16, 7).contains("a run whose number is not used yet"));
 
         let beyond = SavedState { blocks: 129, ..small().state };
         let short =
             SavedState { matching: SavedMatching::Positions { outputs: vec![1; 69] }, ..small().state };
-        for state in [beyond, short] {
+        let few_made = SavedState { made: vec![1; 69], ..small().state };
+        for state in [beyond, short, few_made] {
             let written = Checkpoint { state, ..small() }.write(&RealDisk, dir.path());
             assert!(matches!(written, Err(DiskError::CallerError { .. })));
         }
@@ -546,7 +552,7 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(
             error(&dir)
-                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 4)")
+                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 5)")
         );
     }
 

@@ -246,6 +246,7 @@ fn a_failed_write_leaves_the_old_or_the_new_manifest() {
             coinbase_key: (1, 2),
             coinbases: vec![count; 20_000],
             matching: SavedMatching::Join,
+            made: Vec::new(),
         },
     };
     for (sticky, has_old) in [(false, false), (false, true), (true, false), (true, true)] {

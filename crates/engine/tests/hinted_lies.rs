@@ -9,11 +9,13 @@ mod hinted;
 use common::{
     THREADS, assert_mentions, changed, layout,
     lies::{Claim, falsify_claim},
-    options, refused, run, with_threads,
+    options, refused, run,
+    undo::UndoDamage,
+    with_threads,
 };
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
-use peregrine_engine::{Error, ErrorKind, Height, ReindexOptions};
+use peregrine_engine::{Error, ErrorKind, Height, Network, ReindexOptions};
 use std::{path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::{
@@ -232,6 +234,18 @@ fn a_double_spend_above_right_hints_gets_cores_verdict() {
                     invalid.assert_invalid_block(&error, "bad-txns-inputs-missingorspent", "above");
                 }
             }
+            std::fs::remove_file(path).unwrap();
+        }
+        // No undo data is needed for that, and no hints of the last blocks.
+        UndoDamage::AllGone.apply(invalid.dir.path(), Network::Regtest);
+        for (height, undo_blocks) in
+            [(100, 0), (100, 20), (invalid.block.height - 2, 20), (invalid.block.height, 20)]
+        {
+            let path = invalid.write(&invalid.truth.hints(height));
+            let [options, _] = invalid.both(&path, seed);
+            let options = changed(options, |it| it.chain.hooks.undo_blocks = undo_blocks);
+            let error = refused(&options, ErrorKind::Consensus);
+            invalid.assert_invalid_block(&error, "bad-txns-inputs-missingorspent", "without undo files");
             std::fs::remove_file(path).unwrap();
         }
     }

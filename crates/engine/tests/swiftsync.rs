@@ -398,7 +398,7 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
         let error = common::refused(&options, ErrorKind::Usage);
-        assert_mentions(&error, &["hints reach to height 120"]);
+        assert_mentions(&error, &["the hints are used up to height 120"]);
         common::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
     }
     rebuild(&without_undo(&with, truth.hash(120)));

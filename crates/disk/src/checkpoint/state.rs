@@ -21,6 +21,9 @@ pub struct SavedState {
     pub coinbases: Vec<u64>,
     /// What belongs to one method of matching.
     pub matching: SavedMatching,
+    /// Length of the undo data that was made for each block, by height; 0 for blocks for which none was made.
+    /// Empty if none was made at all.
+    pub made: Vec<u32>,
 }
 
 /// What a method of matching keeps besides the unmatched creations and spends.
@@ -41,11 +44,6 @@ pub enum SavedMatching {
     Positions {
         /// Number of outputs of each block, by height; 0 for blocks that are not completed.
         outputs: Vec<u32>,
-    },
-    /// Matching that makes undo data where it is missing.
-    Routed {
-        /// Length of the undo data that was made for each block, by height; 0 if none was made.
-        made: Vec<u32>,
     },
 }
 
@@ -70,14 +68,15 @@ impl SavedState {
             return Err("its bits of completed blocks do not match its number of blocks");
         }
         let sum_len = match &self.matching {
-            SavedMatching::Positions { outputs: numbers } | SavedMatching::Routed { made: numbers }
-                if numbers.len() != self.blocks as usize =>
-            {
-                return Err("its numbers for each block do not match its number of blocks");
+            SavedMatching::Positions { outputs } if outputs.len() != self.blocks as usize => {
+                return Err("its numbers of outputs do not match its number of blocks");
             }
-            SavedMatching::Join | SavedMatching::Positions { .. } | SavedMatching::Routed { .. } => 0,
+            SavedMatching::Join | SavedMatching::Positions { .. } => 0,
             SavedMatching::Hints { sum, .. } => sum.len(),
         };
+        if !self.made.is_empty() && self.made.len() != self.blocks as usize {
+            return Err("its lengths of undo data do not match its number of blocks");
+        }
         check_list_lengths(&[self.coinbases.len(), sum_len])
     }
 
@@ -87,11 +86,9 @@ impl SavedState {
         let matching = match &self.matching {
             SavedMatching::Join => 0,
             SavedMatching::Hints { key, sum, .. } => key.len() + 8 + 4 + sum.len(),
-            SavedMatching::Positions { outputs: numbers } | SavedMatching::Routed { made: numbers } => {
-                numbers.len() * 4
-            }
+            SavedMatching::Positions { outputs } => outputs.len() * 4,
         };
-        4 + 4 + 1 + numbers * 8 + matching
+        4 + 4 + 1 + numbers * 8 + matching + 4 + self.made.len() * 4
     }
 
     pub(super) fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
@@ -102,23 +99,21 @@ impl SavedState {
         file.count(self.coinbases.len())?;
         file.numbers(&self.coinbases)?;
         match &self.matching {
-            SavedMatching::Join => file.put(&[0]),
+            SavedMatching::Join => file.put(&[0])?,
             SavedMatching::Hints { key, burned, sum } => {
                 file.put(&[1])?;
                 file.put(&**key)?;
                 file.numbers(&[*burned])?;
                 file.count(sum.len())?;
-                file.put(sum)
+                file.put(sum)?;
             }
             SavedMatching::Positions { outputs } => {
                 file.put(&[2])?;
-                file.numbers32(outputs)
-            }
-            SavedMatching::Routed { made } => {
-                file.put(&[3])?;
-                file.numbers32(made)
+                file.numbers32(outputs)?;
             }
         }
+        file.count(self.made.len())?;
+        file.numbers32(&self.made)
     }
 
     /// Decodes what [`SavedState::encode`] wrote. Returns `None` if no method of matching has this number.
@@ -138,9 +133,10 @@ impl SavedState {
                 SavedMatching::Hints { key, burned, sum: reader.bytes(len as usize)?.to_vec() }
             }
             2 => SavedMatching::Positions { outputs: read_numbers32(reader, blocks as usize)? },
-            3 => SavedMatching::Routed { made: read_numbers32(reader, blocks as usize)? },
             _ => return Ok(None),
         };
-        Ok(Some(Self { blocks, completed, counts, coinbase_key, coinbases, matching }))
+        let made = reader.u32()?;
+        let made = read_numbers32(reader, made as usize)?;
+        Ok(Some(Self { blocks, completed, counts, coinbase_key, coinbases, matching, made }))
     }
 }

@@ -60,6 +60,10 @@ impl AssumeValid {
 /// Default interval between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Number of last blocks that have undo data after a rebuild with hints that makes undo data: as many as Core
+/// keeps when it prunes (`MIN_BLOCKS_TO_KEEP`).
+const MIN_UNDO_BLOCKS: u32 = 288;
+
 /// A rebuild with hints (SwiftSync).
 #[derive(Clone, Debug)]
 pub struct HintOptions {
@@ -71,6 +75,10 @@ pub struct HintOptions {
     pub aggregate: AggregateKind,
     /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
     /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
+    ///
+    /// Unless [`UndoPolicy::Trust`] is given, undo data that is missing above the hints' last block is made,
+    /// and in any case that of the last 288 blocks of the chain, so that bitcoind can disconnect them: hints
+    /// are used only for blocks below them.
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
     pub on_failure_join: bool,
@@ -156,6 +164,8 @@ pub struct TestHooks {
     pub join_bytes: Option<usize>,
     /// Approximate maximum of row bytes in one range of the new chainstate's tables.
     pub range_bytes: u64,
+    /// Number of last blocks for which hints are not used if undo data is made: 288, unless a test has fewer.
+    pub undo_blocks: u32,
     /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
 }
@@ -166,6 +176,7 @@ impl Default for TestHooks {
             matching: Matching::Parallel,
             join_bytes: None,
             range_bytes: RANGE_BYTES,
+            undo_blocks: MIN_UNDO_BLOCKS,
             obfuscation_key: None,
         }
     }
@@ -228,7 +239,7 @@ impl ReindexOptions {
     /// Whether undo data is made where it is missing.
     #[must_use]
     pub(crate) fn makes_undo(&self) -> bool {
-        self.chain.undo != UndoPolicy::Trust && self.hints.is_none()
+        self.chain.undo != UndoPolicy::Trust && self.hints.as_ref().is_none_or(|hints| hints.without_undo)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     },
     plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
-        method::{HintMatching, Method},
+        method::{HintMatching, Method, UndoUse},
         read::read_block,
         work_dir::WorkDir,
     },
@@ -35,6 +35,8 @@ use disk::{
     snapshot::SnapshotReader,
 };
 use std::{
+    collections::HashSet,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -67,25 +69,32 @@ pub fn end(reader: &HintReader) -> HintsEnd {
 }
 
 /// Returns the method of a rebuild with hints, after checking that they belong to this chain, as far as the
-/// file records it.
+/// file records it. Reads the blocks for which they are not used because undo data is made.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without undo data
 /// whose scripts would have to be checked; any I/O error.
 pub fn method(
     work: &WorkDir<'_>,
+    files: &Files<'_>,
     all: &ChainOptions,
     options: &HintOptions,
     reader: HintReader,
     plan: &Plan,
+    interrupt: &AtomicBool,
 ) -> Result<Method, Error> {
-    let height = reader.info().height;
-    check_belongs_to(reader.info(), &plan.chain, all.network)
+    let (chain, end) = (&plan.chain, reader.info().height);
+    check_belongs_to(reader.info(), chain, all.network)
         .map_err(|error| error.in_file(&options.file, None))?;
-    if options.without_undo && plan.assumed_valid_to.is_none_or(|valid| valid < height) {
+    let with_undo = !options.without_undo;
+    let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
+    let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
+    let height = end.min(Height(chain.tip_height().0.saturating_sub(undo_blocks)));
+    let is_trusted = height == Height(0) || plan.assumed_valid_to.is_some_and(|valid| valid >= height);
+    if !with_undo && !is_trusted {
         let detail = format!(
-            "scripts cannot be checked without undo data, but those above {} must be, and the hints reach \
-             to height {height}",
+            "scripts cannot be checked without undo data, but those above {} must be, and the hints are used \
+             up to height {height}",
             plan.assumed_valid_to.map_or("genesis".to_owned(), |valid| format!("height {valid}"))
         );
         return Err(Error::new(ErrorKind::Usage, detail)
@@ -94,15 +103,37 @@ pub fn method(
     let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(machine::random()?));
-    let with_undo = !options.without_undo;
+    let spent_above = spent_by(files, chain, height.0 + 1..=end.0, interrupt)?;
+    let hints = Some(reader);
     let mut method =
-        Method::Hints(HintMatching { hints: Some(reader), aggregate, height, with_undo, digest });
-    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, &plan.chain, &method))?
+        Method::Hints(HintMatching { hints, aggregate, height, with_undo, digest, above, spent_above });
+    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, chain, &method))?
         && let Method::Hints(job) = &mut method
     {
         job.aggregate = Aggregate::new(options.aggregate, key);
     }
     Ok(method)
+}
+
+/// Returns what the blocks at these heights spend. Whether they are those of the chain is not checked: that
+/// they are damaged, if so, is found when they are connected.
+fn spent_by(
+    files: &Files<'_>,
+    chain: &Chain,
+    heights: RangeInclusive<u32>,
+    interrupt: &AtomicBool,
+) -> Result<HashSet<OutPoint>, Error> {
+    let (mut spent, mut arena) = (HashSet::new(), BlockArena::default());
+    for height in heights.map(Height) {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let raw = read_block(chain, files, height, false)?;
+        let inputs = raw.parse(&mut arena)?.txs().skip(1).flat_map(|tx| tx.inputs());
+        spent.extend(inputs.map(|input| input.prevout()));
+    }
+    spent.shrink_to_fit();
+    Ok(spent)
 }
 
 /// Checks that the hints can belong to a chain.
@@ -358,10 +389,11 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let info = reader.info().clone();
     // The hints count outputs as unspent that blocks above their last one spend.
     let stop_at_height = Some(info.height);
-    let preferences = ChainPreferences { scan: job.scan, stop_at_height, ..ChainPreferences::default() };
+    let (scan, makes_undo) = (job.scan, job.method.makes_undo());
+    let preferences = ChainPreferences { scan, stop_at_height, makes_undo, ..ChainPreferences::default() };
     let plan = &job::plan(job.files, job.options, &preferences, &|_| {}, job.interrupt)?;
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
-    let job = &Job { plan, budget, ..*job };
+    let job = &Job { plan, budget, undo_sink: None, ..*job };
     let check = with_sorted_positions(job, info.numbering, &mut Clock::start(), |each_block| {
         compare(&mut reader, &plan.chain, each_block)
     })?;

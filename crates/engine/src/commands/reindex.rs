@@ -6,7 +6,7 @@ use crate::{
         event::{Event, EventSink, Warnings},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{HintOptions, Matching, ReindexOptions},
+        options::{HintOptions, ReindexOptions},
         report::{HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
@@ -106,10 +106,13 @@ fn match_spends<'a>(
     let job = Job { resume: None, hints: None, ..*job };
     let first_wrong = hints::first_wrong(&job, options)?;
     job.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
-    let replanned = options.without_undo.then(|| hints::plan_with_undo(&job)).transpose()?;
+    let makes_undo = job.method.makes_undo();
+    let needs_other_plan = options.without_undo && !makes_undo;
+    let replanned = needs_other_plan.then(|| hints::plan_with_undo(&job)).transpose()?;
     let plan = replanned.as_ref().unwrap_or(job.plan);
+    let method = &if makes_undo { Method::of(job.options.undo) } else { Method::Join };
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
-    Ok((Job { method: &Method::Join, plan, budget, ..job }.match_spends(clock)?, None))
+    Ok((Job { method, plan, budget, ..job }.match_spends(clock)?, None))
 }
 
 /// What all attempts of a rebuild share.
@@ -150,24 +153,27 @@ impl Rebuild<'_> {
         let Planned { plan, hint_reader, lost_blocks } = self.plan(files, invalid)?;
         let plan = &plan;
         clock.lap(Stage::Plan);
-        let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
-        self.check_disk_need(plan, budget)?;
         if options.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
         }
         let method = &match options.hints.as_ref().zip(hint_reader) {
-            Some((hints, reader)) => hints::method(work, &options.chain, hints, reader, plan)?,
+            Some((hints, reader)) => {
+                hints::method(work, files, &options.chain, hints, reader, plan, interrupt)?
+            }
             None => Method::of(options.chain.undo),
         };
+        let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+        let lacking = plan.blocks_without_undo(method.needs_undo_from());
+        self.check_disk_need(plan, budget, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let in_place = options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
         let makes_undo = method.makes_undo();
-        if makes_undo && plan.blocks_without_undo() > 0 {
+        if makes_undo && lacking > 0 {
             self.target.prepare_index()?;
             if in_place {
-                undo_files.check_access(&plan.chain)?;
+                undo_files.check_access(&plan.chain, method.needs_undo_from())?;
             }
         }
         let job = Job {
@@ -197,7 +203,7 @@ impl Rebuild<'_> {
             interrupt,
         };
         let (written, stats) = job.for_each_coin(matched, clock, &mut finish)?;
-        let hints = hints.filter(|_| stats.matching == Matching::Parallel);
+        let hints = hints.filter(|_| stats.used_hints);
         let total_amount = check_supply(&job, &written, stats.burned, clock)?;
         clock.lap(Stage::Finish);
 
@@ -238,14 +244,15 @@ impl Rebuild<'_> {
         Ok(Planned { plan, hint_reader, lost_blocks })
     }
 
-    /// Checks that the new chainstate and the temporary files fit on the disk.
-    fn check_disk_need(&self, plan: &Plan, budget: MemoryBudget) -> Result<(), Error> {
+    /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
+    /// disk.
+    fn check_disk_need(&self, plan: &Plan, budget: MemoryBudget, lacking: u64) -> Result<(), Error> {
         let disk = self.work.disk();
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         if self.options.makes_undo() {
-            let lacking = plan.block_bytes / plan.chain.block_count() as u64 * plan.blocks_without_undo();
-            need = need.with_undo(lacking, self.options.chain.memory_bytes);
+            let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
+            need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
         }
         let blocks_dir = self.target.datadir().blocks_dir();
         need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;

@@ -210,9 +210,7 @@ fn aggregate_from_blocks(
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
-    let hinted_spent =
-        HintMatching { hints: None, aggregate: aggregate.clone(), height, with_undo: true, digest: [0; 32] };
-    let hinted_spent = Method::Hints(hinted_spent);
+    let hinted_spent = Method::Hints(HintMatching::all_spent(aggregate.clone(), height));
     let request = JobRequest {
         chain: options,
         scan: false,

@@ -123,6 +123,7 @@ impl Job<'_> {
                 Attempt::Matched(MatchedCoins { unspent, stats }) => {
                     Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats })
                 }
+                // If the chain is valid, this has made all undo data, and needed no hints.
                 Attempt::Unproven(_) => self.check_without_undo(clock),
             };
         }
@@ -161,6 +162,10 @@ impl Job<'_> {
     pub fn match_in_parallel<P: RunPayload>(&self, clock: &mut Clock) -> Result<Attempt<P>, Error> {
         let deliveries = self.deliveries();
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
+        if fault.is_none() && self.method.makes_undo() && !state.outcome.partial.coinbases.has_duplicate() {
+            // Here the sum shows by itself whether the hints are right, whatever else does not match.
+            self.check_sum(&mut state.outcome.partial)?;
+        }
         match fault {
             Some((_, LocatedFault::Error(error))) => return Err(error),
             Some((height, LocatedFault::Hints(flaw))) => {
@@ -173,33 +178,41 @@ impl Job<'_> {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }
             None => {
-                let PartialState { counts, matching, .. } = &mut state.outcome.partial;
-                if let MatchState::Hints { sum, .. } = matching
-                    && !sum.is_zero()
-                {
-                    return Err(
-                        self.wrong_hints("the sum of all coins created less all coins spent is not zero")
-                    );
-                }
+                self.check_sum(&mut state.outcome.partial)?;
+                let PartialState { counts, matching, .. } = &state.outcome.partial;
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let (mut burned, mut outputs) = Default::default();
                     match matching {
-                        MatchState::Join | MatchState::Routed { .. } => {}
+                        MatchState::Join => {}
                         MatchState::Hints { burned: amount, .. } => burned = *amount,
                         MatchState::Positions { outputs: numbers } => {
                             outputs = by_height(numbers, self.plan.chain.block_count());
                         }
                     }
+                    let used_hints = matches!(matching, MatchState::Hints { .. });
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
                     let spilled = spill.volume();
                     let counts = *counts;
-                    let stats = MatchStats { counts, matching, resumed, burned, outputs, spilled };
+                    let stats =
+                        MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled };
                     return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
                 }
             }
         }
         let in_merge = spill.has_mismatch();
         Ok(Attempt::Unproven(Unproven::Mismatch { outpoints: spill.take_mismatches(), in_merge }))
+    }
+
+    /// Checks that the sum is zero, if there is one and all its blocks are completed.
+    fn check_sum(&self, partial: &mut PartialState) -> Result<(), Error> {
+        let PartialState { completed, matching, .. } = partial;
+        let (Method::Hints(hinted), MatchState::Hints { sum, .. }) = (self.method, matching) else {
+            return Ok(());
+        };
+        if sum.is_zero() || !(0..=hinted.height.0).all(|height| completed.has(Height(height))) {
+            return Ok(());
+        }
+        Err(self.wrong_hints("the sum of all coins created less all coins spent is not zero"))
     }
 
     /// Where matches deliver coins, if undo data is made.
@@ -314,8 +327,8 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };
-        if let (Some(sink), MatchState::Routed { made, .. }) = (self.undo_sink, &resumed.partial.matching)
-            && !sink.resume(&self.plan.chain, made)?
+        if let Some(sink) = self.undo_sink
+            && !sink.resume(&self.plan.chain, &resumed.partial.made)?
         {
             self.sink.event(Event::Note(Note::MadeUndoGone));
             self.work.remove()?;
@@ -379,8 +392,8 @@ impl Job<'_> {
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        let (resumed, burned, outputs) = Default::default();
-        let stats = MatchStats { counts, matching, resumed, burned, outputs, spilled };
+        let (used_hints, resumed, burned, outputs) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled };
         Ok(MatchedCoins { unspent, stats })
     }
 

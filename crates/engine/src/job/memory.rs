@@ -22,7 +22,8 @@ const MIN_JOIN_BYTES: u64 = 8 << 20;
 ///
 /// A job has one budget, made when its plan is complete ([`MemoryBudget::after_plan`]) and handed on, so that
 /// the disk space that is announced, the number of threads and the size of the join belong together. At that
-/// moment the program, the plan and the hint file are in memory. All that comes later is a part of the
+/// moment the program, the plan, the hint file, and what blocks above the hints spend
+/// (`HintMatching::spent_above`) are in memory. All that comes later is a part of the
 /// budget: workers, scripts, buffers of sorted runs, the join, and what is kept for each block, which
 /// includes what a checkpoint restores. (Changed block files are read again before the workers start, by as
 /// many threads.)

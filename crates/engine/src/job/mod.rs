@@ -57,6 +57,8 @@ pub struct MatchStats {
     pub counts: Counts,
     /// How spends were matched with coins.
     pub matching: Matching,
+    /// Whether hints were used.
+    pub used_hints: bool,
     /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
     /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
@@ -76,7 +78,7 @@ pub struct ChainPreferences<'a> {
     pub stop_at_height: Option<Height>,
     /// The last block of the hints that the rebuild uses.
     pub hints: Option<HintsEnd>,
-    /// Whether no undo data is used up to that block.
+    /// Whether no undo data is used up to that block, or to one below.
     pub without_undo: bool,
     /// A block that decides between branches of equal work, if no hints decide.
     pub preferred: Option<BlockHash>,
@@ -119,7 +121,7 @@ pub fn plan(
         block_bytes: plan.block_bytes,
         unconnected: plan.unconnected,
     });
-    if request.without_undo.is_some() && plan.lacks_last_undo {
+    if request.without_undo.is_some() && !request.makes_undo && plan.lacks_last_undo {
         sink.event(Event::Warning(Warning::LacksLastUndo { blocks: planner::CHECKED_AT_START }));
     }
     Ok(plan)
@@ -201,7 +203,7 @@ impl Job<'_> {
     #[must_use]
     pub fn expects_undo(&self) -> bool {
         match self.options.undo {
-            UndoPolicy::Auto => self.plan.blocks_without_undo() == 0,
+            UndoPolicy::Auto => self.plan.blocks_without_undo(Height(0)) == 0,
             UndoPolicy::Trust => true,
             UndoPolicy::Make => false,
         }

@@ -20,7 +20,7 @@ use crate::{
         check::claims_of,
         completed_blocks::CompletedBlocks,
         method::UndoUse,
-        partial_state::{MatchState, PartialState},
+        partial_state::PartialState,
         read::{FileSource, UndoReading},
         threads::spawn,
     },
@@ -42,10 +42,7 @@ use wire::{BlockArena, FileNo, Height};
 /// Damage, with the first changed block; any I/O error; [`crate::ErrorKind::Interrupted`].
 pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Result<(), Error> {
     let (chain, completed) = (&job.plan.chain, &partial.completed);
-    let made = match &partial.matching {
-        MatchState::Routed { made, .. } => made.iter().map(|&(height, _)| height).collect(),
-        _ => HashSet::new(),
-    };
+    let made = partial.made.iter().map(|&(height, _)| height).collect();
     let mut skipped = CompletedBlocks::none(chain.block_count());
     let mut count = 0;
     for (file, heights) in chain.by_file() {

@@ -16,7 +16,7 @@ use crate::{
         completed_blocks::CompletedBlocks,
         deliveries::Deliveries,
         make_undo::{MadeUndoData, UndoMaker},
-        partial_state::{MatchState, RoutedBlock},
+        partial_state::RoutedBlock,
         read::{BlockReader, FileSource, UndoReading},
         scripts::ScriptQueue,
         spill::Spill,
@@ -53,13 +53,7 @@ impl Job<'_> {
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
         let Routing { join, spill, deliveries, scripts } = *routing;
         let partial = &mut state.outcome.partial;
-        let (MatchState::Routed { blocks, made }, Some(deliveries)) = (&mut partial.matching, deliveries)
-        else {
-            return Ok(None);
-        };
-        if blocks.is_empty() {
-            return Ok(None);
-        }
+        let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
         let started = Instant::now();
         self.sink.event(Event::Started(Stage::Undo));
         if !spill.is_empty() {
@@ -70,10 +64,10 @@ impl Job<'_> {
         if spill.has_mismatch() {
             return Ok(None);
         }
-        let mut blocks = std::mem::take(blocks);
+        let mut blocks = std::mem::take(&mut partial.routed);
         blocks.sort_unstable();
         let (new, fault) = self.make_undo(&blocks, deliveries, scripts)?;
-        made.extend(new.lens);
+        partial.made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
         state.outcome.scripting += new.scripting;
         state.outcome.making_undo += started.elapsed();

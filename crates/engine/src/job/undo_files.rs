@@ -12,7 +12,7 @@ use crate::{
 use disk::{
     DiskError,
     datadir::{Datadir, FileKind},
-    index::{FileInfo, IndexEntry},
+    index::{BlockStatus, FileInfo, IndexEntry},
     made_undo::{MadeUndo, MadeUndoFile, clear_made_undo},
 };
 use std::{
@@ -71,15 +71,16 @@ impl<'d> UndoFiles<'d> {
         Ok(Self { files, result, used, state: Mutex::default() })
     }
 
-    /// Checks that records can be appended to the `rev` files of the blocks whose undo data is known to be
-    /// missing, so that the work is not in vain.
+    /// Checks that records can be appended to the `rev` files of the blocks from `from` on whose undo data is
+    /// known to be missing, so that the work is not in vain.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn check_access(&self, chain: &Chain) -> Result<(), Error> {
+    pub fn check_access(&self, chain: &Chain, from: Height) -> Result<(), Error> {
         let disk = self.files.disk;
         for (number, heights) in chain.by_file() {
-            let is_missing = |&height: &Height| height > Height(0) && chain.block(height).undo_pos.is_none();
+            let is_missing =
+                |&height: &Height| height >= from.max(Height(1)) && chain.block(height).undo_pos.is_none();
             let path = self.files.path(FileKind::Rev, number);
             if heights.iter().any(is_missing) && disk.metadata(&path).during("look at", &path)?.is_some() {
                 disk.open_for_writing(&path).during("open for writing", &path)?;
@@ -199,14 +200,25 @@ impl NewUndo<'_> {
     }
 
     /// Changes an entry of the block index: a block of the chain whose undo data was made is connected now.
+    /// One whose undo data is missing, and was not made because of hints, must not point at what was made for
+    /// others.
     pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
-        let made = self.positions.binary_search_by_key(&entry.height, |&(height, _)| height).ok();
-        let Some(&(height, pos)) = made.and_then(|at| self.positions.get(at)) else { return };
-        if chain.block(height).hash != entry.hash {
+        let height = entry.height;
+        if height > chain.tip_height() || chain.block(height).hash != entry.hash {
             return;
         }
-        entry.undo_pos = Some(ByteOffset(pos.into()));
-        entry.status = entry.status.connected();
+        let made = self.positions.binary_search_by_key(&height, |&(height, _)| height).ok();
+        match made.and_then(|at| self.positions.get(at)) {
+            Some(&(_, pos)) => {
+                entry.undo_pos = Some(ByteOffset(pos.into()));
+                entry.status = entry.status.connected();
+            }
+            None if chain.block(height).undo_pos.is_none() => {
+                entry.undo_pos = None;
+                entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
+            }
+            None => {}
+        }
     }
 
     /// Changes the block index's entries for the files.

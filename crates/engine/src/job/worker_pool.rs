@@ -137,7 +137,7 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
             && !was_slow
             // What was delivered since the last checkpoint is not saved.
-            && self.deliveries.is_none()
+            && state.outcome.partial.routed.is_empty()
             && let Err(error) = self.save(state, Instant::now())
         {
             return error;

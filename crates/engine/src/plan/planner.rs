@@ -2,8 +2,8 @@
 //!
 //! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree,
 //! validates them, chooses the chain, and checks that the files it needs exist and are as long as the index
-//! requires. Which files are needed depends on the method: a rebuild with hints and without undo data opens
-//! no `rev` file for blocks up to the hints' last one.
+//! requires. Which files are needed depends on the method: `rev` files are not if undo data can be made.
+//! Otherwise, a rebuild with hints and without undo data opens none for blocks up to the hints' last one.
 
 use crate::{
     api::{
@@ -73,10 +73,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the number of blocks of the chain whose undo data is known to be missing.
+    /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
     #[must_use]
-    pub fn blocks_without_undo(&self) -> u64 {
-        let heights = (1..=self.chain.tip_height().0).map(Height);
+    pub fn blocks_without_undo(&self, from: Height) -> u64 {
+        let heights = (from.0.max(1)..=self.chain.tip_height().0).map(Height);
         heights.filter(|&height| self.chain.block(height).undo_pos.is_none()).count() as u64
     }
 }

@@ -3,24 +3,20 @@
 //! | method | coins created | coins spent | proof |
 //! | --- | --- | --- | --- |
 //! | join | to the join | to the join | each spend matches its coin |
-//! | hints | to the join if hinted unspent, else added to a sum | subtracted from the sum | the sum is zero |
+//! | hints | to the join if hinted unspent or spent above, else to a sum | out of the sum | the sum is zero |
 //! | positions | to a join of output indices | likewise | as for the join, but without the claims |
 //! | routed | to the join | to the join, with a claim or the position of the input | as for the join |
 //!
-//! Above the hints' last block, effects go to the join, which contains the coins that were hinted unspent.
+//! Above the last block for which hints are used, effects go to the join, which contains the coins that exist
+//! there: those that were hinted unspent, and those that blocks above spend.
 
 use crate::{
     api::{counts::Counts, error::Error},
-    stages::{
-        block_fault::BlockFault,
-        deliveries::Deliveries,
-        method::Method,
-        partial_state::{MatchState, RoutedBlock},
-    },
+    stages::{block_fault::BlockFault, deliveries::Deliveries, method::Method, partial_state::MatchState},
 };
 use ::hints::{HintReader, Numbering};
 use coins::{
-    Delta, Effects, FullCoin, OutputIndex, Payload, RoutedCoin,
+    CoinPayload, Delta, Effects, FullCoin, OutputIndex, Payload, RoutedCoin,
     hinted::{HintedEffects, Hints, apply_without_undo},
     output_indices::OutputIndices,
 };
@@ -82,18 +78,13 @@ impl<'a, P: JobPayload> EffectApplier<'a, P> {
         if let MatchState::Positions { outputs } = &mut self.state {
             outputs.push((height, counts.outputs as u32));
         }
-        let Some(reader) = &mut self.hints else { return Ok(()) };
+        let Some(reader) = self.hints.as_mut().filter(|_| is_hinted(self.method, height)) else {
+            return Ok(());
+        };
         reader.block(height, &mut self.unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
         match self.unspent.first() {
             Some(&index) => Err(BlockFault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
             None => Ok(()),
-        }
-    }
-
-    /// Records a block whose undo data is made.
-    pub fn record_routed(&mut self, block: RoutedBlock) {
-        if let MatchState::Routed { blocks, .. } = &mut self.state {
-            blocks.push(block);
         }
     }
 
@@ -125,35 +116,14 @@ impl JobPayload for FullCoin {
         height: Height,
         claims: Option<&[Coin<'_>]>,
     ) -> Result<(), BlockFault> {
-        // Only `Method::Routed` makes undo data.
+        // Methods that make undo data have another payload.
         let claims = claims.ok_or(BlockFault::Suspect)?;
-        let EffectApplier { method, delta, effects, hints, unspent, state } = applier;
-        let (matching, sum, burned) = match (method, state) {
-            (Method::Hints(matching), MatchState::Hints { sum, burned }) if height <= matching.height => {
-                (matching, sum, burned)
-            }
-            _ => {
-                delta.add(block, txids, height, claims, effects);
-                return Ok(());
-            }
-        };
-        unspent.clear();
-        let mut counts_unspendable = false;
-        if let Some(reader) = hints {
-            counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
-            reader.block(height, unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
+        if is_hinted(applier.method, height) {
+            return apply_hinted(applier, block, txids, height, claims);
         }
-        let hints = Hints { unspent, counts_unspendable };
-        let applied = if matching.with_undo {
-            let mut hinted = HintedEffects::new(effects, sum, hints);
-            delta.add(block, txids, height, claims, &mut hinted);
-            delta.flush(&mut hinted);
-            hinted.finish()
-        } else {
-            apply_without_undo(block, txids, height, hints, effects, sum)
-                .map(|more| *burned = burned.saturating_add(more))
-        };
-        applied.map_err(BlockFault::Hints)
+        let EffectApplier { delta, effects, .. } = applier;
+        delta.add(block, txids, height, claims, effects);
+        Ok(())
     }
 
     fn flush_delta(applier: &mut EffectApplier<'_, Self>) {
@@ -169,6 +139,9 @@ impl JobPayload for RoutedCoin {
         height: Height,
         claims: Option<&[Coin<'_>]>,
     ) -> Result<(), BlockFault> {
+        if is_hinted(applier.method, height) {
+            return apply_hinted(applier, block, txids, height, claims.unwrap_or_default());
+        }
         let EffectApplier { delta, effects, .. } = applier;
         match claims {
             Some(claims) => delta.add(block, txids, height, claims, effects),
@@ -190,6 +163,43 @@ impl JobPayload for RoutedCoin {
             }
         }
     }
+}
+
+/// Whether hints are used for the block at `height`.
+fn is_hinted(method: &Method, height: Height) -> bool {
+    matches!(method, Method::Hints(matching) if height <= matching.height)
+}
+
+/// Applies a block for which hints are used.
+fn apply_hinted<P: CoinPayload>(
+    applier: &mut EffectApplier<'_, P>,
+    block: &BlockView<'_>,
+    txids: &[Txid],
+    height: Height,
+    claims: &[Coin<'_>],
+) -> Result<(), BlockFault> {
+    let EffectApplier { method, delta, effects, hints, unspent, state } = applier;
+    let (Method::Hints(matching), MatchState::Hints { sum, burned }) = (method, state) else {
+        // `EffectApplier::new` has made the state for the method.
+        return Err(BlockFault::Suspect);
+    };
+    unspent.clear();
+    let mut counts_unspendable = false;
+    if let Some(reader) = hints {
+        counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
+        reader.block(height, unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
+    }
+    let hints = Hints { unspent, counts_unspendable, spent_in_join: &matching.spent_above };
+    let applied = if matching.with_undo {
+        let mut hinted = HintedEffects::new(effects, sum, hints);
+        delta.add(block, txids, height, claims, &mut hinted);
+        delta.flush(&mut hinted);
+        hinted.finish()
+    } else {
+        apply_without_undo(block, txids, height, hints, effects, sum)
+            .map(|more| *burned = burned.saturating_add(more))
+    };
+    applied.map_err(BlockFault::Hints)
 }
 
 impl JobPayload for OutputIndex {

@@ -246,7 +246,7 @@ impl<P: JobPayload> Worker<'_, P> {
         };
         if claims.is_none() {
             let (checksum, legacy_sigops) = (read.block.crc32c(), sums.legacy_sigops);
-            self.applier.record_routed(RoutedBlock { height, checksum, legacy_sigops });
+            self.outcome.partial.routed.push(RoutedBlock { height, checksum, legacy_sigops });
         }
         let txids = &self.hashes.txids;
         apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), claims.as_deref())

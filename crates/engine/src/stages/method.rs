@@ -3,7 +3,8 @@
 use crate::api::options::UndoPolicy;
 use coins::aggregate::Aggregate;
 use hints::{HintReader, Numbering};
-use wire::Height;
+use std::collections::HashSet;
+use wire::{Height, OutPoint};
 
 /// How effects are applied.
 #[expect(clippy::large_enum_variant, reason = "a job has one")]
@@ -42,12 +43,25 @@ pub struct HintMatching {
     pub hints: Option<HintReader>,
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Height of the last block that the hints cover.
+    /// Height of the last block for which the hints are used.
     pub height: Height,
     /// Whether undo data is used up to that height, and so all rules of spends are checked.
     pub with_undo: bool,
     /// SHA-256 of the hint file.
     pub digest: [u8; 32],
+    /// How the undo data of the blocks above is used.
+    pub above: UndoUse,
+    /// What blocks above spend although the hints, which cover these blocks too, call it spent.
+    pub spent_above: HashSet<OutPoint>,
+}
+
+impl HintMatching {
+    /// Matching with undo data and no hints: all outputs up to `height` are hinted spent.
+    #[must_use]
+    pub fn all_spent(aggregate: Aggregate, height: Height) -> Self {
+        let (digest, above, spent_above) = ([0; 32], UndoUse::Required, HashSet::new());
+        Self { hints: None, aggregate, height, with_undo: true, digest, above, spent_above }
+    }
 }
 
 impl Method {
@@ -63,17 +77,25 @@ impl Method {
 
     /// Whether undo data is made where it is missing.
     #[must_use]
-    pub const fn makes_undo(&self) -> bool {
-        matches!(self, Self::Routed { .. })
+    pub fn makes_undo(&self) -> bool {
+        matches!(self.undo_use(Height(u32::MAX)), UndoUse::IfSound | UndoUse::Made)
+    }
+
+    /// Returns the first block whose undo data is used or made.
+    #[must_use]
+    pub const fn needs_undo_from(&self) -> Height {
+        match self {
+            Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
+            _ => Height(0),
+        }
     }
 
     /// Returns the first block whose undo data may be used.
     #[must_use]
     pub fn undo_from(&self) -> Height {
-        match self {
-            Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
-            Self::Routed { uses_undo: false } => Height(u32::MAX),
-            _ => Height(0),
+        match self.undo_use(Height(u32::MAX)) {
+            UndoUse::Made => Height(u32::MAX),
+            _ => self.needs_undo_from(),
         }
     }
 
@@ -83,8 +105,10 @@ impl Method {
         match self {
             Self::Routed { uses_undo: true } => UndoUse::IfSound,
             Self::Routed { uses_undo: false } => UndoUse::Made,
-            _ if height < self.undo_from() => UndoUse::NotNeeded,
-            _ => UndoUse::Required,
+            Self::Join | Self::Positions(_) => UndoUse::Required,
+            Self::Hints(_) if height < self.needs_undo_from() => UndoUse::NotNeeded,
+            Self::Hints(matching) if height > matching.height => matching.above,
+            Self::Hints(_) => UndoUse::Required,
         }
     }
 
@@ -96,7 +120,7 @@ impl Method {
             Self::Hints(matching) => {
                 let kind = matching.aggregate.kind() as u8;
                 [
-                    &[1, kind, matching.with_undo.into()],
+                    &[1, kind, matching.with_undo.into(), matching.above as u8],
                     &matching.height.0.to_le_bytes()[..],
                     &matching.digest,
                 ]

@@ -27,6 +27,10 @@ pub struct PartialState {
     pub coinbases: CoinbaseTxids,
     /// What belongs to the method of matching.
     pub matching: MatchState,
+    /// Blocks whose undo data has yet to be made, in any order.
+    pub routed: Vec<RoutedBlock>,
+    /// Length of the undo data that was made for each block, in any order.
+    pub made: Vec<(Height, u32)>,
 }
 
 /// What a method of matching keeps besides the join.
@@ -44,13 +48,6 @@ pub enum MatchState {
     Positions {
         /// Blocks with their numbers of outputs, each block once, in any order.
         outputs: Vec<(Height, u32)>,
-    },
-    /// Matching that makes undo data where it is missing.
-    Routed {
-        /// Blocks whose undo data has yet to be made, in any order.
-        blocks: Vec<RoutedBlock>,
-        /// Length of the undo data that was made for each block, in any order.
-        made: Vec<(Height, u32)>,
     },
 }
 
@@ -106,6 +103,8 @@ impl PartialState {
             counts: Counts::default(),
             coinbases: CoinbaseTxids::new(coinbase_key),
             matching: MatchState::empty(method),
+            routed: Vec::new(),
+            made: Vec::new(),
         }
     }
 
@@ -121,12 +120,15 @@ impl PartialState {
         let matching = self.matching.merge(other.matching)?;
         self.counts += other.counts;
         self.coinbases.merge(other.coinbases);
+        self.routed.extend(other.routed);
+        self.made.extend(other.made);
         Ok(Self { completed, matching, ..self })
     }
 
     /// Returns the form in which a checkpoint of a chain of `blocks` contains this state.
     #[must_use]
     pub fn save(&mut self, blocks: usize) -> SavedState {
+        debug_assert!(self.routed.is_empty(), "undo data is made before a checkpoint");
         let Counts { blocks: checked, transactions, inputs, outputs, block_bytes, scripts } = self.counts;
         SavedState {
             blocks: blocks as u32,
@@ -135,6 +137,7 @@ impl PartialState {
             coinbase_key: self.coinbases.key(),
             coinbases: self.coinbases.hashes().to_vec(),
             matching: self.matching.save(blocks),
+            made: if self.made.is_empty() { Vec::new() } else { by_height(&self.made, blocks) },
         }
     }
 
@@ -149,6 +152,8 @@ impl PartialState {
             completed,
             counts: Counts { blocks: checked, transactions, inputs, outputs, block_bytes, scripts },
             coinbases: CoinbaseTxids::from_parts(saved.coinbase_key, saved.coinbases),
+            routed: Vec::new(),
+            made: (0..).map(Height).zip(saved.made).filter(|&(_, len)| len > 0).collect(),
         })
     }
 }
@@ -158,10 +163,9 @@ impl MatchState {
     #[must_use]
     pub fn empty(method: &Method) -> Self {
         match method {
-            Method::Join => Self::Join,
+            Method::Join | Method::Routed { .. } => Self::Join,
             Method::Hints(matching) => Self::Hints { sum: matching.aggregate.sum(), burned: 0 },
             Method::Positions(_) => Self::Positions { outputs: Vec::new() },
-            Method::Routed { .. } => Self::Routed { blocks: Vec::new(), made: Vec::new() },
         }
     }
 
@@ -179,11 +183,6 @@ impl MatchState {
                 outputs.extend(more);
                 Ok(Self::Positions { outputs })
             }
-            (Self::Routed { mut blocks, mut made }, Self::Routed { blocks: more, made: more_made }) => {
-                blocks.extend(more);
-                made.extend(more_made);
-                Ok(Self::Routed { blocks, made })
-            }
             _ => Err(StateConflict::Methods),
         }
     }
@@ -196,16 +195,12 @@ impl MatchState {
                 SavedMatching::Hints { key, burned: *burned, sum: sum.to_bytes() }
             }
             Self::Positions { outputs } => SavedMatching::Positions { outputs: by_height(outputs, blocks) },
-            Self::Routed { blocks: routed, made } => {
-                debug_assert!(routed.is_empty(), "undo data is made before a checkpoint");
-                SavedMatching::Routed { made: by_height(made, blocks) }
-            }
         }
     }
 
     fn restore(saved: SavedMatching, completed: &CompletedBlocks, method: &Method) -> Option<Self> {
         match (method, saved) {
-            (Method::Join, SavedMatching::Join) => Some(Self::Join),
+            (Method::Join | Method::Routed { .. }, SavedMatching::Join) => Some(Self::Join),
             (Method::Hints(matching), SavedMatching::Hints { key, burned, sum })
                 if *key == *matching.aggregate.key().as_bytes() =>
             {
@@ -214,10 +209,6 @@ impl MatchState {
             (Method::Positions(_), SavedMatching::Positions { outputs }) => {
                 let of = |height: Height| Some((height, *outputs.get(height.0 as usize)?));
                 Some(Self::Positions { outputs: completed.heights().filter_map(of).collect() })
-            }
-            (Method::Routed { .. }, SavedMatching::Routed { made }) => {
-                let made = (0..).map(Height).zip(made).filter(|&(_, len)| len > 0).collect();
-                Some(Self::Routed { blocks: Vec::new(), made })
             }
             _ => None,
         }
@@ -240,7 +231,7 @@ pub fn by_height(numbers: &[(Height, u32)], blocks: usize) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::method::HintMatching;
+    use crate::stages::method::{HintMatching, UndoUse};
     use ::hints::Numbering;
     use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
     use proptest::prelude::*;
@@ -251,14 +242,14 @@ mod tests {
 
     fn hints(kind: AggregateKind, key: u8) -> Method {
         let aggregate = Aggregate::new(kind, AggregateKey::new([key; 32]));
-        let (height, digest) = (Height(BLOCKS as u32), [0; 32]);
-        Method::Hints(HintMatching { hints: None, aggregate, height, with_undo: false, digest })
+        let matching = HintMatching::all_spent(aggregate, Height(BLOCKS as u32));
+        Method::Hints(HintMatching { with_undo: false, above: UndoUse::IfSound, ..matching })
     }
 
     fn methods() -> Vec<Method> {
         let [sha256, siphash, muhash] = AggregateKind::ALL.map(|kind| hints(kind, 7));
         let routed = Method::Routed { uses_undo: true };
-        vec![Method::Join, Method::Positions(Numbering::AllOutputs), routed, sha256, siphash, muhash]
+        vec![routed, Method::Positions(Numbering::AllOutputs), sha256, siphash, muhash]
     }
 
     /// A block: which of three states it belongs to, if any; its coinbase, of which there are few, so that
@@ -294,7 +285,9 @@ mod tests {
                     *burned = burned.saturating_add(if number % 13 == 0 { u64::MAX / 2 } else { many });
                 }
                 MatchState::Positions { outputs } => outputs.push((height, number)),
-                MatchState::Routed { made, .. } => made.push((height, number.max(1))),
+            }
+            if method.makes_undo() {
+                state.made.push((height, number.max(1)));
             }
         }
         state
@@ -356,7 +349,7 @@ mod tests {
             let other_key = PartialState::empty(BLOCKS, (1, 3), method);
             assert_eq!(conflict(other_key), StateConflict::CoinbaseKeys);
             for (other_number, other) in methods.iter().enumerate().filter(|(other, _)| *other != number) {
-                let are_hints = number >= 3 && other_number >= 3;
+                let are_hints = number >= 2 && other_number >= 2;
                 let expected = if are_hints { StateConflict::Aggregates } else { StateConflict::Methods };
                 assert_eq!(conflict(empty(other)), expected);
                 assert!(PartialState::restore(part(0).save(BLOCKS), BLOCKS, other).is_none());

@@ -126,10 +126,12 @@ pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKin
     ReindexOptions { hints: Some(hints), ..options.clone() }
 }
 
-/// The same options without undo data, with this assumed-valid block.
+/// The same options without undo data, with this assumed-valid block. The hints are used up to their last
+/// block, however few blocks are above it.
 pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
     let mut options = options.clone();
     options.chain.assume_valid = AssumeValid::Block(valid);
+    options.chain.hooks.undo_blocks = 0;
     options.hints.as_mut().unwrap().without_undo = true;
     options
 }

@@ -57,11 +57,10 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let matching = match &state.matching {
             SavedMatching::Join => 0,
             SavedMatching::Hints { sum, .. } => 44 + sum.len(),
-            SavedMatching::Positions { outputs: numbers } | SavedMatching::Routed { made: numbers } => {
-                numbers.len() * 4
-            }
+            SavedMatching::Positions { outputs } => outputs.len() * 4,
         };
-        assert_eq!(len, 133 + found.files.len() * 36 + found.runs.len() * 29 + numbers * 8 + matching);
+        let state_len = numbers * 8 + matching + state.made.len() * 4;
+        assert_eq!(len, 137 + found.files.len() * 36 + found.runs.len() * 29 + state_len);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true

@@ -297,6 +297,7 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
                     1 => SavedMatching::Hints { key: [1; 32].into(), burned: 2, sum: vec![3; 32] },
                     _ => SavedMatching::Positions { outputs: vec![4; blocks as usize] },
                 },
+                made: vec![5; blocks as usize / 2 * 2],
             },
         };
         Files::written(|dir| checkpoint.write(&RealDisk, dir)).of_kind(|_| true)
