@@ -1,9 +1,6 @@
 //! The caller's side: validates headers by comparing them, checks blocks, and stores them in memory.
 
-use super::{
-    ScriptedPeer,
-    chain::{Chain, is_intact},
-};
+use super::chain::is_intact;
 use peregrine_net::{
     address::NetworkKind,
     client::{Client, ClientEvent, ClientOptions},
@@ -19,6 +16,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use testkit::peer::{ScriptedPeer, ServedChain};
 use wire::{BlockHash, Network};
 
 pub fn options() -> ClientOptions {
@@ -42,7 +40,7 @@ pub fn options() -> ClientOptions {
 
 pub struct Driver {
     pub client: Client,
-    pub chain: Arc<Chain>,
+    pub chain: Arc<ServedChain>,
     /// Hashes of the headers that were accepted.
     pub known: Vec<BlockHash>,
     given: usize,
@@ -56,7 +54,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(chain: &Arc<Chain>, options: ClientOptions) -> Self {
+    pub fn new(chain: &Arc<ServedChain>, options: ClientOptions) -> Self {
         Self {
             client: Client::new(options, vec![chain.hashes[0]]).unwrap(),
             chain: Arc::clone(chain),
@@ -72,11 +70,11 @@ impl Driver {
     }
 
     pub fn add(&mut self, peer: &ScriptedPeer) {
-        self.client.add_target(Target::Address(peer.peer_address()));
+        self.client.add_target(peer.target());
     }
 
     pub fn reason(&self, peer: &ScriptedPeer) -> Option<&CloseReason> {
-        let target = Target::Address(peer.peer_address());
+        let target = peer.target();
         self.closed.iter().find(|(closed, _)| *closed == target).map(|(_, reason)| reason)
     }
 
