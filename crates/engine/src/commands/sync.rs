@@ -33,7 +33,7 @@ pub fn sync(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let sink = &Warnings::new(sink);
-    new_datadir::create(disk, &options.chain.datadir, options.chain.network)?;
+    new_datadir::create(disk, &options.chain.datadir, options.chain.network, sink)?;
     let rebuild = options.rebuild();
     let (fetched, is_done) = download(disk, options, &rebuild, sink, interrupt)?;
     let Fetched { report, height, hash, header_height } = fetched;
