@@ -50,7 +50,7 @@ pub struct Driver {
     pub most_memory: usize,
     /// Blocks that are kept before they are accepted.
     pub hold: usize,
-    held: Vec<(u32, usize)>,
+    held: Vec<(u32, BlockHash, usize)>,
 }
 
 impl Driver {
@@ -111,8 +111,8 @@ impl Driver {
         }
         self.most_memory = self.most_memory.max(self.client.memory_bytes());
         while self.held.len() > self.hold || is_idle && !self.held.is_empty() {
-            let (height, len) = self.held.remove(0);
-            self.client.accept_block(height, len);
+            let (height, hash, len) = self.held.remove(0);
+            self.client.accept_block(height, hash, len);
         }
     }
 
@@ -128,7 +128,8 @@ impl Driver {
         }
         let locator = locator_heights(self.known.len() as u32 - 1);
         let locator = locator.into_iter().map(|height| self.known[height as usize]).collect();
-        self.client.accept_headers(batch, self.known.len().saturating_sub(before), locator);
+        let (height, new) = (at + batch.hashes.len(), self.known.len().saturating_sub(before));
+        self.client.accept_headers(batch, height as u32, new, locator);
         self.give();
     }
 
@@ -142,12 +143,12 @@ impl Driver {
     fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8]) {
         assert_eq!(hash, self.chain.hashes[height as usize]);
         if !is_intact(bytes) {
-            self.client.reject_block(height, bytes.len());
+            self.client.reject_block(height, hash, bytes.len());
             return;
         }
         assert_eq!(bytes, self.chain.blocks[height as usize]);
         assert!(self.stored.insert(height), "block {height} was delivered twice");
-        self.held.push((height, bytes.len()));
+        self.held.push((height, hash, bytes.len()));
         self.give();
     }
 }
