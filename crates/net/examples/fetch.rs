@@ -40,7 +40,8 @@ impl Fetch {
         }
         let heights = locator_heights(self.known.len() as u32 - 1).into_iter();
         let locator = heights.filter_map(|height| self.known.get(height as usize).copied()).collect();
-        self.client.accept_headers(batch, self.known.len().saturating_sub(before), locator);
+        let (height, new) = (at + batch.hashes.len(), self.known.len().saturating_sub(before));
+        self.client.accept_headers(batch, height as u32, new, locator);
     }
 
     fn give(&mut self) {
@@ -70,11 +71,11 @@ impl Fetch {
         for event in self.client.poll(Duration::from_millis(100))? {
             match event {
                 ClientEvent::Headers(batch) => self.headers(&batch),
-                ClientEvent::Block { height, bytes, .. } => {
+                ClientEvent::Block { height, hash, bytes, .. } => {
                     if self.is_checking && !self.is_intact(&bytes) {
-                        self.client.reject_block(height, bytes.len());
+                        self.client.reject_block(height, hash, bytes.len());
                     } else {
-                        self.client.accept_block(height, bytes.len());
+                        self.client.accept_block(height, hash, bytes.len());
                     }
                 }
                 ClientEvent::Ready { target, info, transport, .. } => {

@@ -165,6 +165,12 @@ impl Client {
         self.dialer.wanted()
     }
 
+    /// Returns the number of connections whose handshake is not done.
+    #[must_use]
+    pub fn opening(&self) -> usize {
+        self.pool.opening()
+    }
+
     /// Returns the memory for incomplete messages and blocks that are not accepted or rejected, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -177,9 +183,17 @@ impl Client {
         self.pool.waker()
     }
 
-    /// Notes that a batch of headers breaks no rule. See [`HeaderSync::accept`].
-    pub fn accept_headers(&mut self, batch: &HeaderBatch, new: usize, locator: Vec<BlockHash>) {
+    /// Notes that a batch of headers breaks no rule; `height` is that of the last one. See
+    /// [`HeaderSync::accept`].
+    pub fn accept_headers(&mut self, batch: &HeaderBatch, height: u32, new: usize, locator: Vec<BlockHash>) {
+        self.download.raise_height(batch.peer, height);
         self.headers.accept(batch.peer, new, locator);
+    }
+
+    /// Asks for headers again, because a batch does not follow a block of the chain any more. See
+    /// [`HeaderSync::ask_again`].
+    pub fn ask_headers_again(&mut self, batch: &HeaderBatch, locator: Vec<BlockHash>) {
+        self.headers.ask_again(batch.peer, locator);
     }
 
     /// Closes the peer of a batch of headers that breaks a rule.
@@ -199,14 +213,16 @@ impl Client {
         self.is_settling = is_whole;
     }
 
-    /// Begins the download again with another chain. See [`Download::restart`].
-    pub fn restart_download(&mut self, first_height: u32) {
-        self.download.restart(first_height);
+    /// Forgets the blocks from `height` on. See [`Download::truncate`].
+    pub fn truncate_download(&mut self, height: u32) {
+        self.download.truncate(height);
+        self.is_settling = false;
     }
 
     /// Adds the next block of the chain, which is stored already. See [`Download::extend_stored`].
-    pub fn extend_stored(&mut self, hash: BlockHash) {
-        self.download.extend_stored(hash);
+    pub fn extend_stored(&mut self, hash: BlockHash, is_whole: bool) {
+        self.download.extend_stored(hash, is_whole);
+        self.is_settling = is_whole;
     }
 
     /// Asks all peers for headers again, from a new locator. See [`HeaderSync::restart`].
@@ -215,15 +231,15 @@ impl Client {
     }
 
     /// Notes that a block of `len` bytes is stored and no longer in memory.
-    pub fn accept_block(&mut self, height: u32, len: usize) {
-        self.download.accept(height);
+    pub fn accept_block(&mut self, height: u32, hash: BlockHash, len: usize) {
+        self.download.accept(height, hash);
         self.pool.release(len);
     }
 
     /// Notes that the bytes of a block are not those that its hash stands for. Its peer is closed, and the
     /// block is asked of another.
-    pub fn reject_block(&mut self, height: u32, len: usize) {
-        self.download.reject(height);
+    pub fn reject_block(&mut self, height: u32, hash: BlockHash, len: usize) {
+        self.download.reject(height, hash);
         self.pool.release(len);
     }
 
@@ -246,6 +262,12 @@ impl Client {
     }
 
     fn decide(&mut self, now: Instant) {
+        // Headers are asked for first: a peer on a better branch shows it before it says that it does not
+        // have the blocks of this one.
+        for request in self.headers.poll(now) {
+            let stop = BlockHash::default();
+            self.pool.send(request.peer, &Message::GetHeaders { locator: request.locator, stop });
+        }
         let candidate_waits = self.dialer.candidate_waits(now);
         for action in self.download.poll(now, candidate_waits) {
             match action {
@@ -256,10 +278,6 @@ impl Client {
                 }
                 Action::Close { peer, reason } => self.close(peer, reason),
             }
-        }
-        for request in self.headers.poll(now) {
-            let stop = BlockHash::default();
-            self.pool.send(request.peer, &Message::GetHeaders { locator: request.locator, stop });
         }
         self.dialer.update(self.download.bytes_per_second(), now);
         if self.is_settling && self.download.is_done() {

@@ -34,6 +34,9 @@ use wire::BlockHash;
 pub const MAX_REQUESTED_AT_ONCE: usize = 500;
 /// Unrequested blocks after which a peer is closed.
 const MAX_UNREQUESTED: u32 = 3;
+/// Time after which peers are asked again for blocks that all of them said not to have: one that is itself
+/// downloading may have them by then.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Limits of a download.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +124,8 @@ pub struct Download {
     /// Whether the last hash given is the last that there is.
     is_whole: bool,
     link: watch::Link,
+    /// When a block was last asked for, or could be again.
+    last_asked: Option<Instant>,
     actions: Vec<Action>,
 }
 
@@ -139,6 +144,7 @@ impl Download {
             hedged_bytes: 0,
             is_whole: false,
             link: watch::Link::default(),
+            last_asked: None,
             actions: Vec::new(),
         }
     }
@@ -163,17 +169,19 @@ impl Download {
         self.is_whole = is_whole;
     }
 
-    /// Begins again with another chain, whose first block to download has this height. What peers still send
-    /// of the chain before counts as sent twice.
-    pub fn restart(&mut self, first_height: u32) {
-        self.window = Window::new(first_height);
-        self.held_by_group.clear();
+    /// Forgets the blocks from `height` on, because the chain has others there, which are to be given next.
+    /// What peers still send of the forgotten ones counts as sent twice.
+    pub fn truncate(&mut self, height: u32) {
+        self.window.truncate(height);
+        self.peers.values_mut().for_each(|peer| peer.forget_from(height));
         self.is_whole = false;
     }
 
-    /// Adds the next block of the chain, which is stored already and will not be asked for.
-    pub fn extend_stored(&mut self, hash: BlockHash) {
+    /// Adds the next block of the chain, which is stored already and will not be asked for. `is_whole` is
+    /// that of [`Download::extend`].
+    pub fn extend_stored(&mut self, hash: BlockHash, is_whole: bool) {
         self.window.push_stored(hash);
+        self.is_whole = is_whole;
     }
 
     /// Returns whether all blocks that were given are accepted.
@@ -228,7 +236,7 @@ impl Download {
     pub fn remove_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.remove(&id) else { return };
         for request in peer.requests() {
-            self.release(id, peer.group, request.height);
+            self.release(id, peer.group, request);
         }
     }
 
@@ -277,27 +285,31 @@ impl Download {
     }
 
     fn denied(&mut self, id: PeerId, requests: &[Request]) {
-        let Some(peer) = self.peers.get(&id) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        // That it does not have a block that the chain has lost says nothing of the others.
+        for request in requests.iter().filter(|request| self.window.contains(request.height, request.hash)) {
+            peer.note_lack(request.height);
+        }
         let (group, denials) = (peer.group, peer.denials_in_a_row());
         for request in requests {
-            self.release(id, group, request.height);
+            self.release(id, group, request);
         }
         if denials >= watch::MAX_DENIALS_IN_A_ROW {
             self.close(id, CloseReason::HasNoBlocks);
         }
     }
 
-    /// Notes that the delivered block at that height is stored.
-    pub fn accept(&mut self, height: u32) {
-        self.window.accept(height);
+    /// Notes that a delivered block is stored.
+    pub fn accept(&mut self, height: u32, hash: BlockHash) {
+        self.window.accept(height, hash);
         let start = self.window.start();
         self.peers.values_mut().for_each(|peer| peer.forget_below(start));
     }
 
-    /// Notes that the bytes of the delivered block at that height are not those that its hash stands for. The
-    /// peer that sent them is closed, and the block is asked of another.
-    pub fn reject(&mut self, height: u32) {
-        if let Some((sender, bytes)) = self.window.reject(height) {
+    /// Notes that the bytes of a delivered block are not those that its hash stands for. The peer that sent
+    /// them is closed, and the block is asked of another.
+    pub fn reject(&mut self, height: u32, hash: BlockHash) {
+        if let Some((sender, bytes)) = self.window.reject(height, hash) {
             self.totals.blocks -= 1;
             self.totals.bytes -= bytes;
             if self.peers.contains_key(&sender) {
@@ -319,6 +331,7 @@ impl Download {
         let mut asked = assign::Asked::new();
         self.assign(now, &mut asked);
         self.hedge(now, &mut asked);
+        self.forgive_if_stuck(now, !asked.is_empty());
         for (peer, hashes) in asked {
             let marker = self.next_marker;
             self.next_marker += 1;
@@ -328,6 +341,18 @@ impl Download {
             }
         }
         std::mem::take(&mut self.actions)
+    }
+
+    /// Forgets what peers said not to have if nothing is asked of any of them for a while.
+    fn forgive_if_stuck(&mut self, now: Instant, is_asking: bool) {
+        let is_stuck = !is_asking && self.window.missing_len() > 0 && self.window.requested_len() == 0;
+        let since = *self.last_asked.get_or_insert(now);
+        if !is_stuck {
+            self.last_asked = Some(now);
+        } else if now.saturating_duration_since(since) >= ASK_AGAIN {
+            self.peers.values_mut().for_each(|peer| peer.forget_from(0));
+            self.last_asked = Some(now);
+        }
     }
 
     /// Returns how long the caller may wait for events before it polls again.
@@ -350,8 +375,8 @@ impl Download {
     }
 
     /// Notes that a peer will not send a block that was asked of it.
-    fn release(&mut self, id: PeerId, group: NetGroup, height: u32) {
-        self.window.release(height, id);
+    fn release(&mut self, id: PeerId, group: NetGroup, request: &Request) {
+        self.window.release(request.height, request.hash, id);
         self.count_released(group);
     }
 

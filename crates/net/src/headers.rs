@@ -223,6 +223,20 @@ impl HeaderSync {
         }
     }
 
+    /// Notes that a batch does not follow a block of the chain any more: it was asked for before the chain
+    /// changed. The peer is asked again, unless that has happened too often.
+    pub fn ask_again(&mut self, id: PeerId, locator: Vec<BlockHash>) {
+        self.locator = locator;
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.stale_batches += 1;
+        peer.last = None;
+        if peer.stale_batches < MAX_STALE_BATCHES {
+            peer.state = PeerState::Idle;
+        } else {
+            self.finish(id);
+        }
+    }
+
     /// Notes that a batch breaks a rule, and forgets the peer, which must be closed.
     pub fn reject(&mut self, id: PeerId) {
         self.remove_peer(id);
@@ -233,7 +247,7 @@ impl HeaderSync {
         self.locator = locator;
         for peer in self.peers.values_mut().filter(|peer| peer.state == PeerState::Finished) {
             peer.state = PeerState::Idle;
-            peer.last = None;
+            (peer.last, peer.stale_batches) = (None, 0);
         }
     }
 

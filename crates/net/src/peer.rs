@@ -216,7 +216,7 @@ impl Peer {
         while self.requests.front().is_some_and(|(made, _)| *made < marker.requests) {
             denied.extend(self.take(0));
         }
-        self.deny(&denied, now);
+        self.end_if_idle(now);
         denied
     }
 
@@ -224,8 +224,14 @@ impl Peer {
     pub fn received_not_found(&mut self, hash: BlockHash, now: Instant) -> Option<Request> {
         let at = self.requests.iter().position(|(_, request)| request.hash == hash)?;
         let request = self.take(at)?;
-        self.deny(&[request], now);
+        self.end_if_idle(now);
         Some(request)
+    }
+
+    /// Notes that the peer said that it does not have a block of the chain.
+    pub fn note_lack(&mut self, height: u32) {
+        self.denials_in_a_row += 1;
+        self.lacks.insert(height);
     }
 
     /// Forgets which blocks below `height` the peer does not have.
@@ -233,6 +239,11 @@ impl Peer {
         while self.lacks.first().is_some_and(|lowest| *lowest < height) {
             self.lacks.pop_first();
         }
+    }
+
+    /// Forgets which blocks from `height` on the peer does not have: the chain has others there.
+    pub fn forget_from(&mut self, height: u32) {
+        self.lacks.split_off(&height);
     }
 
     /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.
@@ -252,12 +263,6 @@ impl Peer {
             }
         }
         None
-    }
-
-    fn deny(&mut self, denied: &[Request], now: Instant) {
-        self.denials_in_a_row += denied.len() as u32;
-        self.lacks.extend(denied.iter().map(|request| request.height));
-        self.end_if_idle(now);
     }
 
     fn take(&mut self, at: usize) -> Option<Request> {

@@ -4,8 +4,7 @@
 mod common;
 
 use common::{
-    Fault, ScriptedPeer,
-    chain::Chain,
+    chain::tiny,
     drive::{Driver, options},
     proxy,
 };
@@ -20,17 +19,18 @@ use peregrine_net::{
     transport::{TransportError, TransportVersion},
 };
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
+use testkit::peer::{Fault, ScriptedPeer, ServedChain};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-fn chain(count: usize, size: usize) -> Arc<Chain> {
-    Arc::new(Chain::new(count, size))
+fn chain(count: usize, size: usize) -> Arc<ServedChain> {
+    Arc::new(tiny(count, size))
 }
 
-fn driver(chain: &Arc<Chain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
+fn driver(chain: &Arc<ServedChain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
     let mut options = options();
     options.use_v2 = use_v2;
     let mut driver = Driver::new(chain, options);
@@ -63,7 +63,7 @@ fn a_peer_that_knows_only_version_1_is_dialled_again() {
     driver.download_all(LIMIT);
     assert_eq!(driver.ready[0].2, TransportVersion::V1);
     assert_eq!(driver.reason(&peer), Some(&CloseReason::ClosedByPeer));
-    assert_eq!(peer.accepted.load(Ordering::Relaxed), 2);
+    assert_eq!(peer.accepted(), 2);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn one_connection_is_opened_in_each_group_of_addresses() {
     driver.client.add_addresses(&peers.each_ref().map(record), Source::User);
     driver.download_all(LIMIT);
     (0..10).for_each(|_| driver.step());
-    let accepted = peers.each_ref().map(|peer| peer.accepted.load(Ordering::Relaxed));
+    let accepted = peers.each_ref().map(|peer| peer.accepted());
     assert_eq!((accepted[0] + accepted[1], accepted[2]), (1, 1));
 }
 
@@ -188,7 +188,7 @@ fn one_connection_is_opened_in_each_group_of_addresses() {
 fn a_proxy_gets_names_and_other_credentials_each_time() {
     let chain = chain(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::None);
-    let (address, requests) = proxy::start(peer.address);
+    let (address, requests) = proxy::start(peer.address());
     let mut options = options();
     options.pool.proxy = Some(address);
     let mut driver = Driver::new(&chain, options);

@@ -2,8 +2,8 @@
 //!
 //! [`ChainSpec`] describes a chain; [`Chain::generate`] makes a small one in memory, with a naive model of
 //! its coins; [`generate::generate`] streams a large one. [`datadir`] writes blocks to disk in Core's layout.
-//! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`fault`] injects I/O errors, [`fuzz`]
-//! has the fuzz targets.
+//! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`fault`] injects I/O errors, [`peer`]
+//! serves a chain over the network, [`fuzz`] has the fuzz targets.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -19,6 +19,7 @@ pub mod keys;
 pub mod make;
 pub mod model;
 pub mod mutation;
+pub mod peer;
 pub mod placeholder;
 pub mod plan;
 pub mod rng;

@@ -9,7 +9,7 @@ use workspace::{name, packages};
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["engine", "script"]),
-    ("engine", &["rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
+    ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
     ("script", &["wire"]),
     ("net", &["wire", "digest"]),
     ("rules", &["wire", "digest"]),
@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["digest"]),
     ("digest", &["sha256d"]),
     ("sha256d", &[]),
-    ("testkit", &["rules", "coins", "disk", "hints", "leveldb", "vfs", "wire", "digest"]),
+    ("testkit", &["rules", "coins", "disk", "hints", "leveldb", "net", "vfs", "wire", "digest"]),
     (
         "oracle",
         &["testkit", "engine", "script", "rules", "coins", "disk", "leveldb", "vfs", "wire", "digest"],
@@ -35,8 +35,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "hostile"];
 
 /// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
-/// tests cannot.
-const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script", "peregrine-bench"];
+/// tests cannot; those of `net` do so only outside of the crate, where its types are those of `testkit`.
+const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script", "net", "peregrine-bench"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];

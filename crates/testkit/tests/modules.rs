@@ -13,7 +13,7 @@ use syn::{
 };
 
 /// The groups of the engine's modules, each of which may import the ones that follow it.
-const GROUPS: [&str; 6] = ["commands", "job", "stages", "plan", "blocks", "api"];
+const GROUPS: [&str; 7] = ["commands", "download", "job", "stages", "plan", "blocks", "api"];
 
 /// The modules of a crate, with the files that define them.
 type Modules = BTreeMap<String, PathBuf>;

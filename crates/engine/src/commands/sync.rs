@@ -33,10 +33,13 @@ pub fn sync(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let sink = &Warnings::new(sink);
-    new_datadir::create(disk, &options.chain.datadir, options.chain.network)?;
+    new_datadir::create(disk, &options.chain.datadir, options.chain.network, sink)?;
     let rebuild = options.rebuild();
     let (fetched, is_done) = download(disk, options, &rebuild, sink, interrupt)?;
-    let Fetched { report, height, hash, header_height } = fetched;
+    let Fetched { report, height, hash, chain } = fetched;
+    let header_height = chain.tip_height();
+    // The rebuild needs the memory.
+    drop(chain);
     let rebuild = match options.blocks_only || is_done {
         true => None,
         false => Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
@@ -53,7 +56,7 @@ fn explain_interrupt(mut error: Error) -> Error {
     error
 }
 
-/// Downloads blocks. Returns also whether the chainstate is at the last of them.
+/// Downloads blocks. Returns also whether the chainstate is at the last of them, or above.
 fn download(
     disk: &dyn Disk,
     options: &SyncOptions,
@@ -65,6 +68,7 @@ fn download(
     let files = &session.files()?;
     let fetched = fetch(files, options, sink, interrupt)?;
     let state = ExistingState::read(files, false)?;
-    let is_done = state.best_block == Some(fetched.hash);
+    let best_height = state.best_block.and_then(|best| fetched.chain.height_of(&best));
+    let is_done = best_height >= Some(fetched.height);
     Ok((fetched, is_done))
 }

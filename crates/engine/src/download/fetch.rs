@@ -48,7 +48,7 @@ const SAVE_BYTES: u64 = 16_000_000_000;
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two notes that nothing happens, and why.
 const NOTE_INTERVAL: Duration = Duration::from_secs(30);
-/// Time without a peer after which a complete download ends without asking for new headers.
+/// Time after which a complete download ends although no peer has said whether there are new headers.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// The part of the memory that blocks in hand get: one in this many.
 const POOL_SHARE: u64 = 8;
@@ -65,8 +65,8 @@ pub struct Fetched {
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
-    /// Height of the last header.
-    pub header_height: Height,
+    /// The header chain.
+    pub chain: HeaderChain,
 }
 
 /// What the loop does at present.
@@ -76,8 +76,8 @@ enum Phase {
     Headers,
     /// It asks for blocks.
     Blocks,
-    /// All blocks are stored; it asks whether there are new headers.
-    Ending,
+    /// All blocks are stored; it has asked whether there are new headers.
+    Ending(Instant),
 }
 
 /// Downloads the headers of the best chain and its missing blocks, and leaves a block index that has them.
@@ -126,7 +126,7 @@ pub fn fetch(
             next: Height(1),
             in_hand: 0,
             unsaved: 0,
-            has_new_headers: false,
+            is_index_behind: false,
             first_finished: None,
             last_peer: start,
             last_note: start,
@@ -146,9 +146,10 @@ pub fn fetch(
         fetch.save()?;
         done?;
         fetch.report.elapsed = start.elapsed();
+        fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
         let height = Height(fetch.first_missing(Height(0)).0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
-        Ok(Fetched { report: fetch.report, height, hash, header_height: fetch.chain.tip_height() })
+        Ok(Fetched { report: fetch.report, height, hash, chain: fetch.chain })
     })
 }
 
@@ -242,8 +243,8 @@ struct Fetch<'a> {
     in_hand: u32,
     /// Bytes that were stored since the block index was written.
     unsaved: u64,
-    /// Whether the chain has headers that the block index does not have.
-    has_new_headers: bool,
+    /// Whether the block index lacks headers of the chain, or does not know that a block is invalid.
+    is_index_behind: bool,
     /// When the first peer had no more headers.
     first_finished: Option<Instant>,
     /// When a peer was last connected.
@@ -327,18 +328,18 @@ impl Fetch<'_> {
     fn headers(&mut self, batch: &HeaderBatch) {
         match self.chain.add(batch.parent, &batch.headers, &batch.hashes, job::now()) {
             Ok(added) => {
-                self.has_new_headers |= added.new > 0;
+                self.is_index_behind |= added.new > 0;
                 if let Some(fork) = added.fork {
                     self.leave_branch(fork);
                 }
-                self.client.accept_headers(batch, added.new, locator(&self.chain));
+                self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
             Err(RefusedHeaders::FromFuture) => {
                 self.sink.event(Event::Note(Note::HeaderFromFuture));
-                self.client.accept_headers(batch, 0, locator(&self.chain));
+                self.client.accept_headers(batch, 0, 0, locator(&self.chain));
             }
             // The peer answered to a locator of before the chain has changed.
-            Err(RefusedHeaders::Unconnected) => self.client.accept_headers(batch, 0, locator(&self.chain)),
+            Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
             Err(_) => self.client.reject_headers(batch),
         }
     }
@@ -346,9 +347,10 @@ impl Fetch<'_> {
     /// Goes on with the blocks of another branch above `fork`.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
-        if self.next > fork {
-            self.next = self.first_missing(Height(0));
-            self.client.restart_download(self.next.0);
+        let first = Height(fork.0 + 1);
+        if self.next > first {
+            self.next = first;
+            self.client.truncate_download(first.0);
         }
     }
 
@@ -358,7 +360,7 @@ impl Fetch<'_> {
         self.in_hand -= 1;
         match outcome {
             BlockOutcome::Stored { file, data_pos, tx_count } => {
-                self.client.accept_block(height.0, len);
+                self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
                     self.stored.set(height, file, data_pos, tx_count);
                 }
@@ -366,13 +368,14 @@ impl Fetch<'_> {
                 self.report.bytes += len as u64;
                 self.unsaved += len as u64;
             }
-            BlockOutcome::Mutated => self.client.reject_block(height.0, len),
+            BlockOutcome::Mutated => self.client.reject_block(height.0, hash, len),
             BlockOutcome::Invalid(violation) => {
-                self.client.accept_block(height.0, len);
+                self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
                     let error = Error::violation(&violation).at_block(height, hash);
                     self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
                     self.chain.invalidate(height);
+                    self.is_index_behind = true;
                     self.leave_branch(self.chain.tip_height());
                     self.client.ask_headers(locator(&self.chain));
                 }
@@ -385,13 +388,11 @@ impl Fetch<'_> {
     /// Moves to the next phase if the present one is complete. Returns whether the download is.
     fn is_at_end(&mut self) -> Result<bool, Error> {
         if self.phase == Phase::Headers {
-            if !self.has_all_headers() {
+            if !(self.peers_have_no_more() && self.chain.has_minimum_work()) {
                 return Ok(false);
             }
             self.phase = Phase::Blocks;
             self.save()?;
-            self.next = self.first_missing(Height(0));
-            self.client.restart_download(self.next.0);
             self.missing = self.missing_blocks();
             self.check_space()?;
             self.sink.event(Event::Started(Stage::Download));
@@ -405,25 +406,25 @@ impl Fetch<'_> {
         if self.target() < self.chain.tip_height() {
             return Ok(true);
         }
-        if self.phase == Phase::Blocks {
-            self.phase = Phase::Ending;
-            self.client.ask_headers(locator(&self.chain));
-            return Ok(false);
+        if let Phase::Ending(since) = self.phase {
+            return Ok(self.peers_have_no_more() || since.elapsed() >= END_PATIENCE);
         }
-        let has_no_peer = self.last_peer.elapsed() >= END_PATIENCE;
-        Ok(self.client.headers().is_complete() || has_no_peer)
+        self.phase = Phase::Ending(Instant::now());
+        self.first_finished = None;
+        self.client.ask_headers(locator(&self.chain));
+        Ok(false)
     }
 
-    /// Whether the best chain of the peers is known.
-    fn has_all_headers(&mut self) -> bool {
+    /// Whether the peers have no more headers, as far as they answer in time. Connections that are being
+    /// opened may lead to peers that have more.
+    fn peers_have_no_more(&mut self) -> bool {
         let headers = self.client.headers();
         if headers.finished_peers() == 0 {
             self.first_finished = None;
             return false;
         }
         let since = self.first_finished.get_or_insert_with(Instant::now);
-        let is_settled = headers.is_complete() || since.elapsed() >= HEADER_PATIENCE;
-        is_settled && self.chain.has_minimum_work()
+        headers.is_complete() && self.client.opening() == 0 || since.elapsed() >= HEADER_PATIENCE
     }
 
     /// The last block to download.
@@ -443,10 +444,11 @@ impl Fetch<'_> {
         let target = self.target();
         while self.next <= target && self.client.wanted_hashes() > 0 {
             let Some(hash) = self.chain.hash(self.next) else { return };
+            let is_last = self.next == target;
             if self.stored.has(self.next) {
-                self.client.extend_stored(hash);
+                self.client.extend_stored(hash, is_last);
             } else {
-                self.client.extend([hash], self.next == target);
+                self.client.extend([hash], is_last);
             }
             self.next.0 += 1;
         }
@@ -454,10 +456,10 @@ impl Fetch<'_> {
 
     /// Writes what is stored to the medium, and then to the block index.
     fn save(&mut self) -> Result<(), Error> {
-        if self.unsaved > 0 || self.has_new_headers {
+        if self.unsaved > 0 || self.is_index_behind {
             let infos = self.writer.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?;
-            (self.unsaved, self.has_new_headers) = (0, false);
+            (self.unsaved, self.is_index_behind) = (0, false);
         }
         Ok(())
     }
@@ -488,6 +490,7 @@ impl Fetch<'_> {
 
     fn show_progress(&mut self) {
         if self.phase == Phase::Headers
+            || self.report.blocks == 0
             || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)
         {
             return;

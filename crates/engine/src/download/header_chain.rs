@@ -93,6 +93,8 @@ impl Ancestors for Below<'_> {
 pub struct AddedHeaders {
     /// Number of headers that were not known.
     pub new: usize,
+    /// Height of the last of the headers.
+    pub height: Height,
     /// The last block that the chain shares with what it was before, if it has lost blocks.
     pub fork: Option<Height>,
 }
@@ -184,7 +186,9 @@ impl HeaderChain {
         let known = known.count();
         parent.0 += known as u32;
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
-        let Some(&last) = hashes.last() else { return Ok(AddedHeaders { new: 0, fork: None }) };
+        let Some(&last) = hashes.last() else {
+            return Ok(AddedHeaders { new: 0, height: parent, fork: None });
+        };
         if u64::from(parent.0) + headers.len() as u64 > self.most_headers(now) {
             return Err(RefusedHeaders::TooMany);
         }
@@ -201,7 +205,7 @@ impl HeaderChain {
         self.validate(&mut branch, headers, hashes, now).map_err(|violation| refused(&violation))?;
         branch.work = branch.work.wrapping_add(work_of(headers));
         branch.tip = last;
-        let new = headers.len();
+        let (new, height) = (headers.len(), Height(parent.0 + headers.len() as u32));
         if extends_chain || branch.work > self.work_above(branch.fork) {
             let fork = (branch.fork < self.tip_height()).then_some(branch.fork);
             if fork.is_some() {
@@ -210,16 +214,21 @@ impl HeaderChain {
             self.work = self.work.wrapping_add(branch.work);
             self.headers.append(&mut branch.headers);
             self.tip = branch.tip;
-            return Ok(AddedHeaders { new, fork });
+            return Ok(AddedHeaders { new, height, fork });
         }
         self.branch = Some(branch);
-        Ok(AddedHeaders { new, fork: None })
+        Ok(AddedHeaders { new, height, fork: None })
     }
 
     /// Returns whether a block was found invalid.
     #[must_use]
     pub fn is_invalid(&self, hash: &BlockHash) -> bool {
         self.invalid.contains(hash)
+    }
+
+    /// Records that a block was found invalid before. It must not be in the chain.
+    pub fn note_invalid(&mut self, hash: BlockHash) {
+        self.invalid.insert(hash);
     }
 
     /// Removes a block that was found invalid, and what follows it. Headers above it are refused from now on.
@@ -274,7 +283,8 @@ impl HeaderChain {
     }
 
     /// Returns the height of a block of the chain. Most that are asked for are near the tip.
-    fn height_of(&self, hash: &BlockHash) -> Option<Height> {
+    #[must_use]
+    pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
         if *hash == self.tip {
             return Some(self.tip_height());
         }
@@ -339,17 +349,18 @@ mod tests {
         let (mut chain, genesis, time) = chain();
         let (first, first_hashes) = mine((genesis, time), 5, 1);
         let added = chain.add(genesis, &first, &first_hashes, NOW).unwrap();
-        assert_eq!((added, chain.tip_height()), (AddedHeaders { new: 5, fork: None }, Height(5)));
+        let all = AddedHeaders { new: 5, height: Height(5), fork: None };
+        assert_eq!((added, chain.tip_height()), (all, Height(5)));
         assert_eq!(chain.add(genesis, &first, &first_hashes, NOW).unwrap().new, 0);
         assert_eq!(chain.hash(Height(3)), Some(first_hashes[2]));
 
         // Another branch above block 2: as long, then longer.
         let (other, other_hashes) = mine((first_hashes[1], first[1].time), 4, 2);
         let added = chain.add(first_hashes[1], &other[..3], &other_hashes[..3], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 3, fork: None });
+        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), fork: None });
         assert_eq!(chain.hash(Height(5)), Some(first_hashes[4]), "the first one stays");
         let added = chain.add(other_hashes[2], &other[3..], &other_hashes[3..], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 1, fork: Some(Height(2)) });
+        assert_eq!(added, AddedHeaders { new: 1, height: Height(6), fork: Some(Height(2)) });
         let hashes: Vec<_> = (0..=6).filter_map(|height| chain.hash(Height(height))).collect();
         assert_eq!(hashes, [&[genesis], &first_hashes[..2], &other_hashes].concat());
         assert_eq!(

@@ -6,6 +6,6 @@
 
 mod block_writer;
 pub mod fetch;
-mod header_chain;
+pub mod header_chain;
 pub mod new_datadir;
 pub mod stored_blocks;

@@ -1,6 +1,9 @@
 //! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
 
-use crate::api::{error::Error, machine::random};
+use crate::{
+    api::{error::Error, event::EventSink, machine::random},
+    stages::commit::{self, Destination},
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
@@ -20,23 +23,32 @@ use wire::{ByteOffset, FileNo, Height, Network};
 /// # Errors
 /// Any I/O error; [`crate::ErrorKind::Environment`] if another process uses the datadir;
 /// [`crate::ErrorKind::Damaged`] if it has a block index, but no block files.
-pub fn create(disk: &dyn Disk, root: &Path, network: Network) -> Result<(), Error> {
+pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSink) -> Result<(), Error> {
     let no_blocks = match Datadir::open(disk, root, network) {
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
     let (datadir, params) = (Datadir::at(root, network), ChainParams::of(network));
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
-    disk.create_dir_all(&blocks).during_creation(&blocks)?;
+    create_dirs(disk, root, &blocks)?;
     let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
+    commit::recover(disk, &datadir, sink)?;
+    let path = datadir.blk_path(FileNo(0));
+    if disk.exists(&path).during("look at", &path)? {
+        return Err(no_blocks.into());
+    }
     let index = genesis_index(params);
     if disk.exists(&index_dir).during("look at", &index_dir)? {
         if read_block_index(disk, &index_dir)? != index {
             return Err(no_blocks.into());
         }
     } else {
-        write_block_index(disk, &index_dir, &index)?;
-        disk.sync_dir(&blocks).during("sync", &blocks)?;
+        let target = Destination::of_index(disk, datadir.clone(), false)?;
+        let commit = || {
+            write_block_index(disk, target.building(), &index)?;
+            target.commit(sink)
+        };
+        commit().inspect_err(|_| target.discard())?;
     }
     let mut obfuscation = read_block_obfuscation(disk, &blocks)?;
     if obfuscation.is_zero() {
@@ -46,7 +58,6 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network) -> Result<(), Erro
     let mut record = Vec::new();
     write_record(&mut record, network.magic(), &params.genesis_block());
     obfuscation.apply(&mut record, 0);
-    let path = datadir.blk_path(FileNo(0));
     let temporary = path.with_extension("dat.peregrine");
     if disk.exists(&temporary).during("look at", &temporary)? {
         disk.remove_file(&temporary).during("remove", &temporary)?;
@@ -54,6 +65,20 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network) -> Result<(), Erro
     let mut file = AtomicFile::create(disk, temporary, &path)?;
     file.write_all(&record)?;
     Ok(file.commit()?)
+}
+
+/// Creates the directories down to that of the block files, whose names a power cut does not take back.
+fn create_dirs(disk: &dyn Disk, root: &Path, blocks: &Path) -> Result<(), Error> {
+    let above_root = match disk.exists(root).during("look at", root)? {
+        true => None,
+        false => root.parent().filter(|above| !above.as_os_str().is_empty()),
+    };
+    disk.create_dir_all(blocks).during_creation(blocks)?;
+    let above_blocks = blocks.ancestors().skip(1).take_while(|dir| dir.starts_with(root));
+    for dir in above_blocks.chain(above_root) {
+        disk.sync_dir(dir).during("sync", dir)?;
+    }
+    Ok(())
 }
 
 /// The block index of a datadir that contains only the genesis block.

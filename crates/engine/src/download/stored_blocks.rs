@@ -82,25 +82,39 @@ impl StoredBlocks {
         self.positions.get(height.0 as usize).copied().filter(|position| position.pos > 0)
     }
 
-    /// Forgets blocks that are not in their files.
-    fn drop_missing(&mut self, files: &Files<'_>) -> Result<(), Error> {
-        let mut lens = HashMap::new();
-        for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
-            let len = match lens.get(&position.file) {
-                Some(&len) => len,
-                None => {
-                    let path = files.path(FileKind::Blk, FileNo(position.file));
-                    let found = files.disk.metadata(&path).during("look at", &path)?;
-                    let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
-                    lens.insert(position.file, len);
-                    len
-                }
-            };
-            if u64::from(position.pos) >= len {
-                *position = Position::default();
+    /// Forgets blocks that are not whole in their files. Returns whether the last file has fewer bytes than
+    /// are in use.
+    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<bool, Error> {
+        let (mut is_short, mut is_last_short) = (HashMap::new(), false);
+        for (number, info) in (0..).map(FileNo).zip(infos) {
+            let len = blk_len(files, number)?;
+            is_last_short = len < u64::from(info.size);
+            if is_last_short {
+                is_short.insert(number.0, len);
             }
         }
-        Ok(())
+        for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
+            let number = FileNo(position.file);
+            let len = match is_short.get(&position.file) {
+                Some(&len) => len,
+                None if (number.0 as usize) < infos.len() => continue,
+                None => 0,
+            };
+            // The length of the block is before it.
+            if u64::from(position.pos) < len {
+                let path = files.path(FileKind::Blk, number);
+                let open = files.open(FileKind::Blk, number)?.0;
+                let at = u64::from(position.pos).saturating_sub(4);
+                let mut size = [0; 4];
+                open.read_exact_at(&mut size, at).during("read", &path)?;
+                files.obfuscation.apply(&mut size, at);
+                if u64::from(position.pos) + u64::from(u32::from_le_bytes(size)) <= len {
+                    continue;
+                }
+            }
+            *position = Position::default();
+        }
+        Ok(is_last_short)
     }
 
     /// Makes an entry of the block index agree with what is stored.
@@ -127,7 +141,10 @@ impl Inventory {
     /// error.
     pub fn read(files: &Files<'_>) -> Result<Self, Error> {
         let mut inventory = Self::of_index(files)?;
-        inventory.stored.drop_missing(files)?;
+        if inventory.stored.drop_missing(files, &inventory.infos)? {
+            // What remains of it stays as it is.
+            inventory.infos.push(FileInfo::default());
+        }
         inventory.find_appended(files)?;
         Ok(inventory)
     }
@@ -145,8 +162,11 @@ impl Inventory {
         }
         let mut headers = vec![Header::default(); branch.len()];
         let (mut stored, mut number, mut tip) = (StoredBlocks::default(), 0, params.genesis_hash);
-        let dir = files.datadir.index_dir();
+        let (dir, mut invalid) = (files.datadir.index_dir(), Vec::new());
         let index = stream_block_index(files.disk, &dir, |entry| {
+            if entry.status.is_failed() {
+                invalid.push(entry.hash);
+            }
             let height = heights.get(number).copied().unwrap_or(u32::MAX);
             number += 1;
             let Some(header) = headers.get_mut(height as usize) else { return };
@@ -165,7 +185,8 @@ impl Inventory {
                 .in_file(dir, None)
                 .with_remedies([Remedy::EmptyOutput]));
         }
-        let chain = HeaderChain::of_validated(params, headers, tip);
+        let mut chain = HeaderChain::of_validated(params, headers, tip);
+        invalid.into_iter().for_each(|hash| chain.note_invalid(hash));
         Ok(Self { chain, stored, infos, found: 0 })
     }
 
@@ -173,9 +194,7 @@ impl Inventory {
     fn find_appended(&mut self, files: &Files<'_>) -> Result<(), Error> {
         let mut heights = HashMap::new();
         for number in (self.infos.len().saturating_sub(1) as u32..).map(FileNo) {
-            let path = files.path(FileKind::Blk, number);
-            let found = files.disk.metadata(&path).during("look at", &path)?;
-            let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
+            let len = blk_len(files, number)?;
             let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
             if len == 0 {
                 return Ok(());
@@ -237,6 +256,13 @@ impl Inventory {
     }
 }
 
+/// Length of a `blk` file in bytes; 0 if it is missing.
+fn blk_len(files: &Files<'_>, number: FileNo) -> Result<u64, Error> {
+    let path = files.path(FileKind::Blk, number);
+    let found = files.disk.metadata(&path).during("look at", &path)?;
+    Ok(found.filter(|found| !found.is_dir).map_or(0, |found| found.len))
+}
+
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
 /// besides stays.
 ///
@@ -270,7 +296,7 @@ pub fn write_index(
         Some(entry)
     });
     let change = |entry: &mut IndexEntry| {
-        if chain.is_invalid(&entry.hash) {
+        if chain.is_invalid(&entry.hash) && !entry.status.is_failed() {
             entry.status.0 |= BlockStatus::FAILED_VALID;
         } else if chain.hash(entry.height) == Some(entry.hash) {
             stored.change_entry(entry, params);

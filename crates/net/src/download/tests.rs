@@ -103,6 +103,93 @@ fn a_block_that_nobody_has_is_reported() {
     assert_eq!(simulation.download.unavailable(), None);
 }
 
+/// The only peer is itself downloading: it gets later what it does not have now.
+#[test]
+fn a_peer_that_lacked_blocks_is_asked_again() {
+    let simulation = run(10, 50_000, &[with(Fault::LacksFor(70))], 1);
+    assert!(simulation.download.is_done());
+    assert!(simulation.elapsed() < Duration::from_secs(100), "{:?}", simulation.elapsed());
+}
+
+/// Gives a download a chain of which all blocks from `fork` on differ from those of [`network::hash_at`].
+fn other_hash(height: u32) -> BlockHash {
+    let mut hash = network::hash_at(height);
+    hash.0[31] = 9;
+    hash
+}
+
+/// Two peers; the first one of them is asked for all blocks of a short chain.
+fn two_peers(blocks: u32) -> (Download, Instant) {
+    let now = Instant::now();
+    let sizes = SizeEstimate::new(wire::Network::Regtest);
+    let mut download = Download::new(0, sizes, DownloadOptions::default());
+    let group = |at| crate::address::Host::V4([at, 1, 1, 1].into()).group();
+    download.add_peer(PeerId(0), group(1), 100, MS * 10);
+    download.extend((0..blocks).map(network::hash_at), true);
+    (download, now)
+}
+
+/// Hashes and marker of the only request.
+fn only_request(download: &mut Download, now: Instant) -> (Vec<BlockHash>, u64) {
+    let actions = download.poll(now, false);
+    let [Action::Request { hashes, marker, .. }] = &actions[..] else { panic!("{actions:?}") };
+    (hashes.clone(), *marker)
+}
+
+#[test]
+fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
+    let (mut download, now) = two_peers(2);
+    let (hashes, marker) = only_request(&mut download, now);
+    assert_eq!(hashes, [network::hash_at(0)]);
+    // The chain has other blocks from height 0 on. The old one comes, and the peer lacks the next old one.
+    download.truncate(0);
+    download.extend((0..2).map(other_hash), true);
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 500, now), Arrival::Duplicate);
+    download.received_pong(PeerId(0), marker, now);
+    let (hashes, marker) = only_request(&mut download, now + MS);
+    assert_eq!(hashes[0], other_hash(0));
+    assert_eq!(download.received_block(PeerId(0), other_hash(0), 500, now + MS), Arrival::New(0));
+    // What the caller says of the old block at that height is not said of the new one.
+    download.accept(0, network::hash_at(0));
+    download.reject(0, network::hash_at(0));
+    assert_eq!((download.lowest_height(), download.peers().count()), (0, 1));
+    download.accept(0, other_hash(0));
+    assert_eq!(download.lowest_height(), 1);
+    download.received_pong(PeerId(0), marker, now + MS);
+}
+
+#[test]
+fn a_peer_that_lacks_blocks_of_the_branch_that_was_left_is_asked_for_those_of_the_new_one() {
+    let (mut download, now) = two_peers(100);
+    let (hashes, marker) = only_request(&mut download, now);
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
+    download.received_pong(PeerId(0), marker, now + MS);
+    let (hashes, marker) = only_request(&mut download, now + MS);
+    assert!(hashes.len() > 64, "{} blocks of 200 bytes", hashes.len());
+    download.truncate(1);
+    download.extend((1..100).map(other_hash), true);
+    download.received_pong(PeerId(0), marker, now + MS * 2);
+    let (hashes, _) = only_request(&mut download, now + MS * 2);
+    assert_eq!(hashes[0], other_hash(1), "it is neither closed nor passed over");
+}
+
+#[test]
+fn what_is_in_flight_below_a_fork_is_not_asked_for_again() {
+    let (mut download, now) = two_peers(100);
+    let (hashes, marker) = only_request(&mut download, now);
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
+    download.received_pong(PeerId(0), marker, now + MS);
+    let (hashes, _) = only_request(&mut download, now + MS);
+    download.truncate(50);
+    download.extend((50..100).map(other_hash), true);
+    for (hash, height) in hashes.into_iter().zip(1..) {
+        let arrival = download.received_block(PeerId(0), hash, 200, now + MS * 2);
+        assert_eq!(arrival, if height < 50 { Arrival::New(height) } else { Arrival::Duplicate });
+    }
+    let (hashes, _) = only_request(&mut download, now + MS * 2);
+    assert_eq!(hashes[0], other_hash(50));
+}
+
 #[test]
 fn mutated_and_unrequested_blocks_cost_the_peer() {
     let peers = [honest(50, 300_000), with(Fault::Mutates), with(Fault::Unrequested)];

@@ -100,6 +100,26 @@ impl Window {
         self.slots.get_mut(height.checked_sub(self.start)? as usize)
     }
 
+    /// Returns the slot of a block; `None` if it is not, or not any more, the chain's block at this height.
+    fn slot_of(&mut self, height: u32, hash: BlockHash) -> Option<&mut Slot> {
+        self.slot_mut(height).filter(|slot| slot.hash == hash)
+    }
+
+    /// Returns whether a block is in the window.
+    pub(super) fn contains(&self, height: u32, hash: BlockHash) -> bool {
+        self.slot(height).is_some_and(|slot| slot.hash == hash)
+    }
+
+    /// Removes the blocks from `height` on. The window starts there if it started above.
+    pub(super) fn truncate(&mut self, height: u32) {
+        let kept = (height.saturating_sub(self.start) as usize).min(self.slots.len());
+        let removed: u64 = self.slots.drain(kept..).map(|slot| slot.bytes).sum();
+        self.bytes = self.bytes.saturating_sub(removed);
+        self.missing.split_off(&height);
+        self.requested.split_off(&height);
+        self.start = self.start.min(height);
+    }
+
     pub(super) fn push(&mut self, hash: BlockHash) {
         let height = self.end();
         self.slots.push_back(Slot { hash, bytes: 0, state: SlotState::Missing });
@@ -131,8 +151,8 @@ impl Window {
 
     /// Notes that a peer will not send a block, or not again. It is missing again if no other was asked for
     /// it.
-    pub(super) fn release(&mut self, height: u32, peer: PeerId) {
-        let Some(slot) = self.slot_mut(height) else { return };
+    pub(super) fn release(&mut self, height: u32, hash: BlockHash, peer: PeerId) {
+        let Some(slot) = self.slot_of(height, hash) else { return };
         match &mut slot.state {
             SlotState::Requested(holders) => {
                 holders.retain(|holder| *holder != peer);
@@ -148,24 +168,30 @@ impl Window {
     /// Notes that a block has come that was asked of this peer. Returns false if it had come before, or is
     /// not the one of the chain at this height any more.
     pub(super) fn deliver(&mut self, height: u32, hash: BlockHash, sender: PeerId, bytes: u64) -> bool {
-        let Some(slot) = self.slot_mut(height).filter(|slot| slot.hash == hash) else { return false };
-        let SlotState::Requested(holders) = &mut slot.state else {
-            self.release(height, sender);
-            return false;
+        let Some(slot) = self.slot_of(height, hash) else { return false };
+        let mut others = match &mut slot.state {
+            SlotState::Requested(holders) => std::mem::take(holders),
+            // It was given up, and is asked of nobody now.
+            SlotState::Missing => Vec::new(),
+            SlotState::Delivered { others, .. } => {
+                others.retain(|holder| *holder != sender);
+                return false;
+            }
+            SlotState::Stored => return false,
         };
-        let mut others = std::mem::take(holders);
         others.retain(|holder| *holder != sender);
         slot.state = SlotState::Delivered { sender, others };
         slot.bytes = bytes;
         self.bytes += bytes;
         self.requested.remove(&height);
+        self.missing.remove(&height);
         true
     }
 
     /// Notes that a delivered block is stored, and moves the window's start above stored blocks.
-    pub(super) fn accept(&mut self, height: u32) {
+    pub(super) fn accept(&mut self, height: u32, hash: BlockHash) {
         if let Some(slot) =
-            self.slot_mut(height).filter(|slot| matches!(slot.state, SlotState::Delivered { .. }))
+            self.slot_of(height, hash).filter(|slot| matches!(slot.state, SlotState::Delivered { .. }))
         {
             slot.state = SlotState::Stored;
         }
@@ -183,8 +209,8 @@ impl Window {
 
     /// Makes a delivered block one that has to come again. Returns its sender and bytes, or `None` if it was
     /// not delivered.
-    pub(super) fn reject(&mut self, height: u32) -> Option<(PeerId, u64)> {
-        let slot = self.slot_mut(height)?;
+    pub(super) fn reject(&mut self, height: u32, hash: BlockHash) -> Option<(PeerId, u64)> {
+        let slot = self.slot_of(height, hash)?;
         let SlotState::Delivered { sender, others } = &mut slot.state else { return None };
         let (sender, others) = (*sender, std::mem::take(others));
         let bytes = std::mem::take(&mut slot.bytes);

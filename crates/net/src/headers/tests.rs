@@ -76,6 +76,26 @@ fn all_peers_are_asked_from_the_leaders_tip() {
     assert_eq!(sync.poll(now).len(), 3);
 }
 
+/// What does not connect any more, because the chain has changed meanwhile, says nothing of what the peer has.
+#[test]
+fn a_batch_that_does_not_connect_any_more_is_asked_for_again() {
+    let now = Instant::now();
+    let headers = chain(10, usize::MAX, 0);
+    let genesis = headers[0].hash();
+    let mut sync = HeaderSync::new(vec![headers[4].hash(), genesis]);
+    sync.add_peer(PeerId(1), Duration::ZERO);
+    for times in 1.. {
+        let requests = sync.poll(now);
+        assert_eq!(requests[0].locator.last(), Some(&genesis));
+        assert!(sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().is_some());
+        sync.ask_again(PeerId(1), vec![headers[4].hash(), genesis]);
+        assert_eq!(sync.is_complete(), times == MAX_STALE_BATCHES, "{times} times");
+        if sync.is_complete() {
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_silent_leader_is_replaced() {
     let now = Instant::now();

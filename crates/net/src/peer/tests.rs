@@ -28,14 +28,18 @@ fn a_pong_without_the_block_is_a_definite_no() {
     assert_eq!(peer.received_pong(99, now), []);
     let denied: Vec<u32> = peer.received_pong(7, now + ms(40)).iter().map(|request| request.height).collect();
     assert_eq!(denied, [2]);
+    denied.into_iter().for_each(|height| peer.note_lack(height));
     assert_eq!(peer.round_trip(), ms(40), "the shortest round trip counts");
     assert!(!peer.may_have(2) && peer.may_have(3) && !peer.may_have(1_001));
     assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row()), (30, 1));
     assert_eq!(peer.received_pong(7, now), [], "a second pong says nothing");
     assert_eq!(peer.received_not_found(BlockHash([3; 32]), now).unwrap().height, 3);
+    peer.note_lack(3);
     assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row()), (0, 2));
     peer.forget_below(3);
     assert!(peer.may_have(2) && !peer.may_have(3));
+    peer.forget_from(3);
+    assert!(peer.may_have(3));
 }
 
 #[test]

@@ -1,50 +1,26 @@
 //! A chain of blocks with one transaction each, whose size is as wanted.
 
 use digest::sha256::sha256d;
+use testkit::peer::ServedChain;
 use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
 
-pub struct Chain {
-    pub headers: Vec<Header>,
-    pub hashes: Vec<BlockHash>,
-    pub blocks: Vec<Vec<u8>>,
-    heights: std::collections::HashMap<BlockHash, usize>,
-}
-
-impl Chain {
-    /// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
-    pub fn new(count: usize, size: usize) -> Self {
-        let mut chain = Self {
-            headers: vec![],
-            hashes: vec![],
-            blocks: vec![],
-            heights: std::collections::HashMap::new(),
+/// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
+pub fn tiny(count: usize, size: usize) -> ServedChain {
+    let mut prev = BlockHash::default();
+    let block = |height: usize| {
+        let transaction = coinbase(height as u32, size.saturating_sub(200));
+        let header = Header {
+            version: 4,
+            prev,
+            merkle_root: sha256d(&transaction),
+            time: BlockTime(1_700_000_000 + height as u32),
+            bits: 0x207f_ffff,
+            nonce: 0,
         };
-        for height in 0..count {
-            let transaction = coinbase(height as u32, size.saturating_sub(200));
-            let header = Header {
-                version: 4,
-                prev: chain.hashes.last().copied().unwrap_or_default(),
-                merkle_root: sha256d(&transaction),
-                time: BlockTime(1_700_000_000 + height as u32),
-                bits: 0x207f_ffff,
-                nonce: 0,
-            };
-            let hash = header.hash();
-            chain.heights.insert(hash, height);
-            chain.headers.push(header);
-            chain.hashes.push(hash);
-            chain.blocks.push([&header.to_bytes()[..], &[1], &transaction].concat());
-        }
-        chain
-    }
-
-    pub fn height(&self) -> usize {
-        self.blocks.len() - 1
-    }
-
-    pub fn find(&self, hash: &BlockHash) -> Option<usize> {
-        self.heights.get(hash).copied()
-    }
+        prev = header.hash();
+        [&header.to_bytes()[..], &[1], &transaction].concat()
+    };
+    ServedChain::new((0..count).map(block).collect())
 }
 
 /// A coinbase whose output script has `len` bytes that differ from block to block.

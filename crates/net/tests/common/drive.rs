@@ -1,9 +1,6 @@
 //! The caller's side: validates headers by comparing them, checks blocks, and stores them in memory.
 
-use super::{
-    ScriptedPeer,
-    chain::{Chain, is_intact},
-};
+use super::chain::is_intact;
 use peregrine_net::{
     address::NetworkKind,
     client::{Client, ClientEvent, ClientOptions},
@@ -19,6 +16,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use testkit::peer::{ScriptedPeer, ServedChain};
 use wire::{BlockHash, Network};
 
 pub fn options() -> ClientOptions {
@@ -43,7 +41,7 @@ pub fn options() -> ClientOptions {
 
 pub struct Driver {
     pub client: Client,
-    pub chain: Arc<Chain>,
+    pub chain: Arc<ServedChain>,
     /// Hashes of the headers that were accepted.
     pub known: Vec<BlockHash>,
     given: usize,
@@ -53,11 +51,11 @@ pub struct Driver {
     pub most_memory: usize,
     /// Blocks that are kept before they are accepted.
     pub hold: usize,
-    held: Vec<(u32, usize)>,
+    held: Vec<(u32, BlockHash, usize)>,
 }
 
 impl Driver {
-    pub fn new(chain: &Arc<Chain>, options: ClientOptions) -> Self {
+    pub fn new(chain: &Arc<ServedChain>, options: ClientOptions) -> Self {
         Self {
             client: Client::new(options, vec![chain.hashes[0]]).unwrap(),
             chain: Arc::clone(chain),
@@ -73,11 +71,11 @@ impl Driver {
     }
 
     pub fn add(&mut self, peer: &ScriptedPeer) {
-        self.client.add_target(Target::Address(peer.peer_address()));
+        self.client.add_target(peer.target());
     }
 
     pub fn reason(&self, peer: &ScriptedPeer) -> Option<&CloseReason> {
-        let target = Target::Address(peer.peer_address());
+        let target = peer.target();
         self.closed.iter().find(|(closed, _)| *closed == target).map(|(_, reason)| reason)
     }
 
@@ -114,8 +112,8 @@ impl Driver {
         }
         self.most_memory = self.most_memory.max(self.client.memory_bytes());
         while self.held.len() > self.hold || is_idle && !self.held.is_empty() {
-            let (height, len) = self.held.remove(0);
-            self.client.accept_block(height, len);
+            let (height, hash, len) = self.held.remove(0);
+            self.client.accept_block(height, hash, len);
         }
     }
 
@@ -131,7 +129,8 @@ impl Driver {
         }
         let locator = locator_heights(self.known.len() as u32 - 1);
         let locator = locator.into_iter().map(|height| self.known[height as usize]).collect();
-        self.client.accept_headers(batch, self.known.len().saturating_sub(before), locator);
+        let (height, new) = (at + batch.hashes.len(), self.known.len().saturating_sub(before));
+        self.client.accept_headers(batch, height as u32, new, locator);
         self.give();
     }
 
@@ -145,12 +144,12 @@ impl Driver {
     fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8]) {
         assert_eq!(hash, self.chain.hashes[height as usize]);
         if !is_intact(bytes) {
-            self.client.reject_block(height, bytes.len());
+            self.client.reject_block(height, hash, bytes.len());
             return;
         }
         assert_eq!(bytes, self.chain.blocks[height as usize]);
         assert!(self.stored.insert(height), "block {height} was delivered twice");
-        self.held.push((height, bytes.len()));
+        self.held.push((height, hash, bytes.len()));
         self.give();
     }
 }

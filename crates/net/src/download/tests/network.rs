@@ -29,6 +29,8 @@ pub(super) enum Fault {
     },
     /// Lacks one block.
     LacksHeight(u32),
+    /// Lacks all blocks for this number of seconds.
+    LacksFor(u32),
     /// Sends each block with changed contents.
     Mutates,
     /// Sends other blocks than those asked for.
@@ -85,7 +87,7 @@ pub(super) struct Simulation {
     random: u64,
 }
 
-fn hash_at(height: u32) -> BlockHash {
+pub(super) fn hash_at(height: u32) -> BlockHash {
     let mut hash = [1; 32];
     hash[..4].copy_from_slice(&height.to_le_bytes());
     BlockHash(hash)
@@ -240,6 +242,7 @@ impl Simulation {
                 }
                 Fault::Lacks { part } if part == 1 || !height.is_multiple_of(part) => continue,
                 Fault::LacksHeight(lacking) if height == lacking => continue,
+                Fault::LacksFor(seconds) if self.elapsed() < MS * 1_000 * seconds => continue,
                 _ => {}
             }
             self.peers[peer].blocks_sent += 1;
@@ -261,7 +264,7 @@ impl Simulation {
     fn handle(&mut self, peer: usize, event: Event) {
         let id = PeerId(peer as u64);
         if let Event::Stored(height) = event {
-            self.download.accept(height);
+            self.download.accept(height, hash_at(height));
             return;
         }
         if !self.peers[peer].is_connected {
@@ -285,7 +288,7 @@ impl Simulation {
         let Arrival::New(at) = arrival else { return };
         assert_eq!(Some(at), height);
         if is_mutated {
-            self.download.reject(at);
+            self.download.reject(at, hash);
             return;
         }
         assert!(self.stored.insert(at), "block {at} was delivered twice");

@@ -1,0 +1,102 @@
+//! Peers with every fault beside an honest one: the download ends with the right datadir, and who breaks the
+//! protocol is closed for what it did.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{
+    chain, scratch,
+    sync::{assert_synced, from, honest, run_while, served, wait_until},
+};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use testkit::peer::{Fault, ScriptedPeer};
+
+/// Faults for which a peer is closed soon, and the reason that is reported.
+const CLOSED: [(Fault, bool, &str); 18] = [
+    (Fault::OnlyV1, true, "closed by the peer"),
+    (Fault::ClosesInBlock, true, "closed by the peer"),
+    (Fault::Oversized, false, "4000001"),
+    (Fault::ManyEarlyMessages, true, "handshake: 33 other messages"),
+    (Fault::SecondVersion, false, "handshake: a second version message"),
+    (Fault::Limited, true, "handshake: the peer offers services 0x408"),
+    (Fault::NoBlocks, true, "has none of the blocks"),
+    (Fault::NotFound, false, "has none of the blocks"),
+    (Fault::Mutates, true, "changed contents"),
+    (Fault::Mutates, false, "changed contents"),
+    (Fault::Strips, true, "changed contents"),
+    (Fault::Strips, false, "changed contents"),
+    (Fault::Unrequested, true, "not asked for"),
+    (Fault::HeaderGap, false, "headers: header 3 of the batch does not follow"),
+    (Fault::TooManyHeaders, true, "2001"),
+    (Fault::HeaderWithoutWork, true, "headers: the headers break a consensus rule"),
+    (Fault::TooMuchInventory, false, "50001"),
+    (Fault::PingFlood, false, "does not read our messages"),
+];
+
+/// Faults of peers that are of use all the same, or that cost only time.
+const KEPT: [(Fault, bool); 10] = [
+    (Fault::Stall(3), true),
+    (Fault::Drip, false),
+    (Fault::Mute, true),
+    (Fault::WrongChecksum, false),
+    (Fault::EarlyMessages, true),
+    (Fault::NoHeaders, true),
+    (Fault::AddressFlood, false),
+    (Fault::Chatter, true),
+    (Fault::SplitBytes, false),
+    (Fault::SaysHeightZero, true),
+];
+
+/// Blocks that the honest peer sends before the other one is closed.
+const FIRST: usize = 20;
+
+fn check(fault: Fault, use_v2: bool, reason: Option<&str>) {
+    let what = format!("{fault:?}, version 2: {use_v2}");
+    let (dir, faulty, honest) = (scratch(), ScriptedPeer::start(&served(), fault), honest());
+    let mut options = from(dir.path(), &[&faulty, &honest]);
+    options.peers.use_v2 = use_v2;
+    if reason.is_some() {
+        honest.hold_at(FIRST);
+    }
+    let (report, seen) = run_while(&options, |seen| {
+        if reason.is_some() {
+            wait_until(&what, || !seen.reasons(&faulty).is_empty());
+        }
+        honest.hold_at(usize::MAX);
+    });
+    assert_synced(dir.path(), chain(), &what);
+    assert_eq!(report.notes.len(), 0, "{what}: {:?}", report.notes);
+    assert_eq!(seen.reasons(&honest), [] as [&str; 0], "{what}: the honest peer was closed");
+    if let Some(reason) = reason {
+        let found = seen.reasons(&faulty);
+        assert!(found[0].contains(reason), "{what}: {found:?}");
+    }
+}
+
+/// Runs all cases, some at a time.
+fn check_all<T: Copy + Sync>(cases: &[T], check: impl Fn(T) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(*case);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn peers_that_break_the_protocol_are_closed_for_it() {
+    check_all(&CLOSED, |(fault, use_v2, reason)| check(fault, use_v2, Some(reason)));
+}
+
+#[test]
+fn odd_and_slow_peers_do_no_harm() {
+    check_all(&KEPT, |(fault, use_v2)| check(fault, use_v2, None));
+}

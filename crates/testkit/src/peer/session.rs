@@ -1,0 +1,269 @@
+//! One connection to a scripted peer.
+
+use super::{Fault, LOOK, Shared, lock};
+use net::{
+    address::{Host, PeerAddress},
+    frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
+    message::{AddressRecord, Inventory, MAX_HEADERS, Message, PROTOCOL_VERSION, Services, Version, command},
+    transport::{Role, Transport},
+};
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+use wire::{BlockHash, Network};
+
+/// Time between two bytes of a peer that sends one at a time.
+const DRIP: Duration = Duration::from_secs(1);
+
+/// An accepted connection.
+pub(super) struct Session {
+    socket: TcpStream,
+    transport: Transport,
+    shared: Arc<Shared>,
+    fault: Fault,
+}
+
+impl Session {
+    /// Answers messages until either side ends.
+    pub(super) fn run(mut socket: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+        socket.set_nodelay(true)?;
+        let mut first = vec![0; 4];
+        socket.read_exact(&mut first)?;
+        socket.set_read_timeout(Some(LOOK))?;
+        let (magic, fault) = (Network::Regtest.magic(), shared.fault);
+        let is_v1 = first == magic || fault == Fault::OnlyV1;
+        let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
+        let mut session = Self { socket, transport, shared, fault };
+        session.receive(&first)?;
+        let mut buffer = vec![0; 1 << 16];
+        while !session.shared.is_over() {
+            match session.socket.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(len) => session.receive(&buffer[..len])?,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        loop {
+            let received = self.transport.receive(&mut bytes).map_err(io::Error::other)?;
+            self.flush()?;
+            match received {
+                None => return Ok(()),
+                Some(Received::Message(raw)) => {
+                    self.answer(Message::decode(raw).map_err(io::Error::other)?)?;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn send(&mut self, message: &Message) -> io::Result<()> {
+        if self.fault == Fault::Chatter {
+            for name in ["feature", "alert", "unknown", "sendcmpct", "feefilter"] {
+                self.transport.send(RawMessage { command: Command::new(name), payload: vec![1; 9] });
+            }
+            let list = vec![Inventory { kind: 1, hash: [7; 32] }; 20];
+            self.transport.send(Message::Inv(list).encode());
+        }
+        self.transport.send(message.encode());
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let is_split = self.fault == Fault::SplitBytes && self.transport.outgoing().len() < 3_000;
+        while !self.transport.outgoing().is_empty() {
+            let outgoing = self.transport.outgoing();
+            let len = if is_split { outgoing.len().min(3) } else { outgoing.len() };
+            self.socket.write_all(&outgoing[..len])?;
+            self.transport.mark_sent(len);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, message: Message) -> io::Result<()> {
+        match message {
+            Message::Version(_) => self.introduce(),
+            Message::Verack => self.after_handshake(),
+            Message::Ping(number) if self.fault != Fault::PingFlood => self.send(&Message::Pong(number)),
+            Message::GetHeaders { locator, .. } => self.headers(&locator),
+            Message::GetData(list) => {
+                list.iter().filter_map(Inventory::block_hash).try_for_each(|hash| self.block(hash))
+            }
+            Message::GetAddr => self.send(&Message::Addresses(addresses(1, 9))),
+            _ => Ok(()),
+        }
+    }
+
+    fn introduce(&mut self) -> io::Result<()> {
+        if self.fault == Fault::Mute {
+            return Ok(());
+        }
+        let chain = self.shared.chain();
+        let services = match self.fault {
+            Fault::Limited => Services::NETWORK_LIMITED.with(Services::WITNESS),
+            _ => Services::FULL.with(Services::P2P_V2),
+        };
+        let port = self.socket.local_addr().map_or(0, |address| address.port());
+        let version = Message::Version(Version {
+            version: PROTOCOL_VERSION,
+            services,
+            time: 1_700_000_000,
+            nonce: 1 + u64::from(port),
+            user_agent: "/Scripted:1\x1b[31m/".to_owned(),
+            height: if self.fault == Fault::SaysHeightZero { 0 } else { chain.height() as i32 },
+            relay: true,
+        });
+        let early = match self.fault {
+            Fault::EarlyMessages => 3,
+            Fault::ManyEarlyMessages => 100,
+            _ => 0,
+        };
+        self.send(&version)?;
+        if self.fault == Fault::SecondVersion {
+            self.send(&version)?;
+        }
+        for _ in 0..early {
+            self.send(&Message::Block(chain.blocks[1].clone()))?;
+        }
+        self.send(&Message::WtxidRelay)?;
+        self.send(&Message::SendAddrV2)?;
+        self.send(&Message::Verack)
+    }
+
+    /// Sends what Core sends after the handshake, and what the fault wants.
+    fn after_handshake(&mut self) -> io::Result<()> {
+        self.transport.send(RawMessage { command: Command::new("sendcmpct"), payload: vec![0; 9] });
+        self.send(&Message::Ping(77))?;
+        match self.fault {
+            Fault::Oversized => {
+                let mut head = Vec::new();
+                write_frame(&mut head, Network::Regtest.magic(), command::BLOCK, &[]);
+                head[16..20].copy_from_slice(&4_000_001_u32.to_le_bytes());
+                self.socket.write_all(&head[..HEAD_LEN])
+            }
+            Fault::TooMuchInventory => {
+                self.send(&Message::Inv(vec![Inventory { kind: 1, hash: [1; 32] }; 50_001]))
+            }
+            Fault::Unrequested => {
+                let chain = self.shared.chain();
+                (1..5).try_for_each(|height| self.send(&Message::Block(chain.blocks[height].clone())))
+            }
+            Fault::AddressFlood => {
+                (0..40).try_for_each(|seed| self.send(&Message::Addresses(addresses(1_000, seed))))
+            }
+            Fault::PingFlood => {
+                let mut ping = Vec::new();
+                write_frame(&mut ping, Network::Regtest.magic(), command::PING, &[1; 8]);
+                let pings = ping.repeat(1_000_000);
+                self.socket.write_all(&pings)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn headers(&mut self, locator: &[BlockHash]) -> io::Result<()> {
+        let chain = self.shared.chain();
+        let start = locator.iter().find_map(|hash| chain.find(hash)).unwrap_or(0) + 1;
+        let mut headers: Vec<_> = chain.headers.iter().skip(start).take(MAX_HEADERS).copied().collect();
+        match self.fault {
+            Fault::NoHeaders => return Ok(()),
+            Fault::HeaderGap if headers.len() > 5 => drop(headers.remove(3)),
+            Fault::TooManyHeaders => headers.resize(MAX_HEADERS + 1, chain.headers[1]),
+            Fault::HeaderWithoutWork => {
+                if let Some(last) = headers.last_mut() {
+                    crate::block::mine(last, |hash| !crate::block::has_work(hash));
+                }
+            }
+            Fault::WrongChecksum => {
+                let mut bytes = Vec::new();
+                let bad = Message::Headers(vec![chain.headers[0]]).encode();
+                write_frame(&mut bytes, Network::Regtest.magic(), bad.command, &bad.payload);
+                bytes[20] ^= 1;
+                self.socket.write_all(&bytes)?;
+            }
+            _ => {}
+        }
+        self.send(&Message::Headers(headers))
+    }
+
+    fn block(&mut self, hash: BlockHash) -> io::Result<()> {
+        let chain = self.shared.chain();
+        let Some(height) = chain.find(&hash) else { return Ok(()) };
+        let mut block = chain.blocks[height].clone();
+        let before = {
+            let mut asked = lock(&self.shared.asked);
+            asked.push(hash);
+            asked.len() - 1
+        };
+        while before >= self.shared.hold_at.load(Ordering::Relaxed) {
+            if self.shared.is_over() {
+                return Err(io::Error::other("ended while it was held"));
+            }
+            thread::sleep(LOOK);
+        }
+        match self.fault {
+            Fault::NoBlocks => return Ok(()),
+            Fault::NotFound => return self.send(&Message::NotFound(vec![Inventory::witness_block(hash)])),
+            Fault::Mutates => block.iter_mut().last().into_iter().for_each(|byte| *byte ^= 1),
+            Fault::Strips => block = without_witnesses(&block),
+            Fault::Stall(after) if before >= after => return self.idle(None),
+            Fault::Drip => return self.idle(Some(block)),
+            Fault::ClosesInBlock => {
+                self.transport.send(Message::Block(block).encode());
+                let half = self.transport.outgoing().len() / 2;
+                self.socket.write_all(&self.transport.outgoing()[..half])?;
+                return Err(io::Error::other("closed on purpose"));
+            }
+            _ => {}
+        }
+        self.send(&Message::Block(block))
+    }
+
+    /// Sends nothing more, or a block with one byte a second, until the test ends.
+    fn idle(&mut self, block: Option<Vec<u8>>) -> io::Result<()> {
+        if let Some(block) = block {
+            self.transport.send(Message::Block(block).encode());
+        }
+        let looks = DRIP.as_millis() / LOOK.as_millis();
+        for look in 0.. {
+            if self.shared.is_over() {
+                break;
+            }
+            thread::sleep(LOOK);
+            if look % looks == 0 && !self.transport.outgoing().is_empty() {
+                self.socket.write_all(&self.transport.outgoing()[..1])?;
+                self.transport.mark_sent(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a block as nodes without witnesses know it.
+fn without_witnesses(block: &[u8]) -> Vec<u8> {
+    let mut block: bitcoin::Block = bitcoin::consensus::deserialize(block).expect("the block is well-formed");
+    for input in block.txdata.iter_mut().flat_map(|tx| &mut tx.input) {
+        input.witness.clear();
+    }
+    bitcoin::consensus::serialize(&block)
+}
+
+/// Returns public addresses that nobody has, in as many groups as possible.
+fn addresses(count: usize, seed: u8) -> Vec<AddressRecord> {
+    let at = |number: usize| [100 + seed / 100, seed, (number >> 8) as u8, number as u8];
+    let record = |number| AddressRecord {
+        time: 1_700_000_000,
+        services: Services::FULL,
+        address: PeerAddress { host: Host::V4(at(number).into()), port: 9 },
+    };
+    (0..count).map(record).collect()
+}
