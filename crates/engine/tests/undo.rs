@@ -6,11 +6,11 @@
 mod common;
 
 use common::{
-    Case, chain, changed, scratch,
+    Case, chain, changed, run, scratch,
     undo::{Expected, UndoDamage, assert_mends, with_undo},
     with_threads,
 };
-use peregrine_engine::{BlockHash, Event, Network, ReindexOptions, Remedy, Stage, UndoPolicy};
+use peregrine_engine::{BlockHash, Event, Height, Network, ReindexOptions, Remedy, Stage, UndoPolicy};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
     data::{known_answers, unpack_core_datadir},
@@ -35,6 +35,23 @@ fn mends(damage: UndoDamage) {
             assert_mends(&with_threads(&options, threads), &expected, &what);
         }
     }
+}
+
+/// bitcoind writes no undo data for a block whose row has a position. Rows of blocks above the last one once
+/// kept theirs, at which the new file has other records: the node could not disconnect these blocks.
+#[test]
+fn rows_of_other_blocks_lose_positions_in_lost_files() {
+    let (case, stop) = (Case::new(), chain().tip().height - 10);
+    UndoDamage::AllGone.apply(case.root(), Network::Regtest);
+    let options = changed(case.options(), |it| {
+        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(stop)), true);
+    });
+    assert_eq!(run(&options).unwrap().undo.unwrap().blocks, stop);
+    let made: Vec<_> = chain().main().skip(1).take(stop as usize).map(|block| block.hash).collect();
+    for entry in case.index().entries {
+        assert_eq!(entry.status.has_undo(), made.contains(&entry.hash), "{}", entry.height);
+    }
+    assert_mends(&case.options(), &Expected::of(chain()), "the rest");
 }
 
 macro_rules! mends {

@@ -43,6 +43,8 @@ struct State<'d> {
 pub struct NewUndo<'d> {
     made: Arc<MadeUndo<'d>>,
     positions: Vec<(Height, u32)>,
+    /// For each pair of files, the bytes of the `rev` file that were in use before.
+    used: Vec<u32>,
 }
 
 impl<'d> UndoFiles<'d> {
@@ -108,7 +110,7 @@ impl<'d> UndoFiles<'d> {
     pub fn take(&self) -> Option<NewUndo<'d>> {
         let State { made, mut positions } = std::mem::take(&mut *self.state());
         positions.sort_unstable();
-        made.map(|made| NewUndo { made, positions })
+        made.map(|made| NewUndo { made, positions, used: self.used.clone() })
     }
 }
 
@@ -200,24 +202,22 @@ impl NewUndo<'_> {
     }
 
     /// Changes an entry of the block index: a block of the chain whose undo data was made is connected now.
-    /// One whose undo data is missing, and was not made because of hints, must not point at what was made for
-    /// others.
+    /// Any other one whose undo data is missing loses its position, at which other records may be now:
+    /// bitcoind writes no undo data for a block that has one.
     pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
         let height = entry.height;
-        if height > chain.tip_height() || chain.block(height).hash != entry.hash {
+        let is_in_chain = height <= chain.tip_height() && chain.block(height).hash == entry.hash;
+        let made = self.positions.binary_search_by_key(&height, |&(height, _)| height).ok();
+        if let Some(&(_, pos)) = made.filter(|_| is_in_chain).and_then(|at| self.positions.get(at)) {
+            entry.undo_pos = Some(ByteOffset(pos.into()));
+            entry.status = entry.status.connected();
             return;
         }
-        let made = self.positions.binary_search_by_key(&height, |&(height, _)| height).ok();
-        match made.and_then(|at| self.positions.get(at)) {
-            Some(&(_, pos)) => {
-                entry.undo_pos = Some(ByteOffset(pos.into()));
-                entry.status = entry.status.connected();
-            }
-            None if chain.block(height).undo_pos.is_none() => {
-                entry.undo_pos = None;
-                entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-            }
-            None => {}
+        let used = |file: FileNo| self.used.get(file.0 as usize).map_or(0, |&used| u64::from(used));
+        let is_beyond = entry.undo_pos.zip(entry.file).is_some_and(|(pos, file)| pos.0 >= used(file));
+        if is_beyond || is_in_chain && chain.block(height).undo_pos.is_none() {
+            entry.undo_pos = None;
+            entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
         }
     }
 
