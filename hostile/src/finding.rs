@@ -84,6 +84,13 @@ impl Comparison<'_> {
         paths.map(|above| self.live.join(above)).any(|path| output.contains(&path.display().to_string()))
     }
 
+    /// Returns whether `output` mentions this path, or a new one above it.
+    fn is_announced(&self, name: &Path, output: &str) -> bool {
+        let new =
+            name.ancestors().filter(|above| !self.before.contains_key(*above) && above.parent().is_some());
+        new.map(|above| self.live.join(above)).any(|path| output.contains(&path.display().to_string()))
+    }
+
     fn foreign_gone(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for (name, content) in self.foreign {
@@ -145,7 +152,7 @@ impl Comparison<'_> {
                     found.extend(flaw_of_new(self.after, name, is));
                 }
                 // A replaced database stays if there is something in it that cannot be moved.
-                Class::Other if output.contains(&self.live.join(name).display().to_string()) => {}
+                Class::Other if self.is_announced(name, output) => {}
                 Class::Other | Class::Block if !self.before.contains_key(name) => {
                     found.push(Finding::new("leftover", format!("{} is new", name.display())));
                 }

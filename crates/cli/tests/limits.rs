@@ -164,6 +164,26 @@ fn error_names_the_limit() {
     refused_under_limit("-v 500000", &[], &["ulimit -v"]);
 }
 
+/// Regression: the advice was to free disk space, of which there was enough.
+#[test]
+fn a_file_system_without_inodes_is_reported_as_such() {
+    let dir = datadir();
+    let script = "mkdir full && mount -t tmpfs -o nr_inodes=40 tmpfs full && cp -a regtest full && \
+                  while touch full/$((i += 1)) 2> /dev/null; do :; done; exec \"$0\" \"$@\"";
+    let command = reindex(Path::new("full"), &[]);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(command.get_program());
+    let Ok(output) = unshare.args(command.get_args()).current_dir(dir.path()).output() else {
+        return println!("skipped: there is no program unshare");
+    };
+    let text = stderr(&output);
+    if text.contains("unshare: ") || text.contains("mount: ") {
+        return println!("skipped: this process may not mount: {text}");
+    }
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("no inodes are free") && !text.contains("disk space"), "{text}");
+}
+
 #[test]
 fn mistyped_number_of_threads_is_a_usage_error() {
     let output = command(&["reindex", "--threads", "99999999"], Path::new("d")).output().unwrap();

@@ -215,6 +215,16 @@ fn datadir_in_use_exits_with_5() {
 
 /// Returns the error of a run that finds a lock held by this process. Does not compare files: closing a lock
 /// file that was read would release the lock.
+/// Regression: the path of the current directory was empty, so that it could not be synced.
+#[test]
+fn a_result_in_the_current_directory_can_have_a_checkpoint() {
+    let dir = write_datadir(chain());
+    let args = ["snapshot", "make", "--chain", "regtest", "--output", "utxo.dat", "--checkpoint-every", "0"];
+    let output = command(&args, dir.path()).current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(dir.path().join("utxo.dat").exists());
+}
+
 fn locked(datadir: &Path, more: &[&str]) -> String {
     let output = reindex(datadir, more);
     assert_eq!(output.status.code(), Some(5), "{output:?}");

@@ -119,7 +119,7 @@ impl<'d> MadeUndo<'d> {
         check_used(disk, datadir, &used)?;
         disk.create_dir_all(&blocks).during_creation(&blocks)?;
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        made.dir.clear(disk)?;
+        made.dir.withdraw(disk)?;
         made.dir.create(disk, &used)?;
         Ok(made.with_used(&used))
     }

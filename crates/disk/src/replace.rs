@@ -189,13 +189,14 @@ impl ReplacedDatabase {
     }
 
     /// Removes or keeps the old database, after the new one is in place. Files that are not LevelDB's are
-    /// moved to the new one.
-    fn clean_up(&self, disk: &dyn Disk, keep_old: bool) -> Result<(), DiskError> {
+    /// moved to the new one. Returns the path of what is kept.
+    fn clean_up(&self, disk: &dyn Disk, keep_old: bool) -> Result<Option<PathBuf>, DiskError> {
         let path = self.live.join(MARK);
         if exists(disk, &path)? {
             disk.remove_file(&path).during("remove", &path)?;
             disk.sync_dir(&self.live).during("sync", &self.live)?;
         }
+        let mut kept = None;
         if exists(disk, &self.beside)? {
             if !keep_old {
                 self.move_foreign(disk)?;
@@ -207,11 +208,13 @@ impl ReplacedDatabase {
             if is_empty {
                 disk.remove_dir(&self.beside).during("remove", &self.beside)?;
             } else {
-                let kept = self.free_name(disk)?;
-                disk.rename(&self.beside, &kept).during("keep the old database as", &kept)?;
+                let name = self.free_name(disk)?;
+                disk.rename(&self.beside, &name).during("keep the old database as", &name)?;
+                kept = Some(name);
             }
         }
-        Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
+        disk.sync_dir(self.parent()).during("sync", self.parent())?;
+        Ok(kept)
     }
 
     /// Returns the name under which the old database is kept; if it is taken, with a number appended.
@@ -313,7 +316,8 @@ impl<'d> Replacement<'d> {
         }
     }
 
-    /// Puts all new databases in place. Returns the paths of the old ones that are kept.
+    /// Puts all new databases in place. Returns the paths of the old ones that are kept, on request or because
+    /// they contain something that cannot be moved.
     ///
     /// # Errors
     /// [`CommitError::Failed`]: all old databases are in place, or, if undoing failed too, [`recover`] puts
@@ -321,7 +325,6 @@ impl<'d> Replacement<'d> {
     /// completely; [`recover`] does it.
     pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
         let mut journal = self.journal()?;
-        let had: Vec<bool> = journal.entries.iter().map(|entry| entry.before.is_some()).collect();
         self.exchange_all(&mut journal).inspect_err(|_| {
             if self
                 .databases
@@ -333,9 +336,7 @@ impl<'d> Replacement<'d> {
                 let _ = Journal::remove(self.disk, &self.home);
             }
         })?;
-        finish(self.disk, &self.home, &self.databases, self.keep_old).map_err(CommitError::InPlace)?;
-        let kept = self.databases.iter().zip(had).filter(|(_, had)| self.keep_old && *had);
-        Ok(kept.map(|(database, _)| database.kept.clone()).collect())
+        finish(self.disk, &self.home, &self.databases, self.keep_old).map_err(CommitError::InPlace)
     }
 
     fn journal(&self) -> Result<Journal, DiskError> {
@@ -466,15 +467,17 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     Ok(Recovery::Abandoned)
 }
 
-/// Does steps 4 and 5.
+/// Does steps 4 and 5. Returns the paths of the old databases that are kept.
 fn finish(
     disk: &dyn Disk,
     home: &Path,
     databases: &[ReplacedDatabase],
     keep_old: bool,
-) -> Result<(), DiskError> {
-    databases.iter().try_for_each(|database| database.clean_up(disk, keep_old))?;
-    Journal::remove(disk, home)
+) -> Result<Vec<PathBuf>, DiskError> {
+    let kept = databases.iter().map(|database| database.clean_up(disk, keep_old));
+    let kept = kept.collect::<Result<Vec<_>, _>>()?;
+    Journal::remove(disk, home)?;
+    Ok(kept.into_iter().flatten().collect())
 }
 
 fn undo_if_live(disk: &dyn Disk, database: &ReplacedDatabase, id: &[u8; 16]) -> Result<(), DiskError> {

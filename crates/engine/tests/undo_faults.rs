@@ -6,13 +6,14 @@
 mod common;
 
 use common::{
-    Case, Template, bounded, leftovers, run, stats,
+    Case, Template, bounded, changed, leftovers, run, stats,
     undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo},
 };
 use disk::index::BlockIndex;
 use peregrine_engine::{BlockHash, Error, ErrorKind, Network, ReindexOptions, ReindexReport, UndoPolicy};
 use std::{
     io,
+    path::Path,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -165,6 +166,54 @@ fn a_dead_disk_leaves_the_old_or_the_new_datadir() {
     fault_loop(plain, InjectedFault::Sticky, Operations::Changes, 1);
     fault_loop(scanning, InjectedFault::Sticky, Operations::Changes, 2);
     fault_loop(with_checkpoints, InjectedFault::Sticky, Operations::Changes, 11);
+}
+
+/// Regression: `rev` files that were put in place of an output elsewhere stayed there after a failure, and
+/// every later run refused the output because of them.
+#[test]
+fn after_a_failure_the_same_output_elsewhere_can_be_made() {
+    for (fault, stride) in [(InjectedFault::Once, 2), (InjectedFault::Sticky, 3)] {
+        each_operation(stride, |at| {
+            let what = format!("operation {at}, {fault:?}, output elsewhere");
+            let case = lacking();
+            let out = case.root().join("out");
+            let options = changed(case.options(), |it| it.output = Some(out.clone()));
+            let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
+            let is_done = rebuild(&disk, &options).is_ok();
+            assert!(state(&case).unwrap() == old().0, "{what}");
+            let files = UndoFiles::read(case.root(), Network::Regtest);
+            assert!(files.rev == old().1.rev, "{what}: the datadir's own files");
+            if !is_done {
+                // If the commit had begun, this run completes it, and then refuses what exists.
+                let again = run(&options);
+                let is_complete = out.join("regtest/chainstate").exists();
+                assert!(is_complete, "{what}, again: {}", again.unwrap_err());
+                assert_eq!(leftovers(&out), [] as [&Path; 0], "{what}");
+            }
+            let found = stats(&out, Network::Regtest).unwrap();
+            assert_eq!(found.hash_serialized_3, tiny().model.stats().hash_serialized_3, "{what}");
+            !disk.has_failed()
+        });
+    }
+}
+
+/// Regression: new `rev` files stayed after a disk was full, because they were put in place before the new
+/// block index was written.
+#[test]
+fn a_full_disk_leaves_no_new_rev_file() {
+    let failures = AtomicU64::new(0);
+    each_operation(1, |step| {
+        let case = lacking();
+        let disk = FaultDisk::full_after(step * 1_500);
+        let Err(error) = rebuild(&disk, &case.options()) else { return true };
+        let files = UndoFiles::read(case.root(), Network::Regtest);
+        let is_journal = error.file.as_ref().is_some_and(|file| file.ends_with("peregrine-commit.new"));
+        assert!(is_journal || files.rev.keys().eq(old().1.rev.keys()), "{step}: {error}");
+        failures.fetch_add(1, Ordering::Relaxed);
+        assert_succeeds(&case, &case.options(), &step.to_string());
+        false
+    });
+    assert!(failures.into_inner() >= 20);
 }
 
 /// The power fails at some operation, and perhaps again in the run that follows; what was not synced is lost,

@@ -37,7 +37,8 @@ fn a_directory_with_the_name_of_a_log_is_damage_and_does_not_get_into_the_new_in
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_mentions(&error, &["index/000006.log", "it is a directory"]);
     assert_offers(&error, &[Remedy::RebuildIndex]);
-    run(&case.scan()).unwrap();
+    let report = run(&case.scan()).unwrap();
     assert!(!log.exists());
+    assert_eq!(report.kept, [case.blocks("index.old")], "what is kept is reported");
     assert_eq!(fs::read_to_string(case.blocks("index.old/000006.log/mine")).unwrap(), "kept");
 }

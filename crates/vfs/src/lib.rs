@@ -419,8 +419,9 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
     disk.rename(&parked, b)
 }
 
-/// The directory that `path` is in.
-fn dir_of(path: &Path) -> &Path {
+/// Returns the directory that `path` is in: `.` for a name without one, which has an empty path as its parent.
+#[must_use]
+pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

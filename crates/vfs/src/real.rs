@@ -122,9 +122,12 @@ impl Disk for RealDisk {
         }
         match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
-            done => done?,
+            done => done.map_err(|error| explain_full(error, dir))?,
         }
-        give_to_owner_of_dir(&File::open(dir)?, dir)
+        let given = File::open(dir).and_then(|opened| give_to_owner_of_dir(&opened, dir));
+        given.inspect_err(|_| {
+            let _ = fs::remove_dir(dir);
+        })
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
@@ -218,7 +221,8 @@ impl Disk for RealDisk {
         let file = match open_nonblocking(path, &mut options) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mode = fs::metadata(dir_of(path))?.mode() & 0o666;
-                let file = open_nonblocking(path, options.create(true).mode(mode))?;
+                let file = open_nonblocking(path, options.create(true).mode(mode))
+                    .map_err(|error| explain_full(error, path))?;
                 give_to_owner_of_dir(&file, path)?;
                 file
             }
@@ -260,7 +264,7 @@ fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
     }
 }
 
-/// A limit of this process, user or system that a file operation has reached.
+/// A limit of this process, user, system or file system that a file operation has reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Limit {
@@ -272,12 +276,17 @@ pub enum Limit {
     SystemOpenFiles,
     /// The disk quota of this user.
     Quota,
+    /// The number of files on a file system.
+    Inodes,
 }
 
 impl Limit {
     /// Returns the limit that caused an error; `None` for other errors.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
+        if error.get_ref().is_some_and(|inner| inner.is::<NoInodes>()) {
+            return Some(Self::Inodes);
+        }
         Some(match Errno::from_io_error(error)? {
             Errno::FBIG => Self::FileSize,
             Errno::MFILE => Self::OpenFiles,
@@ -302,6 +311,7 @@ impl fmt::Display for Limit {
                 "the system has reached its limit of open files: end other programs and run again"
             }
             Self::Quota => "the disk quota of this user is used up: free space and run again",
+            Self::Inodes => "remove files there that are not needed (df -i counts them) and run again",
         })
     }
 }
@@ -333,11 +343,33 @@ impl NotRegular {
     }
 }
 
+/// The file system has space, but cannot hold another file: the error inside the one of an operation that was
+/// to create a file or a directory.
+#[derive(Debug, thiserror::Error)]
+#[error("the file system has as many files as it can hold (no inodes are free)")]
+struct NoInodes;
+
+/// Replaces the system's error for a file system that cannot hold another file: it is the same as for one
+/// without space. `path` was to be created.
+fn explain_full(error: io::Error, path: &Path) -> io::Error {
+    // File systems without a fixed number of files report 0 of 0.
+    let is_full =
+        || rustix::fs::statvfs(dir_of(path)).is_ok_and(|found| found.f_files > 0 && found.f_favail == 0);
+    match error.kind() {
+        io::ErrorKind::StorageFull if is_full() => io::Error::new(io::ErrorKind::StorageFull, NoInodes),
+        _ => error,
+    }
+}
+
 /// Creates a file with the permissions that are both in `mode_max` and in the mode of its directory.
 fn create_with_mode(path: &Path, mode_max: u32) -> io::Result<File> {
     let mode = fs::metadata(dir_of(path))?.mode() & mode_max;
-    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    give_to_owner_of_dir(&file, path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    let file = options.open(path).map_err(|error| explain_full(error, path))?;
+    give_to_owner_of_dir(&file, path).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })?;
     Ok(file)
 }
 

@@ -4,31 +4,36 @@ use crate::{
     datadir::{Datadir, FileKind, file_no, is_dir},
     error::{DiskError, Obstacle},
     index::MAX_FILES,
-    replace::{MARK, exists, fingerprint, owner_of, set_owner},
+    replace::{MARK, exists, fingerprint, needs_recovery, owner_of, set_owner},
 };
 use std::{
     ffi::OsStr,
-    io,
+    io, iter,
     path::{Path, PathBuf},
 };
 use vfs::{Disk, During as _};
+use wire::FileNo;
 
 /// Name of the directory in `blocks`.
 const DIR: &str = "peregrine-undo";
 /// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
+/// Length of that digest in bytes.
+const DIGEST_LEN: usize = 32;
 /// Name of the file that exists once all records are complete and files are being put in place.
 const COMPLETE: &str = "peregrine.complete";
 /// First bytes of that file. The undo sizes follow.
 const COMPLETE_MAGIC: [u8; 8] = *b"PGRN-END";
 /// Upper limit of the length in bytes of both files.
-const LEN_LIMIT: u64 = 8 + 32 + 4 * MAX_FILES as u64 + 4;
+const LEN_LIMIT: u64 = 8 + DIGEST_LEN as u64 + 4 * MAX_FILES as u64 + 4;
 
 /// The directory in which records wait.
 pub struct MadeUndoDir {
     /// `blocks`, links followed: renames from the directory stay on one file system.
     blocks: PathBuf,
     path: PathBuf,
+    /// The datadir that gets the records.
+    result: Datadir,
     /// First bytes of the mark of a run that works on the datadir as it is now. A bitcoind that opens the
     /// block index changes them, so that no run continues after it.
     mark_head: Vec<u8>,
@@ -44,13 +49,13 @@ pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskErr
 }
 
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
-/// that are in place stay. The datadir must be locked. Files of other programs stay, and so does the
+/// that are in place stay, except for files that were made anew where there is no block index. The datadir must be locked. Files of other programs stay, and so does the
 /// directory if there are any.
 ///
 /// # Errors
 /// [`DiskError::File`].
 pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
-    MadeUndoDir::find(disk, datadir, datadir)?.clear(disk)
+    MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
 }
 
 impl MadeUndoDir {
@@ -62,9 +67,10 @@ impl MadeUndoDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => blocks,
             found => found.during("follow the links to", &blocks)?,
         };
-        let (path, index) = (blocks.join(DIR), datadir.index_dir());
-        let index = if is_dir(disk, &index)? { fingerprint(disk, &index)? } else { [0; 32] };
-        Ok(Self { blocks, path, mark_head: [&MARK_MAGIC[..], &index].concat() })
+        let old_index = datadir.index_dir();
+        let digest = if is_dir(disk, &old_index)? { fingerprint(disk, &old_index)? } else { [0; DIGEST_LEN] };
+        let mark_head = [&MARK_MAGIC[..], &digest].concat();
+        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), mark_head })
     }
 
     pub fn path(&self) -> &Path {
@@ -171,8 +177,40 @@ impl MadeUndoDir {
         Ok(found.is_some_and(|found| !found.is_dir) && !is_link)
     }
 
+    /// Like [`MadeUndoDir::clear`], after a job that did not complete.
+    pub fn withdraw(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        let is_own = self.is_own(disk)?;
+        if is_own {
+            self.take_back(disk)?;
+        }
+        Ok(is_own && self.clear(disk)?)
+    }
+
+    /// Removes the files that were made anew and put in place, if there is no block index that could refer to
+    /// them, and no commit that could put one there: otherwise they would be in the way of another run.
+    fn take_back(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        let is_committing = needs_recovery(disk, self.result.net_dir(), &[])?;
+        let sizes = match is_committing || exists(disk, &self.result.index_dir())? {
+            true => None,
+            false => self.read_complete(disk)?.zip(self.read_numbers(disk, MARK, &MARK_MAGIC)?),
+        };
+        let Some((undo_sizes, mark)) = sizes else { return Ok(()) };
+        // The digest is of a block index that may be another one now.
+        let used = mark.into_iter().skip(DIGEST_LEN / 4).chain(iter::repeat(0));
+        for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
+            let path = self.result.rev_path(FileNo(number));
+            let waiting = self.path.join(path.file_name().unwrap_or_default());
+            let is_in_place = undo_size > used && !exists(disk, &waiting)?;
+            let found = disk.metadata(&path).during("look at", &path)?;
+            if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == undo_size.into()) {
+                disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
+    }
+
     /// Removes the files of an earlier run and, if nothing else is there, the directory. Returns whether
-    /// there was one. From its first step on, no run can continue with what is left.
+    /// there was one. No run can continue with what is left.
     pub fn clear(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
         if !self.is_own(disk)? {
             return Ok(false);

@@ -9,19 +9,21 @@ use crate::{
     undo,
 };
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, WriteAt};
+use vfs::{Disk, During as _, WriteAt, dir_of};
 use wire::{BlockHash, ByteOffset, FileNo};
 
 /// Bytes that are copied at once.
 const CHUNK_LEN: u64 = 1 << 20;
 
 /// How records get to their place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+///
+/// In this order: a copy can fail because the disk is full, and then no new file was put in place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Step {
-    /// There is no `rev` file: the file in which the records wait becomes it.
-    Rename,
     /// They are copied to the end of a `rev` file, or to where a link leads that has no file yet.
     Append,
+    /// There is no `rev` file: the file in which the records wait becomes it.
+    Rename,
     /// The file was already renamed.
     Done,
 }
@@ -59,7 +61,8 @@ impl MadeUndo<'_> {
             return Err(DiskError::DamagedWorkFile { path: self.dir.path().to_owned(), offset: 0, flaw });
         }
         let places = self.made().into_iter().map(|made| self.place_of(made));
-        let places = places.collect::<Result<Vec<_>, _>>()?;
+        let mut places = places.collect::<Result<Vec<_>, _>>()?;
+        places.sort_by_key(|place| place.step);
         if self.complete.get().is_none() {
             for place in &places {
                 sync(self.disk, &place.source)?;
@@ -140,7 +143,7 @@ impl MadeUndo<'_> {
         let mut file = disk.open_for_writing(target).during("open for writing", target)?;
         if is_new {
             self.take_owner_of(&self.path_in_blocks(FileKind::Blk, place.made.number), target)?;
-            let dir = target.parent().unwrap_or(target);
+            let dir = dir_of(target);
             disk.sync_dir(dir).during("sync", dir)?;
         }
         let (first, end) = (u64::from(place.made.used), u64::from(place.made.undo_size));

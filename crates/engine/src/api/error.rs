@@ -255,7 +255,7 @@ impl From<FileError> for Error {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => {
                 vec![Remedy::CreateDirectory, Remedy::OtherName]
             }
-            io::ErrorKind::StorageFull => vec![Remedy::FreeDiskSpace],
+            io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => vec![Remedy::FreeDiskSpace],
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 vec![Remedy::GrantPermission, Remedy::OtherOutput]
             }

@@ -52,7 +52,8 @@ pub struct ReindexReport {
     pub peak_memory_bytes: Option<u64>,
     /// Path of the chainstate.
     pub chainstate: PathBuf,
-    /// Paths of the replaced databases, if they were kept.
+    /// Paths of the replaced databases that were kept, on request or because they contain something that
+    /// cannot be moved to the new one.
     pub kept: Vec<PathBuf>,
     /// Which undo data was made; `None` if no undo data could be made.
     pub undo: Option<UndoReport>,

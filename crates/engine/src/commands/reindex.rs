@@ -263,7 +263,8 @@ impl Rebuild<'_> {
     /// Puts the undo data and the new databases in place, and removes the temporary files. Returns the paths
     /// of the old databases, if they are kept.
     ///
-    /// Undo data comes first: nothing refers to it before the block index is exchanged.
+    /// The new block index is complete before undo data gets to the `rev` files, so that little can fail after
+    /// that. Nothing refers to it there before the block index is exchanged.
     fn commit(
         &self,
         files: &Files<'_>,
@@ -275,12 +276,13 @@ impl Rebuild<'_> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        if let Some(undo) = undo {
-            // What is in the way of a new index is reported before anything is changed.
+        if undo.is_some() {
             self.target.prepare_index()?;
-            undo.put_in_place()?;
         }
         self.write_index(files, plan, undo)?;
+        if let Some(undo) = undo {
+            undo.put_in_place()?;
+        }
         let kept = self.target.commit(self.sink)?;
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.

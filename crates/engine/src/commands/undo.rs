@@ -277,7 +277,8 @@ impl CoinSink for WalkedCoins {
 
 /// Puts undo data and a new block index in place. Returns the paths of the old databases, if they are kept.
 ///
-/// Undo data comes first: nothing refers to it before the block index is exchanged.
+/// The new block index is complete before undo data gets to the `rev` files, so that little can fail after that.
+/// Nothing refers to it there before the block index is exchanged.
 fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBuf>, Error> {
     let (files, chain) = (job.files, &job.plan.chain);
     job.sink.event(Event::Started(Stage::Commit));
@@ -286,10 +287,10 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBu
     }
     let target = Destination::of_index(files.disk, files.datadir.clone(), keep_old)?;
     let put_in_place = || {
-        new.put_in_place()?;
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
         rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
+        new.put_in_place()?;
         target.commit(job.sink)
     };
     let kept = put_in_place().inspect_err(|_| target.discard())?;

@@ -18,8 +18,8 @@ use crate::{
 use disk::{
     datadir::{CHAINSTATE, Datadir, FileKind, INDEX, file_no},
     lock::{DatadirLock, LockMode},
-    made_undo::has_made_undo,
-    replace::{self, CommitError, Replacement},
+    made_undo::{clear_made_undo, has_made_undo},
+    replace::{self, CommitError, Recovery, Replacement},
 };
 use std::{
     path::{Path, PathBuf},
@@ -109,6 +109,10 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Resu
 /// Any I/O error.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
     if let Some(recovery) = replace::recover(disk, datadir.net_dir(), &replaceable())? {
+        if recovery == Recovery::Finished {
+            // The undo data of that commit is in place, too.
+            clear_made_undo(disk, datadir)?;
+        }
         sink.event(Event::Warning(Warning::Recovered(recovery)));
     }
     Ok(())
@@ -246,7 +250,7 @@ impl<'d> Destination<'d> {
         self.index.get().map(PathBuf::as_path)
     }
 
-    /// Puts the new databases in place. Returns the paths of the old databases, if they are kept. If an old
+    /// Puts the new databases in place. Returns the paths of the old databases that are kept. If an old
     /// database cannot be removed, this is only a warning, because the rebuild is complete.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
-use vfs::{Disk, During as _, Lock};
+use vfs::{Disk, During as _, Lock, dir_of};
 
 /// Name of the work directory.
 pub const WORK_DIR: &str = "peregrine-work";
@@ -105,7 +105,7 @@ impl<'a> WorkDir<'a> {
         if found.is_none() {
             self.disk.create_dir_all(&self.path).during_creation(&self.path)?;
             // Otherwise a power failure could remove the directory, and a checkpoint with it.
-            let parent = self.path.parent().unwrap_or(&self.path);
+            let parent = dir_of(&self.path);
             self.disk.sync_dir(parent).during("sync", parent)?;
         }
         let path = self.path.join(LOCK_NAME);
