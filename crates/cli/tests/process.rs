@@ -213,8 +213,6 @@ fn datadir_in_use_exits_with_5() {
     assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
 }
 
-/// Returns the error of a run that finds a lock held by this process. Does not compare files: closing a lock
-/// file that was read would release the lock.
 /// Regression: the path of the current directory was empty, so that it could not be synced.
 #[test]
 fn a_result_in_the_current_directory_can_have_a_checkpoint() {
@@ -225,6 +223,8 @@ fn a_result_in_the_current_directory_can_have_a_checkpoint() {
     assert!(dir.path().join("utxo.dat").exists());
 }
 
+/// Returns the error of a run that finds a lock held by this process. Does not compare files: closing a lock
+/// file that was read would release the lock.
 fn locked(datadir: &Path, more: &[&str]) -> String {
     let output = reindex(datadir, more);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
