@@ -263,8 +263,8 @@ impl Rebuild<'_> {
     /// Puts the undo data and the new databases in place, and removes the temporary files. Returns the paths
     /// of the old databases, if they are kept.
     ///
-    /// The new block index is complete before undo data gets to the `rev` files, so that little can fail after
-    /// that. Nothing refers to it there before the block index is exchanged.
+    /// The new block index is complete before undo data gets to the `rev` files, so that little can fail
+    /// after that. Nothing refers to it there before the block index is exchanged.
     fn commit(
         &self,
         files: &Files<'_>,
