@@ -177,11 +177,10 @@ fn blocks_whose_files_are_missing_or_cut_are_downloaded_again() {
 
 #[test]
 fn a_pruned_or_incomplete_index_is_refused_and_nothing_changes() {
-    let pruned = |index: &mut BlockIndex| index.pruned = true;
-    let reindexing = |index: &mut BlockIndex| index.reindexing = true;
-    let edits: [(&dyn Fn(&mut BlockIndex), ErrorKind); 2] =
-        [(&pruned, ErrorKind::Usage), (&reindexing, ErrorKind::Damaged)];
-    for (edit, kind) in edits {
+    type Edit = fn(&mut BlockIndex);
+    let pruned: Edit = |index| index.pruned = true;
+    let reindexing: Edit = |index| index.reindexing = true;
+    for (edit, kind) in [(pruned, ErrorKind::Usage), (reindexing, ErrorKind::Damaged)] {
         let (dir, peer) = (in_small_files(), peer());
         edit_index(dir.path(), edit);
         let before = tree(dir.path());
