@@ -57,6 +57,13 @@ pub enum Note {
         /// Height of the best chain that was found.
         height: Height,
     },
+    /// No peer has a block whose header is known; the download goes on with another branch.
+    Withheld {
+        /// Hash of the block.
+        hash: BlockHash,
+        /// Its height.
+        height: Height,
+    },
     /// Blocks were found that an interrupted download had stored.
     FoundBlocks {
         /// Their number.
@@ -193,6 +200,9 @@ impl fmt::Display for Note {
                 "the best chain of the peers ends at height {height} and has less work than the network's \
                  chain is known to have; waiting for another peer"
             ),
+            Self::Withheld { hash, height } => {
+                write!(f, "no peer has block {hash} (height {height}); the download goes on without it")
+            }
             Self::FoundBlocks { blocks } => {
                 write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
             }
