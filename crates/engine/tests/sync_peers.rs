@@ -7,7 +7,7 @@ mod common;
 
 use common::{
     chain, scratch,
-    sync::{assert_synced, from, honest, run_while, served, wait_until},
+    sync::{assert_synced, from, run_while, served, serving, wait_until},
 };
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -56,7 +56,10 @@ const FIRST: usize = 20;
 
 fn check(fault: Fault, use_v2: bool, reason: Option<&str>) {
     let what = format!("{fault:?}, version 2: {use_v2}");
-    let (dir, faulty, honest) = (scratch(), ScriptedPeer::start(&served(), fault), honest());
+    // Until the faulty one is closed, the honest one has few headers and blocks to give.
+    let few = if reason.is_some() { serving(chain().main().take(101)) } else { served() };
+    let (dir, faulty) = (scratch(), ScriptedPeer::start(&served(), fault));
+    let honest = ScriptedPeer::start(&few, Fault::None);
     let mut options = from(dir.path(), &[&faulty, &honest]);
     options.peers.use_v2 = use_v2;
     if reason.is_some() {
@@ -65,6 +68,7 @@ fn check(fault: Fault, use_v2: bool, reason: Option<&str>) {
     let (report, seen) = run_while(&options, |seen| {
         if reason.is_some() {
             wait_until(&what, || !seen.reasons(&faulty).is_empty());
+            honest.serve(&served());
         }
         honest.hold_at(usize::MAX);
     });
@@ -81,7 +85,7 @@ fn check(fault: Fault, use_v2: bool, reason: Option<&str>) {
 fn check_all<T: Copy + Sync>(cases: &[T], check: impl Fn(T) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..10 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     check(*case);

@@ -34,9 +34,11 @@ use wire::BlockHash;
 pub const MAX_REQUESTED_AT_ONCE: usize = 500;
 /// Unrequested blocks after which a peer is closed.
 const MAX_UNREQUESTED: u32 = 3;
-/// Time after which peers are asked again for blocks that all of them said not to have: one that is itself
-/// downloading may have them by then.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// Time without a block after which peers are asked for blocks that they said not to have, or that are above
+/// their heights: one that is itself downloading may have them by then.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Time for which only denials come before a block that no peer has counts as withheld.
+const WITHHELD: Duration = Duration::from_secs(30);
 
 /// Limits of a download.
 #[derive(Clone, Copy, Debug)]
@@ -124,8 +126,10 @@ pub struct Download {
     /// Whether the last hash given is the last that there is.
     is_whole: bool,
     link: watch::Link,
-    /// When a block was last asked for, or could be again.
-    last_asked: Option<Instant>,
+    /// When a block last came, or peers were last forgiven.
+    last_progress: Option<Instant>,
+    /// When a peer first and last said that it does not have a block, since the last block came.
+    denied: Option<(Instant, Instant)>,
     actions: Vec<Action>,
 }
 
@@ -144,7 +148,8 @@ impl Download {
             hedged_bytes: 0,
             is_whole: false,
             link: watch::Link::default(),
-            last_asked: None,
+            last_progress: None,
+            denied: None,
             actions: Vec::new(),
         }
     }
@@ -172,6 +177,7 @@ impl Download {
     /// Forgets the blocks from `height` on, because the chain has others there, which are to be given next.
     /// What peers still send of the forgotten ones counts as sent twice.
     pub fn truncate(&mut self, height: u32) {
+        self.denied = None;
         self.window.truncate(height);
         self.peers.values_mut().for_each(|peer| peer.forget_from(height));
         self.is_whole = false;
@@ -220,6 +226,17 @@ impl Download {
         missing.find(|height| !self.peers.values().any(|peer| peer.may_have(*height)))
     }
 
+    /// Returns the lowest missing block if all peers have said again and again that they do not have it: its
+    /// header has proof of work, but perhaps nobody will ever show the block.
+    #[must_use]
+    pub fn withheld(&self, now: Instant) -> Option<u32> {
+        let (first, last) = self.denied?;
+        // Without connections, nobody says anything.
+        let is_recent = now.saturating_duration_since(last) <= ASK_AGAIN * 2;
+        let is_long = now.saturating_duration_since(first) >= WITHHELD;
+        self.unavailable().filter(|_| is_recent && is_long)
+    }
+
     /// Adds a peer of which blocks can be asked. `height` is that of its best block.
     pub fn add_peer(&mut self, id: PeerId, group: NetGroup, height: u32, round_trip: Duration) {
         self.peers.insert(id, Peer::new(group, height, round_trip));
@@ -263,6 +280,7 @@ impl Download {
             self.totals.duplicate_bytes += bytes;
             return Arrival::Duplicate;
         }
+        (self.denied, self.last_progress) = (None, Some(now));
         self.sizes.learn(request.height, bytes);
         self.totals.blocks += 1;
         self.totals.bytes += bytes;
@@ -273,22 +291,23 @@ impl Download {
     pub fn received_pong(&mut self, id: PeerId, number: u64, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let denied = peer.received_pong(number, now);
-        self.denied(id, &denied);
+        self.deny(id, &denied, now);
     }
 
     /// Handles a `notfound` for one block.
     pub fn received_not_found(&mut self, id: PeerId, hash: BlockHash, now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(request) = peer.received_not_found(hash, now) {
-            self.denied(id, &[request]);
+            self.deny(id, &[request], now);
         }
     }
 
-    fn denied(&mut self, id: PeerId, requests: &[Request]) {
+    fn deny(&mut self, id: PeerId, requests: &[Request], now: Instant) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         // That it does not have a block that the chain has lost says nothing of the others.
         for request in requests.iter().filter(|request| self.window.contains(request.height, request.hash)) {
             peer.note_lack(request.height);
+            self.denied = Some((self.denied.map_or(now, |(first, _)| first), now));
         }
         let (group, denials) = (peer.group, peer.denials_in_a_row());
         for request in requests {
@@ -328,10 +347,10 @@ impl Download {
             .filter(|peer| peer.requests().len() > 0)
             .for_each(|peer| peer.speed.update(now));
         self.close_useless_peers(now, candidate_waits);
+        self.forgive_if_stuck(now);
         let mut asked = assign::Asked::new();
         self.assign(now, &mut asked);
         self.hedge(now, &mut asked);
-        self.forgive_if_stuck(now, !asked.is_empty());
         for (peer, hashes) in asked {
             let marker = self.next_marker;
             self.next_marker += 1;
@@ -343,15 +362,20 @@ impl Download {
         std::mem::take(&mut self.actions)
     }
 
-    /// Forgets what peers said not to have if nothing is asked of any of them for a while.
-    fn forgive_if_stuck(&mut self, now: Instant, is_asking: bool) {
-        let is_stuck = !is_asking && self.window.missing_len() > 0 && self.window.requested_len() == 0;
-        let since = *self.last_asked.get_or_insert(now);
-        if !is_stuck {
-            self.last_asked = Some(now);
+    /// Forgets what peers said not to have, and their heights, if no block has come for a while. A peer that has
+    /// found new blocks does not say so if they are known already from another.
+    fn forgive_if_stuck(&mut self, now: Instant) {
+        let is_waiting = self.window.missing_len() + self.window.requested_len() > 0;
+        let since = *self.last_progress.get_or_insert(now);
+        if !is_waiting {
+            self.last_progress = Some(now);
         } else if now.saturating_duration_since(since) >= ASK_AGAIN {
-            self.peers.values_mut().for_each(|peer| peer.forget_from(0));
-            self.last_asked = Some(now);
+            let end = self.window.end();
+            for peer in self.peers.values_mut() {
+                peer.forget_from(0);
+                peer.height = peer.height.max(end);
+            }
+            self.last_progress = Some(now);
         }
     }
 

@@ -216,7 +216,9 @@ impl Peer {
         while self.requests.front().is_some_and(|(made, _)| *made < marker.requests) {
             denied.extend(self.take(0));
         }
-        self.end_if_idle(now);
+        if !denied.is_empty() {
+            self.answered(now);
+        }
         denied
     }
 
@@ -224,7 +226,7 @@ impl Peer {
     pub fn received_not_found(&mut self, hash: BlockHash, now: Instant) -> Option<Request> {
         let at = self.requests.iter().position(|(_, request)| request.hash == hash)?;
         let request = self.take(at)?;
-        self.end_if_idle(now);
+        self.answered(now);
         Some(request)
     }
 
@@ -269,6 +271,12 @@ impl Peer {
         let (_, request) = self.requests.remove(at)?;
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(request.bytes);
         Some(request)
+    }
+
+    /// Notes that the peer has answered, though without a block: it is not slow.
+    fn answered(&mut self, now: Instant) {
+        self.busy_since = Some(now);
+        self.end_if_idle(now);
     }
 
     fn end_if_idle(&mut self, now: Instant) {

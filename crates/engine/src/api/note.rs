@@ -59,6 +59,13 @@ pub enum Note {
     },
     /// A peer has sent a header from the future.
     HeaderFromFuture,
+    /// No peer has a block whose header is known; the download goes on with another branch.
+    Withheld {
+        /// Hash of the block.
+        hash: BlockHash,
+        /// Its height.
+        height: Height,
+    },
     /// Blocks were found that an interrupted download had stored.
     FoundBlocks {
         /// Their number.
@@ -199,6 +206,9 @@ impl fmt::Display for Note {
                 "a peer has sent a header that is more than two hours in the future; if the clock of this \
                  machine is wrong, correct it",
             ),
+            Self::Withheld { hash, height } => {
+                write!(f, "no peer has block {hash} (height {height}); the download goes on without it")
+            }
             Self::FoundBlocks { blocks } => {
                 write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
             }

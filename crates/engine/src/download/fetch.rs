@@ -27,7 +27,7 @@ use net::{
     headers::{HeaderBatch, locator_heights},
     message::{AddressRecord, Services},
     peer::PeerId,
-    pool::PoolOptions,
+    pool::{PoolOptions, Target},
     seeds,
 };
 use rules::ChainParams;
@@ -46,6 +46,9 @@ const POLL_TIME: Duration = Duration::from_millis(200);
 const SAVE_BYTES: u64 = 16_000_000_000;
 /// Time for which further peers are asked for headers when one has no more.
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+/// Number of headers above a block that nobody has with which the branch is left. A chain with more of them
+/// has too much work to be left because of the peers that happen to be connected.
+const MAX_WITHHELD: u32 = 1_000;
 /// Time between two notes that nothing happens, and why.
 const NOTE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which a complete download ends although no peer has said whether there are new headers.
@@ -134,6 +137,7 @@ pub fn fetch(
             last_progress: None,
             missing: (0, 0),
             connected: HashSet::new(),
+            targets: HashSet::new(),
         };
         let addresses = addresses(options);
         let done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
@@ -257,6 +261,8 @@ struct Fetch<'a> {
     missing: (u32, u64),
     /// Peers with which the handshake was done.
     connected: HashSet<PeerId>,
+    /// What they were, and those before them.
+    targets: HashSet<Target>,
 }
 
 impl Fetch<'_> {
@@ -280,6 +286,7 @@ impl Fetch<'_> {
             for block in handled.try_iter() {
                 self.handled(block)?;
             }
+            self.leave_withheld_branch();
             if self.is_at_end()? {
                 return Ok(());
             }
@@ -295,6 +302,10 @@ impl Fetch<'_> {
         match event {
             ClientEvent::Ready { peer, target, info, transport } => {
                 self.connected.insert(peer);
+                if self.targets.insert(target.clone()) {
+                    // It may have what the others lack.
+                    self.chain.forget_withheld();
+                }
                 self.report.peers += 1;
                 self.sink.event(Event::Peer(PeerEvent::Connected {
                     peer: target.to_string(),
@@ -340,6 +351,8 @@ impl Fetch<'_> {
             }
             // The peer answered to a locator of before the chain has changed.
             Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
+            // It may be honest, and will say again and again what it believes.
+            Err(RefusedHeaders::Withheld) => self.client.accept_headers(batch, 0, 0, locator(&self.chain)),
             Err(_) => self.client.reject_headers(batch),
         }
     }
@@ -351,6 +364,19 @@ impl Fetch<'_> {
         if self.next > first {
             self.next = first;
             self.client.truncate_download(first.0);
+        }
+    }
+
+    /// Goes on without a block at the end of the chain that all peers lack.
+    fn leave_withheld_branch(&mut self) {
+        let Some(height) = self.client.download().withheld(Instant::now()).map(Height) else { return };
+        if self.chain.tip_height().0 - height.0 < MAX_WITHHELD
+            && let Some(hash) = self.chain.hash(height)
+        {
+            self.sink.event(Event::Note(Note::Withheld { hash, height }));
+            self.chain.set_aside(height);
+            self.leave_branch(self.chain.tip_height());
+            self.client.ask_headers(locator(&self.chain));
         }
     }
 

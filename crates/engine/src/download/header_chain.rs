@@ -26,6 +26,8 @@ pub enum RefusedHeaders {
     FromFuture,
     /// One of them is a block that was found invalid.
     KnownInvalid,
+    /// One of them is a block that nobody has shown.
+    Withheld,
     /// There cannot be so many blocks yet.
     TooMany,
 }
@@ -52,6 +54,8 @@ pub struct HeaderChain {
     branch: Option<Branch>,
     /// Blocks that were found invalid.
     invalid: HashSet<BlockHash>,
+    /// Blocks that no peer has.
+    withheld: HashSet<BlockHash>,
 }
 
 fn refused(violation: &Violation) -> RefusedHeaders {
@@ -110,6 +114,7 @@ impl HeaderChain {
             work: rules::work(params.genesis.bits),
             branch: None,
             invalid: HashSet::new(),
+            withheld: HashSet::new(),
         }
     }
 
@@ -172,6 +177,9 @@ impl HeaderChain {
         if hashes.iter().chain([&parent]).any(|hash| self.invalid.contains(hash)) {
             return Err(RefusedHeaders::KnownInvalid);
         }
+        if hashes.iter().chain([&parent]).any(|hash| self.withheld.contains(hash)) {
+            return Err(RefusedHeaders::Withheld);
+        }
         let in_branch = self.height_in_branch(&parent);
         let (mut parent, on_chain) = match (self.height_of(&parent), in_branch) {
             (Some(height), _) => (height, true),
@@ -233,11 +241,28 @@ impl HeaderChain {
 
     /// Removes a block that was found invalid, and what follows it. Headers above it are refused from now on.
     pub fn invalidate(&mut self, height: Height) {
-        if let (Some(hash), Some(below)) = (self.hash(height), height.0.checked_sub(1)) {
-            self.invalid.insert(hash);
-            self.truncate(Height(below));
-            self.branch = None;
-        }
+        let hash = self.cut(height);
+        self.invalid.extend(hash);
+    }
+
+    /// Removes a block that no peer has, and what follows it: the chain would end there for ever. Headers
+    /// above it are refused from now on.
+    pub fn set_aside(&mut self, height: Height) {
+        let hash = self.cut(height);
+        self.withheld.extend(hash);
+    }
+
+    /// Takes headers of blocks that were set aside again, when there is another peer that may have them.
+    pub fn forget_withheld(&mut self) {
+        self.withheld.clear();
+    }
+
+    /// Removes the blocks from `height` on, and returns the hash of the first of them.
+    fn cut(&mut self, height: Height) -> Option<BlockHash> {
+        let (hash, below) = (self.hash(height)?, height.0.checked_sub(1)?);
+        self.truncate(Height(below));
+        self.branch = None;
+        Some(hash)
     }
 
     fn validate(
@@ -399,6 +424,36 @@ mod tests {
         assert!(matches!(again, RefusedHeaders::KnownInvalid));
         let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
         assert_eq!(chain.add(hashes[1], &other, &other_hashes, NOW).unwrap().new, 1);
+    }
+
+    #[test]
+    fn a_withheld_block_and_what_follows_it_do_not_come_back_but_are_not_invalid() {
+        let (mut chain, genesis, time) = chain();
+        let (headers, hashes) = mine((genesis, time), 4, 1);
+        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        chain.set_aside(Height(3));
+        assert_eq!((chain.tip_height(), chain.is_invalid(&hashes[2])), (Height(2), false));
+        let again = chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap_err();
+        assert!(matches!(again, RefusedHeaders::Withheld));
+        let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
+        assert_eq!(chain.add(hashes[1], &other, &other_hashes, NOW).unwrap().height, Height(3));
+        chain.forget_withheld();
+        assert_eq!(chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap().height, Height(4));
+    }
+
+    #[test]
+    fn blocks_that_an_index_marks_as_invalid_are_refused() {
+        let (mut chain, genesis, time) = chain();
+        let (headers, hashes) = mine((genesis, time), 2, 1);
+        chain.note_invalid(hashes[0]);
+        let refused = chain.add(genesis, &headers, &hashes, NOW).unwrap_err();
+        assert!(matches!(refused, RefusedHeaders::KnownInvalid));
+    }
+
+    #[test]
+    fn the_genesis_block_alone_has_not_the_minimum_work() {
+        assert!(!HeaderChain::new(ChainParams::of(Network::Main)).has_minimum_work());
+        assert!(chain().0.has_minimum_work(), "that of regtest is 0");
     }
 
     #[test]

@@ -106,9 +106,24 @@ fn a_block_that_nobody_has_is_reported() {
 /// The only peer is itself downloading: it gets later what it does not have now.
 #[test]
 fn a_peer_that_lacked_blocks_is_asked_again() {
-    let simulation = run(10, 50_000, &[with(Fault::LacksFor(70))], 1);
+    let simulation = run(5, 50_000, &[with(Fault::LacksFor(70))], 1);
     assert!(simulation.download.is_done());
-    assert!(simulation.elapsed() < Duration::from_secs(100), "{:?}", simulation.elapsed());
+    assert!(simulation.elapsed() < Duration::from_secs(90), "{:?}", simulation.elapsed());
+}
+
+#[test]
+fn a_block_that_all_peers_lack_for_half_a_minute_is_withheld() {
+    let mut simulation = Simulation::new(10, 1_000, DownloadOptions::default(), 1);
+    let lacking = || Spec { fault: Fault::LacksHeight(4), ..honest(50, 1_000_000) };
+    (0..2).for_each(|_| simulation.add(lacking()));
+    simulation.run(Duration::from_secs(25));
+    assert_eq!((simulation.download.unavailable(), simulation.withheld()), (Some(4), None));
+    simulation.run(Duration::from_secs(20));
+    assert_eq!(simulation.withheld(), Some(4));
+    simulation.add(honest(50, 1_000_000));
+    assert_eq!(simulation.withheld(), None, "the new peer was not asked");
+    simulation.run(Duration::from_secs(20));
+    assert!(simulation.download.is_done());
 }
 
 /// Gives a download a chain of which all blocks from `fork` on differ from those of [`network::hash_at`].

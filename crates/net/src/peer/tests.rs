@@ -42,6 +42,21 @@ fn a_pong_without_the_block_is_a_definite_no() {
     assert!(peer.may_have(3));
 }
 
+/// A peer that says of block after block that it does not have it is not slow, though no byte comes.
+#[test]
+fn a_denial_is_an_answer() {
+    let now = Instant::now();
+    let mut peer = peer(100);
+    for at in 0..100 {
+        peer.request(request(at, 10, now + ms(u64::from(at) * 500)));
+        peer.mark(at.into(), now);
+        if at > 0 {
+            assert_eq!(peer.received_pong(u64::from(at) - 1, now + ms(u64::from(at) * 500 + 1)).len(), 1);
+        }
+    }
+    assert!(peer.busy_for(now + ms(50_000)) <= ms(500));
+}
+
 #[test]
 fn blocks_that_were_not_asked_for_are_counted() {
     let now = Instant::now();

@@ -156,6 +156,10 @@ impl Simulation {
         self.peers[peer].delivered
     }
 
+    pub(super) fn withheld(&self) -> Option<u32> {
+        self.download.withheld(self.now)
+    }
+
     pub(super) fn elapsed(&self) -> Duration {
         self.now - self.start
     }
