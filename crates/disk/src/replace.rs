@@ -316,8 +316,8 @@ impl<'d> Replacement<'d> {
         }
     }
 
-    /// Puts all new databases in place. Returns the paths of the old ones that are kept, on request or because
-    /// they contain something that cannot be moved.
+    /// Puts all new databases in place. Returns the paths of the old ones that are kept, on request or
+    /// because they contain something that cannot be moved.
     ///
     /// # Errors
     /// [`CommitError::Failed`]: all old databases are in place, or, if undoing failed too, [`recover`] puts

@@ -49,8 +49,8 @@ pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskErr
 }
 
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
-/// that are in place stay, except for files that were made anew where there is no block index. The datadir must be locked. Files of other programs stay, and so does the
-/// directory if there are any.
+/// that are in place stay, except for files that were made anew where there is no block index. The datadir
+/// must be locked. Files of other programs stay, and so does the directory if there are any.
 ///
 /// # Errors
 /// [`DiskError::File`].

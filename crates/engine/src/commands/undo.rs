@@ -277,8 +277,8 @@ impl CoinSink for WalkedCoins {
 
 /// Puts undo data and a new block index in place. Returns the paths of the old databases, if they are kept.
 ///
-/// The new block index is complete before undo data gets to the `rev` files, so that little can fail after that.
-/// Nothing refers to it there before the block index is exchanged.
+/// The new block index is complete before undo data gets to the `rev` files, so that little can fail after
+/// that. Nothing refers to it there before the block index is exchanged.
 fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBuf>, Error> {
     let (files, chain) = (job.files, &job.plan.chain);
     job.sink.event(Event::Started(Stage::Commit));
