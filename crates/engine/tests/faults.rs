@@ -293,7 +293,7 @@ fn a_full_work_directory_without_a_checkpoint_is_removed() {
         let case = scattered_case();
         let work_dir = case.root().join("work");
         let options = common::changed(spilling(&case), |it| {
-            it.resume.checkpoint_interval = std::time::Duration::from_secs(600);
+            it.resume.checkpoint_interval = std::time::Duration::MAX;
             it.chain.work_dir = Some(work_dir.clone());
         });
         let Err(error) = rebuild(&FaultDisk::full_after(bytes), &options) else { return true };
