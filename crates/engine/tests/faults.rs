@@ -284,6 +284,29 @@ fn a_full_disk_does_not_lose_completed_work() {
     assert!(failures >= 50 && resumed >= failures / 2, "of {failures} runs {resumed} resumed");
 }
 
+/// Regression: sorted runs stayed on a full disk although no run could resume from them, and the advice did
+/// not name another work directory.
+#[test]
+fn a_full_work_directory_without_a_checkpoint_is_removed() {
+    let failures = AtomicU64::new(0);
+    each_operation(30_000, |bytes| {
+        let case = scattered_case();
+        let work_dir = case.root().join("work");
+        let options = common::changed(spilling(&case), |it| {
+            it.resume.checkpoint_interval = std::time::Duration::MAX;
+            it.chain.work_dir = Some(work_dir.clone());
+        });
+        let Err(error) = rebuild(&FaultDisk::full_after(bytes), &options) else { return true };
+        assert_eq!(common::leftovers(case.root()), [] as [&Path; 0], "{bytes}: {error}");
+        if error.file.as_ref().is_some_and(|file| file.starts_with(&work_dir)) {
+            common::assert_offers(&error, &[Remedy::FreeDiskSpace, Remedy::OtherWorkDir]);
+            failures.fetch_add(1, Ordering::Relaxed);
+        }
+        bytes > 600_000
+    });
+    assert!(failures.into_inner() >= 10);
+}
+
 /// One seed: the power fails at some operation, and perhaps in the resumed run as well; what was not synced
 /// is lost, kept, or torn, including names. Returns how many blocks the last run resumed from, or its error.
 fn power_cut(

@@ -419,8 +419,7 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
     disk.rename(&parked, b)
 }
 
-/// Returns the directory that `path` is in: `.` for a name without one, which has an empty path as its
-/// parent.
+/// Returns the directory that `path` is in: `.` for a name without one, whose parent is an empty path.
 #[must_use]
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -31,7 +31,6 @@ use crate::{
 use ::hints::HintReader;
 use digest::sha256::batched_bytes;
 use disk::{
-    checkpoint::Checkpoint,
     index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
@@ -73,16 +72,15 @@ pub fn reindex(
         rebuild.build(invalid, &mut clock)
     };
     let result = job::retry_without_invalid(sink, attempt)
-        .map_err(|error| checkpoint::with_resume_hint(error, &work, options.resume.restart));
+        .map_err(|error| checkpoint::with_resume_hint(work.explain(error), &work, options.resume.restart));
     if let Err(error) = &result {
         target.discard();
         // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
-        if matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints) {
-            // If this fails too, the first error is the one to report.
+        let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
+        if !(can_resume && work.may_have_checkpoint()) {
+            // If one of these fails too, the first error is the one to report. Without a checkpoint, no run can
+            // continue with sorted runs or undo data.
             let _ = work.remove();
-        }
-        if matches!(Checkpoint::read(disk, work.path()), Ok(None)) {
-            // Without a checkpoint, no run can continue with the undo data that was made.
             let _ = clear_made_undo(disk, target.datadir());
         }
     }

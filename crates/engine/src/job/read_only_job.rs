@@ -79,14 +79,14 @@ pub fn with_read_only_job<T>(
             sink,
             interrupt,
         };
-        let result = work(&job, clock);
+        let result = work(&job, clock).map_err(|error| work_dir.explain(error));
         let can_resume = matches!(
             result.as_ref().map_err(|error| error.kind),
             Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
         );
-        if !(resume.is_some() && can_resume) {
-            work_dir.remove()?;
-        }
-        result
+        let is_kept = resume.is_some() && can_resume && work_dir.may_have_checkpoint();
+        let removed = if is_kept { Ok(()) } else { work_dir.remove() };
+        // If both failed, the first error is the one to report.
+        result.and_then(|result| removed.map(|()| result))
     })
 }

@@ -82,6 +82,9 @@ pub struct WorkerPool<'a, P> {
 /// Does what is left to do for the completed blocks, and returns the lowest block fault ([`Job::settle`]).
 pub type SettleFn<'a> = dyn Fn(&mut State) -> Result<Option<(Height, LocatedFault)>, Error> + 'a;
 
+/// An interval that no job takes. The clock overflows with much more.
+const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
+
 impl<P: JobPayload> WorkerPool<'_, P> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
     /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
@@ -100,8 +103,11 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
                 // A checkpoint after each few blocks, whatever it costs.
                 Some(Duration::ZERO) => state.saved,
-                Some(interval) => state.saved + interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR),
-                None => state.saved + Duration::from_secs(u32::MAX.into()),
+                Some(interval) => {
+                    let least = interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR);
+                    state.saved + least.min(NO_CHECKPOINT)
+                }
+                None => state.saved + NO_CHECKPOINT,
             };
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;

@@ -118,6 +118,21 @@ impl<'a> WorkDir<'a> {
         Ok(())
     }
 
+    /// Returns the error of a job, with what helps if its temporary files do not fit.
+    #[must_use]
+    pub fn explain(&self, error: Error) -> Error {
+        let is_here = error.file.as_ref().is_some_and(|file| file.starts_with(&self.path));
+        let is_full = is_here && error.remedies.contains(&Remedy::FreeDiskSpace);
+        error.with_remedies(is_full.then_some(Remedy::OtherWorkDir))
+    }
+
+    /// Whether there may be a checkpoint from which another job can resume.
+    #[must_use]
+    pub fn may_have_checkpoint(&self) -> bool {
+        // If it cannot be read, the next job reports that.
+        !matches!(Checkpoint::read(self.disk, &self.path), Ok(None))
+    }
+
     /// Removes the files of a job, and the directory if nothing else is in it.
     ///
     /// # Errors
