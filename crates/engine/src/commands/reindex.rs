@@ -78,8 +78,8 @@ pub fn reindex(
         // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
         let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
         if !(can_resume && work.may_have_checkpoint()) {
-            // If one of these fails too, the first error is the one to report. Without a checkpoint, no run can
-            // continue with sorted runs or undo data.
+            // If one of these fails too, the first error is the one to report. Without a checkpoint, no run
+            // can continue with sorted runs or undo data.
             let _ = work.remove();
             let _ = clear_made_undo(disk, target.datadir());
         }
