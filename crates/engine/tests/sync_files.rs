@@ -1,5 +1,5 @@
-//! A download begins with the block files that it finds: with blocks that the index does not place, and without
-//! blocks that the index places.
+//! A download begins with the block files that it finds: with blocks that the index does not place, and
+//! without blocks that the index places.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

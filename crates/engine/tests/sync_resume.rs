@@ -1,5 +1,5 @@
-//! A download is interrupted, or the disk or the power fails: the block index is true afterwards, and the next
-//! run goes on without downloading what is stored.
+//! A download is interrupted, or the disk or the power fails: the block index is true afterwards, and the
+//! next run goes on without downloading what is stored.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

@@ -362,8 +362,8 @@ impl Download {
         std::mem::take(&mut self.actions)
     }
 
-    /// Forgets what peers said not to have, and their heights, if no block has come for a while. A peer that has
-    /// found new blocks does not say so if they are known already from another.
+    /// Forgets what peers said not to have, and their heights, if no block has come for a while. A peer that
+    /// has found new blocks does not say so if they are known already from another.
     fn forgive_if_stuck(&mut self, now: Instant) {
         let is_waiting = self.window.missing_len() + self.window.requested_len() > 0;
         let since = *self.last_progress.get_or_insert(now);

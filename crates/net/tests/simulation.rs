@@ -1,6 +1,6 @@
-//! Headers and blocks from a simulated network, from a seed: peers with other branches, that find blocks, lie,
-//! stall, die and come back. Whatever happens, the best branch is downloaded in the end, each of its blocks
-//! once, and nobody who is honest is closed.
+//! Headers and blocks from a simulated network, from a seed: peers with other branches, that find blocks,
+//! lie, stall, die and come back. Whatever happens, the best branch is downloaded in the end, each of its
+//! blocks once, and nobody who is honest is closed.
 //!
 //! A failure names its seed: `SIMULATION_SEED=17 cargo test -p peregrine-net --test simulation`.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Number of seeds of a run of the tests.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 3_000;
 
 #[test]
 fn the_best_branch_is_downloaded_whatever_peers_do() {

@@ -1,7 +1,7 @@
 //! Scripted peers on loopback sockets: they serve a chain, honestly or with one fault.
 //!
-//! A [`ScriptedPeer`] accepts connections until it is dropped. What it serves can change meanwhile, and it can
-//! be held at a number of blocks or go offline, so that a test determines what happens during a download.
+//! A [`ScriptedPeer`] accepts connections until it is dropped. What it serves can change meanwhile, and it
+//! can be held at a number of blocks or go offline, so that a test determines what happens during a download.
 
 mod fault;
 mod served;

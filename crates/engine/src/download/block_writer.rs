@@ -1,7 +1,7 @@
 //! Checks the blocks that peers send, and appends them to the block files.
 //!
 //! A peer that sends a block whose bytes are not those to which its header commits is to blame. A block whose
-//! bytes are right and that breaks a rule is invalid, whoever sent it (Core `IsBlockMutated`).
+//! bytes are right and that breaks a rule is invalid, whichever peer sent it (Core `IsBlockMutated`).
 
 use crate::{api::error::Error, blocks::block_hashes::BlockHashes, stages::threads::spawn};
 use crossbeam::channel::{Receiver, Sender};

@@ -196,8 +196,8 @@ pub fn invalid_blocks(report: &SyncReport) -> Vec<(BlockHash, String)> {
     invalid.collect()
 }
 
-/// A datadir of the tests' chain without chainstate that lacks the blocks for which `is_missing` returns true:
-/// the index has their headers only.
+/// A datadir of the tests' chain without chainstate that lacks the blocks for which `is_missing` returns
+/// true: the index has their headers only.
 pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
     let case = Case::new();
     let _ = std::fs::remove_dir_all(case.root().join("regtest/chainstate"));

@@ -128,14 +128,14 @@ impl Fault {
         }
     }
 
-    /// Returns whether a peer with this fault may be closed for that reason; `has_all` says whether it has all
-    /// blocks for which it can be asked.
+    /// Returns whether a peer with this fault may be closed for that reason; `has_all` says whether it has
+    /// all blocks for which it can be asked.
     pub fn explains(self, reason: &CloseReason, has_all: bool) -> bool {
         let is_expected = match self {
             Self::Stall(_) => matches!(reason, CloseReason::Stalled | CloseReason::TooSlow),
             Self::Dies(_) => *reason == CloseReason::TooSlow,
             Self::Mutates => *reason == CloseReason::Mutated,
-            // Blocks that come after the pong are those of which the peer has said that it does not have them.
+            // Blocks that come after the pong are those that the peer has said not to have.
             Self::Unrequested | Self::LyingPong => *reason == CloseReason::Unrequested,
             _ => false,
         };
