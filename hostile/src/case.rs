@@ -345,7 +345,7 @@ impl Case<'_> {
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
         if !done && !killed && !self.dirty {
-            found.extend(compared.refused(ran.code == Some(130)));
+            found.extend(compared.refused());
         }
         if done && !self.keep_old {
             let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
@@ -468,7 +468,7 @@ impl Case<'_> {
             let live = &self.scene.live;
             let foreign = &self.scene.foreign;
             let compared = Comparison { live, before: &self.tree, after: &after, foreign, undo: None };
-            let found = [compared.never(), compared.refused(false)].concat();
+            let found = [compared.never(), compared.refused()].concat();
             self.find_all(found);
             node.stop()?;
         } else {

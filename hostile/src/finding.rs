@@ -13,6 +13,9 @@ use std::{
 /// The directory in which made undo data waits.
 const MADE_UNDO: &str = "blocks/peregrine-undo";
 
+/// The checkpoint from which a later run resumes.
+const CHECKPOINT: &str = "peregrine-work/manifest";
+
 /// Something that must not happen.
 #[derive(Clone, Debug)]
 pub struct Finding {
@@ -108,13 +111,14 @@ impl Comparison<'_> {
         found
     }
 
-    /// Returns changes that a refused run may not make: of databases and `rev` files. One that was
-    /// `interrupted` may leave undo data, to continue with.
-    pub fn refused(&self, interrupted: bool) -> Vec<Finding> {
+    /// Returns changes that a refused run may not make: of databases and `rev` files. With a checkpoint, it
+    /// may also leave undo data, to continue with.
+    pub fn refused(&self) -> Vec<Finding> {
+        let has_checkpoint = self.after.keys().any(|name| name.ends_with(CHECKPOINT));
         let bound = |tree: &Tree| -> BTreeMap<PathBuf, What> {
             let rows = tree.iter().filter(|(name, _)| {
                 matches!(class(name), Class::Database | Class::Block)
-                    || !interrupted && name.ends_with(MADE_UNDO)
+                    || !has_checkpoint && name.ends_with(MADE_UNDO)
             });
             rows.map(|(name, seen)| (name.clone(), seen.what.clone())).collect()
         };

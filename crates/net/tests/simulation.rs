@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Number of seeds of a run of the tests.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 3_000;
 
 #[test]
 fn the_best_branch_is_downloaded_whatever_peers_do() {

@@ -24,7 +24,7 @@ use crate::{
         block_fault::LocatedFault,
         check::Outcome,
         coin_sink::{CoinSink, Coins},
-        deliveries::{Deliveries, PART_BLOCK_BYTES},
+        deliveries::Deliveries,
         make_undo::UndoSink,
         method::Method,
         partial_state::{MatchState, PartialState, by_height},
@@ -218,7 +218,7 @@ impl Job<'_> {
     /// Where matches deliver coins, if undo data is made.
     fn deliveries(&self) -> Option<Deliveries<'_>> {
         let memory = self.budget.join_bytes / DELIVERIES_SHARE;
-        let new = || Deliveries::new(self.work, &self.plan.chain, PART_BLOCK_BYTES, memory);
+        let new = || Deliveries::new(self.work, &self.plan.chain, self.budget.part_block_bytes, memory);
         self.method.makes_undo().then(new)
     }
 

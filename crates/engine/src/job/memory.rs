@@ -2,7 +2,10 @@
 
 use crate::{
     api::{machine, options::ChainOptions},
-    stages::spill::{FAN_IN, RUN_BUFFER_BYTES},
+    stages::{
+        parts::PART_BLOCK_BYTES,
+        spill::{FAN_IN, RUN_BUFFER_BYTES},
+    },
 };
 use std::num::NonZeroUsize;
 
@@ -15,6 +18,9 @@ const SCRIPTS_BYTES: u64 = 12 << 20;
 /// Memory per block, in bytes: the hash of its coinbase is kept until the end, and copied twice while a
 /// checkpoint is written.
 const BLOCK_BYTES: u64 = 3 * 8;
+/// The part of the memory that the blocks of a part of the chain may take: one in this many. What was
+/// delivered for them takes up to one and a half times as much, if they consist of little else than inputs.
+const PART_SHARE: u64 = 16;
 /// Minimum size of the join, in bytes.
 const MIN_JOIN_BYTES: u64 = 8 << 20;
 
@@ -41,6 +47,8 @@ pub struct MemoryBudget {
     pub threads: usize,
     /// Size of the join, in bytes, at which it is spilled; after matching, what is free for other data.
     pub join_bytes: usize,
+    /// Bytes of blocks in a part of the chain for which coins are delivered.
+    pub part_block_bytes: u64,
 }
 
 impl MemoryBudget {
@@ -61,7 +69,8 @@ impl MemoryBudget {
         let resident = machine::resident_bytes().unwrap_or(options.memory_bytes / 4);
         let join_bytes =
             options.hooks.join_bytes.unwrap_or(join_bytes(options.memory_bytes, resident, consumers));
-        Self { threads: consumers.threads, join_bytes }
+        let part_block_bytes = PART_BLOCK_BYTES.min(options.memory_bytes / PART_SHARE);
+        Self { threads: consumers.threads, join_bytes, part_block_bytes }
     }
 }
 

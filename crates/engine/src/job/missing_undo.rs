@@ -7,11 +7,11 @@
 use crate::{
     api::{error::Error, stage::Stage},
     blocks::{block_hashes::BlockHashes, files::LocatedBlock},
-    job::{Job, clock::Clock},
+    job::{Job, clock::Clock, memory::MemoryBudget},
     stages::{
         block_fault::LocatedFault,
         connect::for_each_created,
-        deliveries::{Deliveries, PART_BLOCK_BYTES},
+        deliveries::Deliveries,
         partial_state::RoutedBlock,
         read::BlockReader,
         scripts::ScriptQueue,
@@ -108,8 +108,8 @@ impl Job<'_> {
         let reader = &BlockReader::new(chain, self.files);
         let mut known = self.flawed(survey);
         loop {
-            let deliveries =
-                Deliveries::new(self.work, chain, PART_BLOCK_BYTES, self.budget.join_bytes / SHARE);
+            let MemoryBudget { part_block_bytes, join_bytes, .. } = self.budget;
+            let deliveries = Deliveries::new(self.work, chain, part_block_bytes, join_bytes / SHARE);
             let Some(mut spending) = self.spending_blocks(reader, &known)? else {
                 return Ok(FewBlocks::NotMade);
             };

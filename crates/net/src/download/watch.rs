@@ -1,6 +1,6 @@
 //! Late blocks are asked of a second peer; peers that are of no use are closed.
 
-use super::{Download, assign::Asked};
+use super::{Download, MAX_REQUESTED_AT_ONCE, assign::Asked};
 use crate::peer::{CloseReason, Peer, PeerId};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,9 @@ impl Download {
         let heights: Vec<u32> = if is_end { self.latest_first(now) } else { lowest.into_iter().collect() };
         for height in heights {
             let is_lowest = Some(height) == lowest;
-            if let Some(second) = self.second_for(height, is_lowest, is_end, now) {
+            if let Some(second) = self.second_for(height, is_lowest, is_end, now)
+                && asked.get(&second).map_or(0, Vec::len) < MAX_REQUESTED_AT_ONCE
+            {
                 self.hedged_bytes += self.sizes.bytes(height);
                 self.totals.hedged_blocks += 1;
                 self.request(second, height, now, asked);

@@ -76,8 +76,7 @@ fn all_peers_are_asked_from_the_leaders_tip() {
     assert_eq!(sync.poll(now).len(), 3);
 }
 
-/// What does not connect any more, because the chain has changed meanwhile, says nothing of what the peer
-/// has.
+/// What does not connect any more, because the chain has changed, says nothing of what the peer has.
 #[test]
 fn a_batch_that_does_not_connect_any_more_is_asked_for_again() {
     let now = Instant::now();

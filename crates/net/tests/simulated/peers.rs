@@ -135,8 +135,7 @@ impl Fault {
             Self::Stall(_) => matches!(reason, CloseReason::Stalled | CloseReason::TooSlow),
             Self::Dies(_) => *reason == CloseReason::TooSlow,
             Self::Mutates => *reason == CloseReason::Mutated,
-            // Blocks that come after the pong are those of which the peer has said that it does not have
-            // them.
+            // Blocks that come after the pong are those that the peer has said not to have.
             Self::Unrequested | Self::LyingPong => *reason == CloseReason::Unrequested,
             _ => false,
         };
