@@ -9,8 +9,6 @@ use coins::{Delivery, Spender};
 use std::ops::Range;
 use wire::Height;
 
-pub use crate::stages::parts::PART_BLOCK_BYTES;
-
 /// Deliveries to the blocks of a chain, encoded ([`Delivery::split_first`]).
 pub struct Deliveries<'a>(Parts<'a>);
 
