@@ -108,6 +108,8 @@ fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
 mod tests {
     use super::*;
     use crate::api::machine::MIN_MEMORY;
+    use std::path::Path;
+    use wire::Network;
 
     fn consumers(threads: usize, scripts: bool) -> Consumers {
         Consumers { threads, scripts, blocks: 1000 }
@@ -132,6 +134,16 @@ mod tests {
         let less = plain - join_bytes(1 << 30, 14 << 20, blocks);
         let counted = (1_000_000 - 1_000) * BLOCK_BYTES as usize;
         assert!(less.abs_diff(counted / 10 * 9) < 10, "{less}: equal except for rounding");
+    }
+
+    #[test]
+    fn small_budgets_have_small_parts() {
+        let part = |mebibytes: u64| {
+            let options = ChainOptions::new(Path::new("d"), Network::Main);
+            let options = ChainOptions { memory_bytes: mebibytes << 20, ..options };
+            MemoryBudget::after_plan(&options, 1).part_block_bytes
+        };
+        assert_eq!([part(128), part(256), part(4096)], [8 << 20, PART_BLOCK_BYTES, PART_BLOCK_BYTES]);
     }
 
     #[test]
