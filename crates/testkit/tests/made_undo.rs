@@ -81,7 +81,8 @@ const TORN: usize = 5_000;
 
 fn datadir(root: &Path) -> Datadir {
     let datadir = Datadir::at(root, Network::Regtest);
-    fs::create_dir_all(datadir.blocks_dir()).unwrap();
+    // Records that are in place stay only where a block index could refer to them.
+    fs::create_dir_all(datadir.index_dir()).unwrap();
     (0..FILES).for_each(|number| fs::write(datadir.blk_path(FileNo(number)), b"blocks").unwrap());
     datadir
 }

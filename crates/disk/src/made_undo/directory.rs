@@ -200,6 +200,8 @@ impl MadeUndoDir {
         for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
             let path = self.result.rev_path(FileNo(number));
             let waiting = self.path.join(path.file_name().unwrap_or_default());
+            // Records that were appended to a file still wait: `clear` removes them after it has emptied the
+            // mark, without which nothing is taken back.
             let is_in_place = undo_size > used && !exists(disk, &waiting)?;
             let found = disk.metadata(&path).during("look at", &path)?;
             if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == undo_size.into()) {
