@@ -138,9 +138,7 @@ impl Checkpoint {
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
         self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
-        if disk.exists(&unfinished).during("look at", &unfinished)? {
-            disk.remove_file(&unfinished).during("remove", &unfinished)?;
-        }
+        AtomicFile::remove_leftover(disk, &unfinished)?;
         let file = AtomicFile::create_private(disk, unfinished, &path)?;
         let mut file = PieceWriter { file, buffer: Vec::new(), checksum: 0 };
         self.encode(&mut file)?;

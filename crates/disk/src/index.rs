@@ -74,6 +74,14 @@ impl BlockStatus {
         self.0 & Self::VALID_MASK
     }
 
+    /// Returns the status of a block that is stored, but was never connected. Core records that a block has
+    /// its witnesses from the height of BIP-0141 on.
+    #[must_use]
+    pub const fn stored(with_witnesses: bool) -> Self {
+        let witnesses = if with_witnesses { Self::OPT_WITNESS } else { 0 };
+        Self(Self::VALID_TRANSACTIONS | Self::HAVE_DATA | witnesses)
+    }
+
     /// Returns the status of the same block after it was connected, with undo data.
     #[must_use]
     pub const fn connected(self) -> Self {

@@ -57,22 +57,20 @@ pub fn read_block_obfuscation(disk: &dyn Disk, blocks_dir: &Path) -> Result<Obfu
     Ok(Obfuscation::from_key(key))
 }
 
-/// Writes `xor.dat` in the directory `blocks_dir`, which must not have it.
+/// Like [`read_block_obfuscation`], but creates `xor.dat` with `new_key` if it is missing.
 ///
 /// # Errors
-/// Any I/O error.
-pub fn write_block_obfuscation(
+/// The same errors, and those of writing the file.
+pub fn read_or_create_block_obfuscation(
     disk: &dyn Disk,
     blocks_dir: &Path,
-    obfuscation: Obfuscation,
-) -> Result<(), DiskError> {
+    new_key: [u8; 8],
+) -> Result<Obfuscation, DiskError> {
     let (path, temporary) = (blocks_dir.join(KEY_FILE), blocks_dir.join(NEW_KEY_FILE));
-    if disk.exists(&temporary).during("look at", &temporary)? {
-        disk.remove_file(&temporary).during("remove", &temporary)?;
+    if !disk.exists(&path).during("look at", &path)? {
+        AtomicFile::write(disk, temporary, &path, &new_key)?;
     }
-    let mut file = AtomicFile::create(disk, temporary, &path)?;
-    file.write_all(&obfuscation.key())?;
-    Ok(file.commit()?)
+    read_block_obfuscation(disk, blocks_dir)
 }
 
 /// Checks that the first block file, with `obfuscation` removed, begins like one of the network's. If not,

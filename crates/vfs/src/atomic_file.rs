@@ -20,6 +20,29 @@ pub struct AtomicFile<'d> {
 }
 
 impl<'d> AtomicFile<'d> {
+    /// Writes a whole file, replacing the one that has its name. A temporary file that a crash has left is
+    /// replaced too: its name must be one that only this program uses.
+    ///
+    /// # Errors
+    /// The errors of [`AtomicFile::create`], [`AtomicFile::write_all`] and [`AtomicFile::commit`].
+    pub fn write(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+        Self::remove_leftover(disk, &temporary)?;
+        let mut file = Self::create(disk, temporary, path)?;
+        file.write_all(bytes)?;
+        file.commit()
+    }
+
+    /// Removes a temporary file that a crash has left, if there is one.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_leftover(disk: &dyn Disk, temporary: &Path) -> Result<(), FileError> {
+        if disk.exists(temporary).during("look at", temporary)? {
+            disk.remove_file(temporary).during("remove", temporary)?;
+        }
+        Ok(())
+    }
+
     /// Creates the file `temporary`, which must not exist, to become `path` in the same directory.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use disk::{
 };
 use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
 use std::{io, path::PathBuf};
-use vfs::{Disk, Limit, NotRegular, ReadAt};
+use vfs::{Disk, During as _, Limit, NotRegular, ReadAt};
 use wire::{BlockArena, BlockView, FileNo, Height, Network};
 
 /// What to do if a file of this kind is missing or damaged.
@@ -52,6 +52,16 @@ impl Files<'_> {
     #[must_use]
     pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
         self.datadir.block_file_path(kind, file)
+    }
+
+    /// Returns the length of a file in bytes; 0 if it is missing.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn len(&self, kind: FileKind, file: FileNo) -> Result<u64, Error> {
+        let path = self.path(kind, file);
+        let found = self.disk.metadata(&path).during("look at", &path)?;
+        Ok(found.filter(|found| !found.is_dir).map_or(0, |found| found.len))
     }
 
     /// Opens a file and returns its length.

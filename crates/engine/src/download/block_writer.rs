@@ -4,14 +4,15 @@
 //! they are, and break a rule, the block is invalid, and the peer has done nothing wrong (Core
 //! `IsBlockMutated`).
 
-use crate::{api::error::Error, blocks::block_hashes::BlockHashes, stages::threads::spawn};
+use crate::{
+    api::error::{Error, ErrorKind},
+    blocks::block_hashes::BlockHashes,
+    stages::threads::{lock, spawn},
+};
 use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread::Scope,
-};
+use std::{sync::Mutex, thread::Scope};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
 
 /// Bytes that are appended before they are written to the medium, so that few files are open.
@@ -64,6 +65,24 @@ pub struct HandledBlock {
 struct Appending<'a> {
     appender: BlockAppender<'a>,
     unflushed: u64,
+    /// Whether a flush has failed. What was appended before it may be lost, although a second flush would
+    /// succeed: the system reports a failed write once.
+    is_in_doubt: bool,
+}
+
+impl Appending<'_> {
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.is_in_doubt {
+            let detail = "blocks may not have reached the disk, so the block index is not changed; the \
+                          next run finds those that have";
+            return Err(Error::new(ErrorKind::Environment, detail));
+        }
+        self.is_in_doubt = true;
+        self.appender.flush()?;
+        self.is_in_doubt = false;
+        self.unflushed = 0;
+        Ok(())
+    }
 }
 
 /// See the module.
@@ -76,11 +95,7 @@ impl<'a> BlockWriter<'a> {
     /// A writer that appends with `appender`.
     #[must_use]
     pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
-        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
-    }
-
-    fn appending(&self) -> MutexGuard<'_, Appending<'a>> {
-        self.appending.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0, is_in_doubt: false }) }
     }
 
     /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They
@@ -125,12 +140,11 @@ impl<'a> BlockWriter<'a> {
     }
 
     fn append(&self, block: &ArrivedBlock, time: BlockTime) -> Result<(FileNo, ByteOffset), Error> {
-        let Appending { appender, unflushed } = &mut *self.appending();
-        let position = appender.append_block(block.height, time, &block.bytes)?;
-        *unflushed += block.bytes.len() as u64;
-        if *unflushed >= FLUSH_BYTES {
-            appender.flush()?;
-            *unflushed = 0;
+        let appending = &mut *lock(&self.appending);
+        let position = appending.appender.append_block(block.height, time, &block.bytes)?;
+        appending.unflushed += block.bytes.len() as u64;
+        if appending.unflushed >= FLUSH_BYTES {
+            appending.flush()?;
         }
         Ok(position)
     }
@@ -141,10 +155,9 @@ impl<'a> BlockWriter<'a> {
     /// # Errors
     /// Any I/O error.
     pub fn flush(&self) -> Result<Vec<FileInfo>, Error> {
-        let Appending { appender, unflushed } = &mut *self.appending();
-        appender.flush()?;
-        *unflushed = 0;
-        Ok(appender.infos().to_vec())
+        let appending = &mut *lock(&self.appending);
+        appending.flush()?;
+        Ok(appending.appender.infos().to_vec())
     }
 }
 
@@ -187,4 +200,46 @@ pub fn check_arrived(
 fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
     let stripped_len = |tx: TxView<'_>| tx.txid_message().0.iter().map(|part| part.len()).sum::<usize>();
     block.tx(0).is_none_or(|tx| !tx.is_coinbase()) && block.txs().any(|tx| stripped_len(tx) == 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest::obfuscation::Obfuscation;
+    use disk::{
+        block_files::{AppendOptions, BlockFiles},
+        datadir::Datadir,
+    };
+    use std::{io, path::Path};
+    use testkit::fault::{FaultDisk, InjectedFault, Operations};
+    use wire::Network;
+
+    /// Appends the genesis block and flushes twice. Returns the results, and the number of operations.
+    fn flush_twice(disk: &FaultDisk, root: &Path) -> ([Result<(), Error>; 3], u64) {
+        let datadir = Datadir::at(root, Network::Regtest);
+        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
+        let params = ChainParams::of(Network::Regtest);
+        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
+        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes: params.genesis_block() };
+        let appended = writer.append(&block, params.genesis.time).map(drop);
+        let before = disk.count();
+        let flushes = [(); 2].map(|()| writer.flush().map(drop));
+        let [first, second] = flushes;
+        ([appended, first, second], before)
+    }
+
+    #[test]
+    fn after_a_failed_flush_no_other_one_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let (done, sync_at) = flush_twice(&FaultDisk::healthy(), dir.path());
+        assert!(done.iter().all(Result::is_ok));
+        let dir = tempfile::tempdir().unwrap();
+        let disk =
+            FaultDisk::fail_at(sync_at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let ([appended, first, second], _) = flush_twice(&disk, dir.path());
+        assert!(appended.is_ok() && disk.has_failed());
+        assert!(first.is_err() && second.unwrap_err().to_string().contains("may not have reached the disk"));
+    }
 }

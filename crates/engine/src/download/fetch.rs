@@ -3,7 +3,7 @@
 use super::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     header_chain::{HeaderChain, RefusedHeaders},
-    stored_blocks::{Inventory, StoredBlocks, write_index},
+    stored_blocks::{DatadirContents, StoredBlocks, write_index},
 };
 use crate::{
     api::{
@@ -94,7 +94,7 @@ pub fn fetch(
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
     sink.event(Event::Started(Stage::Headers));
-    let Inventory { chain, stored, infos, found } = Inventory::read(files)?;
+    let DatadirContents { chain, stored, infos, found } = DatadirContents::read(files)?;
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
         write_index(files, &chain, &stored, &infos, sink)?;
@@ -133,6 +133,7 @@ pub fn fetch(
             first_finished: None,
             last_peer: start,
             last_note: start,
+            has_noted_future: false,
             last_closed: None,
             last_progress: None,
             missing: (0, 0),
@@ -140,18 +141,17 @@ pub fn fetch(
             targets: HashSet::new(),
         };
         let addresses = addresses(options);
-        let done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
+        let mut done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
         drop(arrived_in);
         sink.event(Event::Peer(PeerEvent::Known(fetch.known_peers())));
         // What is in hand is stored or not; the index has it if it is.
         for block in handled {
-            fetch.handled(block)?;
+            done = done.and(fetch.handled(block));
         }
-        fetch.save()?;
-        done?;
+        done.and(fetch.save())?;
         fetch.report.elapsed = start.elapsed();
         fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
-        let height = Height(fetch.first_missing(Height(0)).0.saturating_sub(1));
+        let height = Height(fetch.first_missing().0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
         Ok(Fetched { report: fetch.report, height, hash, chain: fetch.chain })
     })
@@ -254,6 +254,8 @@ struct Fetch<'a> {
     /// When a peer was last connected.
     last_peer: Instant,
     last_note: Instant,
+    /// Whether a note has said that a header is too far in the future.
+    has_noted_future: bool,
     /// Why the last connection was closed.
     last_closed: Option<String>,
     last_progress: Option<Instant>,
@@ -346,7 +348,9 @@ impl Fetch<'_> {
                 self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
             Err(RefusedHeaders::FromFuture) => {
-                self.sink.event(Event::Note(Note::HeaderFromFuture));
+                if !std::mem::replace(&mut self.has_noted_future, true) {
+                    self.sink.event(Event::Note(Note::HeaderFromFuture));
+                }
                 self.client.accept_headers(batch, 0, 0, locator(&self.chain));
             }
             // The peer answered to a locator of before the chain has changed.
@@ -459,10 +463,10 @@ impl Fetch<'_> {
         self.options.stop_at_height.map_or(tip, |stop| stop.min(tip))
     }
 
-    /// The lowest block from `from` on that is not stored.
-    fn first_missing(&self, from: Height) -> Height {
-        let above = (from.0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
-        above.unwrap_or(Height(self.target().0 + 1))
+    /// The lowest block that is not stored.
+    fn first_missing(&self) -> Height {
+        let missing = (0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
+        missing.unwrap_or(Height(self.target().0 + 1))
     }
 
     /// Gives the client as many blocks as it can take.

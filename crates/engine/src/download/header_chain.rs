@@ -153,6 +153,14 @@ impl HeaderChain {
         }
     }
 
+    /// Returns the heights of all blocks in the order of their hashes.
+    #[must_use]
+    pub fn heights_by_hash(&self) -> Vec<Height> {
+        let mut heights: Vec<Height> = (0..=self.tip_height().0).map(Height).collect();
+        heights.sort_unstable_by_key(|&height| self.hash(height));
+        heights
+    }
+
     /// Returns the median time past of the block below `height`, which must be in the chain.
     #[must_use]
     pub fn median_time_before(&self, height: Height) -> BlockTime {

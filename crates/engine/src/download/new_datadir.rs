@@ -4,13 +4,12 @@ use crate::{
     api::{error::Error, event::EventSink, machine::random},
     stages::commit::{self, Destination},
 };
-use digest::obfuscation::Obfuscation;
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
-    datadir::Datadir,
+    datadir::{Datadir, FileKind, file_no},
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index},
     lock::{DatadirLock, LockMode},
-    xor::{read_block_obfuscation, write_block_obfuscation},
+    xor::read_or_create_block_obfuscation,
 };
 use rules::ChainParams;
 use std::path::Path;
@@ -22,7 +21,7 @@ use wire::{ByteOffset, FileNo, Height, Network};
 ///
 /// # Errors
 /// Any I/O error; [`crate::ErrorKind::Environment`] if another process uses the datadir;
-/// [`crate::ErrorKind::Damaged`] if it has a block index, but no block files.
+/// [`crate::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
 pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSink) -> Result<(), Error> {
     let no_blocks = match Datadir::open(disk, root, network) {
         Ok(_) => return Ok(()),
@@ -33,8 +32,11 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSi
     create_dirs(disk, root, &blocks)?;
     let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
     commit::recover(disk, &datadir, sink)?;
-    let path = datadir.blk_path(FileNo(0));
-    if disk.exists(&path).during("look at", &path)? {
+    let names = disk.list(&blocks).during("list", &blocks)?;
+    if [FileKind::Blk, FileKind::Rev]
+        .iter()
+        .any(|&kind| names.iter().any(|name| file_no(kind, name).is_some()))
+    {
         return Err(no_blocks.into());
     }
     let index = genesis_index(params);
@@ -50,21 +52,11 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSi
         };
         commit().inspect_err(|_| target.discard())?;
     }
-    let mut obfuscation = read_block_obfuscation(disk, &blocks)?;
-    if obfuscation.is_zero() {
-        obfuscation = Obfuscation::from_key(random()?);
-        write_block_obfuscation(disk, &blocks, obfuscation)?;
-    }
-    let mut record = Vec::new();
+    let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
+    let (path, mut record) = (datadir.blk_path(FileNo(0)), Vec::new());
     write_record(&mut record, network.magic(), &params.genesis_block());
     obfuscation.apply(&mut record, 0);
-    let temporary = path.with_extension("dat.peregrine");
-    if disk.exists(&temporary).during("look at", &temporary)? {
-        disk.remove_file(&temporary).during("remove", &temporary)?;
-    }
-    let mut file = AtomicFile::create(disk, temporary, &path)?;
-    file.write_all(&record)?;
-    Ok(file.commit()?)
+    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
 }
 
 /// Creates the directories down to that of the block files, whose names a power cut does not take back.
@@ -83,7 +75,6 @@ fn create_dirs(disk: &dyn Disk, root: &Path, blocks: &Path) -> Result<(), Error>
 
 /// The block index of a datadir that contains only the genesis block.
 fn genesis_index(params: &ChainParams) -> BlockIndex {
-    let witness = if params.segwit_height == Height(0) { BlockStatus::OPT_WITNESS } else { 0 };
     let mut info =
         FileInfo { size: (RECORD_HEADER_LEN + params.genesis_block().len()) as u32, ..FileInfo::default() };
     info.add_block(Height(0), params.genesis.time.0.into());
@@ -91,7 +82,7 @@ fn genesis_index(params: &ChainParams) -> BlockIndex {
         hash: params.genesis_hash,
         header: params.genesis,
         height: Height(0),
-        status: BlockStatus(BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | witness),
+        status: BlockStatus::stored(params.segwit_height == Height(0)),
         tx_count: 1,
         file: Some(FileNo(0)),
         data_pos: Some(ByteOffset(RECORD_HEADER_LEN as u64)),

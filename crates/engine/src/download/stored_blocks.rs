@@ -27,7 +27,7 @@ use disk::{
 use rules::ChainParams;
 use std::collections::HashMap;
 use vfs::During as _;
-use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Height};
+use wire::{BlockArena, ByteOffset, FileNo, Header, Height};
 
 /// Where a block is stored; `pos` is 0 if it is not.
 #[derive(Clone, Copy, Default)]
@@ -44,7 +44,7 @@ pub struct StoredBlocks {
 }
 
 /// What a datadir contains before a download.
-pub struct Inventory {
+pub struct DatadirContents {
     /// The header chain with the most work.
     pub chain: HeaderChain,
     /// Which of its blocks are stored.
@@ -87,7 +87,7 @@ impl StoredBlocks {
     fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<bool, Error> {
         let (mut is_short, mut is_last_short) = (HashMap::new(), false);
         for (number, info) in (0..).map(FileNo).zip(infos) {
-            let len = blk_len(files, number)?;
+            let len = files.len(FileKind::Blk, number)?;
             is_last_short = len < u64::from(info.size);
             if is_last_short {
                 is_short.insert(number.0, len);
@@ -124,29 +124,27 @@ impl StoredBlocks {
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
         }
-        // It was never connected, or its undo data is in the file of the place where it was. Core records
-        // that it has the witnesses from the height of BIP-0141 on.
-        let witness = if entry.height >= params.segwit_height { BlockStatus::OPT_WITNESS } else { 0 };
-        let status = BlockStatus(BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | witness);
+        // It was never connected, or its undo data is in the file of the place where it was.
+        let status = BlockStatus::stored(entry.height >= params.segwit_height);
         let tx_count = position.tx_count;
         *entry = IndexEntry { status, tx_count, file, data_pos, undo_pos: None, ..*entry };
     }
 }
 
-impl Inventory {
+impl DatadirContents {
     /// Reads the block index, and finds the blocks that an interrupted download has appended.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node; any I/O
     /// error.
     pub fn read(files: &Files<'_>) -> Result<Self, Error> {
-        let mut inventory = Self::of_index(files)?;
-        if inventory.stored.drop_missing(files, &inventory.infos)? {
+        let mut contents = Self::of_index(files)?;
+        if contents.stored.drop_missing(files, &contents.infos)? {
             // What remains of it stays as it is.
-            inventory.infos.push(FileInfo::default());
+            contents.infos.push(FileInfo::default());
         }
-        inventory.find_appended(files)?;
-        Ok(inventory)
+        contents.find_appended(files)?;
+        Ok(contents)
     }
 
     fn of_index(files: &Files<'_>) -> Result<Self, Error> {
@@ -192,9 +190,9 @@ impl Inventory {
 
     /// Finds blocks beyond the bytes in use.
     fn find_appended(&mut self, files: &Files<'_>) -> Result<(), Error> {
-        let mut heights = HashMap::new();
+        let mut by_hash = Vec::new();
         for number in (self.infos.len().saturating_sub(1) as u32..).map(FileNo) {
-            let len = blk_len(files, number)?;
+            let len = files.len(FileKind::Blk, number)?;
             let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
             if len == 0 {
                 return Ok(());
@@ -202,11 +200,10 @@ impl Inventory {
             if len <= used {
                 continue;
             }
-            if heights.is_empty() {
-                let all = (0..=self.chain.tip_height().0).map(Height);
-                heights = all.filter_map(|height| Some((self.chain.hash(height)?, height))).collect();
+            if by_hash.is_empty() {
+                by_hash = self.chain.heights_by_hash();
             }
-            self.find_in_file(files, number, used, &heights)?;
+            self.find_in_file(files, number, used, &by_hash)?;
         }
         Ok(())
     }
@@ -217,7 +214,7 @@ impl Inventory {
         files: &Files<'_>,
         number: FileNo,
         used: u64,
-        heights: &HashMap<BlockHash, Height>,
+        by_hash: &[Height],
     ) -> Result<(), Error> {
         let params = ChainParams::of(files.network);
         let path = files.path(FileKind::Blk, number);
@@ -234,7 +231,8 @@ impl Inventory {
             open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
             files.obfuscation.apply(&mut bytes, data_pos.0);
             end = data_pos.0 + u64::from(size);
-            let Some(&height) = heights.get(&hash) else { continue };
+            let found = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
+            let Some(&height) = found.ok().and_then(|at| by_hash.get(at)) else { continue };
             let median_time_past_prev = self.chain.median_time_before(height);
             let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
             if check_arrived(params, &block, &mut arena, &mut hashes).is_err() {
@@ -256,13 +254,6 @@ impl Inventory {
     }
 }
 
-/// Length of a `blk` file in bytes; 0 if it is missing.
-fn blk_len(files: &Files<'_>, number: FileNo) -> Result<u64, Error> {
-    let path = files.path(FileKind::Blk, number);
-    let found = files.disk.metadata(&path).during("look at", &path)?;
-    Ok(found.filter(|found| !found.is_dir).map_or(0, |found| found.len))
-}
-
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
 /// besides stays.
 ///
@@ -277,13 +268,9 @@ pub fn write_index(
 ) -> Result<(), Error> {
     let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
     let params = ChainParams::of(files.network);
-    let heights = (0..=chain.tip_height().0).map(Height);
-    let mut order: Vec<(BlockHash, Height)> =
-        heights.filter_map(|height| Some((chain.hash(height)?, height))).collect();
-    order.sort_unstable();
-    let added = order.iter().filter_map(|&(hash, height)| {
+    let added = chain.heights_by_hash().into_iter().filter_map(|height| {
         let mut entry = IndexEntry {
-            hash,
+            hash: chain.hash(height)?,
             header: *chain.header(height)?,
             height,
             status: BlockStatus(BlockStatus::VALID_TREE),

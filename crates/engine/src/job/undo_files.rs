@@ -63,11 +63,8 @@ impl<'d> UndoFiles<'d> {
         keeps_all: bool,
     ) -> Result<Self, Error> {
         let used = (0..).map(FileNo).zip(infos).map(|(number, info)| {
-            let path = files.path(FileKind::Rev, number);
-            let found = files.disk.metadata(&path).during("look at", &path)?;
-            let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
             let in_use = if keeps_all { u32::MAX } else { info.undo_size };
-            Ok(u32::try_from(len).unwrap_or(u32::MAX).min(in_use))
+            Ok(u32::try_from(files.len(FileKind::Rev, number)?).unwrap_or(u32::MAX).min(in_use))
         });
         let used = used.collect::<Result<_, Error>>()?;
         Ok(Self { files, result, used, state: Mutex::default() })

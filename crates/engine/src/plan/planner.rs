@@ -291,9 +291,7 @@ fn index_of_scan(
 fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[FileInfo]>) -> Result<(), Error> {
     let mut ends = HashMap::new();
     for (number, heights) in chain.by_file() {
-        let path = files.path(FileKind::Rev, number);
-        let found = files.disk.metadata(&path).during("look at", &path)?;
-        let len = found.filter(|found| !found.is_dir).map_or(0, |found| found.len);
+        let len = files.len(FileKind::Rev, number)?;
         let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
         let mut end = used.map_or(len, |used| len.min(used.into()));
         let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
