@@ -92,27 +92,12 @@ pub struct MakeUndoArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
 
-    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
-    /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
-    #[arg(value_parser = assume_valid)]
-    pub assumevalid: AssumeValid,
-
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
-    /// Directory for temporary files [default: the system's]
-    #[arg(long, value_name = "DIR")]
-    pub work_dir: Option<PathBuf>,
-
     /// Keep the replaced block index as blocks/index.old
     #[arg(long)]
     pub keep_old: bool,
 
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -305,22 +290,29 @@ pub struct CheckArgs {
     #[arg(long)]
     pub scan: bool,
 
+    /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
+    /// damaged as an error; make uses none [not with --hints]
+    #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    pub undo: UndoPolicy,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Options of a command that goes through all blocks.
+#[derive(ClapArgs, Debug)]
+pub struct RunArgs {
     /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
     /// [default: as the Bitcoin Core release that this version follows]
     #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
     #[arg(value_parser = assume_valid)]
     pub assumevalid: AssumeValid,
 
-    /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
-    /// damaged as an error; make uses none [not with --hints]
-    #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
-    pub undo: UndoPolicy,
-
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
 
-    /// Directory for temporary files [default: beside the output; for verify, the system's]
+    /// Directory for temporary files [default: beside the result, or the system's if there is none]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
 
@@ -479,21 +471,21 @@ impl DatadirArgs {
         self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 
+    /// Returns the engine's options for a command that has no [`RunArgs`].
+    fn default_options(&self) -> ChainOptions {
+        let (threads, options) = (self.threads(), ChainOptions::new(&self.datadir, self.chain));
+        let memory_bytes = default_memory(options.memory_bytes, threads.get());
+        ChainOptions { memory_bytes, threads, ..options }
+    }
+
     /// Returns the engine's options for checking the blocks of the datadir.
-    pub fn chain_options(
-        &self,
-        assume_valid: AssumeValid,
-        memory: Option<u64>,
-        work_dir: Option<&Path>,
-    ) -> ChainOptions {
-        let options = ChainOptions::new(&self.datadir, self.chain);
-        let threads = self.threads();
+    pub fn chain_options(&self, run: &RunArgs) -> ChainOptions {
+        let options = self.default_options();
         ChainOptions {
-            memory_bytes: memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get())),
-            work_dir: work_dir.map(Path::to_owned),
+            memory_bytes: run.memory.unwrap_or(options.memory_bytes),
+            work_dir: run.work_dir.clone(),
             scripts: script_verifier(),
-            assume_valid,
-            threads,
+            assume_valid: run.assumevalid,
             ..options
         }
     }
@@ -502,7 +494,7 @@ impl DatadirArgs {
 impl CheckArgs {
     /// Returns the engine's options for checking the blocks.
     pub fn options(&self) -> ChainOptions {
-        let options = self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref());
+        let options = self.datadir.chain_options(&self.run);
         ChainOptions { undo: self.undo, ..options }
     }
 }
@@ -538,15 +530,14 @@ impl MakeHintsArgs {
 impl CheckUndoArgs {
     /// Returns the engine's options for checking undo data.
     pub fn options(&self) -> CheckUndoOptions {
-        let chain = self.datadir.chain_options(AssumeValid::Default, None, None);
-        CheckUndoOptions { chain, scan: self.scan }
+        CheckUndoOptions { chain: self.datadir.default_options(), scan: self.scan }
     }
 }
 
 impl MakeUndoArgs {
     /// Returns the engine's options for making undo data.
     pub fn options(&self) -> MakeUndoOptions {
-        let chain = self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref());
+        let chain = self.datadir.chain_options(&self.run);
         MakeUndoOptions { chain, keep_old: self.keep_old }
     }
 }

@@ -52,7 +52,7 @@ fn make(args: &MakeHintsArgs) -> Done {
     paths::check_output(&args.check, &args.output)?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.progress);
+    let progress = Progress::new(args.check.run.progress);
     let made = match source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt),
         Some(source) => {
@@ -84,7 +84,7 @@ fn check(args: &CheckHintsArgs) -> Done {
     let options = CheckHintsOptions { chain: args.check.options(), scan: args.check.scan };
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.progress);
+    let progress = Progress::new(args.check.run.progress);
     let check = engine::check_hints(&RealDisk, &options, &args.file, args.from, &progress, &interrupt);
     progress.close();
     let HintCheck { info, wrong_blocks, first } = check?;

@@ -19,11 +19,12 @@ use clap::Parser;
 use engine::{Event, EventSink, RealDisk};
 use peregrine::{
     exit::Exit,
-    output::{self, Done},
+    output::{self, Done, json},
     run_log::RunLog,
     stop::interrupt,
 };
 use progress::Progress;
+use report::ReindexJson;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -48,7 +49,7 @@ fn reindex(args: &ReindexArgs) -> Done {
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let log = args.log.as_deref().map(RunLog::create).transpose()?;
-    let progress = Progress::new(args.check.progress);
+    let progress = Progress::new(args.check.run.progress);
     let sink = |event: Event| {
         if let Some(log) = &log {
             log.event(&event);
@@ -61,17 +62,20 @@ fn reindex(args: &ReindexArgs) -> Done {
         log.close(report.as_ref().ok());
     }
     let report = report?;
-    let text =
-        if args.check.datadir.json { report::reindex_json(&report) } else { report::reindex_text(&report) };
+    let text = if args.check.datadir.json {
+        json(&ReindexJson::new(&report))
+    } else {
+        report::reindex_text(&report)
+    };
     Ok((text, Exit::Done))
 }
 
 fn verify(args: &VerifyArgs) -> Done {
     let options = args.options();
-    paths::check_work_dir(&args.check.datadir, args.check.work_dir.as_deref())?;
+    paths::check_work_dir(&args.check.datadir, args.check.run.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.progress);
+    let progress = Progress::new(args.check.run.progress);
     let report = engine::verify(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let report = report?;

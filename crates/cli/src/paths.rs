@@ -12,8 +12,8 @@ use std::{
 /// # Errors
 /// [`ErrorKind::Usage`].
 pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
-    let CheckArgs { datadir, work_dir, .. } = &args.check;
-    let folders = Folders::of(datadir, work_dir.as_deref())?;
+    let CheckArgs { datadir, run, .. } = &args.check;
+    let folders = Folders::of(datadir, run.work_dir.as_deref())?;
     if let Some(log) = &args.log {
         folders.check("--log", log)?;
     }
@@ -35,7 +35,7 @@ pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Usage`].
 pub fn check_output(args: &CheckArgs, output: &Path) -> Result<(), Error> {
-    Folders::of(&args.datadir, args.work_dir.as_deref())?.check("--output", output)
+    Folders::of(&args.datadir, args.run.work_dir.as_deref())?.check("--output", output)
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files.

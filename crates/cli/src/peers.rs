@@ -1,9 +1,10 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
+use crate::args::DatadirArgs;
 use clap::Args as ClapArgs;
 use engine::{
-    Disk as _, Error, ErrorKind, Host, KnownPeer, Network, NetworkKind, PeerAddress, RealDisk, open_regular,
+    AtomicFile, Error, ErrorKind, Host, KnownPeer, Network, NetworkKind, PeerAddress, RealDisk, open_regular,
 };
 use peregrine::{
     exit::Exit,
@@ -56,8 +57,12 @@ struct Peer {
     failures: u32,
 }
 
+/// Path of the file; `datadir` may be the network's own folder.
 fn path(datadir: &Path, network: Network) -> PathBuf {
-    network.subdirectory().map_or_else(|| datadir.to_owned(), |folder| datadir.join(folder)).join(FILE)
+    let mut folders = DatadirArgs::network_folders(datadir, network);
+    let is_there = |folder: &PathBuf| folder.join("blocks").is_dir();
+    let found = folders.iter().position(is_there).unwrap_or_default();
+    folders.swap_remove(found).join(FILE)
 }
 
 /// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged:
@@ -95,15 +100,9 @@ pub fn save(datadir: &Path, network: Network, known: &[KnownPeer]) {
     });
     let file = PeersFile { version: VERSION, peers: peers.collect() };
     let path = path(datadir, network);
-    let write = || {
-        let temporary = path.with_extension("json.peregrine-part");
-        let mut file_at = RealDisk.create(&temporary)?;
-        file_at.write_all(serde_json::to_string_pretty(&file)?.as_bytes())?;
-        file_at.sync()?;
-        RealDisk.rename(&temporary, &path)
-    };
     if !file.peers.is_empty() {
-        let _: std::io::Result<()> = write();
+        let temporary = path.with_extension("json.peregrine");
+        let _ = AtomicFile::write(&RealDisk, temporary, &path, json(&file).as_bytes());
     }
 }
 

@@ -2,7 +2,7 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use engine::{Event, EventSink, PeerEvent, Stage};
+use engine::{Event, EventSink, PeerEvent, Stage, TransportVersion};
 use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use peregrine::{remedy, stop};
 use std::{
@@ -143,7 +143,11 @@ impl Progress {
                 }
                 Self::None => {}
             },
-            Event::Peer(peer) => self.print(&peer_text(&peer)),
+            Event::Peer(peer) => {
+                if let Some(text) = peer_text(&peer) {
+                    self.print(&text);
+                }
+            }
             Event::Note(note) => self.print(&format!("note: {}", remedy::note_text(&note))),
             Event::Warning(warning) => {
                 self.print(&format!("warning: {}", remedy::warning_text(&warning)));
@@ -153,13 +157,17 @@ impl Progress {
     }
 }
 
-fn peer_text(event: &PeerEvent) -> String {
+fn peer_text(event: &PeerEvent) -> Option<String> {
     match event {
         PeerEvent::Connected { peer, user_agent, transport, height } => {
-            format!("peer {peer}: connected, {transport:?}, {user_agent}, height {height}")
+            let transport = match transport {
+                TransportVersion::V1 => "v1",
+                TransportVersion::V2 => "v2",
+            };
+            Some(format!("peer {peer}: connected, {transport}, {user_agent}, height {height}"))
         }
-        PeerEvent::Closed { peer, reason } => format!("peer {peer}: {reason}"),
-        _ => String::new(),
+        PeerEvent::Closed { peer, reason } => Some(format!("peer {peer}: {reason}")),
+        _ => None,
     }
 }
 

@@ -7,8 +7,9 @@ use engine::{
 use peregrine::{output::json, remedy::warning_text};
 use serde::Serialize;
 
+/// The report of a rebuild as JSON.
 #[derive(Serialize)]
-struct ReindexJson {
+pub struct ReindexJson {
     chain: &'static str,
     height: u32,
     hash: String,
@@ -87,62 +88,64 @@ struct StatsJson {
     muhash: Option<String>,
 }
 
-pub fn reindex_json(report: &ReindexReport) -> String {
-    let limit = report.sha256_limit;
-    let seconds = limit.time(report.threads).as_secs_f64();
-    json(&ReindexJson {
-        chain: report.network.name(),
-        height: report.height.0,
-        hash: report.hash.to_string(),
-        blocks: report.counts.blocks,
-        transactions: report.counts.transactions,
-        inputs: report.counts.inputs,
-        outputs_created: report.counts.outputs,
-        txouts: report.txouts,
-        total_amount_sat: report.total_amount.0,
-        hash_serialized_3: hex_reversed(&report.hash_serialized_3),
-        scripts: scripts_text(report.scripts, report.height),
-        script_inputs: report.counts.scripts,
-        matching: matching_name(report),
-        hints: report.hints.as_ref().map(|hints| HintsJson {
-            height: hints.height.0,
-            aggregate: hints.aggregate.name(),
-            with_undo: hints.with_undo,
-            checked: hints_summary(hints).0.join(" "),
-            trusted: hints_summary(hints).1.map(|lines| lines.join(" ")),
-        }),
-        resumed_blocks: report.resumed,
-        threads: report.threads,
-        seconds: report.elapsed.as_secs_f64(),
-        block_bytes: report.counts.block_bytes,
-        peak_memory_bytes: report.peak_memory_bytes,
-        memory_budget_bytes: report.memory_bytes,
-        temporary_bytes_written: report.spilled.bytes_written,
-        temporary_bytes_peak: report.spilled.peak_bytes,
-        bound_by: report.bound_by.name(),
-        sha256: report.sha256_kernel.name(),
-        sha256_limit: Sha256LimitJson {
-            bytes: limit.bytes,
-            bytes_per_second_and_core: limit.bytes_per_second.round(),
-            seconds,
-            share: seconds / report.elapsed.as_secs_f64().max(1e-9),
-        },
-        chainstate: report.chainstate.display().to_string(),
-        kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
-        undo: report.undo.as_ref().map(|undo| UndoJson {
-            blocks_made: undo.blocks,
-            files_made: rev_names(&undo.made).collect(),
-            files_mended: rev_names(&undo.mended).collect(),
-        }),
-        lost_blocks: report.lost_blocks,
-        unconnected_blocks: report.unconnected,
-        notes: report.notes.iter().map(warning_text).collect(),
-        stages: report
-            .stages
-            .iter()
-            .map(|&(stage, time)| StageJson { stage: stage.name(), seconds: time.as_secs_f64() })
-            .collect(),
-    })
+impl ReindexJson {
+    pub fn new(report: &ReindexReport) -> Self {
+        let limit = report.sha256_limit;
+        let seconds = limit.time(report.threads).as_secs_f64();
+        Self {
+            chain: report.network.name(),
+            height: report.height.0,
+            hash: report.hash.to_string(),
+            blocks: report.counts.blocks,
+            transactions: report.counts.transactions,
+            inputs: report.counts.inputs,
+            outputs_created: report.counts.outputs,
+            txouts: report.txouts,
+            total_amount_sat: report.total_amount.0,
+            hash_serialized_3: hex_reversed(&report.hash_serialized_3),
+            scripts: scripts_text(report.scripts, report.height),
+            script_inputs: report.counts.scripts,
+            matching: matching_name(report),
+            hints: report.hints.as_ref().map(|hints| HintsJson {
+                height: hints.height.0,
+                aggregate: hints.aggregate.name(),
+                with_undo: hints.with_undo,
+                checked: hints_summary(hints).0.join(" "),
+                trusted: hints_summary(hints).1.map(|lines| lines.join(" ")),
+            }),
+            resumed_blocks: report.resumed,
+            threads: report.threads,
+            seconds: report.elapsed.as_secs_f64(),
+            block_bytes: report.counts.block_bytes,
+            peak_memory_bytes: report.peak_memory_bytes,
+            memory_budget_bytes: report.memory_bytes,
+            temporary_bytes_written: report.spilled.bytes_written,
+            temporary_bytes_peak: report.spilled.peak_bytes,
+            bound_by: report.bound_by.name(),
+            sha256: report.sha256_kernel.name(),
+            sha256_limit: Sha256LimitJson {
+                bytes: limit.bytes,
+                bytes_per_second_and_core: limit.bytes_per_second.round(),
+                seconds,
+                share: seconds / report.elapsed.as_secs_f64().max(1e-9),
+            },
+            chainstate: report.chainstate.display().to_string(),
+            kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
+            undo: report.undo.as_ref().map(|undo| UndoJson {
+                blocks_made: undo.blocks,
+                files_made: rev_names(&undo.made).collect(),
+                files_mended: rev_names(&undo.mended).collect(),
+            }),
+            lost_blocks: report.lost_blocks,
+            unconnected_blocks: report.unconnected,
+            notes: report.notes.iter().map(warning_text).collect(),
+            stages: report
+                .stages
+                .iter()
+                .map(|&(stage, time)| StageJson { stage: stage.name(), seconds: time.as_secs_f64() })
+                .collect(),
+        }
+    }
 }
 
 /// Returns the names of `rev` files.
@@ -468,7 +471,7 @@ mod tests {
         );
         let text = reindex_text(&reindexed(0));
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&reindex_json(&reindexed(7))).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&ReindexJson::new(&reindexed(7)))).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
@@ -493,7 +496,9 @@ mod tests {
         let text = reindex_text(&with_hints(false));
         assert!(text.contains("all block rules except those of spends"), "{text}");
         assert!(text.contains("\ntrusted            up to height 9, by --assumevalid: scripts"), "{text}");
-        let json = |report| -> serde_json::Value { serde_json::from_str(&reindex_json(&report)).unwrap() };
+        let json = |report| -> serde_json::Value {
+            serde_json::from_str(&super::json(&ReindexJson::new(&report))).unwrap()
+        };
         assert!(json(reindexed(0))["hints"].is_null());
         assert!(json(with_hints(true))["hints"]["trusted"].is_null());
         let hints = &json(with_hints(false))["hints"];

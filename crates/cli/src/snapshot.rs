@@ -54,7 +54,7 @@ fn make(args: &MakeArgs) -> Done {
     paths::check_output(&args.check, &args.output)?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.progress);
+    let progress = Progress::new(args.check.run.progress);
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
     progress.close();
     let made = made?;

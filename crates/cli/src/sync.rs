@@ -1,15 +1,15 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, OnHintFailure, ResumeArgs, assume_valid, size},
+    args::{DatadirArgs, OnHintFailure, ResumeArgs, RunArgs},
     limits, paths, peers,
-    progress::{Progress, Style},
-    report,
+    progress::Progress,
+    report::{self, ReindexJson},
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, DownloadReport, Error, ErrorKind, Event, EventSink as _, Height, HintOptions,
-    Host, NetworkKind, PeerAddress, PeerEvent, PeerOptions, RealDisk, SyncOptions, SyncReport, Target,
+    AggregateKind, DownloadReport, Error, ErrorKind, Event, EventSink as _, Height, HintOptions, Host,
+    NetworkKind, PeerAddress, PeerEvent, PeerOptions, RealDisk, SyncOptions, SyncReport, Target,
     default_port,
 };
 use peregrine::{
@@ -84,26 +84,11 @@ pub struct SyncArgs {
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
     pub on_hint_failure: OnHintFailure,
 
-    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
-    /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
-    #[arg(value_parser = assume_valid)]
-    pub assumevalid: AssumeValid,
-
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
-    /// Directory for temporary files [default: beside the chainstate]
-    #[arg(long, value_name = "DIR")]
-    pub work_dir: Option<PathBuf>,
-
     #[command(flatten)]
     pub resume: ResumeArgs,
 
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// A network of addresses, as for bitcoind -onlynet.
@@ -185,7 +170,7 @@ impl SyncArgs {
         }
         let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
         Ok(SyncOptions {
-            chain: self.datadir.chain_options(self.assumevalid, self.memory, self.work_dir.as_deref()),
+            chain: self.datadir.chain_options(&self.run),
             resume: self.resume.options(),
             stop_at_height: self.stop_at_height.map(Height),
             hints: self.hints.clone().map(|file| HintOptions {
@@ -214,10 +199,10 @@ impl SyncArgs {
 /// Runs the command.
 pub fn run(args: &SyncArgs) -> Done {
     let options = args.options()?;
-    paths::check_work_dir(&args.datadir, args.work_dir.as_deref())?;
+    paths::check_work_dir(&args.datadir, args.run.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress);
+    let progress = Progress::new(args.run.progress);
     let DatadirArgs { datadir, chain, .. } = &args.datadir;
     let sink = |event: Event| match event {
         Event::Peer(PeerEvent::Known(known)) => peers::save(datadir, *chain, &known),
@@ -241,13 +226,12 @@ struct SyncJson {
     bytes_downloaded_twice: u64,
     peers: u32,
     download_seconds: f64,
-    rebuild: Option<serde_json::Value>,
+    rebuild: Option<ReindexJson>,
     notes: Vec<String>,
 }
 
 fn sync_json(report: &SyncReport) -> String {
     let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed } = report.download;
-    let rebuild = report.rebuild.as_ref().map(report::reindex_json);
     json(&SyncJson {
         chain: report.network.name(),
         height: report.height.0,
@@ -259,7 +243,7 @@ fn sync_json(report: &SyncReport) -> String {
         bytes_downloaded_twice: duplicate_bytes,
         peers,
         download_seconds: elapsed.as_secs_f64(),
-        rebuild: rebuild.and_then(|text| serde_json::from_str(&text).ok()),
+        rebuild: report.rebuild.as_ref().map(ReindexJson::new),
         notes: report.notes.iter().map(warning_text).collect(),
     })
 }

@@ -134,10 +134,10 @@ fn check_text(check: &UndoCheck) -> String {
 
 fn make(args: &MakeUndoArgs) -> Done {
     let options = args.options();
-    paths::check_work_dir(&args.datadir, args.work_dir.as_deref())?;
+    paths::check_work_dir(&args.datadir, args.run.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress);
+    let progress = Progress::new(args.run.progress);
     let made = engine::make_undo(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let made = made?;

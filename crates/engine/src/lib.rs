@@ -1,6 +1,6 @@
 //! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
-//! [`reindex`] runs the whole rebuild; [`utxo_stats`] reads a chainstate. The engine never prints: it sends
+//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`] reads a chainstate. The engine never prints: it sends
 //! [`Event`]s to the caller's [`EventSink`] and returns a report or one [`Error`].
 //!
 //! # Why the result can be trusted
@@ -79,7 +79,7 @@ pub use net::{
     seeds::default_port,
     transport::TransportVersion,
 };
-pub use vfs::{Disk, Limit, RealDisk, open_regular};
+pub use vfs::{AtomicFile, Disk, Limit, RealDisk, open_regular};
 pub use wire::{BlockHash, FileNo, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.

@@ -111,38 +111,25 @@ impl AddressTable {
         if !(is_user || is_usable && fits) {
             return false;
         }
-        *self.per_source.entry(source).or_default() += 1;
-        *self.per_group.entry(group).or_default() += 1;
-        self.index.insert(address, self.entries.len());
-        self.entries.push(AddressEntry {
-            address,
-            services: record.services,
-            source,
-            failures: 0,
-            speed: None,
-            needs_v1: false,
-            not_before: None,
-        });
+        let (failures, speed, needs_v1, not_before) = Default::default();
+        let services = record.services;
+        self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
         true
+    }
+
+    fn insert(&mut self, entry: AddressEntry) {
+        *self.per_source.entry(entry.source).or_default() += 1;
+        *self.per_group.entry(entry.address.host.group()).or_default() += 1;
+        self.index.insert(entry.address, self.entries.len());
+        self.entries.push(entry);
     }
 
     /// Adds what an earlier run knew of an address, unless the table is full or the address is known.
     pub fn restore(&mut self, record: &AddressRecord, speed: Option<f64>, needs_v1: bool, failures: u32) {
         if self.len() < MAX_ENTRIES && self.get(&record.address).is_none() {
-            *self.per_group.entry(record.address.host.group()).or_default() += 1;
-            *self.per_source.entry(Source::Saved).or_default() += 1;
-            self.index.insert(record.address, self.entries.len());
             let AddressRecord { address, services, .. } = *record;
-            let source = Source::Saved;
-            self.entries.push(AddressEntry {
-                address,
-                services,
-                source,
-                failures,
-                speed,
-                needs_v1,
-                not_before: None,
-            });
+            let (source, not_before) = (Source::Saved, None);
+            self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
         }
     }
 

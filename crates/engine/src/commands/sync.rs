@@ -22,7 +22,7 @@ use vfs::Disk;
 /// last block. A datadir that does not exist is created.
 ///
 /// Whenever it ends, also on an error or an interrupt, the datadir is one on which bitcoind starts and
-/// continues; a second call continues too, and downloads nothing twice.
+/// continues; a second call continues too, and downloads no block of the best chain that is stored.
 ///
 /// # Errors
 /// Those of [`reindex`], and any error of the network that is not one of a single peer.

@@ -581,4 +581,24 @@ mod tests {
         spill.merge(&after, &AtomicBool::new(false)).unwrap();
         assert!(exists(2) && !exists(3) && exists(4));
     }
+
+    #[test]
+    fn a_higher_level_goes_first_when_it_has_twice_as_many_runs() {
+        let runs = |levels: &[(u8, usize)]| -> Vec<SpillFile> {
+            let all = levels.iter().flat_map(|&(level, count)| std::iter::repeat_n(level, count));
+            let meta = SortedRunMeta { entries: 1, spends: 0, bytes: 1, checksum: 0, net: Vec::new() };
+            let run = |(level, number)| SpillFile { level, number, meta: meta.clone() };
+            all.zip(0..).map(run).collect()
+        };
+        let chosen = |levels: &[(u8, usize)]| {
+            let full = full_level(&runs(levels))?;
+            assert_eq!(full.len(), FAN_IN);
+            Some((full[0].level, full[0].number))
+        };
+        assert_eq!(chosen(&[]), None);
+        assert_eq!(chosen(&[(0, FAN_IN - 1), (1, FAN_IN - 1)]), None);
+        assert_eq!(chosen(&[(0, FAN_IN), (1, 2 * FAN_IN - 1)]), Some((0, 0)));
+        assert_eq!(chosen(&[(0, FAN_IN), (1, 2 * FAN_IN)]), Some((1, FAN_IN as u64)));
+        assert_eq!(chosen(&[(0, 1), (2, FAN_IN)]), Some((2, 1)));
+    }
 }
