@@ -47,6 +47,15 @@ pub(crate) const MAX_FILES: u32 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BlockStatus(pub u32);
 
+impl IndexEntry {
+    /// The entry of a block whose header is valid and that is not stored.
+    #[must_use]
+    pub const fn of_header(hash: BlockHash, header: Header, height: Height) -> Self {
+        let status = BlockStatus(BlockStatus::VALID_TREE);
+        Self { hash, header, height, status, tx_count: 0, file: None, data_pos: None, undo_pos: None }
+    }
+}
+
 impl BlockStatus {
     /// Validity level: its header and those of all its ancestors are valid.
     pub const VALID_TREE: u32 = 2;

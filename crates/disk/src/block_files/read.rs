@@ -134,7 +134,8 @@ pub struct RecordFile {
     number: FileNo,
     path: PathBuf,
     file: Box<dyn ReadAt>,
-    len: u64,
+    /// Length of the file in bytes, when it was last measured.
+    len: AtomicU64,
     magic: [u8; 4],
     obfuscation: Obfuscation,
     /// Position up to which the operating system was asked to read ahead.
@@ -149,7 +150,8 @@ impl RecordFile {
         magic: [u8; 4],
         obfuscation: Obfuscation,
     ) -> Self {
-        Self { kind, number, path, file, len, magic, obfuscation, read_ahead_end: AtomicU64::new(0) }
+        let (len, read_ahead_end) = (AtomicU64::new(len), AtomicU64::new(0));
+        Self { kind, number, path, file, len, magic, obfuscation, read_ahead_end }
     }
 
     /// Whether this is the file of that kind and number.
@@ -170,7 +172,7 @@ impl RecordFile {
         if pos < RECORD_HEADER_LEN as u64 {
             return Err(flawed(RecordFlaw::StartsInFrame { pos }));
         }
-        let file_len = self.len;
+        let file_len = self.len_for(pos)?;
         if pos > file_len {
             return Err(flawed(RecordFlaw::StartsBeyondEnd { file_len }));
         }
@@ -192,6 +194,7 @@ impl RecordFile {
         }
         let record_len = len + checksum_len;
         let end = pos + record_len as u64;
+        let file_len = self.len_for(end)?;
         if end > file_len {
             return Err(flawed(RecordFlaw::EndsBeyondEnd { len, file_len }));
         }
@@ -200,6 +203,17 @@ impl RecordFile {
         self.read_exact_at(buffer.resize(needed), pos)?;
         self.read_ahead(end);
         Ok(())
+    }
+
+    /// Returns the length of the file in bytes, which is measured again if it was less than `needed`: the file
+    /// may have grown since it was opened.
+    fn len_for(&self, needed: u64) -> Result<u64, RecordError> {
+        let mut len = self.len.load(Ordering::Relaxed);
+        if len < needed {
+            len = self.file.len().map_err(|source| self.error(needed, RecordFlaw::Io(source)))?;
+            self.len.store(len, Ordering::Relaxed);
+        }
+        Ok(len)
     }
 
     fn error(&self, offset: u64, flaw: RecordFlaw) -> RecordError {
@@ -216,8 +230,9 @@ impl RecordFile {
     /// for the same part.
     fn read_ahead(&self, pos: u64) {
         let requested_end = self.read_ahead_end.load(Ordering::Relaxed).max(pos);
-        let end = self.len.min(pos + READ_AHEAD_BYTES);
-        if end >= requested_end + READ_AHEAD_BYTES / 4 || end == self.len && end > requested_end {
+        let len = self.len.load(Ordering::Relaxed);
+        let end = len.min(pos + READ_AHEAD_BYTES);
+        if end >= requested_end + READ_AHEAD_BYTES / 4 || end == len && end > requested_end {
             self.read_ahead_end.store(end, Ordering::Relaxed);
             self.file.read_ahead(requested_end, end - requested_end);
         }

@@ -82,6 +82,8 @@ pub struct UndoReport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BoundBy {
+    /// Waiting for blocks to be downloaded.
+    Download,
     /// Reading the block files.
     Read,
     /// Hashing and checking blocks.
@@ -99,6 +101,7 @@ impl BoundBy {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Download => "downloading",
             Self::Read => "reading the block files",
             Self::Check => "hashing and checking blocks",
             Self::Scripts => "running scripts",

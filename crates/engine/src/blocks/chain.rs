@@ -1,6 +1,7 @@
 //! The chain that is rebuilt, and the files that hold its blocks.
 
-use std::num::NonZeroU32;
+use crate::blocks::awaited::AwaitedBlocks;
+use std::{num::NonZeroU32, sync::Arc};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
 /// A block of the chain, and where it is on disk.
@@ -25,6 +26,8 @@ pub struct Chain {
     median_times: Vec<BlockTime>,
     /// Heights in the order of their blocks on disk.
     by_file: Vec<Height>,
+    /// Where the blocks are that were not stored when the chain was chosen, if it is known that they come.
+    awaited: Option<Arc<AwaitedBlocks>>,
 }
 
 /// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
@@ -32,7 +35,7 @@ pub struct Chain {
 pub struct BlockPosition {
     /// Number of the `blk` and `rev` file.
     pub file: FileNo,
-    /// Position in the `blk` file.
+    /// Position in the `blk` file; 0 if the block is not stored.
     pub data_pos: u32,
     /// Position in the `rev` file.
     pub undo_pos: Option<NonZeroU32>,
@@ -54,12 +57,14 @@ impl Chain {
             count > 0 && positions.len() == count && median_times.len() == count,
             "a position and a median time for each block"
         );
-        let mut by_file: Vec<Height> = (0..count as u32).map(Height).collect();
+        let mut by_file = Vec::with_capacity(count);
+        let is_stored = |height: &Height| positions[height.0 as usize].data_pos > 0;
+        by_file.extend((0..count as u32).map(Height).filter(is_stored));
         by_file.sort_unstable_by_key(|height| {
             let position = &positions[height.0 as usize];
             (position.file, position.data_pos)
         });
-        Self { hashes, positions, median_times, by_file }
+        Self { hashes, positions, median_times, by_file, awaited: None }
     }
 
     /// Assembles a chain from [`ChainBlock`]s, for tests.
@@ -83,7 +88,12 @@ impl Chain {
     /// If `height` is above the tip.
     #[must_use]
     pub fn block(&self, height: Height) -> ChainBlock {
-        let (hash, position) = (self.hashes[height.0 as usize], self.positions[height.0 as usize]);
+        let (hash, mut position) = (self.hashes[height.0 as usize], self.positions[height.0 as usize]);
+        if position.data_pos == 0
+            && let Some((file, data_pos)) = self.awaited.as_ref().and_then(|all| all.position(height))
+        {
+            position = BlockPosition { file, data_pos, undo_pos: None };
+        }
         ChainBlock {
             hash,
             file: position.file,
@@ -92,12 +102,33 @@ impl Chain {
         }
     }
 
+    /// Makes all blocks that are not stored awaited ones, and returns what places them.
+    pub fn await_missing(&mut self) -> Arc<AwaitedBlocks> {
+        Arc::clone(self.awaited.insert(Arc::new(AwaitedBlocks::new(self.positions.len()))))
+    }
+
+    /// Whether a block was not stored when the chain was chosen.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn is_awaited(&self, height: Height) -> bool {
+        self.positions[height.0 as usize].data_pos == 0
+    }
+
+    /// Waits for a block that is awaited and has not come. Returns false if `give_up` has returned true.
+    pub fn wait_for(&self, height: Height, give_up: &dyn Fn() -> bool) -> bool {
+        let awaited = self.awaited.as_ref().filter(|_| self.is_awaited(height));
+        awaited.is_none_or(|awaited| awaited.wait_for(height, give_up))
+    }
+
     /// Returns the blocks up to a height, which must not be above the tip.
     #[must_use]
     pub fn up_to(&self, height: Height) -> Self {
         let count = height.0 as usize + 1;
         let (hashes, positions) = (self.hashes[..count].to_vec(), self.positions[..count].to_vec());
-        Self::from_parts(hashes, positions, self.median_times[..count].to_vec())
+        let awaited = self.awaited.clone();
+        Self { awaited, ..Self::from_parts(hashes, positions, self.median_times[..count].to_vec()) }
     }
 
     /// Drops the positions of undo data for which `keep`, called with file and position, returns false.
@@ -139,7 +170,7 @@ impl Chain {
     }
 
     /// Heights in the order of their blocks on disk, grouped by file; files without blocks of the chain are
-    /// left out.
+    /// left out, and so are awaited blocks.
     pub fn by_file(&self) -> impl Iterator<Item = (FileNo, &[Height])> {
         let file = |height: Height| self.positions[height.0 as usize].file;
         let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));

@@ -68,28 +68,24 @@ pub fn end(reader: &HintReader) -> HintsEnd {
     HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
 }
 
-/// Returns the method of a rebuild with hints, after checking that they belong to this chain, as far as the
-/// file records it. Reads the blocks for which they are not used because undo data is made.
+/// Returns the last block for which hints are used, and the use of undo data above it. Checks that the hints
+/// belong to this chain, as far as the file records it.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without undo data
-/// whose scripts would have to be checked; any I/O error.
-pub fn method(
-    work: &WorkDir<'_>,
-    files: &Files<'_>,
+/// whose scripts would have to be checked.
+pub fn use_of(
     all: &ChainOptions,
     options: &HintOptions,
-    reader: HintReader,
+    info: &HintInfo,
     plan: &Plan,
-    interrupt: &AtomicBool,
-) -> Result<Method, Error> {
-    let (chain, end) = (&plan.chain, reader.info().height);
-    check_belongs_to(reader.info(), chain, all.network)
-        .map_err(|error| error.in_file(&options.file, None))?;
+) -> Result<(Height, UndoUse), Error> {
+    let chain = &plan.chain;
+    check_belongs_to(info, chain, all.network).map_err(|error| error.in_file(&options.file, None))?;
     let with_undo = !options.without_undo;
     let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
     let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
-    let height = end.min(Height(chain.tip_height().0.saturating_sub(undo_blocks)));
+    let height = info.height.min(Height(chain.tip_height().0.saturating_sub(undo_blocks)));
     let is_trusted = height == Height(0) || plan.assumed_valid_to.is_some_and(|valid| valid >= height);
     if !with_undo && !is_trusted {
         let detail = format!(
@@ -100,6 +96,25 @@ pub fn method(
         return Err(Error::new(ErrorKind::Usage, detail)
             .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
     }
+    Ok((height, above))
+}
+
+/// Returns the method of a rebuild with hints. Reads the blocks for which they are not used because undo data
+/// is made.
+///
+/// # Errors
+/// The errors of [`use_of`]; any I/O error.
+pub fn method(
+    work: &WorkDir<'_>,
+    files: &Files<'_>,
+    all: &ChainOptions,
+    options: &HintOptions,
+    reader: HintReader,
+    plan: &Plan,
+    interrupt: &AtomicBool,
+) -> Result<Method, Error> {
+    let (chain, end, with_undo) = (&plan.chain, reader.info().height, !options.without_undo);
+    let (height, above) = use_of(all, options, reader.info(), plan)?;
     let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(machine::random()?));

@@ -7,10 +7,10 @@ use crate::{
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
         options::{HintOptions, ReindexOptions},
-        report::{HintsReport, ReindexReport, UndoReport},
+        report::{BoundBy, HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
-    blocks::files::Files,
+    blocks::{awaited::AwaitedBlocks, files::Files},
     commands::hints,
     job::{
         self, ChainPreferences, Job, MatchStats, MatchedCoins, checkpoint,
@@ -38,10 +38,13 @@ use disk::{
 use rules::ChainParams;
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use vfs::Disk;
-use wire::{BlockHash, Sats};
+use wire::{BlockHash, Height, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
 /// either the old chainstate or the new one, whole.
@@ -60,31 +63,40 @@ pub fn reindex(
     sink.event(Event::Started(Stage::Plan));
     let sink = &Warnings::new(sink);
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
+    let files = &session.files()?;
     let target = Destination::prepare(disk, result_datadir, options)?;
     let work = WorkDir::new(disk, target.work_dir(&options.chain));
-    let rebuild = Rebuild { session: &session, options, target: &target, work: &work, sink, interrupt };
-    let attempt = |invalid: &[BlockHash]| {
+    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt };
+    rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
         if !invalid.is_empty() {
             // What the previous attempt left belongs to another chain.
             target.start_over()?;
             work.remove()?;
         }
-        rebuild.build(invalid, &mut clock)
-    };
-    let result = job::retry_without_invalid(sink, attempt)
-        .map_err(|error| checkpoint::with_resume_hint(work.explain(error), &work, options.resume.restart));
-    if let Err(error) = &result {
-        target.discard();
-        // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
-        let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
-        if !(can_resume && work.may_have_checkpoint()) {
-            // If one of these fails too, the first error is the one to report. Without a checkpoint, no run
-            // can continue with sorted runs or undo data.
-            let _ = work.remove();
-            let _ = clear_made_undo(disk, target.datadir());
-        }
-    }
-    result
+        let planned = plan(files, options, invalid, None, sink, interrupt)?;
+        clock.lap(Stage::Plan);
+        rebuild.build(planned, &mut clock)
+    }))
+}
+
+/// Like [`reindex`], for blocks of which some are stored while it runs, by whoever has
+/// [`Planned::awaited`]. It cannot be resumed.
+///
+/// # Errors
+/// The same errors. If the error is about a rule, it is not final: [`reindex`] decides when all blocks are
+/// stored.
+pub fn reindex_behind(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    planned: Planned,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<ReindexReport, Error> {
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
+    let work = WorkDir::new(files.disk, target.work_dir(&options.chain));
+    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt };
+    rebuild.clean_up_after_error(rebuild.build(planned, &mut clock))
 }
 
 /// Matches spends; if that fails because hints are wrong, and the caller asked for it, matches them again
@@ -115,7 +127,7 @@ fn match_spends<'a>(
 
 /// What all attempts of a rebuild share.
 struct Rebuild<'a> {
-    session: &'a Session<'a>,
+    files: &'a Files<'a>,
     options: &'a ReindexOptions,
     target: &'a Destination<'a>,
     work: &'a WorkDir<'a>,
@@ -123,11 +135,80 @@ struct Rebuild<'a> {
     interrupt: &'a AtomicBool,
 }
 
-/// What an attempt has planned.
-struct Planned {
+/// The chain of a rebuild, and what was found with it.
+pub struct Planned {
     plan: Plan,
     hint_reader: Option<HintReader>,
     lost_blocks: u32,
+    /// The blocks that are stored while the rebuild runs, and the memory in bytes that storing them takes.
+    awaited: Option<(Arc<AwaitedBlocks>, u64)>,
+}
+
+/// The end of a chain whose blocks are stored while it is rebuilt.
+#[derive(Clone, Copy)]
+pub struct Awaiting {
+    /// Height of the last block.
+    pub end: Height,
+    /// Estimated bytes of the blocks that are not stored.
+    pub bytes: u64,
+    /// Memory that storing them takes, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Planned {
+    /// The last block of the chain.
+    pub fn tip(&self) -> BlockHash {
+        self.plan.chain.tip().hash
+    }
+
+    /// The blocks that are stored while the rebuild runs; `None` if it must begin after that.
+    pub fn awaited(&self) -> Option<Arc<AwaitedBlocks>> {
+        self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
+    }
+}
+
+/// Chooses the chain without the blocks in `invalid`, and checks that its chainstate can replace the existing
+/// one.
+///
+/// # Errors
+/// Those of [`reindex`] that can be found before a block is read.
+pub fn plan(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    invalid: &[BlockHash],
+    awaiting: Option<Awaiting>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Planned, Error> {
+    let in_place = options.output.is_none();
+    let before = if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
+    let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
+    let preferences = ChainPreferences {
+        scan: options.scan,
+        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.stop_at_height),
+        without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
+        hints: hint_reader.as_ref().map(hints::end),
+        preferred: before.best_block,
+        invalid,
+        makes_undo: options.makes_undo(),
+        awaits_blocks: awaiting.is_some(),
+    };
+    let mut plan = job::plan(files, &options.chain, &preferences, sink, interrupt)?;
+    if in_place {
+        dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
+    }
+    let lost_blocks = if in_place { before.check(&plan, files, options.accept_lower_tip, sink)? } else { 0 };
+    let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
+        Some((hints, reader)) => {
+            hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height
+        }
+        None => false,
+    };
+    let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
+        plan.block_bytes += blocks.bytes;
+        (plan.chain.await_missing(), blocks.memory_bytes)
+    });
+    Ok(Planned { plan, hint_reader, lost_blocks, awaited })
 }
 
 /// What a successful attempt reports.
@@ -140,17 +221,33 @@ struct Rebuilt<'a> {
     undo: Option<UndoReport>,
     kept: Vec<PathBuf>,
     lost_blocks: u32,
+    was_behind_download: bool,
 }
 
 impl Rebuild<'_> {
-    /// Rebuilds the chainstate from the best chain without the blocks in `invalid`.
-    fn build(&self, invalid: &[BlockHash], clock: &mut Clock) -> Result<ReindexReport, Error> {
-        let Self { options, work, sink, interrupt, .. } = *self;
+    /// Removes after an error what no other run can use.
+    fn clean_up_after_error(&self, result: Result<ReindexReport, Error>) -> Result<ReindexReport, Error> {
+        let Self { options, target, work, .. } = *self;
+        result.map_err(|error| {
+            let error = checkpoint::with_resume_hint(work.explain(error), work, options.resume.restart);
+            target.discard();
+            // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
+            let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
+            if !(can_resume && work.may_have_checkpoint()) {
+                // If one of these fails too, the first error is the one to report. Without a checkpoint, no
+                // run can continue with sorted runs or undo data.
+                let _ = work.remove();
+                let _ = clear_made_undo(work.disk(), target.datadir());
+            }
+            error
+        })
+    }
+
+    /// Rebuilds the chainstate of the planned chain.
+    fn build(&self, planned: Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
+        let Self { files, options, work, sink, interrupt, .. } = *self;
         let hashed_before = batched_bytes();
-        let files = &self.session.files()?;
-        let Planned { plan, hint_reader, lost_blocks } = self.plan(files, invalid)?;
-        let plan = &plan;
-        clock.lap(Stage::Plan);
+        let Planned { ref plan, hint_reader, lost_blocks, ref awaited } = planned;
         if options.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
@@ -162,6 +259,7 @@ impl Rebuild<'_> {
             None => Method::of(options.chain.undo),
         };
         let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+        let budget = awaited.as_ref().map_or(budget, |&(_, memory)| budget.without(memory));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
         self.check_disk_need(plan, budget, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
@@ -169,7 +267,10 @@ impl Rebuild<'_> {
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
         let makes_undo = method.makes_undo();
         if makes_undo && lacking > 0 {
-            self.target.prepare_index()?;
+            if awaited.is_none() {
+                // Otherwise, the block index is still being written.
+                self.target.prepare_index()?;
+            }
             if in_place {
                 undo_files.check_access(&plan.chain, method.needs_undo_from())?;
             }
@@ -184,7 +285,7 @@ impl Rebuild<'_> {
             method,
             work,
             undo_sink: makes_undo.then_some(&undo_files),
-            resume: Some(&options.resume),
+            resume: awaited.is_none().then_some(&options.resume),
             sink,
             interrupt,
         };
@@ -209,37 +310,25 @@ impl Rebuild<'_> {
         let utxo_stats = finish.prove(&written)?;
         clock.lap(Stage::Prove);
 
+        let is_interrupted = || interrupt.load(Ordering::Relaxed);
+        if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
+            return Err(Error::interrupted());
+        }
         let undo = undo_files.take();
         let kept = self.commit(files, plan, undo.as_ref(), clock)?;
         let undo = makes_undo.then(|| undo.as_ref().map_or_else(UndoReport::default, NewUndo::report));
-        let rebuilt =
-            Rebuilt { hashed_before, stats, hints, total_amount, utxo_stats, undo, kept, lost_blocks };
-        self.report(&job, rebuilt, clock)
-    }
-
-    /// Chooses the chain, and checks that its chainstate can replace the existing one.
-    fn plan(&self, files: &Files<'_>, invalid: &[BlockHash]) -> Result<Planned, Error> {
-        let Self { options, sink, .. } = *self;
-        let in_place = options.output.is_none();
-        let before =
-            if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
-        let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
-        let preferences = ChainPreferences {
-            scan: options.scan,
-            stop_at_height: options.stop_at_height,
-            without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
-            hints: hint_reader.as_ref().map(hints::end),
-            preferred: before.best_block,
-            invalid,
-            makes_undo: options.makes_undo(),
+        let rebuilt = Rebuilt {
+            hashed_before,
+            stats,
+            hints,
+            total_amount,
+            utxo_stats,
+            undo,
+            kept,
+            lost_blocks,
+            was_behind_download: awaited.is_some(),
         };
-        let plan = job::plan(files, &options.chain, &preferences, sink, self.interrupt)?;
-        if in_place {
-            dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
-        }
-        let lost_blocks =
-            if in_place { before.check(&plan, files, options.accept_lower_tip, sink)? } else { 0 };
-        Ok(Planned { plan, hint_reader, lost_blocks })
+        self.report(&job, rebuilt, clock)
     }
 
     /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
@@ -339,7 +428,10 @@ impl Rebuild<'_> {
             spilled: stats.spilled,
             threads,
             elapsed,
-            bound_by: clock.bound_by(threads),
+            bound_by: match clock.bound_by(threads) {
+                BoundBy::Read if rebuilt.was_behind_download => BoundBy::Download,
+                other => other,
+            },
             stages: std::mem::take(&mut clock.stages),
             sha256_kernel: machine::sha256_kernel()?,
             sha256_limit,

@@ -2,16 +2,15 @@
 
 use crate::{
     api::{
-        error::{Error, ErrorKind},
+        error::Error,
         event::{EventSink, Warnings},
-        options::ReindexOptions,
         sync::{SyncOptions, SyncReport},
     },
-    commands::reindex::reindex,
-    download::{
-        fetch::{Fetched, fetch},
-        new_datadir,
+    commands::{
+        behind_download::{bitcoind_can_connect, explain_interrupt, fetch_and_rebuild},
+        reindex::reindex,
     },
+    download::{fetch::Fetched, new_datadir},
     job::session::Session,
     plan::existing_state::ExistingState,
 };
@@ -35,40 +34,21 @@ pub fn sync(
     let sink = &Warnings::new(sink);
     new_datadir::create(disk, &options.chain.datadir, options.chain.network, sink)?;
     let rebuild = options.rebuild();
-    let (fetched, is_done) = download(disk, options, &rebuild, sink, interrupt)?;
-    let Fetched { report, height, hash, chain } = fetched;
-    let header_height = chain.tip_height();
-    // The rebuild needs the memory.
-    drop(chain);
-    let rebuild = match options.blocks_only || is_done {
-        true => None,
-        false => Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
-    };
-    let (network, notes) = (options.chain.network, sink.take());
-    Ok(SyncReport { network, height, hash, header_height, download: report, rebuild, notes })
-}
-
-/// An interrupted rebuild leaves more than there was before the download.
-fn explain_interrupt(mut error: Error) -> Error {
-    if error.kind == ErrorKind::Interrupted {
-        error.detail = "interrupted; all blocks are downloaded, the chainstate is unchanged".to_owned();
-    }
-    error
-}
-
-/// Downloads blocks. Returns also whether the chainstate is at the last of them, or above.
-fn download(
-    disk: &dyn Disk,
-    options: &SyncOptions,
-    rebuild: &ReindexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
-) -> Result<(Fetched, bool), Error> {
-    let (session, _) = Session::open_for_change(disk, rebuild, sink)?;
+    let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &session.files()?;
-    let fetched = fetch(files, options, sink, interrupt)?;
-    let state = ExistingState::read(files, false)?;
-    let best_height = state.best_block.and_then(|best| fetched.chain.height_of(&best));
-    let is_done = best_height >= Some(fetched.height);
-    Ok((fetched, is_done))
+    let (fetched, rebuilt) = fetch_and_rebuild(files, options, &rebuild, sink, interrupt)?;
+    let Fetched { report: download, height, hash, chain } = fetched;
+    let best = ExistingState::read(files, false)?.best_block;
+    let best = best.and_then(|best| chain.height_of(&best));
+    let is_done = best.is_some_and(|best| bitcoind_can_connect(best, height));
+    let (network, header_height) = (options.chain.network, chain.tip_height());
+    // The rebuild needs the memory, and locks the datadir itself.
+    drop((chain, session));
+    let rebuild = match rebuilt {
+        None if !(options.blocks_only || is_done) => {
+            Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?)
+        }
+        rebuilt => rebuilt,
+    };
+    Ok(SyncReport { network, height, hash, header_height, download, rebuild, notes: sink.take() })
 }

@@ -10,6 +10,7 @@ use crate::{
         error::{Error, ErrorKind},
         event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
         note::{Note, Warning},
+        options::ChainOptions,
         remedy::Remedy,
         size::HumanSize,
         stage::Stage,
@@ -38,7 +39,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vfs::During as _;
-use wire::{BlockHash, Height, Network};
+use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -59,6 +60,8 @@ const POOL_SHARE: u64 = 8;
 const POOL_BYTES: std::ops::RangeInclusive<u64> = 12 << 20..=96 << 20;
 /// Maximum number of threads that check and store blocks.
 const MAX_WRITERS: usize = 8;
+/// Memory of each of them in bytes, for views and hashes of a block.
+const WRITER_BYTES: u64 = 4 << 20;
 
 /// What a download has reached.
 pub struct Fetched {
@@ -70,6 +73,27 @@ pub struct Fetched {
     pub hash: BlockHash,
     /// The header chain.
     pub chain: HeaderChain,
+}
+
+/// What follows a download while it runs. All functions are called by the thread that downloads.
+pub trait Follower {
+    /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
+    /// `missing` is the number of those that are not stored, and about how many bytes they have.
+    ///
+    /// # Errors
+    /// What makes the download useless.
+    fn headers_known(
+        &mut self,
+        chain: &HeaderChain,
+        target: Height,
+        missing: (u32, u64),
+    ) -> Result<(), Error>;
+
+    /// A block of the chain was stored.
+    fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
+
+    /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
+    fn chain_changed(&mut self, fork: Height, target: Height);
 }
 
 /// What the loop does at present.
@@ -90,11 +114,12 @@ enum Phase {
 pub fn fetch(
     files: &Files<'_>,
     options: &SyncOptions,
+    follower: &mut dyn Follower,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
     sink.event(Event::Started(Stage::Headers));
-    let DatadirContents { chain, stored, infos, found } = DatadirContents::read(files)?;
+    let DatadirContents { chain, stored, infos, found, lost } = DatadirContents::read(files)?;
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
         write_index(files, &chain, &stored, &infos, sink)?;
@@ -119,6 +144,7 @@ pub fn fetch(
         let mut fetch = Fetch {
             files,
             options,
+            follower,
             sink,
             writer,
             client,
@@ -129,7 +155,7 @@ pub fn fetch(
             next: Height(1),
             in_hand: 0,
             unsaved: 0,
-            is_index_behind: false,
+            is_index_behind: lost > 0,
             first_finished: None,
             last_peer: start,
             last_note: start,
@@ -157,11 +183,21 @@ pub fn fetch(
     })
 }
 
+/// Memory in bytes that blocks in hand get.
+fn pool_bytes(options: &ChainOptions) -> u64 {
+    (options.memory_bytes / POOL_SHARE).clamp(*POOL_BYTES.start(), *POOL_BYTES.end())
+}
+
+/// Memory in bytes that a download takes besides its headers.
+#[must_use]
+pub fn memory_bytes(options: &ChainOptions) -> u64 {
+    pool_bytes(options) + options.threads.get().min(MAX_WRITERS) as u64 * WRITER_BYTES
+}
+
 /// Creates the client, with the peers that the user named.
 fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
     let PeerOptions { connect, add, known, peers_max, proxy, networks, use_v2, .. } = &options.peers;
-    let share = options.chain.memory_bytes / POOL_SHARE;
-    let memory_bytes = share.clamp(*POOL_BYTES.start(), *POOL_BYTES.end());
+    let memory_bytes = pool_bytes(&options.chain);
     let client = Client::new(
         ClientOptions {
             pool: PoolOptions {
@@ -234,6 +270,7 @@ fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
 struct Fetch<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
+    follower: &'a mut dyn Follower,
     sink: &'a dyn EventSink,
     writer: &'a BlockWriter<'a>,
     client: Client,
@@ -247,7 +284,8 @@ struct Fetch<'a> {
     in_hand: u32,
     /// Bytes that were stored since the block index was written.
     unsaved: u64,
-    /// Whether the block index lacks headers of the chain, or does not know that a block is invalid.
+    /// Whether the block index lacks headers of the chain, places blocks that are lost, or does not know that
+    /// a block is invalid.
     is_index_behind: bool,
     /// When the first peer had no more headers.
     first_finished: Option<Instant>,
@@ -342,6 +380,8 @@ impl Fetch<'_> {
         match self.chain.add(batch.parent, &batch.headers, &batch.hashes, job::now()) {
             Ok(added) => {
                 self.is_index_behind |= added.new > 0;
+                let target = self.target();
+                self.follower.chain_changed(target, target);
                 if let Some(fork) = added.fork {
                     self.leave_branch(fork);
                 }
@@ -364,6 +404,7 @@ impl Fetch<'_> {
     /// Goes on with the blocks of another branch above `fork`.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
+        self.follower.chain_changed(fork, self.target());
         let first = Height(fork.0 + 1);
         if self.next > first {
             self.next = first;
@@ -393,6 +434,7 @@ impl Fetch<'_> {
                 self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
                     self.stored.set(height, file, data_pos, tx_count);
+                    self.follower.stored(height, file, data_pos);
                 }
                 self.report.blocks += 1;
                 self.report.bytes += len as u64;
@@ -425,6 +467,7 @@ impl Fetch<'_> {
             self.save()?;
             self.missing = self.missing_blocks();
             self.check_space()?;
+            self.follower.headers_known(&self.chain, self.target(), self.missing)?;
             self.sink.event(Event::Started(Stage::Download));
         }
         self.give_hashes();

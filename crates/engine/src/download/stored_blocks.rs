@@ -53,6 +53,8 @@ pub struct DatadirContents {
     pub infos: Vec<FileInfo>,
     /// Number of blocks that are stored and that the block index does not place.
     pub found: u32,
+    /// Number of blocks that the block index places, and that are not in their files.
+    pub lost: u32,
 }
 
 impl StoredBlocks {
@@ -82,10 +84,10 @@ impl StoredBlocks {
         self.positions.get(height.0 as usize).copied().filter(|position| position.pos > 0)
     }
 
-    /// Forgets blocks that are not whole in their files. Returns whether the last file has fewer bytes than
-    /// are in use.
-    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<bool, Error> {
-        let (mut is_short, mut is_last_short) = (HashMap::new(), false);
+    /// Forgets blocks that are not whole in their files. Returns their number, and whether the last file has
+    /// fewer bytes than are in use.
+    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(u32, bool), Error> {
+        let (mut is_short, mut is_last_short, mut dropped) = (HashMap::new(), false, 0);
         for (number, info) in (0..).map(FileNo).zip(infos) {
             let len = files.len(FileKind::Blk, number)?;
             is_last_short = len < u64::from(info.size);
@@ -113,13 +115,19 @@ impl StoredBlocks {
                 }
             }
             *position = Position::default();
+            dropped += 1;
         }
-        Ok(is_last_short)
+        Ok((dropped, is_last_short))
     }
 
     /// Makes an entry of the block index agree with what is stored.
     fn change_entry(&self, entry: &mut IndexEntry, params: &ChainParams) {
-        let Some(position) = self.get(entry.height) else { return };
+        let Some(position) = self.get(entry.height) else {
+            if entry.status.has_data() {
+                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            }
+            return;
+        };
         let (file, data_pos) = (Some(FileNo(position.file)), Some(ByteOffset(position.pos.into())));
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
@@ -139,7 +147,9 @@ impl DatadirContents {
     /// error.
     pub fn read(files: &Files<'_>) -> Result<Self, Error> {
         let mut contents = Self::of_index(files)?;
-        if contents.stored.drop_missing(files, &contents.infos)? {
+        let (dropped, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
+        contents.lost = dropped;
+        if is_last_short {
             // What remains of it stays as it is.
             contents.infos.push(FileInfo::default());
         }
@@ -185,7 +195,7 @@ impl DatadirContents {
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         invalid.into_iter().for_each(|hash| chain.note_invalid(hash));
-        Ok(Self { chain, stored, infos, found: 0 })
+        Ok(Self { chain, stored, infos, found: 0, lost: 0 })
     }
 
     /// Finds blocks beyond the bytes in use.
@@ -269,16 +279,7 @@ pub fn write_index(
     let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
     let params = ChainParams::of(files.network);
     let added = chain.heights_by_hash().into_iter().filter_map(|height| {
-        let mut entry = IndexEntry {
-            hash: chain.hash(height)?,
-            header: *chain.header(height)?,
-            height,
-            status: BlockStatus(BlockStatus::VALID_TREE),
-            tx_count: 0,
-            file: None,
-            data_pos: None,
-            undo_pos: None,
-        };
+        let mut entry = IndexEntry::of_header(chain.hash(height)?, *chain.header(height)?, height);
         stored.change_entry(&mut entry, params);
         Some(entry)
     });

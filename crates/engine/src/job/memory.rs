@@ -65,6 +65,13 @@ impl MemoryBudget {
         Self::measured(options, Consumers { threads: 1, scripts: false, blocks })
     }
 
+    /// The budget without `bytes` that something else takes at the same time.
+    #[must_use]
+    pub fn without(self, bytes: u64) -> Self {
+        let join_bytes = self.join_bytes.saturating_sub(bytes as usize).max(MIN_JOIN_BYTES as usize);
+        Self { join_bytes, ..self }
+    }
+
     fn measured(options: &ChainOptions, consumers: Consumers) -> Self {
         let resident = machine::resident_bytes().unwrap_or(options.memory_bytes / 4);
         let join_bytes =

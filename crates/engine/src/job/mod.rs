@@ -86,6 +86,8 @@ pub struct ChainPreferences<'a> {
     pub invalid: &'a [BlockHash],
     /// Whether undo data is made where it is missing.
     pub makes_undo: bool,
+    /// Whether blocks that are not stored come while the job runs.
+    pub awaits_blocks: bool,
 }
 
 /// Chooses the chain to rebuild.
@@ -105,6 +107,7 @@ pub fn plan(
         preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
         without_undo: preferences.hints.filter(|_| preferences.without_undo),
         makes_undo: preferences.makes_undo,
+        awaits_blocks: preferences.awaits_blocks,
         invalid: preferences.invalid,
     };
     let plan = planner::plan(files, preferences.scan, &request, preferences.preferred, now(), interrupt)

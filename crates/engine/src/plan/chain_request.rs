@@ -24,6 +24,8 @@ pub struct ChainRequest<'a> {
     pub without_undo: Option<HintsEnd>,
     /// No block needs undo data: it is made.
     pub makes_undo: bool,
+    /// Blocks that are not stored come while the job runs.
+    pub awaits_blocks: bool,
     /// Blocks that were found invalid.
     pub invalid: &'a [BlockHash],
 }

@@ -16,7 +16,7 @@ use crate::{
     blocks::files::Files,
     plan::{
         best_block::KnownBlock,
-        planner::{Plan, tree_of_index},
+        planner::{Plan, links_of_index},
         tree::Tree,
     },
 };
@@ -53,9 +53,9 @@ impl ExistingState {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
         let mut existing = Self { best_block, ..Self::default() };
-        let tree = scan.then(|| tree_of_index(files, ChainParams::of(files.network)));
+        let tree = scan.then(|| links_of_index(files, ChainParams::of(files.network)));
         let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
-        if let Some((mut tree, _)) = tree {
+        if let Some((mut tree, ..)) = tree {
             existing.index = tree.connected();
             existing.best_in_index = best_block.and_then(|best| tree.find(&best));
             existing.failed = tree.failed();

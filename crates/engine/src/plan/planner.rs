@@ -207,13 +207,31 @@ pub fn tree_of_index<'a>(
     files: &Files<'_>,
     params: &'a ChainParams,
 ) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
+    let (tree, infos, heights) = links_of_index(files, params)?;
+    if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
+        let detail = format!(
+            "the block index places block {hash} at height {recorded}, but it is at height {height}; \
+             bitcoind would not start"
+        );
+        return Err(damaged_index(files, detail));
+    }
+    Ok((tree, infos))
+}
+
+fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
+    Error::damaged(detail).in_file(files.datadir.index_dir(), None).with_remedies([Remedy::RebuildIndex])
+}
+
+/// What the block index records about blocks and their files, and the heights of the blocks.
+type IndexLinks<'a> = (Tree<'a>, Vec<FileInfo>, Vec<Height>);
+
+/// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which.
+pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
         error => error,
     };
-    let damaged =
-        |detail: &str| Error::damaged(detail).in_file(&dir, None).with_remedies([Remedy::RebuildIndex]);
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let index = stream_block_index(files.disk, &dir, |entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
@@ -225,22 +243,19 @@ pub fn tree_of_index<'a>(
     });
     let index = index.map_err(advise)?;
     if index.reindexing {
-        return Err(damaged("the block index is incomplete: a bitcoind -reindex was interrupted"));
+        return Err(damaged_index(
+            files,
+            "the block index is incomplete: a bitcoind -reindex was interrupted",
+        ));
     }
     if hashes.is_empty() {
-        return Err(damaged("the block index is empty"));
+        return Err(damaged_index(files, "the block index is empty"));
     }
     let links =
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
-    if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
-        return Err(damaged(&format!(
-            "the block index places block {hash} at height {recorded}, but it is at height {height}; \
-             bitcoind would not start"
-        )));
-    }
-    Ok((tree, index.files))
+    Ok((tree, index.files, heights))
 }
 
 /// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.

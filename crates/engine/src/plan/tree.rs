@@ -58,7 +58,7 @@ const FAILED: u8 = 1;
 const LINKED: u8 = 2;
 /// All blocks and undo data up to this block are on disk, and none has failed.
 const CONNECTED: u8 = 4;
-/// All blocks up to this block are on disk, and none has failed.
+/// All blocks up to this block are on disk, or awaited, and none has failed.
 const STORED: u8 = 8;
 /// The header, or that of an ancestor, breaks a rule.
 const INVALID: u8 = 16;
@@ -355,7 +355,7 @@ impl<'a> Tree<'a> {
 
     /// Evaluates all blocks, parents before children, and finds the most-work ones.
     fn evaluate_all(&mut self, order: &[u32], ends: &[u32], request: &ChainRequest<'_>) -> BestTips {
-        let (undo_from, mut best_tips) = (request.undo_from(), BestTips::default());
+        let mut best_tips = BestTips::default();
         let preferred = request.preferred.and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
@@ -366,7 +366,7 @@ impl<'a> Tree<'a> {
                 let before = before.and_then(|at| parents_work.get(at)).copied().unwrap_or(U256::ZERO);
                 let own = rules::work(self.nodes[number as usize].bits);
                 let block = BestTip { node: number, height, work: before.wrapping_add(own) };
-                self.evaluate(&block, preferred, undo_from);
+                self.evaluate(&block, preferred, request);
                 self.consider(block, &mut best_tips);
                 work.push(block.work);
             }
@@ -378,17 +378,17 @@ impl<'a> Tree<'a> {
     }
 
     /// Computes the state of a block whose parent has been evaluated.
-    fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, undo_from: Height) {
+    fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
         let mut state = node.state & FAILED | LINKED | parent & (FAILED | INVALID | PREFERRED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
-        if state & (FAILED | INVALID) == 0 && node.data_pos.is_some() {
+        if state & (FAILED | INVALID) == 0 && (node.data_pos.is_some() || request.awaits_blocks) {
             state |= parent & STORED;
         }
-        if state & STORED != 0 && (block.height < undo_from || self.has_undo(block.node)) {
+        if state & STORED != 0 && (block.height < request.undo_from() || self.has_undo(block.node)) {
             state |= parent & CONNECTED;
         }
         if state & INVALID == 0 && self.check_header(block.node, block.height).is_err() {

@@ -30,6 +30,9 @@ pub const PART_BLOCK_BYTES: u64 = 16 << 20;
 /// Minimum size of a piece in the file, in bytes, unless the memory is exceeded without one of this size.
 const MIN_PIECE_BYTES: usize = 16 << 10;
 
+/// Assumed size of a block that is not stored yet, in bytes: that of one of these years on the main network.
+const AWAITED_BLOCK_BYTES: u32 = 1_700_000;
+
 /// Bytes by part of the chain.
 pub struct Parts<'a> {
     work: &'a WorkDir<'a>,
@@ -200,6 +203,11 @@ fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
             let &[height, next] = pair else { continue };
             let size = chain.block(next).data_pos.0 - chain.block(height).data_pos.0;
             sizes[height.0 as usize] = u32::try_from(size).unwrap_or(u32::MAX);
+        }
+    }
+    for (height, size) in (0..).map(Height).zip(&mut sizes) {
+        if chain.is_awaited(height) {
+            *size = AWAITED_BLOCK_BYTES;
         }
     }
     let (mut bounds, mut sum) = (vec![Height(0)], 0);

@@ -182,6 +182,10 @@ impl BlockSource for FileSource<'_> {
             if self.completed.has(height) || !self.faults.matters(height) {
                 continue;
             }
+            let give_up = || stop(self.read.load(Ordering::Relaxed)) == Stop::Now;
+            if !self.reader.chain.wait_for(height, &give_up) {
+                return Ok(false);
+            }
             self.read.fetch_add(1, Ordering::Relaxed);
             match self.read_block(height, into) {
                 Ok(()) => return Ok(true),

@@ -1,0 +1,123 @@
+//! The chainstate is rebuilt while blocks are downloaded, with hints too, and the result is the same as after
+//! the download.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+mod hinted;
+
+use common::{
+    Case, THREADS, chain, leftovers, scratch, stats,
+    sync::{assert_index_is_true, assert_sound, from, honest, run_on, run_while, wait_until, with_holes},
+};
+use hinted::{AGGREGATES, Truth, bury, file_in};
+use hints::HintFormat;
+use peregrine_engine::{
+    AggregateKind, AssumeValid, BoundBy, ErrorKind, Height, HintOptions, Network, SyncOptions,
+};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{LazyLock, atomic::AtomicBool},
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+use testkit::fault::FaultDisk;
+
+static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
+
+fn tip() -> u32 {
+    chain().tip().height
+}
+
+/// Time for which a peer sends nothing. Checking all blocks takes much less.
+const PAUSE: Duration = Duration::from_secs(3);
+
+#[test]
+fn blocks_are_checked_while_others_are_downloaded_if_the_memory_allows() {
+    for threads in THREADS {
+        for (memory_bytes, bound_by) in [(64 << 20, None), (256 << 20, Some(BoundBy::Download))] {
+            let what = format!("{threads} threads, {memory_bytes} bytes");
+            let (dir, peer) = (scratch(), honest());
+            peer.hold_at(100);
+            let mut options = from(dir.path(), &[&peer]);
+            options.chain.threads = NonZeroUsize::new(threads).unwrap();
+            options.chain.memory_bytes = memory_bytes;
+            let (report, _) = run_while(&options, |_| {
+                wait_until("100 blocks", || peer.asked().len() >= 100);
+                thread::sleep(PAUSE);
+                peer.hold_at(usize::MAX);
+            });
+            let rebuild = report.rebuild.unwrap();
+            assert_eq!(Some(rebuild.bound_by).filter(|&by| by == BoundBy::Download), bound_by, "{what}");
+            assert_eq!(rebuild.counts.blocks, u64::from(tip()) + 1, "{what}");
+            assert_sound(dir.path(), chain(), &what);
+        }
+    }
+}
+
+/// A datadir that lacks every third block and whose headers bury the others, and a folder with hints.
+fn buried() -> (Case, TempDir) {
+    let case = with_holes(|height| height % 3 == 1);
+    bury(&case.blocks("index"));
+    (case, TempDir::new().unwrap())
+}
+
+fn hinted(root: &Path, file: PathBuf, aggregate: AggregateKind, options: SyncOptions) -> SyncOptions {
+    let hints = HintOptions { file, format: None, aggregate, without_undo: true, on_failure_join: false };
+    let mut options = SyncOptions { hints: Some(hints), stop_at_height: Some(Height(tip())), ..options };
+    options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(tip()));
+    options.chain.hooks.undo_blocks = 0;
+    options.chain.datadir = root.to_owned();
+    options
+}
+
+#[test]
+fn hints_are_used_while_blocks_are_downloaded() {
+    for aggregate in AGGREGATES {
+        let ((case, files), peer) = (buried(), honest());
+        let path = file_in(&files, "hints");
+        TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+        let options = hinted(case.root(), path, aggregate, from(case.root(), &[&peer]));
+        let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+        let rebuild = done.unwrap().rebuild.unwrap();
+        assert_eq!(rebuild.hints.unwrap().height, Height(tip()), "{aggregate:?}");
+        let found = stats(case.root(), Network::Regtest).unwrap();
+        assert_eq!(found.hash_serialized_3, chain().model.stats().hash_serialized_3, "{aggregate:?}");
+        assert_eq!(assert_index_is_true(case.root(), "with hints").len(), tip() as usize + 1);
+        assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
+    }
+}
+
+#[test]
+fn hints_that_cannot_be_used_are_refused_before_a_block_is_downloaded() {
+    let ((case, files), peer) = (buried(), honest());
+    let path = file_in(&files, "hints");
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    let mut options = hinted(case.root(), path, AGGREGATES[0], from(case.root(), &[&peer]));
+    options.chain.assume_valid = AssumeValid::Off;
+    let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+    assert_eq!(done.unwrap_err().kind, ErrorKind::Usage);
+    assert_eq!(peer.asked(), []);
+}
+
+#[test]
+fn wrong_hints_end_the_download_and_leave_what_was_stored() {
+    let ((case, files), peer) = (buried(), honest());
+    let (path, mut hints) = (file_in(&files, "hints"), TRUTH.hints(tip()));
+    let spent = hints.iter_mut().skip(1).find(|hints| !hints.contains(&0)).unwrap();
+    spent.insert(0, 0);
+    TRUTH.write(&path, HintFormat::Peregrine, &hints);
+    let options = hinted(case.root(), path, AGGREGATES[0], from(case.root(), &[&peer]));
+    let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+    assert_eq!(done.unwrap_err().kind, ErrorKind::Hints);
+    assert!(!case.root().join("regtest/chainstate").exists());
+    assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
+    // The sum is known when all blocks have come.
+    assert_eq!(assert_index_is_true(case.root(), "with wrong hints").len(), tip() as usize + 1);
+    let options = SyncOptions { hints: None, ..options };
+    let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+    assert_eq!(done.unwrap().height, Height(tip()));
+    assert_sound(case.root(), chain(), "without the hints");
+}
