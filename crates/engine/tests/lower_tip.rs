@@ -227,5 +227,10 @@ fn an_index_with_a_wrong_height_is_refused() {
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_mentions(&error, &["at height 91, but it is at height 90"]);
     assert_offers(&error, &[Remedy::RebuildIndex]);
-    assert_eq!(run(&case.scan()).unwrap().height, Height(140));
+    // It still shows which blocks were connected.
+    block_files(&case, "rev").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    without_chainstate(&case);
+    let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
+    assert_mentions(&error, &["the block index reaches height 140", "end at height 0"]);
+    assert_eq!(run(&case.scan()).unwrap().height, Height(140), "undo data is made");
 }
