@@ -2,14 +2,17 @@
 //! heights: a block of 2024 has a thousand times the bytes of one of 2009.
 
 use clap::ValueEnum;
-use engine::{Event, EventSink, PeerEvent, Stage, TransportVersion};
-use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use engine::{DownloadLimit, Event, EventSink, PeerEvent, PeerStatus, Stage, TransportVersion};
+use indicatif::{HumanBytes, HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use peregrine::{remedy, stop};
 use std::{
     io::{self, IsTerminal, Write},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+/// Number of peers that are shown on a terminal.
+const SHOWN_PEERS: usize = 8;
 
 /// Minimum time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,9 +31,16 @@ pub enum Style {
 
 /// Shows the engine's events on stderr.
 pub enum Progress {
-    Bar(ProgressBar),
+    Bar(Bars),
     Log(Mutex<Lines>),
     None,
+}
+
+/// A bar, and below it a table of peers while blocks are downloaded.
+pub struct Bars {
+    all: MultiProgress,
+    bar: ProgressBar,
+    peers: ProgressBar,
 }
 
 /// Decides when to write a line of progress, and what is in it.
@@ -41,6 +51,8 @@ pub struct Lines {
     /// When progress was first reported, and how many bytes were done then: an earlier run may have done
     /// some.
     started: Option<(Instant, u64)>,
+    /// While blocks are downloaded: the number of peers, and what limits the speed.
+    peers: Option<(usize, DownloadLimit)>,
 }
 
 impl Lines {
@@ -64,6 +76,9 @@ impl Lines {
                 Duration::from_secs_f64(bytes_total.saturating_sub(progress.bytes) as f64 / rate.max(1.0));
             line += &format!(", {:.0} MB/s, {} left", rate / 1e6, HumanDuration(left));
         }
+        if let Some((peers, limit)) = self.peers {
+            line += &format!(", {peers} peers, limited by {}", limit.name());
+        }
         Some(line)
     }
 }
@@ -79,25 +94,31 @@ impl Progress {
     }
 
     fn bar() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5));
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+        let (bar, peers) = (all.add(ProgressBar::new(0)), all.add(ProgressBar::new(0)));
         let template =
             "{prefix:>8} [{wide_bar}] {msg} {bytes}/{total_bytes} {binary_bytes_per_sec} ETA {eta}";
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        Self::Bar(bar)
+        let style = |template| {
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+        };
+        bar.set_style(style(template));
+        peers.set_style(style("{msg}"));
+        Self::Bar(Bars { all, bar, peers })
     }
 
     /// Removes the bar from the screen.
     pub fn close(&self) {
-        if let Self::Bar(bar) = self {
-            stop::writing(|| bar.finish_and_clear());
+        if let Self::Bar(Bars { bar, peers, .. }) = self {
+            stop::writing(|| {
+                peers.finish_and_clear();
+                bar.finish_and_clear();
+            });
         }
     }
 
     fn print(&self, text: &str) {
         match self {
-            Self::Bar(bar) => bar.suspend(|| line(text)),
+            Self::Bar(bars) => bars.all.suspend(|| line(text)),
             Self::Log(_) => line(text),
             Self::None => {}
         }
@@ -117,15 +138,23 @@ impl Progress {
     fn show(&self, event: Event) {
         match event {
             Event::Started(stage) => match self {
-                Self::Bar(bar) => bar.set_prefix(stage.name()),
-                Self::Log(_) if !matches!(stage, Stage::Read | Stage::Match) => line(&format!("{stage}")),
-                Self::Log(_) | Self::None => {}
+                Self::Bar(bars) => {
+                    bars.bar.set_prefix(stage.name());
+                    bars.peers.set_message("");
+                }
+                Self::Log(lines) => {
+                    lock(lines).peers = None;
+                    if !matches!(stage, Stage::Read | Stage::Match) {
+                        line(&format!("{stage}"));
+                    }
+                }
+                Self::None => {}
             },
             Event::Planned { height, hash, .. } => {
                 self.print(&format!("chain tip at height {height}, block {hash}"));
             }
             Event::Progress(progress) => match self {
-                Self::Bar(bar) => {
+                Self::Bar(Bars { bar, .. }) => {
                     let begins = bar.position() == 0;
                     bar.set_length(progress.bytes_total);
                     bar.set_position(progress.bytes);
@@ -136,11 +165,15 @@ impl Progress {
                     bar.set_message(format!("{}/{} blocks", progress.blocks, progress.blocks_total));
                 }
                 Self::Log(lines) => {
-                    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(text) = lines.next(&progress, Instant::now()) {
+                    if let Some(text) = lock(lines).next(&progress, Instant::now()) {
                         line(&text);
                     }
                 }
+                Self::None => {}
+            },
+            Event::Peer(PeerEvent::Status { peers, limit }) => match self {
+                Self::Bar(bars) => bars.peers.set_message(peers_table(&peers, limit)),
+                Self::Log(lines) => lock(lines).peers = Some((peers.len(), limit)),
                 Self::None => {}
             },
             Event::Peer(peer) => {
@@ -157,18 +190,60 @@ impl Progress {
     }
 }
 
+fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn peer_text(event: &PeerEvent) -> Option<String> {
     match event {
         PeerEvent::Connected { peer, user_agent, transport, height } => {
-            let transport = match transport {
-                TransportVersion::V1 => "v1",
-                TransportVersion::V2 => "v2",
-            };
+            let transport = transport_name(*transport);
             Some(format!("peer {peer}: connected, {transport}, {user_agent}, height {height}"))
         }
         PeerEvent::Closed { peer, reason } => Some(format!("peer {peer}: {reason}")),
         _ => None,
     }
+}
+
+const fn transport_name(transport: TransportVersion) -> &'static str {
+    match transport {
+        TransportVersion::V1 => "v1",
+        TransportVersion::V2 => "v2",
+    }
+}
+
+/// A line for each of the peers that have delivered most, below a summary.
+fn peers_table(peers: &[PeerStatus], limit: DownloadLimit) -> String {
+    let now = peers.iter().filter_map(|peer| peer.bytes_per_second).fold(0.0, |sum, speed| sum + speed);
+    let mut table = format!(
+        "{} peers, {:.1} MB/s now, limited by {}\n{:<30} {:<2} {:>8} {:>9} {:>9} {:>8}  program",
+        peers.len(),
+        now / 1e6,
+        limit.name(),
+        "peer",
+        "",
+        "ping",
+        "MB/s",
+        "MB",
+        "blocks",
+    );
+    for peer in peers.iter().take(SHOWN_PEERS) {
+        let speed =
+            peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
+        table += &format!(
+            "\n{:<30} {:<2} {:>5} ms {speed:>9} {:>9.1} {:>8}  {}",
+            peer.peer,
+            transport_name(peer.transport),
+            peer.round_trip.as_millis(),
+            peer.bytes as f64 / 1e6,
+            peer.blocks,
+            peer.user_agent,
+        );
+    }
+    if peers.len() > SHOWN_PEERS {
+        table += &format!("\n... and {} more", peers.len() - SHOWN_PEERS);
+    }
+    table
 }
 
 fn line(text: &str) {
@@ -193,5 +268,28 @@ mod tests {
         assert!(at(10, 600).unwrap().ends_with("953.67 MiB, 10 MB/s, 40 seconds left"));
         assert_eq!(at(20, 0).unwrap(), "1 of 9 blocks, 0 B of 953.67 MiB", "another pass begins");
         assert!(at(30, 250).unwrap().ends_with("25 MB/s, 30 seconds left"));
+    }
+
+    #[test]
+    fn the_table_of_peers_shows_some_of_them_and_what_limits_the_speed() {
+        let peer = |number: u32| PeerStatus {
+            peer: format!("10.0.0.{number}:8333"),
+            user_agent: "/Satoshi:31.0.0/".to_owned(),
+            transport: TransportVersion::V2,
+            round_trip: Duration::from_millis(42),
+            blocks: 7,
+            bytes: 9_100_000,
+            bytes_per_second: (number > 1).then_some(1_500_000.0),
+            bytes_in_flight: 0,
+        };
+        let peers: Vec<_> = (1..=10).map(peer).collect();
+        let table = peers_table(&peers, DownloadLimit::Network);
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines[0], "10 peers, 13.5 MB/s now, limited by the network");
+        let line =
+            "10.0.0.1:8333                  v2    42 ms         -       9.1        7  /Satoshi:31.0.0/";
+        assert_eq!(lines[2], line);
+        assert!(lines[3].contains(" 1.50 ") && lines[3].starts_with("10.0.0.2:8333 "), "{table}");
+        assert_eq!((lines.len(), lines[10]), (11, "... and 2 more"));
     }
 }

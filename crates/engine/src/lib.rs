@@ -53,7 +53,9 @@ pub use api::{
     report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport},
     size::HumanSize,
     stage::Stage,
-    sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, SyncOptions, SyncReport},
+    sync::{
+        DownloadLimit, DownloadReport, KnownPeer, PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncReport,
+    },
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{

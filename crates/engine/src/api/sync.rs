@@ -109,6 +109,50 @@ impl SyncOptions {
     }
 }
 
+/// What a connected peer does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerStatus {
+    /// Address or name, and port.
+    pub peer: String,
+    /// What it calls its program; only printable characters.
+    pub user_agent: String,
+    /// The transport that is used.
+    pub transport: TransportVersion,
+    /// Shortest round trip that was measured.
+    pub round_trip: Duration,
+    /// Number of blocks that it has sent.
+    pub blocks: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes per second at present; `None` if it has not sent enough to tell.
+    pub bytes_per_second: Option<f64>,
+    /// Estimated bytes of the blocks that are asked of it.
+    pub bytes_in_flight: u64,
+}
+
+/// What limits the speed of a download.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownloadLimit {
+    /// No peer that has the blocks is connected.
+    NoPeers,
+    /// The network, or what peers send.
+    Network,
+    /// Checking and storing blocks: the processor or the disk.
+    Storing,
+}
+
+impl DownloadLimit {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoPeers => "missing peers",
+            Self::Network => "the network",
+            Self::Storing => "checking and storing blocks",
+        }
+    }
+}
+
 /// What happened with a peer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -130,6 +174,13 @@ pub enum PeerEvent {
         peer: String,
         /// Why.
         reason: String,
+    },
+    /// What the connected peers do; sent about once in a second while blocks are downloaded.
+    Status {
+        /// The peers, the one that has delivered the most bytes first.
+        peers: Vec<PeerStatus>,
+        /// What limits the speed.
+        limit: DownloadLimit,
     },
     /// The download has ended; this is what is known of addresses now.
     Known(Vec<KnownPeer>),

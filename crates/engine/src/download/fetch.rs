@@ -3,6 +3,7 @@
 use super::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     header_chain::{HeaderChain, RefusedHeaders},
+    status::{ConnectedPeer, ConnectedPeers},
     stored_blocks::{DatadirContents, StoredBlocks, write_index},
 };
 use crate::{
@@ -27,7 +28,6 @@ use net::{
     download::{DownloadOptions, SizeEstimate},
     headers::{HeaderBatch, locator_heights},
     message::{AddressRecord, Services},
-    peer::PeerId,
     pool::{PoolOptions, Target},
     seeds,
 };
@@ -163,7 +163,7 @@ pub fn fetch(
             last_closed: None,
             last_progress: None,
             missing: (0, 0),
-            connected: HashSet::new(),
+            connected: ConnectedPeers::default(),
             targets: HashSet::new(),
         };
         let addresses = addresses(options);
@@ -299,8 +299,8 @@ struct Fetch<'a> {
     last_progress: Option<Instant>,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),
-    /// Peers with which the handshake was done.
-    connected: HashSet<PeerId>,
+    /// Peers with which the handshake is done.
+    connected: ConnectedPeers,
     /// What they were, and those before them.
     targets: HashSet<Target>,
 }
@@ -341,7 +341,8 @@ impl Fetch<'_> {
     fn event(&mut self, event: ClientEvent, arrived: &Sender<ArrivedBlock>) {
         match event {
             ClientEvent::Ready { peer, target, info, transport } => {
-                self.connected.insert(peer);
+                let (name, user_agent) = (target.to_string(), info.user_agent.clone());
+                self.connected.add(peer, ConnectedPeer { peer: name, user_agent, transport });
                 if self.targets.insert(target.clone()) {
                     // It may have what the others lack.
                     self.chain.forget_withheld();
@@ -356,7 +357,7 @@ impl Fetch<'_> {
             }
             ClientEvent::Closed { peer, target, reason } => {
                 self.last_closed = Some(format!("{target}: {reason}"));
-                let was_connected = peer.is_some_and(|peer| self.connected.remove(&peer));
+                let was_connected = peer.is_some_and(|peer| self.connected.remove(peer));
                 let PeerOptions { connect, add, .. } = &self.options.peers;
                 // Many of the addresses that are found lead nowhere.
                 if was_connected || connect.iter().chain(add).any(|named| *named == target) {
@@ -562,6 +563,11 @@ impl Fetch<'_> {
     }
 
     fn show_progress(&mut self) {
+        if self.phase == Phase::Blocks {
+            let writers = self.options.chain.threads.get().min(MAX_WRITERS) as u32;
+            let status = self.connected.report(&self.client, self.in_hand, writers);
+            status.into_iter().for_each(|status| self.sink.event(Event::Peer(status)));
+        }
         if self.phase == Phase::Headers
             || self.report.blocks == 0
             || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)

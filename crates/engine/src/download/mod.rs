@@ -8,4 +8,5 @@ mod block_writer;
 pub mod fetch;
 pub mod header_chain;
 pub mod new_datadir;
+mod status;
 pub mod stored_blocks;
