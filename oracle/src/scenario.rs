@@ -70,3 +70,49 @@ pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>>
     drop(node);
     Ok(Rows::read(&net_dir.join("chainstate"))?)
 }
+
+/// Opens a regtest datadir that Peregrine has made, and continues from there: Core has the right tip, and reads
+/// each block and each undo record at its position in the index, as in a datadir that Core has made. Then it
+/// connects a block and disconnects several, and what it appends to the files overwrites no earlier data.
+///
+/// # Errors
+/// If Core does not open a datadir or cannot read it.
+///
+/// # Panics
+/// If anything differs.
+pub fn assert_core_continues(
+    chain: &Chain,
+    control_dir: &Path,
+    net_dir: &Path,
+) -> Result<(), Box<dyn Error>> {
+    let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    let control = CoreNode::open(control_dir, Network::Regtest, Wipe::Nothing)?;
+    assert_eq!(node.take_events(), [], "no block is left to connect");
+    assert_eq!(node.tip(), (Height(chain.tip().height), chain.tip().hash));
+    for block in chain.main() {
+        let height = Height(block.height);
+        assert_eq!(node.read_block(height)?, block.bytes, "height {height}");
+        if block.height > 0 {
+            assert_eq!(node.read_spent(height)?, control.read_spent(height)?, "height {height}");
+        }
+    }
+    drop((node, control));
+
+    let core = connect_one_and_take_back(control_dir)?;
+    assert_eq!(core.differences(&connect_one_and_take_back(net_dir)?), Vec::<String>::new());
+    let node = CoreNode::open(net_dir, Network::Regtest, Wipe::Nothing)?;
+    let control = CoreNode::open(control_dir, Network::Regtest, Wipe::Nothing)?;
+    assert_eq!(node.tip(), control.tip());
+    for height in (1..=node.tip().0.0).map(Height) {
+        assert_eq!(node.read_block(height)?, control.read_block(height)?, "height {height}");
+        assert_eq!(node.read_spent(height)?, control.read_spent(height)?, "height {height}");
+    }
+    drop((node, control));
+
+    // The same for a Core that uses only the block files, including the appended blocks.
+    let node = CoreNode::open(net_dir, Network::Regtest, Wipe::All)?;
+    drop(node);
+    let again = Rows::read(&net_dir.join("chainstate"))?;
+    assert_eq!(core.differences(&again), Vec::<String>::new());
+    Ok(())
+}
