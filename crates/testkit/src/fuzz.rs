@@ -9,6 +9,7 @@
 mod disk;
 mod hints;
 mod memory;
+mod net;
 mod reseal;
 mod rules;
 mod runs;
@@ -54,6 +55,10 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
     FuzzTarget { name: "hints_file", body: hints::file, seeds: hints::files },
     FuzzTarget { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },
+    FuzzTarget { name: "net_frames", body: net::frames, seeds: net::streams },
+    FuzzTarget { name: "net_message", body: net::message, seeds: net::messages },
+    FuzzTarget { name: "net_v2_stream", body: net::v2_stream, seeds: net::payloads },
+    FuzzTarget { name: "net_proxy", body: net::proxy, seeds: net::proxy_answers },
     FuzzTarget { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 
