@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Case, Template, assert_same_tree, bounded, changed, leftovers, run, stats, tree};
-use peregrine_engine::{BlockHash, ErrorKind, Network, ReindexOptions, Remedy};
+use peregrine_engine::{BlockHash, ErrorKind, MakeUndoOptions, Network, ReindexOptions, Remedy, make_undo};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -472,11 +472,17 @@ fn a_full_disk_fails_the_run_and_changes_nothing() {
 fn a_read_only_target_is_an_error_with_a_remedy() {
     let case = tiny_case();
     let before = tree(case.root());
-    for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied] {
+    for (kind, remedy) in [
+        (io::ErrorKind::ReadOnlyFilesystem, Remedy::MountWritable),
+        (io::ErrorKind::PermissionDenied, Remedy::GrantPermission),
+    ] {
         let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
+        let options = MakeUndoOptions { chain: case.options().chain, keep_old: false };
+        let error = make_undo(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+        assert_eq!(error.remedies, [remedy], "undo data is made in place only");
         let error = rebuild(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
-        common::assert_offers(&error, &[Remedy::GrantPermission, Remedy::OtherOutput]);
+        common::assert_offers(&error, &[remedy, Remedy::OtherOutput]);
         assert_same_tree(&before, case.root(), "read-only");
         // With an output elsewhere, a datadir that cannot be written is sufficient.
         let output = common::scratch();

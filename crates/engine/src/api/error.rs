@@ -160,6 +160,12 @@ impl Error {
         self
     }
 
+    /// Drops the advice to write the result elsewhere, for a command that can only work in place.
+    pub(crate) fn in_place_only(mut self) -> Self {
+        self.remedies.retain(|remedy| *remedy != Remedy::OtherOutput);
+        self
+    }
+
     /// Adds the error that caused this one.
     #[must_use]
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -256,9 +262,8 @@ impl From<FileError> for Error {
                 vec![Remedy::CreateDirectory, Remedy::OtherName]
             }
             io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => vec![Remedy::FreeDiskSpace],
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                vec![Remedy::GrantPermission, Remedy::OtherOutput]
-            }
+            io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
+            io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
             _ => Limit::of(&error.source).map(Remedy::RaiseLimit).into_iter().collect(),
         };
         Self::new(kind, format!("cannot {}: {}", error.action, error.source))

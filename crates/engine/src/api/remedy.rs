@@ -75,6 +75,8 @@ pub enum Remedy {
     Wait,
     /// Allow this process to access the file.
     GrantPermission,
+    /// Mount the file system for writing.
+    MountWritable,
     /// Run the command as the user with this id.
     RunAs(u32),
     /// Raise a limit of the system.
@@ -131,6 +133,7 @@ impl Remedy {
             Self::EndOtherProgram => "end-other-program",
             Self::Wait => "wait",
             Self::GrantPermission => "grant-permission",
+            Self::MountWritable => "mount-writable",
             Self::RunAs(_) => "run-as",
             Self::RaiseLimit(_) => "raise-limit",
             Self::RaiseProcessLimit => "raise-process-limit",
@@ -197,6 +200,7 @@ impl fmt::Display for Remedy {
             Self::EndOtherProgram => "stop bitcoind (or the program that uses it)",
             Self::Wait => "wait for it",
             Self::GrantPermission => "grant the permission",
+            Self::MountWritable => "mount the file system for writing",
             Self::RunAs(user) => return write!(f, "run as user id {user}"),
             Self::RaiseLimit(limit) => return write!(f, "{limit}"),
             Self::RaiseProcessLimit => {

@@ -31,7 +31,15 @@ pub fn sync(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
-    let sink = &Warnings::new(sink);
+    sync_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn sync_in_place(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    sink: &Warnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<SyncReport, Error> {
     new_datadir::create(disk, &options.chain.datadir, options.chain.network, sink)?;
     let rebuild = options.rebuild();
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;

@@ -200,8 +200,17 @@ pub fn make_undo(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
+    make_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn make_in_place(
+    disk: &dyn Disk,
+    options: &MakeUndoOptions,
+    sink: &Warnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<MadeUndoReport, Error> {
     let MakeUndoOptions { chain: options, keep_old } = options;
-    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
     let in_place = ReindexOptions {
         chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },

@@ -255,9 +255,8 @@ impl Job<'_> {
                 deliveries,
                 queue: queue.as_ref(),
             };
-            let checked = pool.check_all(state, &settle);
-            spill.close();
-            checked
+            let _closes_at_end = spill.close_at_end();
+            pool.check_all(state, &settle)
         })?;
         clock.lap_parallel(&state.outcome);
         Ok(PassResult { state, join, spill, fault })

@@ -476,6 +476,13 @@ impl<'a, P: JobPayload> Spill<'a, P> {
         self.changed.notify_all();
     }
 
+    /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does not
+    /// wait for the merge thread.
+    #[must_use]
+    pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a, P> {
+        CloseAtEnd(self)
+    }
+
     /// Returns the remaining runs, few enough to be read together; `None` on a mismatch.
     ///
     /// # Errors
@@ -497,6 +504,15 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             }
         }
         Ok(None)
+    }
+}
+
+/// The result of [`Spill::close_at_end`].
+pub struct CloseAtEnd<'s, 'w, P: JobPayload>(&'s Spill<'w, P>);
+
+impl<P: JobPayload> Drop for CloseAtEnd<'_, '_, P> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
