@@ -1,5 +1,6 @@
 //! The operations that the engine offers, each from its options to its report.
 
+pub mod doctor;
 pub mod hints;
 pub mod reindex;
 pub mod snapshot;

@@ -22,7 +22,7 @@ use crate::{
 use disk::{
     blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
     datadir::FileKind,
-    index::{BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
 };
 use rules::ChainParams;
 use std::collections::HashMap;
@@ -151,7 +151,7 @@ impl Inventory {
 
     fn of_index(files: &Files<'_>) -> Result<Self, Error> {
         let params = ChainParams::of(files.network);
-        let (mut tree, infos) = tree_of_index(files, params)?;
+        let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
         let branch = tree.best_headers();
         // Only what follows is kept, so that little memory is needed.
         drop(tree);

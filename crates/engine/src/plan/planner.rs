@@ -103,8 +103,8 @@ pub fn plan(
         contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
         (tree, Some((scan, order)), Vec::new())
     } else {
-        let (tree, index_files) = tree_of_index(files, params)?;
-        (tree, None, index_files)
+        let (tree, index) = tree_of_index(files, params)?;
+        (tree, None, index.files)
     };
     let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected } =
         tree.choose(request)?;
@@ -147,7 +147,8 @@ pub fn plan(
 fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
     // The genesis block has no undo data.
     for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
-        let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
+        let data = tree.data_pos(number);
+        let Some(((file, _), pos)) = data.zip(tree.undo_pos(number)) else { return Ok(true) };
         let path = files.path(FileKind::Rev, file);
         let found = files.disk.metadata(&path).during("look at", &path)?;
         if found.is_none_or(|found| found.len <= pos.0) {
@@ -202,11 +203,11 @@ fn tree_of_scan<'a>(
 }
 
 /// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
-/// between the two passes only what is needed is kept.
+/// between the two passes only what is needed is kept. The returned index has no entries.
 pub fn tree_of_index<'a>(
     files: &Files<'_>,
     params: &'a ChainParams,
-) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
+) -> Result<(Tree<'a>, BlockIndex), Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
@@ -240,7 +241,7 @@ pub fn tree_of_index<'a>(
              bitcoind would not start"
         )));
     }
-    Ok((tree, index.files))
+    Ok((tree, index))
 }
 
 /// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.
