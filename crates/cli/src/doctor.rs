@@ -11,7 +11,7 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{
     Absence, Advice, AssumeValid, ChainstatePosition, DatabaseState, DatadirState, DeepState, Diagnosis,
-    DoctorOptions, FileNo, FilesState, Height, HumanSize, LockState, Network, RealDisk,
+    DoctorOptions, Error, FileNo, FilesState, Height, HumanSize, LockState, Network, RealDisk,
 };
 use peregrine::{
     exit::Exit,
@@ -148,7 +148,7 @@ fn state_lines(network: Network, state: &DatadirState, lines: &mut Vec<(&'static
     lines.push(("in use", lock_text(&state.lock)));
     lines.push(("written by", state.version.clone().unwrap_or("unknown (no debug.log)".to_owned())));
     if let Some(error) = &state.key {
-        lines.push(("xor.dat", error_text(error)));
+        lines.push(("xor.dat", fact_text(error)));
     }
     lines.push(("block index", index_text(state)));
     lines.push(("block files", files_text(&state.blocks, "blk")));
@@ -168,7 +168,7 @@ fn state_lines(network: Network, state: &DatadirState, lines: &mut Vec<(&'static
     lines.push(("disk space", space_text(state)));
     lines.push(("rebuild", duration_text(state)));
     if let Some(error) = &state.refusal {
-        lines.push(("rebuild refused", error_text(error)));
+        lines.push(("rebuild refused", fact_text(error)));
     }
     if let Some(deep) = &state.deep {
         deep_lines(deep, lines);
@@ -199,13 +199,20 @@ fn lock_text(lock: &LockState) -> String {
     }
 }
 
+/// Words an error without what helps: that is the command at the end.
+fn fact_text(error: &Error) -> String {
+    let mut error = error.clone();
+    error.remedies.clear();
+    error_text(&error)
+}
+
 /// Words the state of a database, unless it is sound.
 fn flaw_text(state: &DatabaseState) -> Option<String> {
     match state {
         DatabaseState::Sound => None,
         DatabaseState::Absent => Some("absent".to_owned()),
-        DatabaseState::Broken(error) => Some(format!("broken: {}", error_text(error))),
-        DatabaseState::Unreadable(error) => Some(format!("cannot be read: {}", error_text(error))),
+        DatabaseState::Broken(error) => Some(format!("broken: {}", fact_text(error))),
+        DatabaseState::Unreadable(error) => Some(format!("cannot be read: {}", fact_text(error))),
     }
 }
 
@@ -230,6 +237,9 @@ fn files_text(files: &FilesState, prefix: &str) -> String {
     }
     if files.lost > 0 {
         text += &format!("; {} blocks were in them", files.lost);
+    }
+    if files.lost_stale > 0 {
+        text += &format!(", {} of them stale", files.lost_stale);
     }
     if files.unrecorded > 0 {
         text += &format!("; the block index places nothing for {} blocks", files.unrecorded);
@@ -304,24 +314,25 @@ fn duration_text(state: &DatadirState) -> String {
 
 fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {
     let blocks = match &deep.refusal {
-        Some(error) => format!("cannot be read: {}", error_text(error)),
+        Some(error) => format!("cannot be read: {}", fact_text(error)),
+        None if deep.blocks == 0 => "not read: the first ones were pruned".to_owned(),
         None => format!("{} read, {} damaged", deep.blocks, deep.damaged),
     };
     lines.push(("all blocks", blocks));
-    lines.extend(deep.first.iter().map(|error| ("", error_text(error))));
+    lines.extend(deep.first.iter().map(|error| ("", fact_text(error))));
     let undo = |file: &engine::UndoFileCheck| {
         let name: String = rev_names(&[file.file]).collect();
         format!("{name}: of {} blocks missing, of {} damaged", file.missing, file.damaged)
     };
     let undo: Vec<String> = deep.undo.iter().map(undo).collect();
-    if deep.refusal.is_none() {
+    if deep.blocks > 0 {
         lines.push(("all undo data", if undo.is_empty() { "sound".to_owned() } else { undo.join("; ") }));
     }
     lines.push((
         "all coins",
         match &deep.coins {
             Ok((count, hash)) => format!("{count}, hash_serialized_3 {}", engine::hex_reversed(hash)),
-            Err(error) => format!("cannot be read: {}", error_text(error)),
+            Err(error) => format!("cannot be read: {}", fact_text(error)),
         },
     ));
 }

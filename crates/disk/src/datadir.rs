@@ -84,6 +84,9 @@ impl Datadir {
     /// # Errors
     /// [`DiskError::File`].
     pub fn find(disk: &dyn Disk, root: &Path, network: Network) -> Result<Result<Self, Absence>, DiskError> {
+        if !is_dir(disk, root)? {
+            return Ok(Err(Absence::NoDirectory));
+        }
         let found = Self::at(root, network);
         if is_dir(disk, &found.blocks_dir())? {
             return Ok(Ok(found));
@@ -94,9 +97,6 @@ impl Datadir {
             if is_dir(disk, &found.blocks_dir())? {
                 return Ok(Ok(found));
             }
-        }
-        if !is_dir(disk, root)? {
-            return Ok(Err(Absence::NoDirectory));
         }
         let mut others = Vec::new();
         for other in Network::ALL {

@@ -165,15 +165,18 @@ fn a_damaged_chainstate_is_rebuilt_as_advised() {
     }
 }
 
+/// The largest table of a database.
 fn table_of(dir: &Path) -> PathBuf {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    names.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "ldb")).unwrap()
+    let tables = names.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
+    tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
 
 #[test]
 fn only_reading_all_coins_finds_damage_within_a_table() {
     let case = sound();
-    flip_bit(&table_of(&case.root().join("regtest/chainstate")), 100, 3).unwrap();
+    let table = table_of(&case.root().join("regtest/chainstate"));
+    flip_bit(&table, fs::metadata(&table).unwrap().len() / 2, 3).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
     let deep = diagnosed(case.root(), true);
     assert_eq!(deep.advice, Advice::Reindex);
@@ -241,8 +244,7 @@ fn undo_data_that_is_missing_is_made_as_advised() {
         let (height, hash) = undo.first.unwrap();
         assert_eq!(chain().main().nth(height.0 as usize).unwrap().hash, hash);
         assert!(what != "unrecorded" || height == Height(30));
-        let make = MakeUndoOptions::new(case.root(), Network::Regtest);
-        make_undo(&FaultDisk::healthy(), &make, &|_| {}, &AtomicBool::new(false)).unwrap();
+        made_undo(&case);
         assert!(is_sound(&case), "{what}");
     }
 }
@@ -289,12 +291,29 @@ fn block_files_that_are_missing_or_short_are_downloaded_as_advised() {
         assert_eq!((blocks.missing.len(), blocks.short.len()), if len.is_none() { (1, 0) } else { (0, 1) });
         assert!(blocks.lost > 0 && blocks.unrecorded == 0, "{what}");
         let peer = ScriptedPeer::start(&common::sync::served(), Fault::None);
-        let options = SyncOptions { ..common::sync::from(case.root(), &[&peer]) };
-        sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-        let after = diagnosed(case.root(), true);
-        // Stale blocks are not downloaded, and blocks that are have no undo data.
-        assert!([Advice::MakeUndo, Advice::StartBitcoind].contains(&after.advice), "{what}: {after:?}");
+        let options = common::sync::from(case.root(), &[&peer]);
+        // Blocks that are downloaded have no undo data, and stale ones are not downloaded.
+        let mut steps = Vec::new();
+        loop {
+            let advice = diagnosed(case.root(), true).advice;
+            match &advice {
+                Advice::Sync => {
+                    sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+                }
+                Advice::ReindexByScan => drop(run(&case.scan()).unwrap()),
+                Advice::MakeUndo => made_undo(&case),
+                _ => break assert_eq!(advice, Advice::StartBitcoind, "{what}: {steps:?}"),
+            }
+            assert!(!steps.contains(&advice), "{what}: {steps:?}, and again {advice:?}");
+            steps.push(advice);
+        }
+        assert!(is_sound(&case), "{what}: {steps:?}");
     }
+}
+
+fn made_undo(case: &Case) {
+    let options = MakeUndoOptions::new(case.root(), Network::Regtest);
+    make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
 }
 
 #[test]
@@ -314,6 +333,7 @@ fn a_pruned_datadir_is_sound_but_cannot_be_rebuilt() {
     let found = diagnosed(case.root(), false);
     assert_eq!(found.advice, Advice::StartBitcoind, "{found:?}");
     assert!(found.is_sound() && found.found.unwrap().index.is_pruned);
+    assert!(is_sound(&case));
     fs::remove_file(case.root().join("regtest/chainstate/CURRENT")).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
 }
@@ -324,7 +344,7 @@ fn lost_block_files_without_an_index_are_bitcoinds_to_download() {
     fs::remove_dir_all(case.blocks("index")).unwrap();
     fs::remove_file(case.blocks("blk00001.dat")).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
-    for number in 0..9 {
+    for number in 0..100 {
         let _ = fs::remove_file(case.blocks(&format!("blk{number:05}.dat")));
     }
     assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
@@ -426,11 +446,11 @@ fn other_contents_are_reported() {
 /// A datadir that contains only the genesis block, or not even that.
 #[test]
 fn a_new_datadir_is_sound() {
-    let dir = scratch();
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&common::sync::served(), Fault::None));
     let options = SyncOptions {
         stop_at_height: Some(Height(0)),
         blocks_only: true,
-        ..common::sync::from(dir.path(), &[&ScriptedPeer::start(&common::sync::served(), Fault::None)])
+        ..common::sync::from(dir.path(), &[&peer])
     };
     sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     let found = diagnosed(dir.path(), false);

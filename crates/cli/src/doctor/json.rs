@@ -1,12 +1,12 @@
 //! The report of `peregrine doctor` as JSON. Names and order of the fields are stable.
 
-use super::needed_bytes;
+use super::{fact_text, needed_bytes};
 use crate::report::{blk_names, rev_names};
 use engine::{
     Absence, Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, Diagnosis, FilesState,
     LockState,
 };
-use peregrine::{output::json, remedy::error_text};
+use peregrine::output::json;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -69,6 +69,7 @@ struct FilesJson {
     missing: Vec<String>,
     short: Vec<String>,
     blocks_lost: u32,
+    stale_blocks_lost: u32,
     blocks_unrecorded: u32,
     first_height: Option<u32>,
     first_hash: Option<String>,
@@ -166,7 +167,7 @@ fn datadir(state: &DatadirState) -> DatadirJson {
             program: holder.and_then(|holder| holder.program.clone()),
         },
         version: state.version.clone(),
-        xor_error: state.key.as_ref().map(error_text),
+        xor_error: state.key.as_ref().map(fact_text),
         block_index: IndexJson {
             state: index_state,
             error: index_error,
@@ -192,7 +193,7 @@ fn datadir(state: &DatadirState) -> DatadirJson {
         rebuild_needs_bytes: needed_bytes(state),
         sample_bytes_per_second: rebuild.bytes_per_second,
         rebuild_seconds_estimate: rebuild.duration.map(|time| time.as_secs_f64()),
-        rebuild_refused: state.refusal.as_ref().map(error_text),
+        rebuild_refused: state.refusal.as_ref().map(fact_text),
         deep: state.deep.as_ref().map(deep),
     }
 }
@@ -201,8 +202,8 @@ fn database(state: &DatabaseState) -> (&'static str, Option<String>) {
     match state {
         DatabaseState::Sound => ("sound", None),
         DatabaseState::Absent => ("absent", None),
-        DatabaseState::Broken(error) => ("broken", Some(error_text(error))),
-        DatabaseState::Unreadable(error) => ("unreadable", Some(error_text(error))),
+        DatabaseState::Broken(error) => ("broken", Some(fact_text(error))),
+        DatabaseState::Unreadable(error) => ("unreadable", Some(fact_text(error))),
     }
 }
 
@@ -217,6 +218,7 @@ fn files(
         missing: missing.collect(),
         short: short.collect(),
         blocks_lost: files.lost,
+        stale_blocks_lost: files.lost_stale,
         blocks_unrecorded: files.unrecorded,
         first_height: files.first.map(|(height, _)| height.0),
         first_hash: files.first.map(|(_, hash)| hash.to_string()),
@@ -248,12 +250,12 @@ fn deep(deep: &DeepState) -> DeepJson {
     DeepJson {
         blocks: deep.blocks,
         blocks_damaged: deep.damaged,
-        first_damaged: deep.first.iter().map(error_text).collect(),
-        blocks_error: deep.refusal.as_ref().map(error_text),
+        first_damaged: deep.first.iter().map(fact_text).collect(),
+        blocks_error: deep.refusal.as_ref().map(fact_text),
         undo_missing: deep.undo.iter().map(|file| file.missing).sum(),
         undo_damaged: deep.undo.iter().map(|file| file.damaged).sum(),
         txouts: coins.ok().map(|(count, _)| *count),
         hash_serialized_3: coins.ok().map(|(_, hash)| engine::hex_reversed(hash)),
-        coins_error: coins.err().map(error_text),
+        coins_error: coins.err().map(fact_text),
     }
 }

@@ -33,6 +33,7 @@ use crate::{
     },
 };
 use advise::advise;
+use deep::BlockPlaces;
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -191,8 +192,12 @@ impl Examination<'_> {
             return Ok(DeepState::refused(error));
         }
         let best = (state.chainstate.best_block, state.chainstate.height);
-        let scan = !state.index.state.is_sound();
-        deep::read_all(files, self.options, best, scan, (self.sink, self.interrupt))
+        let source = match state.index.state.is_sound() {
+            true if state.index.is_pruned => BlockPlaces::Unknown,
+            true => BlockPlaces::Index,
+            false => BlockPlaces::Scan,
+        };
+        deep::read_all(files, self.options, best, source, (self.sink, self.interrupt))
     }
 
     fn owner(&self) -> Owner {

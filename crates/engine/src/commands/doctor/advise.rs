@@ -23,9 +23,9 @@ pub enum ScanPrecondition {
 /// Advises on a datadir. `key` is the key of the block files, if they reveal that `xor.dat` is wrong.
 pub fn advise(found: &DatadirState, files: ScanPrecondition, key: Option<[u8; 8]>) -> Advice {
     match &found.lock {
-        LockState::Held(_) if found.is_sound() => Advice::LetItRun,
         LockState::Held(holder) => match &holder.program {
             Some(program) if !program.starts_with("bitcoin") => Advice::Wait,
+            _ if found.is_sound() => Advice::LetItRun,
             _ => Advice::StopBitcoind,
         },
         LockState::Free | LockState::Unknown => {
@@ -87,11 +87,13 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
             false => Advice::BitcoindReindex,
         };
     }
-    if blocks.lacking() > 0 && files != ScanPrecondition::NoFiles {
-        return Advice::Sync;
-    }
-    if blocks.lacking() > 0 || has_damaged {
+    if has_damaged || blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
         return Advice::BitcoindReindex;
+    }
+    if blocks.lacking() > 0 {
+        // A download leaves what the block index has on stale blocks; a new index does not.
+        let only_stale = blocks.lacking() == blocks.lost_stale;
+        return if only_stale { Advice::ReindexByScan } else { Advice::Sync };
     }
     let is_new = index.stored_height == Height(0);
     let needs_rebuild = match chainstate.position {

@@ -28,7 +28,18 @@ use wire::{BlockHash, Height};
 /// Maximum number of damaged blocks that are described; all are counted.
 const MAX_NAMED_BLOCKS: usize = 5;
 
-/// Reads blocks, undo data and coins; with `scan`, blocks are found without the block index.
+/// How the places of blocks are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum BlockPlaces {
+    /// From the block index.
+    Index,
+    /// From a scan.
+    Scan,
+    /// The node is pruned, and its blocks do not begin with the first: they are not read.
+    Unknown,
+}
+
+/// Reads blocks, undo data and coins.
 ///
 /// # Errors
 /// [`ErrorKind::Interrupted`]. What is damaged or cannot be read is in the result.
@@ -36,14 +47,19 @@ pub fn read_all(
     files: &Files<'_>,
     options: &DoctorOptions,
     best: (Option<BlockHash>, Option<Height>),
-    scan: bool,
+    places: BlockPlaces,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<DeepState, Error> {
     let unless_interrupted = |error: Error| match error.kind {
         ErrorKind::Interrupted => Err(error),
         _ => Ok(error),
     };
-    let mut state = match read_blocks(files, options, best, scan, (sink, interrupt)) {
+    let scan = places == BlockPlaces::Scan;
+    let read = match places {
+        BlockPlaces::Unknown => Ok(DeepState::empty()),
+        _ => read_blocks(files, options, best, scan, (sink, interrupt)),
+    };
+    let mut state = match read {
         Ok(state) => state,
         Err(error) => DeepState::refused(unless_interrupted(error)?),
     };
@@ -115,7 +131,6 @@ fn read_blocks(
         damaged: flawed.len() as u32,
         first: flawed.into_iter().take(MAX_NAMED_BLOCKS).map(|(_, error)| error).collect(),
         undo: by_file(chain, &survey, last).into_iter().filter(has_flaw).collect(),
-        refusal: None,
-        coins: Ok((0, [0; 32])),
+        ..DeepState::empty()
     })
 }

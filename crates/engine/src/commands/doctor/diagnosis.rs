@@ -136,6 +136,9 @@ pub struct FilesState {
     pub short: Vec<FileNo>,
     /// Number of blocks whose record was in these files.
     pub lost: u32,
+    /// Number of those blocks that are not of the most-work chain, so that nobody needs them. But bitcoind
+    /// does not start as long as its block index places one in a file that is missing.
+    pub lost_stale: u32,
     /// Number of blocks for which the block index has no place, but should.
     pub unrecorded: u32,
     /// The lowest of the blocks in `lost` and `unrecorded`.
@@ -211,7 +214,7 @@ pub struct RebuildNeed {
 /// What reading all blocks, undo data and coins has shown.
 #[derive(Clone, Debug)]
 pub struct DeepState {
-    /// Number of blocks that were read.
+    /// Number of blocks that were read; none if the node is pruned.
     pub blocks: u32,
     /// Number of these that are damaged.
     pub damaged: u32,
@@ -272,12 +275,20 @@ impl Diagnosis {
 }
 
 impl DatadirState {
-    /// Whether nothing is damaged or missing.
+    /// Whether nothing is damaged or missing. That another process writes to a database, so that it cannot be
+    /// read, is no damage.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
+        let is_held = matches!(self.lock, LockState::Held(_));
         let is_new = self.index.stored_height == Height(0) && self.blocks.lacking() == 0;
-        databases.iter().all(|state| state.is_sound() || is_new && matches!(state, DatabaseState::Absent))
+        let may_be = |state: &&DatabaseState| match state {
+            DatabaseState::Sound => true,
+            DatabaseState::Absent => is_new,
+            DatabaseState::Broken(_) => false,
+            DatabaseState::Unreadable(_) => is_held,
+        };
+        databases.iter().all(may_be)
             && self.blocks.lacking() + self.undo.lacking() == 0
             && self.chainstate.position != Some(ChainstatePosition::NotInIndex)
             && self.key.is_none()
@@ -288,10 +299,15 @@ impl DatadirState {
 }
 
 impl DeepState {
+    /// The result before anything is read.
+    pub(super) const fn empty() -> Self {
+        let coins = Ok((0, [0; 32]));
+        Self { blocks: 0, damaged: 0, first: Vec::new(), undo: Vec::new(), refusal: None, coins }
+    }
+
     /// The result if nothing can be read.
     pub(super) fn refused(error: Error) -> Self {
-        let coins = Err(error.clone());
-        Self { blocks: 0, damaged: 0, first: Vec::new(), undo: Vec::new(), refusal: Some(error), coins }
+        Self { coins: Err(error.clone()), refusal: Some(error), ..Self::empty() }
     }
 
     /// Whether nothing is damaged or missing.

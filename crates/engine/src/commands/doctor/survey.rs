@@ -131,11 +131,17 @@ impl<'a> Records<'a> {
     }
 
     /// Counts a block whose record is recorded, or should be.
-    fn count(&mut self, record: Option<(FileNo, ByteOffset)>, height: Height, hash: BlockHash) {
+    fn count(
+        &mut self,
+        record: Option<(FileNo, ByteOffset)>,
+        height: Height,
+        (hash, is_stale): (BlockHash, bool),
+    ) {
         match record {
             Some((file, pos)) if self.has(file, pos) => return,
             Some((file, _)) => {
                 self.state.lost += 1;
+                self.state.lost_stale += u32::from(is_stale);
                 self.flawed.insert(file);
             }
             None => self.state.unrecorded += 1,
@@ -179,13 +185,15 @@ pub fn survey(
     let mut undo_files = Records::new(files, (FileKind::Rev, &lengths.rev), infos, undo);
     for &(number, height) in &linked {
         let record = tree.data_pos(number);
-        let should_be = height <= connected && branch.get(height.0 as usize) == Some(&number);
+        let is_stale = branch.get(height.0 as usize) != Some(&number);
+        let should_be = height <= connected && !is_stale;
+        let block = (tree.hash(number), is_stale);
         if record.is_some() || should_be && !may_lack_blocks {
-            block_files.count(record, height, tree.hash(number));
+            block_files.count(record, height, block);
         }
         // The genesis block has no undo data.
         if should_be && height.0 > 0 && record.is_some() {
-            undo_files.count(undo_of(number), height, tree.hash(number));
+            undo_files.count(undo_of(number), height, block);
         }
     }
     let is_stored =
