@@ -92,8 +92,13 @@ fn next_command(diagnosis: &Diagnosis, datadir: &Path) -> String {
         }
         Advice::RestoreKey(key) => {
             let file = state.map_or(datadir, |state| &state.dir).join("blocks/xor.dat");
-            let digits: String = key.iter().map(|byte| format!("\\x{byte:02x}")).collect();
-            return format!("printf '{digits}' > {}", command_line([file.display().to_string()].into_iter()));
+            let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
+            let file = command_line([file.display().to_string()].into_iter());
+            let line = format!("printf '{bytes}' > {file}");
+            match state.is_some_and(|state| state.owner.uid != state.owner.user) {
+                true => ["sh".to_owned(), "-c".to_owned(), line].into(),
+                false => return line,
+            }
         }
         Advice::StartBitcoind => core("bitcoind", None),
         Advice::StopBitcoind => core("bitcoin-cli", Some("stop")),

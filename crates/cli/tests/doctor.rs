@@ -15,6 +15,9 @@ use std::{
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
 
+/// A kind of damage, the advice for it, and what causes it.
+type Damage = (&'static str, &'static str, fn(&Path));
+
 /// A datadir with a chainstate, whose name needs quotes in a shell.
 fn datadir() -> TempDir {
     let chain = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(17, 60_000) });
@@ -56,7 +59,7 @@ fn run_line(line: &str) {
 
 #[test]
 fn the_command_that_is_printed_repairs() {
-    let damage: [(&str, &str, fn(&Path)); 5] = [
+    let damage: [Damage; 5] = [
         ("chainstate", "reindex", |net| fs::write(net.join("chainstate/CURRENT"), "nothing").unwrap()),
         ("index", "reindex-by-scan", |net| fs::remove_dir_all(net.join("blocks/index")).unwrap()),
         ("undo file", "make-undo", |net| fs::remove_file(net.join("blocks/rev00001.dat")).unwrap()),

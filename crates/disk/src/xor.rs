@@ -102,7 +102,9 @@ pub fn check_block_obfuscation(
     let path = datadir.blocks_dir().join(KEY_FILE);
     let is_there = disk.exists(&path).during("look at", &path)?;
     let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
-    let [digits, escapes] = ["", "\\x"].map(|before| key.map(|byte| format!("{before}{byte:02x}")).concat());
+    let digits = key.map(|byte| format!("{byte:02x}")).concat();
+    // Octal, which each shell's printf knows.
+    let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
     let flaw = format!(
         "{what}, which are obfuscated with {digits}; restore the file, or create it: \
          printf '{escapes}' > '{}'",
@@ -213,7 +215,7 @@ mod tests {
         assert!(text.contains("the file is missing") && text.contains("00a1ff5c270a0180"), "{text}");
         // The command in the message works.
         let (_, command) = text.split_once("create it: ").unwrap();
-        assert!(std::process::Command::new("bash").args(["-c", command]).status().unwrap().success());
+        assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success());
         let made = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
         assert_eq!(made.key(), key);
         assert!(check([1; 8]).unwrap_err().contains("not the key of the block files"));

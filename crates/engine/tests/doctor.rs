@@ -26,6 +26,9 @@ use testkit::{
     peer::{Fault, ScriptedPeer},
 };
 
+/// A kind of damage and what causes it.
+type Damage<T> = (&'static str, fn(&T));
+
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {
     let (mut found, mut pending) = (BTreeMap::new(), vec![dir.to_owned()]);
@@ -140,7 +143,7 @@ fn what_is_no_datadir_is_named() {
 
 #[test]
 fn a_damaged_chainstate_is_rebuilt_as_advised() {
-    let damage: [(&str, fn(&Path)); 5] = [
+    let damage: [Damage<Path>; 5] = [
         ("CURRENT", |dir| fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap()),
         ("a short table", |dir| {
             let table = table_of(dir);
@@ -186,7 +189,7 @@ fn only_reading_all_coins_finds_damage_within_a_table() {
 
 #[test]
 fn a_damaged_block_index_is_rebuilt_as_advised() {
-    let damage: [(&str, fn(&Case)); 5] = [
+    let damage: [Damage<Case>; 5] = [
         ("broken", |case| fs::write(case.blocks("index/CURRENT"), "MANIFEST-999999\n").unwrap()),
         ("absent", |case| fs::remove_dir_all(case.blocks("index")).unwrap()),
         ("interrupted", |case| case.edit_index(|index| index.reindexing = true)),
@@ -199,6 +202,7 @@ fn a_damaged_block_index_is_rebuilt_as_advised() {
         let case = sound();
         damage(&case);
         let state = advised(&case, &Advice::ReindexByScan);
+        assert!(!state.is_sound(), "{what}");
         assert_eq!(state.index.state.is_sound(), ["old", "small sizes"].contains(&what), "{what}");
         assert_eq!(matches!(state.index.state, DatabaseState::Absent), what == "absent");
         let not_in_index = state.chainstate.position == Some(ChainstatePosition::NotInIndex);
@@ -210,7 +214,7 @@ fn a_damaged_block_index_is_rebuilt_as_advised() {
 
 #[test]
 fn undo_data_that_is_missing_is_made_as_advised() {
-    let damage: [(&str, fn(&Case)); 3] = [
+    let damage: [Damage<Case>; 3] = [
         ("missing", |case| fs::remove_file(case.blocks("rev00001.dat")).unwrap()),
         ("short", |case| truncate(&case.blocks("rev00001.dat"), 300).unwrap()),
         ("unrecorded", |case| {

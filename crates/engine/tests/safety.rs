@@ -7,7 +7,9 @@ mod common;
 
 use common::{Case, chain, for_making, for_verifying, run, stats, tree};
 use disk::index::BlockStatus;
-use peregrine_engine::{Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions};
+use peregrine_engine::{
+    DoctorOptions, Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions,
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -18,7 +20,8 @@ use std::{
 };
 use testkit::fault::FaultDisk;
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
+    "doctor",
     "reindex",
     "reindex --undo trust",
     "reindex --scan",
@@ -173,6 +176,10 @@ fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Re
         peregrine_engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
     };
     match command {
+        "doctor" => {
+            let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+            peregrine_engine::diagnose(disk, &options, &|_| {}, &interrupt).map(|_| None)
+        }
         "reindex" => reindex(options),
         "reindex --undo trust" => reindex(common::trusting(&options)),
         "reindex --scan" => reindex(case.scan()),

@@ -102,10 +102,9 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
         _ => false,
     };
     let lacks_undo = undo.lacking() > 0 || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
-    let offers = |remedy| found.refusal.as_ref().is_some_and(|error| error.remedies.contains(&remedy));
-    if offers(Remedy::RebuildIndex) {
+    if found.is_refused_for(Remedy::RebuildIndex) {
         Advice::ReindexByScan
-    } else if offers(Remedy::LetBitcoindFinish) {
+    } else if found.is_refused_for(Remedy::LetBitcoindFinish) {
         Advice::StartBitcoind
     } else if !is_usable && !is_new || needs_rebuild {
         Advice::Reindex

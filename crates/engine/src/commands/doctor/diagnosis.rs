@@ -1,6 +1,9 @@
 //! What an examination of a datadir reports.
 
-use crate::{api::error::Error, api::note::DiskNeed, commands::undo::UndoFileCheck};
+use crate::{
+    api::{error::Error, note::DiskNeed, remedy::Remedy},
+    commands::undo::UndoFileCheck,
+};
 use disk::datadir::Absence;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use vfs::LockHolder;
@@ -281,7 +284,8 @@ impl DatadirState {
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = matches!(self.lock, LockState::Held(_));
-        let is_new = self.index.stored_height == Height(0) && self.blocks.lacking() == 0;
+        // bitcoind has not connected a block yet.
+        let is_new = self.index.state.is_sound() && self.index.stored_height == Height(0);
         let may_be = |state: &&DatabaseState| match state {
             DatabaseState::Sound => true,
             DatabaseState::Absent => is_new,
@@ -292,9 +296,17 @@ impl DatadirState {
             && self.blocks.lacking() + self.undo.lacking() == 0
             && self.chainstate.position != Some(ChainstatePosition::NotInIndex)
             && self.key.is_none()
+            && !self.is_refused_for(Remedy::RebuildIndex)
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
+    }
+}
+
+impl DatadirState {
+    /// Whether a rebuild would be refused, and this offered instead.
+    pub(super) fn is_refused_for(&self, remedy: Remedy) -> bool {
+        self.refusal.as_ref().is_some_and(|error| error.remedies.contains(&remedy))
     }
 }
 
