@@ -1,4 +1,5 @@
-//! Examines a datadir in whatever state it is: what is sound, what is damaged or missing, and what to do next.
+//! Examines a datadir in whatever state it is: what is sound, what is damaged or missing, and what to do
+//! next.
 //!
 //! Nothing is written and no lock is taken, so a bitcoind that uses the datadir is not hindered. If one does,
 //! a database may change while it is read, so that what fails then is not called damaged.
