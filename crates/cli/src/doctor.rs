@@ -249,6 +249,9 @@ fn files_text(files: &FilesState, prefix: &str) -> String {
     if files.unrecorded > 0 {
         text += &format!("; the block index places nothing for {} blocks", files.unrecorded);
     }
+    if files.beyond_use > 0 {
+        text += &format!("; the block index places {} blocks beyond the bytes in use", files.beyond_use);
+    }
     if let Some((height, hash)) = files.first {
         text += &format!("; the first is {hash} ({height})");
     }

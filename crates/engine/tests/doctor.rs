@@ -129,6 +129,9 @@ fn what_is_no_datadir_is_named() {
     assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::Sync));
     let file = empty.path().join("file");
     fs::write(&file, "mine").unwrap();
+    assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::NameDatadir));
+    fs::write(empty.path().join("bitcoin.conf"), "").unwrap();
+    assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::Sync));
     assert_eq!(absence(&file, Network::Main), (Absence::NoDirectory, Advice::NameDatadir));
     let other = (Absence::OtherNetworks(vec![Network::Regtest]), Advice::ChooseNetwork(Network::Regtest));
     assert_eq!(absence(case.root(), Network::Signet), other);
@@ -205,6 +208,7 @@ fn a_damaged_block_index_is_rebuilt_as_advised() {
         assert!(!state.is_sound(), "{what}");
         assert_eq!(state.index.state.is_sound(), ["old", "small sizes"].contains(&what), "{what}");
         assert_eq!(matches!(state.index.state, DatabaseState::Absent), what == "absent");
+        assert_eq!(state.blocks.beyond_use > 0, what == "small sizes");
         let not_in_index = state.chainstate.position == Some(ChainstatePosition::NotInIndex);
         assert_eq!(not_in_index, what == "old");
         run(&case.scan()).unwrap();

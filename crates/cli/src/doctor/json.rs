@@ -71,6 +71,7 @@ struct FilesJson {
     blocks_lost: u32,
     stale_blocks_lost: u32,
     blocks_unrecorded: u32,
+    blocks_beyond_use: u32,
     first_height: Option<u32>,
     first_hash: Option<String>,
 }
@@ -220,6 +221,7 @@ fn files(
         blocks_lost: files.lost,
         stale_blocks_lost: files.lost_stale,
         blocks_unrecorded: files.unrecorded,
+        blocks_beyond_use: files.beyond_use,
         first_height: files.first.map(|(height, _)| height.0),
         first_hash: files.first.map(|(_, hash)| hash.to_string()),
     }

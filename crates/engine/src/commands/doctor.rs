@@ -104,7 +104,9 @@ pub fn diagnose(
         Ok(Err(absence)) => {
             let advice = match &absence {
                 Absence::NoDirectory => Advice::NameDatadir,
-                Absence::NoBlocks => Advice::Sync,
+                // A datadir is not made among the files of others.
+                Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
+                Absence::NoBlocks => Advice::NameDatadir,
                 Absence::OtherNetworks(others) => {
                     others.first().map_or(Advice::NameDatadir, |other| Advice::ChooseNetwork(*other))
                 }
@@ -115,6 +117,11 @@ pub fn diagnose(
         Err(error) => return Err(open_datadir(disk, root, network).err().unwrap_or(error.into())),
     };
     Ok(Diagnosis { network, found, advice, elapsed: started.elapsed() })
+}
+
+/// Whether a directory is empty, or has nothing that shows its purpose but bitcoind's settings.
+fn is_new(disk: &dyn Disk, root: &Path) -> bool {
+    disk.list(root).is_ok_and(|names| names.is_empty() || names.iter().any(|name| name == "bitcoin.conf"))
 }
 
 /// Adds to an error which user may read the datadir.
@@ -169,19 +176,18 @@ impl Examination<'_> {
             refusal: None,
             deep: None,
         };
-        if state.key.is_none() {
-            let can_rebuild = state.index.state.is_sound() && !state.index.is_pruned && !is_held;
-            if can_rebuild && state.blocks.lacking() == 0 {
-                state.refusal = self.refusal(files).err();
-            }
-            if self.options.deep {
-                state.deep = Some(self.deep(files, &state)?);
-            }
+        if self.options.deep && state.key.is_none() {
+            state.deep = Some(self.deep(files, &state)?);
         }
         let key = match state.key {
             Some(_) => revealed_key(disk, datadir, &ChainParams::of(files.network).genesis_hash)?,
             None => None,
         };
+        let advice = advise(&state, lengths.scan_precondition(), key);
+        if ![Advice::Reindex, Advice::MakeUndo].contains(&advice) {
+            return Ok((state, advice));
+        }
+        state.refusal = self.refusal(files).err();
         let advice = advise(&state, lengths.scan_precondition(), key);
         Ok((state, advice))
     }

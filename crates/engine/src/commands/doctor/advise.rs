@@ -95,6 +95,9 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
         let only_stale = blocks.lacking() == blocks.lost_stale;
         return if only_stale { Advice::ReindexByScan } else { Advice::Sync };
     }
+    if blocks.beyond_use > 0 {
+        return Advice::ReindexByScan;
+    }
     let is_new = index.stored_height == Height(0);
     let needs_rebuild = match chainstate.position {
         Some(ChainstatePosition::NotInIndex) => return Advice::ReindexByScan,

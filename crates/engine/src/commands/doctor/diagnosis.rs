@@ -49,7 +49,7 @@ pub struct DatadirState {
     pub indexes: Vec<String>,
     /// What interrupted runs have left.
     pub leftovers: Leftovers,
-    /// Why a rebuild would be refused; `None` if it would not be, or if that is not known.
+    /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
     pub refusal: Option<Error>,
     /// What a rebuild needs.
     pub rebuild: RebuildNeed,
@@ -142,8 +142,12 @@ pub struct FilesState {
     /// Number of those blocks that are not of the most-work chain, so that nobody needs them. But bitcoind
     /// does not start as long as its block index places one in a file that is missing.
     pub lost_stale: u32,
-    /// Number of blocks for which the block index has no place, but should.
+    /// Number of blocks for which the block index has no place, but should; also if it places undo data
+    /// beyond the bytes that it records as used.
     pub unrecorded: u32,
+    /// Number of blocks that the block index places beyond the bytes that it records as used: bitcoind would
+    /// overwrite them.
+    pub beyond_use: u32,
     /// The lowest of the blocks in `lost` and `unrecorded`.
     pub first: Option<(Height, BlockHash)>,
 }
@@ -296,6 +300,7 @@ impl DatadirState {
             && self.blocks.lacking() + self.undo.lacking() == 0
             && self.chainstate.position != Some(ChainstatePosition::NotInIndex)
             && self.key.is_none()
+            && self.blocks.beyond_use == 0
             && !self.is_refused_for(Remedy::RebuildIndex)
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()

@@ -86,6 +86,8 @@ pub struct Survey {
 
 /// The records of one kind of file, as the block index places them.
 struct Records<'a> {
+    kind: FileKind,
+    infos: &'a [FileInfo],
     lengths: &'a Lengths,
     /// For each file that is missing or shorter than the index records: no record beyond this position is
     /// whole.
@@ -94,17 +96,20 @@ struct Records<'a> {
     flawed: BTreeSet<FileNo>,
 }
 
+/// Bytes in use of a file, as the block index records them.
+fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u64 {
+    let info = infos.get(file.0 as usize).copied().unwrap_or_default();
+    u64::from(if kind == FileKind::Blk { info.size } else { info.undo_size })
+}
+
 impl<'a> Records<'a> {
     fn new(
         files: &Files<'_>,
         (kind, lengths): (FileKind, &'a Lengths),
-        infos: &[FileInfo],
+        infos: &'a [FileInfo],
         records: impl Iterator<Item = (FileNo, ByteOffset)> + Clone,
     ) -> Self {
-        let used = |file: FileNo| {
-            let info = infos.get(file.0 as usize).copied().unwrap_or_default();
-            u64::from(if kind == FileKind::Blk { info.size } else { info.undo_size })
-        };
+        let used = |file| used_bytes(infos, kind, file);
         let len = |file: FileNo| lengths.get(&file.0).copied().unwrap_or_default();
         let is_short = |&(file, pos): &(FileNo, ByteOffset)| len(file) < used(file) || len(file) <= pos.0;
         let mut last_whole: BTreeMap<u32, u64> =
@@ -122,7 +127,8 @@ impl<'a> Records<'a> {
                 .is_ok_and(|open| open.read(ByteOffset(*last), &mut buffer).is_ok());
             *last -= u64::from(!is_whole);
         }
-        Self { lengths, last_whole, state: FilesState::of_lengths(lengths), flawed: BTreeSet::new() }
+        let state = FilesState::of_lengths(lengths);
+        Self { kind, infos, lengths, last_whole, state, flawed: BTreeSet::new() }
     }
 
     /// Reports whether the record of a block is in its file.
@@ -138,7 +144,16 @@ impl<'a> Records<'a> {
         (hash, is_stale): (BlockHash, bool),
     ) {
         match record {
-            Some((file, pos)) if self.has(file, pos) => return,
+            Some((file, pos)) if self.has(file, pos) => {
+                match (pos.0 < used_bytes(self.infos, self.kind, file), self.kind) {
+                    (true, _) => return,
+                    (false, FileKind::Blk) => {
+                        self.state.beyond_use += 1;
+                        return;
+                    }
+                    (false, FileKind::Rev) => self.state.unrecorded += 1,
+                }
+            }
             Some((file, _)) => {
                 self.state.lost += 1;
                 self.state.lost_stale += u32::from(is_stale);
