@@ -1,6 +1,7 @@
 //! The command line. Each flag is defined once; parser and help are derived from the definition.
 
 use crate::{
+    doctor::DoctorArgs,
     limits::{MAX_THREADS, default_memory},
     peers::PeersArgs,
     progress::Style,
@@ -35,6 +36,8 @@ hints; 130 interrupted.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Examine a datadir without changing it: what is damaged or missing, and which command helps
+    Doctor(DoctorArgs),
     /// Rebuild the chainstate from block and undo files, and replace the old one
     Reindex(ReindexArgs),
     /// Download headers and blocks from peers, and build the chainstate
@@ -472,7 +475,7 @@ impl DatadirArgs {
     }
 
     /// Returns the engine's options for a command that has no [`RunArgs`].
-    fn default_options(&self) -> ChainOptions {
+    pub fn default_options(&self) -> ChainOptions {
         let (threads, options) = (self.threads(), ChainOptions::new(&self.datadir, self.chain));
         let memory_bytes = default_memory(options.memory_bytes, threads.get());
         ChainOptions { memory_bytes, threads, ..options }

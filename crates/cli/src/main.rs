@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod doctor;
 mod hints;
 mod limits;
 mod paths;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     limits::ignore_file_size_signal();
     let (json, done) = match args.command {
+        Command::Doctor(args) => (args.datadir.json, doctor::run(&args)),
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
         Command::Sync(args) => (args.datadir.json, sync::run(&args)),
         Command::Peers(args) => (args.json, peers::run(&args)),

@@ -32,16 +32,26 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
     exit.into()
 }
 
-/// The command line that runs `words` as the user with that number.
-fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
-    let name = uzers::get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
+/// Returns the command line that runs `words` as the user with that number.
+pub fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
+    command_line(["sudo".to_owned(), "-u".to_owned(), user_name(user)].into_iter().chain(words))
+}
+
+/// Returns the name of the user with that number, or `#` and the number, as `sudo` accepts both.
+#[must_use]
+pub fn user_name(user: u32) -> String {
+    let found = uzers::get_user_by_uid(user);
+    found.map_or_else(|| format!("#{user}"), |user| user.name().to_string_lossy().into_owned())
+}
+
+/// Returns `words` as a line for a shell.
+pub fn command_line(words: impl Iterator<Item = String>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
         true => word,
         false => format!("'{}'", word.replace('\'', r"'\''")),
     };
-    let name = name.unwrap_or_else(|| format!("#{user}"));
-    ["sudo", "-u", &name].into_iter().map(str::to_owned).chain(words).map(quote).collect::<Vec<_>>().join(" ")
+    words.map(quote).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes a report; a reader that has gone away (a closed pipe) is not an error.

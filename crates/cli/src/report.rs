@@ -148,6 +148,11 @@ impl ReindexJson {
     }
 }
 
+/// Returns the names of `blk` files.
+pub fn blk_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
+    numbers.iter().map(|number| format!("blk{:05}.dat", number.0))
+}
+
 /// Returns the names of `rev` files.
 pub fn rev_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
     numbers.iter().map(|number| format!("rev{:05}.dat", number.0))

@@ -34,6 +34,17 @@ pub enum FileKind {
     Rev,
 }
 
+/// Why a directory is not the datadir of a network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Absence {
+    /// There is no such directory.
+    NoDirectory,
+    /// It has no directory `blocks` for any network.
+    NoBlocks,
+    /// It has blocks of these networks only.
+    OtherNetworks(Vec<Network>),
+}
+
 /// The paths of one network in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datadir {
@@ -49,39 +60,53 @@ impl Datadir {
     /// [`DiskError::NoDatadir`] if the network has no blocks there; the message names the networks that have.
     /// [`DiskError::File`] for I/O errors.
     pub fn open(disk: &dyn Disk, root: &Path, network: Network) -> Result<Self, DiskError> {
+        let flaw = match Self::find(disk, root, network)? {
+            Ok(found) => return found.with_blocks(disk),
+            Err(Absence::NoDirectory) => {
+                "no such directory; give the directory that bitcoind uses as -datadir".to_owned()
+            }
+            Err(Absence::NoBlocks) => {
+                "not a Bitcoin Core datadir: it has no directory `blocks` for any chain; give the \
+                 directory that bitcoind uses as -datadir"
+                    .to_owned()
+            }
+            Err(Absence::OtherNetworks(others)) => format!(
+                "has no blocks of chain {network}, but of: {}; choose the chain",
+                others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
+    }
+
+    /// Like [`Datadir::open`], but a directory `blocks` without block files suffices, and an absent datadir
+    /// is not an error.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn find(disk: &dyn Disk, root: &Path, network: Network) -> Result<Result<Self, Absence>, DiskError> {
+        if !is_dir(disk, root)? {
+            return Ok(Err(Absence::NoDirectory));
+        }
         let found = Self::at(root, network);
         if is_dir(disk, &found.blocks_dir())? {
-            return found.with_blocks(disk);
+            return Ok(Ok(found));
         }
         let own = Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == root.file_name());
         if own == Some(network) {
             let found = Self { network, net_dir: root.to_owned() };
             if is_dir(disk, &found.blocks_dir())? {
-                return found.with_blocks(disk);
+                return Ok(Ok(found));
             }
         }
-        let flaw = if is_dir(disk, root)? {
-            let mut others = Vec::new();
-            for other in Network::ALL {
-                if is_dir(disk, &Self::at(root, other).blocks_dir())? {
-                    // `blocks` directly in a network's own directory belongs to that network, not to main.
-                    let is_own = other == Network::Main;
-                    others.push(own.filter(|_| is_own).unwrap_or(other).name());
-                }
+        let mut others = Vec::new();
+        for other in Network::ALL {
+            if is_dir(disk, &Self::at(root, other).blocks_dir())? {
+                // `blocks` directly in a network's own directory belongs to that network, not to main.
+                let is_own = other == Network::Main;
+                others.push(own.filter(|_| is_own).unwrap_or(other));
             }
-            match others.as_slice() {
-                [] => "not a Bitcoin Core datadir: it has no directory `blocks` for any chain; give the \
-                     directory that bitcoind uses as -datadir"
-                    .to_owned(),
-                others => format!(
-                    "has no blocks of chain {network}, but of: {}; choose the chain",
-                    others.join(", ")
-                ),
-            }
-        } else {
-            "no such directory; give the directory that bitcoind uses as -datadir".to_owned()
-        };
-        Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
+        }
+        Ok(Err(if others.is_empty() { Absence::NoBlocks } else { Absence::OtherNetworks(others) }))
     }
 
     /// Returns `self` if it has block files.
@@ -162,9 +187,17 @@ impl Datadir {
     /// # Errors
     /// [`DiskError::File`] if the directory cannot be listed.
     pub fn blk_files(&self, disk: &dyn Disk) -> Result<Vec<FileNo>, DiskError> {
+        self.block_files(disk, FileKind::Blk)
+    }
+
+    /// Returns the numbers of the existing `blk` or `rev` files, ascending.
+    ///
+    /// # Errors
+    /// [`DiskError::File`] if the directory cannot be listed.
+    pub fn block_files(&self, disk: &dyn Disk, kind: FileKind) -> Result<Vec<FileNo>, DiskError> {
         let dir = self.blocks_dir();
         let names = disk.list(&dir).during("list", &dir)?;
-        let mut files: Vec<FileNo> = names.iter().filter_map(|name| file_no(FileKind::Blk, name)).collect();
+        let mut files: Vec<FileNo> = names.iter().filter_map(|name| file_no(kind, name)).collect();
         files.sort_unstable();
         Ok(files)
     }

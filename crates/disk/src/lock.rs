@@ -8,7 +8,8 @@
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use vfs::{Disk, During as _, Lock};
+use std::path::PathBuf;
+use vfs::{Disk, During as _, Lock, LockHolder};
 
 /// Whether the datadir is changed or only read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +36,7 @@ impl DatadirLock {
     /// created or opened.
     pub fn take(disk: &dyn Disk, datadir: &Datadir, mode: LockMode) -> Result<Self, DiskError> {
         let mut locks = Vec::new();
-        for (dir, name) in [
-            (datadir.net_dir().to_owned(), ".lock"),
-            (datadir.blocks_dir(), ".lock"),
-            (datadir.index_dir(), "LOCK"),
-            (datadir.chainstate_dir(), "LOCK"),
-        ] {
+        for (dir, name) in lock_files(datadir) {
             let path = dir.join(name);
             let needed = match mode {
                 LockMode::Change => &dir,
@@ -60,6 +56,33 @@ impl DatadirLock {
         }
         Ok(Self { _locks: locks })
     }
+
+    /// Returns which other process uses the datadir, without taking a lock; `None` if none does, or if lock
+    /// files are missing. Locks of this process end.
+    ///
+    /// # Errors
+    /// [`DiskError::File`] if a lock file cannot be opened.
+    pub fn holder(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<LockHolder>, DiskError> {
+        for (dir, name) in lock_files(datadir) {
+            let path = dir.join(name);
+            if disk.exists(&path).during("look at", &path)?
+                && let Some(holder) = disk.lock_holder(&path).during("look at", &path)?
+            {
+                return Ok(Some(holder));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The directories and names of the lock files of a datadir.
+fn lock_files(datadir: &Datadir) -> [(PathBuf, &'static str); 4] {
+    [
+        (datadir.net_dir().to_owned(), ".lock"),
+        (datadir.blocks_dir(), ".lock"),
+        (datadir.index_dir(), "LOCK"),
+        (datadir.chainstate_dir(), "LOCK"),
+    ]
 }
 
 #[cfg(test)]

@@ -387,6 +387,14 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
     Ok(())
 }
 
+/// Whether a replacement of databases below `home` was interrupted, so that one may be under another name.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
+    Journal::exists(disk, home)
+}
+
 /// Whether an earlier job has left anything below `home` that [`recover`] would repair or remove.
 ///
 /// # Errors

@@ -86,47 +86,72 @@ pub fn check_block_obfuscation(
     obfuscation: Obfuscation,
     genesis: &BlockHash,
 ) -> Result<(), DiskError> {
-    let path = datadir.blk_path(FileNo(0));
-    let mut start = [0; RECORD_HEADER_LEN + Header::LEN];
-    let Some(found) = disk.metadata(&path).during("look at", &path)? else { return Ok(()) };
-    if found.len < start.len() as u64 {
-        return Ok(());
-    }
-    let file = disk.open(&path).during("open for reading", &path)?;
-    file.read_exact_at(&mut start, 0).during("read", &path)?;
-    let begins_with = |obfuscation: Obfuscation, magic: [u8; 4]| {
-        let mut plain = start;
-        obfuscation.apply(&mut plain, 0);
-        plain.starts_with(&magic).then_some(plain)
-    };
+    let Some(start) = read_start(disk, datadir)? else { return Ok(()) };
     let network = datadir.network();
-    if begins_with(obfuscation, network.magic()).is_some() {
+    let begins = |network: Network| plain_start(start, obfuscation, network).is_some();
+    if begins(network) {
         return Ok(());
     }
-    let other = Network::ALL.into_iter().find(|other| begins_with(obfuscation, other.magic()).is_some());
-    if let Some(other) = other {
+    if let Some(other) = Network::ALL.into_iter().find(|&other| begins(other)) {
         let path = datadir.net_dir().to_owned();
         return Err(DiskError::OtherNetwork { path, found: other, expected: network });
     }
-    let mut key = [0; 8];
-    key.copy_from_slice(start.get(ZEROS).unwrap_or(&[0; 8]));
-    let plain = begins_with(Obfuscation::from_key(key), network.magic());
-    let header = plain.and_then(|plain| {
-        Header::read(&mut Reader::new(plain.get(RECORD_HEADER_LEN..).unwrap_or_default())).ok()
-    });
-    if header.is_none_or(|header| header.hash() != *genesis) {
-        return Ok(());
-    }
+    let Some(key) = key_in(start, network, genesis) else { return Ok(()) };
     let path = datadir.blocks_dir().join(KEY_FILE);
     let is_there = disk.exists(&path).during("look at", &path)?;
     let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
-    let [digits, escapes] = ["", "\\x"].map(|before| key.map(|byte| format!("{before}{byte:02x}")).concat());
+    let digits = key.map(|byte| format!("{byte:02x}")).concat();
+    // Octal, which each shell's printf knows.
+    let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
     let flaw = format!(
         "{what}, which are obfuscated with {digits}; restore the file, or create it: \
          printf '{escapes}' > '{}'",
         path.display()
     );
     Err(DiskError::Damaged { path, offset: 0, flaw })
+}
+
+/// Returns the key of the block files, if the first one reveals it.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn revealed_key(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    genesis: &BlockHash,
+) -> Result<Option<[u8; 8]>, DiskError> {
+    Ok(read_start(disk, datadir)?.and_then(|start| key_in(start, datadir.network(), genesis)))
+}
+
+/// The first record's frame and header.
+type Start = [u8; RECORD_HEADER_LEN + Header::LEN];
+
+/// Reads the start of the first block file; `None` if it is missing or shorter.
+fn read_start(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Start>, DiskError> {
+    let path = datadir.blk_path(FileNo(0));
+    let mut start = [0; RECORD_HEADER_LEN + Header::LEN];
+    let Some(found) = disk.metadata(&path).during("look at", &path)? else { return Ok(None) };
+    if found.len < start.len() as u64 {
+        return Ok(None);
+    }
+    let file = disk.open(&path).during("open for reading", &path)?;
+    file.read_exact_at(&mut start, 0).during("read", &path)?;
+    Ok(Some(start))
+}
+
+/// Removes an obfuscation; `None` if the result is not the start of a file of that network.
+fn plain_start(mut start: Start, obfuscation: Obfuscation, network: Network) -> Option<Start> {
+    obfuscation.apply(&mut start, 0);
+    start.starts_with(&network.magic()).then_some(start)
+}
+
+/// Returns the key with which the start of the first block file was obfuscated, if it is the genesis block.
+fn key_in(start: Start, network: Network, genesis: &BlockHash) -> Option<[u8; 8]> {
+    let mut key = [0; 8];
+    key.copy_from_slice(start.get(ZEROS)?);
+    let plain = plain_start(start, Obfuscation::from_key(key), network)?;
+    let header = Header::read(&mut Reader::new(plain.get(RECORD_HEADER_LEN..)?)).ok()?;
+    (header.hash() == *genesis).then_some(key)
 }
 
 /// Reads the obfuscation key of a database. Without one, there is no obfuscation.
@@ -188,7 +213,7 @@ mod tests {
         assert!(text.contains("the file is missing") && text.contains("00a1ff5c270a0180"), "{text}");
         // The command in the message works.
         let (_, command) = text.split_once("create it: ").unwrap();
-        assert!(std::process::Command::new("bash").args(["-c", command]).status().unwrap().success());
+        assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success());
         let made = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
         assert_eq!(made.key(), key);
         assert!(check([1; 8]).unwrap_err().contains("not the key of the block files"));

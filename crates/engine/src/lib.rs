@@ -59,6 +59,10 @@ pub use api::{
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{
+    doctor::{
+        Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
+        Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, diagnose,
+    },
     hints::{
         CoinSource, HintCheck, check_hints, convert_hints, hints_info, make_hints, make_hints_from_coins,
     },
@@ -81,7 +85,7 @@ pub use net::{
     seeds::default_port,
     transport::TransportVersion,
 };
-pub use vfs::{AtomicFile, Disk, Limit, RealDisk, open_regular};
+pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
 pub use wire::{BlockHash, FileNo, Height, Network, Sats, ScriptVerifier, Txid};
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.

@@ -2,20 +2,25 @@
 //! Removing a name or a trait is a breaking change, and fails here.
 
 use peregrine_engine::{
-    AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, CheckHintsOptions, CheckUndoOptions,
-    CoinSource, Comparison, Counts, Difference, Disk, DiskNeed, Error, ErrorInfo, ErrorKind, Event,
-    EventSink, FileKind, FlawedUndo, Gap, Height, HintCheck, HintFormat, HintInfo, HintOptions, HintsReport,
-    HumanSize, Kernel, Limit, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions,
-    Matching, Network, Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy,
-    ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport,
-    SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid, UndoCheck, UndoFileCheck,
-    UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
+    Absence, Advice, AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, ChainstatePosition,
+    ChainstateState, CheckHintsOptions, CheckUndoOptions, CoinSource, Comparison, Counts, DatabaseState,
+    DatadirState, DeepState, Diagnosis, Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo,
+    ErrorKind, Event, EventSink, FileKind, FilesState, FlawedUndo, Gap, Height, HintCheck, HintFormat,
+    HintInfo, HintOptions, HintsReport, HumanSize, IndexState, Kernel, Leftovers, Limit, LockHolder,
+    LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions, Matching,
+    Network, Note, Numbering, Owner, Progress, RealDisk, RebuildNeed, Recovery, ReindexOptions,
+    ReindexReport, Remedy, ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata,
+    SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid, UndoCheck,
+    UndoFileCheck, UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
 #[test]
 fn values_can_be_printed_and_sent_to_other_threads() {
     fn check<T: Debug + Send + Sync>() {}
+    check::<(Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState)>();
+    check::<(Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockHolder, LockState)>();
+    check::<(Owner, RebuildNeed)>();
     check::<(CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck)>();
     check::<(CoinSource, AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
     check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
@@ -80,5 +85,8 @@ fn operations_fail_without_a_datadir() {
     let _ =
         (peregrine_engine::make_hints_from_coins, peregrine_engine::check_undo, peregrine_engine::make_undo);
     let _ = (peregrine_engine::snapshot_info, peregrine_engine::verify_snapshot);
+    let doctor = DoctorOptions::new(&datadir, Network::Regtest);
+    let found = peregrine_engine::diagnose(disk, &doctor, sink, &never).unwrap();
+    assert!(!found.is_sound() && found.advice == Advice::NameDatadir, "a missing datadir is a diagnosis");
     let _ = (peregrine_engine::memory_limit, peregrine_engine::peak_memory_bytes);
 }

@@ -13,7 +13,7 @@ use common::{
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     datadir::Datadir,
-    index::{BlockIndex, BlockStatus, FileInfo, write_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
     xor::read_block_obfuscation,
 };
 use peregrine_engine::{ErrorKind, Network, SyncOptions};
@@ -228,4 +228,24 @@ fn undo_files_without_block_files_are_refused() {
     assert!(error.to_string().contains("there are no block files (blkNNNNN.dat)"), "{error}");
     assert_eq!(std::fs::read(&rev).unwrap(), [7; 100]);
     assert!(!dir.path().join("regtest/blocks/blk00000.dat").exists());
+}
+
+/// bitcoind does not start if the file of a block is missing, whatever the block's branch.
+#[test]
+fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
+    let (dir, peer) = (in_small_files(), peer());
+    let stale = sibling(&tiny().blocks[50], 3, |_| {});
+    edit_index(dir.path(), |index| {
+        let mut entry = *index.entries.iter().find(|entry| entry.height == Height(50)).unwrap();
+        (entry.hash, entry.header) = (stale.hash, stale.header);
+        (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None);
+        index.entries.push(entry);
+        index.entries.sort_unstable_by_key(|entry| entry.hash);
+    });
+    let find = || index(dir.path()).entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
+    let file = find().file.unwrap();
+    std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(file)).unwrap();
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(find(), IndexEntry::of_header(stale.hash, stale.header, Height(50)));
+    assert_synced(dir.path(), tiny(), "a stale block is lost");
 }

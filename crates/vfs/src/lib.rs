@@ -189,6 +189,15 @@ pub const CORE_DIR_MODE: u32 = 0o700;
 /// A held lock, released on drop.
 pub trait Lock: Send {}
 
+/// The process that holds a lock, as far as the system reports it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockHolder {
+    /// Its process id; `None` for a process of another container or machine.
+    pub pid: Option<u32>,
+    /// The name of its program.
+    pub program: Option<String>,
+}
+
 /// Everything that the project does with files. Paths are used as they are given. A disk without symbolic
 /// links, mounts and owners keeps the default methods for these.
 pub trait Disk: Send + Sync {
@@ -385,6 +394,15 @@ pub trait Disk: Send + Sync {
     /// Any I/O error, including `NotFound` for a missing file.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         self.lock(path)
+    }
+
+    /// Returns which other process holds a lock of the existing file `path`, exclusive or shared; `None` if
+    /// none does. No lock is taken, so no other process is hindered. A lock of this process ends.
+    ///
+    /// # Errors
+    /// Any I/O error, including `NotFound` for a missing file.
+    fn lock_holder(&self, _path: &Path) -> io::Result<Option<LockHolder>> {
+        Ok(None)
     }
 }
 

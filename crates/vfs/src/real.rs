@@ -1,7 +1,8 @@
 //! [`Disk`] for the file system of this machine.
 
 use super::{
-    CORE_DIR_MODE, Disk, Lock, Metadata, Ownership, ReadAt, WriteAt, WriteFile, dir_of, exchange_in_steps,
+    CORE_DIR_MODE, Disk, Lock, LockHolder, Metadata, Ownership, ReadAt, WriteAt, WriteFile, dir_of,
+    exchange_in_steps,
 };
 use std::ffi::OsString;
 use std::fmt;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Flock, FlockType};
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -234,6 +236,13 @@ impl Disk for RealDisk {
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         take_lock(open_regular(path)?, FlockOperation::NonBlockingLockShared)
     }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<Option<LockHolder>> {
+        let wanted = Flock::from(FlockType::WriteLock);
+        let Some(held) = rustix::process::fcntl_getlk(open_regular(path)?, &wanted)? else { return Ok(None) };
+        let pid = held.pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        Ok(Some(LockHolder { pid, program: pid.and_then(program_name) }))
+    }
 }
 
 /// Opens an existing regular file for reading, without blocking, as [`Disk::open`] does: for files that are
@@ -413,6 +422,12 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn reserve(_: &File, _: u64) -> io::Result<()> {
     Ok(())
+}
+
+/// Returns the name of a running program, where the system has it in a file.
+fn program_name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
 }
 
 fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {

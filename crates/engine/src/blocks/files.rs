@@ -149,14 +149,27 @@ impl LocatedBlock<'_> {
         hashes: &mut BlockHashes,
     ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
         let block = arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))?;
-        hashes.of_block(&block, &[]);
+        let checked = self.check_view(&block, hashes)?;
+        Ok((block, checked))
+    }
+
+    /// Like [`LocatedBlock::check`], for a block that is already parsed.
+    ///
+    /// # Errors
+    /// The same errors as [`LocatedBlock::check`].
+    pub fn check_view(
+        &self,
+        block: &BlockView<'_>,
+        hashes: &mut BlockHashes,
+    ) -> Result<Result<BlockSums, Violation>, Error> {
+        hashes.of_block(block, &[]);
         if hashes.block != self.chain.block(self.height).hash {
             return Err(self.damaged(&Damage::OtherBlock(hashes.block)));
         }
         let checked = check_block(&BlockContext {
             params: ChainParams::of(self.files.network),
             height: self.height,
-            block: &block,
+            block,
             txids: &hashes.txids,
             wtxids: &hashes.wtxids,
             median_time_past_prev: self.chain.median_time_before(self.height),
@@ -165,7 +178,7 @@ impl LocatedBlock<'_> {
             Err(violation) if violation.rule.class == ViolationClass::Mutated => {
                 Err(self.damaged(&Damage::Mutated(violation)))
             }
-            checked => Ok((block, checked)),
+            checked => Ok(checked),
         }
     }
 

@@ -59,11 +59,12 @@ pub fn fetch_and_rebuild(
     let held_back = &HeldBack { sink, state: Mutex::default() };
     let (fetched, rebuilt) = thread::scope(|scope| {
         let download = move || {
-            let chosen = (Some(planned_in), None);
-            let mut follower = Rebuilder { files, options, rebuild, sink, stop_fetch, stop_rebuild, chosen };
+            let (planned_in, awaited) = (Some(planned_in), None);
+            let mut follower =
+                Rebuilder { files, options, rebuild, sink, stop_fetch, stop_rebuild, planned_in, awaited };
             let fetched = fetch(files, options, &mut follower, sink, stop_fetch)?;
             held_back.release();
-            if let (_, Some((awaited, _))) = follower.chosen {
+            if let Some((awaited, _)) = follower.awaited {
                 awaited.complete();
             }
             Ok(fetched)
@@ -123,8 +124,10 @@ struct Rebuilder<'a> {
     sink: &'a dyn EventSink,
     stop_fetch: &'a AtomicBool,
     stop_rebuild: &'a AtomicBool,
-    /// Where the plan goes, until it is made; then the blocks that the rebuild waits for, and the last one.
-    chosen: (Option<Sender<Planned>>, Option<(Arc<AwaitedBlocks>, Height)>),
+    /// Where the plan goes, until it is made.
+    planned_in: Option<Sender<Planned>>,
+    /// The blocks that the rebuild waits for, and the last one.
+    awaited: Option<(Arc<AwaitedBlocks>, Height)>,
 }
 
 impl Follower for Rebuilder<'_> {
@@ -135,7 +138,7 @@ impl Follower for Rebuilder<'_> {
         (missing, missing_bytes): (u32, u64),
     ) -> Result<(), Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
-        let Some(planned_in) = self.chosen.0.take() else { return Ok(()) };
+        let Some(planned_in) = self.planned_in.take() else { return Ok(()) };
         let best = ExistingState::read(files, false)?.best_block;
         let best = best.and_then(|best| chain.height_of(&best));
         let is_done = best.is_some_and(|best| bitcoind_can_connect(best, target));
@@ -150,7 +153,7 @@ impl Follower for Rebuilder<'_> {
         let planned = plan(files, rebuild, &[], Some(awaiting), sink, self.stop_fetch)?;
         // Of two chains with the same work, the block index may prefer the other one.
         if let Some(awaited) = planned.awaited().filter(|_| chain.hash(target) == Some(planned.tip())) {
-            self.chosen.1 = Some((awaited, target));
+            self.awaited = Some((awaited, target));
             // If the rebuild could not be started, the download is stopped.
             let _ = planned_in.send(planned);
         }
@@ -158,14 +161,14 @@ impl Follower for Rebuilder<'_> {
     }
 
     fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset) {
-        if let Some((awaited, _)) = &self.chosen.1 {
+        if let Some((awaited, _)) = &self.awaited {
             awaited.place(height, file, data_pos);
         }
     }
 
     fn chain_changed(&mut self, fork: Height, target: Height) {
         let is_other = |(_, last): &mut (_, Height)| fork < *last || !bitcoind_can_connect(*last, target);
-        if self.chosen.1.take_if(is_other).is_some() {
+        if self.awaited.take_if(is_other).is_some() {
             self.stop_rebuild.store(true, Ordering::Relaxed);
         }
     }

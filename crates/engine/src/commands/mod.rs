@@ -1,6 +1,7 @@
 //! The operations that the engine offers, each from its options to its report.
 
 pub mod behind_download;
+pub mod doctor;
 pub mod hints;
 pub mod reindex;
 pub mod snapshot;

@@ -10,7 +10,7 @@ use crate::{
         report::UndoReport,
         stage::Stage,
     },
-    blocks::files::Files,
+    blocks::{chain::Chain, files::Files},
     job::{
         self, ChainPreferences, Job,
         clock::Clock,
@@ -149,7 +149,7 @@ pub fn check_undo(
     })?;
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
     let (elapsed, notes) = (clock.started.elapsed(), sink.take());
-    Ok(UndoCheck { height, hash, files: by_file(plan, &survey), elapsed, notes })
+    Ok(UndoCheck { height, hash, files: by_file(&plan.chain, &survey, height), elapsed, notes })
 }
 
 /// What [`make_undo`] does.
@@ -332,12 +332,12 @@ fn plan(
     job::plan(files, options, &preferences, sink, interrupt)
 }
 
-/// Counts the states of undo data by file.
-fn by_file(plan: &Plan, survey: &UndoSurvey) -> Vec<UndoFileCheck> {
-    let chain = &plan.chain;
+/// Counts the states of the undo data of blocks up to `last`, by file.
+pub(super) fn by_file(chain: &Chain, survey: &UndoSurvey, last: Height) -> Vec<UndoFileCheck> {
     let of_file = |(file, heights): (FileNo, &[Height])| {
         let mut check = UndoFileCheck { file, kept: 0, missing: 0, damaged: 0, first: Vec::new() };
-        let mut heights: Vec<Height> = heights.iter().copied().filter(|height| height.0 > 0).collect();
+        let mut heights: Vec<Height> =
+            heights.iter().copied().filter(|height| height.0 > 0 && *height <= last).collect();
         heights.sort_unstable();
         for height in heights {
             let is_missing = match survey.state(height) {

@@ -119,7 +119,7 @@ pub fn fetch(
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
     sink.event(Event::Started(Stage::Headers));
-    let DatadirContents { chain, stored, infos, found, lost } = DatadirContents::read(files)?;
+    let DatadirContents { chain, stored, infos, found, has_lost } = DatadirContents::read(files)?;
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
         write_index(files, &chain, &stored, &infos, sink)?;
@@ -155,7 +155,7 @@ pub fn fetch(
             next: Height(1),
             in_hand: 0,
             unsaved: 0,
-            is_index_behind: lost > 0,
+            is_index_behind: has_lost,
             first_finished: None,
             last_peer: start,
             last_note: start,

@@ -22,7 +22,7 @@ use crate::{
 use disk::{
     blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
     datadir::FileKind,
-    index::{BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
 };
 use rules::ChainParams;
 use std::collections::HashMap;
@@ -41,6 +41,8 @@ struct Position {
 #[derive(Default)]
 pub struct StoredBlocks {
     positions: Vec<Position>,
+    /// Lengths of the files that have fewer bytes than are in use, in bytes.
+    short_files: HashMap<FileNo, u64>,
 }
 
 /// What a datadir contains before a download.
@@ -53,8 +55,8 @@ pub struct DatadirContents {
     pub infos: Vec<FileInfo>,
     /// Number of blocks that are stored and that the block index does not place.
     pub found: u32,
-    /// Number of blocks that the block index places, and that are not in their files.
-    pub lost: u32,
+    /// Whether the block index places blocks that are not in their files.
+    pub has_lost: bool,
 }
 
 impl StoredBlocks {
@@ -84,20 +86,20 @@ impl StoredBlocks {
         self.positions.get(height.0 as usize).copied().filter(|position| position.pos > 0)
     }
 
-    /// Forgets blocks that are not whole in their files. Returns their number, and whether the last file has
-    /// fewer bytes than are in use.
-    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(u32, bool), Error> {
-        let (mut is_short, mut is_last_short, mut dropped) = (HashMap::new(), false, 0);
+    /// Forgets blocks that are not whole in their files. Returns whether there are any, and whether the last
+    /// file has fewer bytes than are in use.
+    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(bool, bool), Error> {
+        let (mut is_last_short, mut has_lost) = (false, false);
         for (number, info) in (0..).map(FileNo).zip(infos) {
             let len = files.len(FileKind::Blk, number)?;
             is_last_short = len < u64::from(info.size);
             if is_last_short {
-                is_short.insert(number.0, len);
+                self.short_files.insert(number, len);
             }
         }
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
             let number = FileNo(position.file);
-            let len = match is_short.get(&position.file) {
+            let len = match self.short_files.get(&number) {
                 Some(&len) => len,
                 None if (number.0 as usize) < infos.len() => continue,
                 None => 0,
@@ -115,9 +117,15 @@ impl StoredBlocks {
                 }
             }
             *position = Position::default();
-            dropped += 1;
+            has_lost = true;
         }
-        Ok((dropped, is_last_short))
+        Ok((has_lost || !self.short_files.is_empty(), is_last_short))
+    }
+
+    /// Whether the file of a block of another branch ends before the block.
+    fn is_lost(&self, entry: &IndexEntry) -> bool {
+        let place = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
+        place.is_some_and(|(file, pos)| self.short_files.get(&file).is_some_and(|&len| pos.0 >= len))
     }
 
     /// Makes an entry of the block index agree with what is stored.
@@ -147,8 +155,8 @@ impl DatadirContents {
     /// error.
     pub fn read(files: &Files<'_>) -> Result<Self, Error> {
         let mut contents = Self::of_index(files)?;
-        let (dropped, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
-        contents.lost = dropped;
+        let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
+        contents.has_lost = has_lost;
         if is_last_short {
             // What remains of it stays as it is.
             contents.infos.push(FileInfo::default());
@@ -159,7 +167,7 @@ impl DatadirContents {
 
     fn of_index(files: &Files<'_>) -> Result<Self, Error> {
         let params = ChainParams::of(files.network);
-        let (mut tree, infos) = tree_of_index(files, params)?;
+        let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
         let branch = tree.best_headers();
         // Only what follows is kept, so that little memory is needed.
         drop(tree);
@@ -195,7 +203,7 @@ impl DatadirContents {
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         invalid.into_iter().for_each(|hash| chain.note_invalid(hash));
-        Ok(Self { chain, stored, infos, found: 0, lost: 0 })
+        Ok(Self { chain, stored, infos, found: 0, has_lost: false })
     }
 
     /// Finds blocks beyond the bytes in use.
@@ -284,10 +292,14 @@ pub fn write_index(
         Some(entry)
     });
     let change = |entry: &mut IndexEntry| {
+        if chain.hash(entry.height) == Some(entry.hash) {
+            stored.change_entry(entry, params);
+        } else if stored.is_lost(entry) {
+            // Without its file, bitcoind would not start.
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+        }
         if chain.is_invalid(&entry.hash) && !entry.status.is_failed() {
             entry.status.0 |= BlockStatus::FAILED_VALID;
-        } else if chain.hash(entry.height) == Some(entry.hash) {
-            stored.change_entry(entry, params);
         }
     };
     let commit = || {

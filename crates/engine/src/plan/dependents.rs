@@ -47,9 +47,7 @@ pub fn check(
 /// validated the chain below the snapshot.
 pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
     let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
-    let is_from_snapshot =
-        files.disk.metadata(&dir).is_ok_and(|found| found.is_some_and(|found| found.is_dir));
-    if error.kind != ErrorKind::Damaged || !is_from_snapshot {
+    if error.kind != ErrorKind::Damaged || !has_snapshot(files.disk, files.datadir).unwrap_or_default() {
         return error;
     }
     error.detail = format!(
@@ -62,16 +60,34 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
     error
 }
 
-/// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
-/// the chain from a block that is not on it.
-fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error> {
+/// Whether the datadir has a second chainstate, from a snapshot.
+///
+/// # Errors
+/// Any I/O error.
+pub fn has_snapshot(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
+    let dir = datadir.net_dir().join(SNAPSHOT_DIR);
+    Ok(disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir))
+}
+
+/// Returns the directory of the indexes that bitcoind keeps besides the block index, and their names.
+///
+/// # Errors
+/// Any I/O error.
+pub fn index_names(disk: &dyn Disk, datadir: &Datadir) -> Result<(PathBuf, Vec<String>), Error> {
     let dir = datadir.net_dir().join("indexes");
     let found = disk.metadata(&dir).during("look at", &dir)?;
     if !found.is_some_and(|found| found.is_dir) {
-        return Ok(None);
+        return Ok((dir, Vec::new()));
     }
     let names = disk.list(&dir).during("list", &dir)?;
-    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    let names = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    Ok((dir, names))
+}
+
+/// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
+/// the chain from a block that is not on it.
+fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error> {
+    let (dir, names) = index_names(disk, datadir)?;
     Ok((!names.is_empty()).then_some(Warning::IndexesUnchanged { dir, names }))
 }
 
@@ -80,7 +96,7 @@ fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error>
 fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<Warning>, Error> {
     let dir = datadir.net_dir().join(SNAPSHOT_DIR);
     let base = dir.join(SNAPSHOT_BASE_FILE);
-    if !disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir) {
+    if !has_snapshot(disk, datadir)? {
         return Ok(None);
     }
     let mut hash = BlockHash::default();

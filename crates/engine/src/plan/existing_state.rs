@@ -29,7 +29,7 @@ use wire::{BlockHash, ByteOffset, Height};
 
 /// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
 /// more than that have no undo data, it was lost.
-const DOWNLOAD_WINDOW: u32 = 1024;
+pub const DOWNLOAD_WINDOW: u32 = 1024;
 
 /// What is in the datadir before a rebuild.
 #[derive(Debug, Default)]
@@ -76,11 +76,7 @@ impl ExistingState {
         accepted: bool,
         sink: &dyn EventSink,
     ) -> Result<u32, Error> {
-        let is_scan = plan.new_index.is_some();
-        if !is_scan {
-            self.check_index(plan, files)?;
-        }
-        let loss = self.loss(plan, is_scan);
+        let loss = self.check_loss(plan, files)?;
         if let Some(loss) = &loss {
             if !accepted {
                 return Err(loss.error(files));
@@ -89,6 +85,19 @@ impl ExistingState {
         }
         self.warn(plan, files, loss.is_some(), sink)?;
         Ok(loss.map_or(0, |loss| loss.blocks))
+    }
+
+    /// Checks the index, and returns what the plan would lose, which [`ExistingState::check`] does not accept
+    /// without being told to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if bitcoind would overwrite blocks.
+    pub fn check_loss(&self, plan: &Plan, files: &Files<'_>) -> Result<Option<LowerTip>, Error> {
+        let is_scan = plan.new_index.is_some();
+        if !is_scan {
+            self.check_index(plan, files)?;
+        }
+        Ok(self.loss(plan, is_scan))
     }
 
     /// Checks that the index contains the chainstate's best block and covers the blocks in the files:
@@ -205,7 +214,8 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
 }
 
 impl LowerTip {
-    fn error(&self, files: &Files<'_>) -> Error {
+    /// The error for a result that would be lower.
+    pub(crate) fn error(&self, files: &Files<'_>) -> Error {
         let missing = match self.gap {
             Some(Gap::Undo(_)) => FileKind::Rev,
             _ => FileKind::Blk,

@@ -103,8 +103,8 @@ pub fn plan(
         contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
         (tree, Some((scan, order)), Vec::new())
     } else {
-        let (tree, index_files) = tree_of_index(files, params)?;
-        (tree, None, index_files)
+        let (tree, index) = tree_of_index(files, params)?;
+        (tree, None, index.files)
     };
     let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected } =
         tree.choose(request)?;
@@ -147,7 +147,8 @@ pub fn plan(
 fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
     // The genesis block has no undo data.
     for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
-        let Some((file, pos)) = tree.file(number).zip(tree.undo_pos(number)) else { return Ok(true) };
+        let data = tree.data_pos(number);
+        let Some(((file, _), pos)) = data.zip(tree.undo_pos(number)) else { return Ok(true) };
         let path = files.path(FileKind::Rev, file);
         let found = files.disk.metadata(&path).during("look at", &path)?;
         if found.is_none_or(|found| found.len <= pos.0) {
@@ -202,12 +203,12 @@ fn tree_of_scan<'a>(
 }
 
 /// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
-/// between the two passes only what is needed is kept.
+/// between the two passes only what is needed is kept. The returned index has no entries.
 pub fn tree_of_index<'a>(
     files: &Files<'_>,
     params: &'a ChainParams,
-) -> Result<(Tree<'a>, Vec<FileInfo>), Error> {
-    let (tree, infos, heights) = links_of_index(files, params)?;
+) -> Result<(Tree<'a>, BlockIndex), Error> {
+    let (tree, index, heights) = links_of_index(files, params)?;
     if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
         let detail = format!(
             "the block index places block {hash} at height {recorded}, but it is at height {height}; \
@@ -215,15 +216,15 @@ pub fn tree_of_index<'a>(
         );
         return Err(damaged_index(files, detail));
     }
-    Ok((tree, infos))
+    Ok((tree, index))
 }
 
 fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
     Error::damaged(detail).in_file(files.datadir.index_dir(), None).with_remedies([Remedy::RebuildIndex])
 }
 
-/// What the block index records about blocks and their files, and the heights of the blocks.
-type IndexLinks<'a> = (Tree<'a>, Vec<FileInfo>, Vec<Height>);
+/// The tree of a block index, all but the blocks of the index, and the heights that it records.
+type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
 
 /// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which.
 pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
@@ -255,7 +256,7 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
         |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
     // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
-    Ok((tree, index.files, heights))
+    Ok((tree, index, heights))
 }
 
 /// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.

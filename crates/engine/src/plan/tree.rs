@@ -249,10 +249,18 @@ impl<'a> Tree<'a> {
         first.map(|(number, height)| (number, Height(height)))
     }
 
-    /// Returns the number of the files that a block is in, if it is on disk.
+    /// Returns the hash of a block.
     #[must_use]
-    pub fn file(&self, number: u32) -> Option<FileNo> {
-        Some(self.nodes.get(number as usize)?.data()?.0)
+    pub fn hash(&self, number: u32) -> BlockHash {
+        *self.hashes.get(number)
+    }
+
+    /// Returns the number of the files that a block is in, and its position in the `blk` file, if it is on
+    /// disk.
+    #[must_use]
+    pub fn data_pos(&self, number: u32) -> Option<(FileNo, ByteOffset)> {
+        let (file, pos) = self.nodes.get(number as usize)?.data()?;
+        Some((file, ByteOffset(pos.get().into())))
     }
 
     /// Returns the position of a block's undo data.

@@ -124,11 +124,19 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
 /// # Errors
 /// The same errors as [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
 pub fn recover_before_reading(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    if !replace::needs_recovery(disk, datadir.net_dir(), &replaceable())? {
+    if !has_unfinished(disk, datadir)? {
         return Ok(());
     }
     let _locks = DatadirLock::take(disk, datadir, LockMode::Change)?;
     recover(disk, datadir, sink)
+}
+
+/// Whether an interrupted run has left databases, or a journal of their replacement.
+///
+/// # Errors
+/// Any I/O error.
+pub fn has_unfinished(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
+    Ok(replace::needs_recovery(disk, datadir.net_dir(), &replaceable())?)
 }
 
 impl<'d> Destination<'d> {

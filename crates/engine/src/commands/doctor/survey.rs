@@ -1,0 +1,234 @@
+//! Compares the block index with the lengths of the block and undo files, and with the chainstate.
+
+use super::{
+    advise::ScanPrecondition,
+    diagnosis::{ChainstatePosition, FilesState},
+};
+use crate::{
+    api::error::Error,
+    blocks::files::Files,
+    plan::{best_block::BestBlock, tree::Tree},
+};
+use disk::{
+    block_files::RecordBuffer,
+    datadir::{Datadir, FileKind},
+    index::FileInfo,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, ByteOffset, FileNo, Height};
+
+/// Lengths of the existing files of one kind, in bytes, by number.
+type Lengths = BTreeMap<u32, u64>;
+
+/// The existing block and undo files.
+pub struct FileLengths {
+    /// Lengths of the `blk` files.
+    pub blk: Lengths,
+    /// Lengths of the `rev` files.
+    pub rev: Lengths,
+}
+
+impl FileLengths {
+    /// Measures all files.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn measure(disk: &dyn Disk, datadir: &Datadir) -> Result<Self, Error> {
+        let of_kind = |kind: FileKind| -> Result<Lengths, Error> {
+            let mut lengths = Lengths::new();
+            for file in datadir.block_files(disk, kind)? {
+                let path = datadir.block_file_path(kind, file);
+                let found = disk.metadata(&path).during("look at", &path)?;
+                lengths.extend(found.filter(|found| !found.is_dir).map(|found| (file.0, found.len)));
+            }
+            Ok(lengths)
+        };
+        Ok(Self { blk: of_kind(FileKind::Blk)?, rev: of_kind(FileKind::Rev)? })
+    }
+
+    /// Returns both kinds, `blk` first.
+    #[must_use]
+    pub const fn each(&self) -> [&Lengths; 2] {
+        [&self.blk, &self.rev]
+    }
+
+    /// Reports what a scan of the block files can find.
+    #[must_use]
+    pub fn scan_precondition(&self) -> ScanPrecondition {
+        match self.blk.last_key_value() {
+            None => ScanPrecondition::NoFiles,
+            Some((&last, _)) if last as usize + 1 == self.blk.len() => ScanPrecondition::Complete,
+            Some(_) => ScanPrecondition::HasGaps,
+        }
+    }
+}
+
+/// What the block index amounts to, compared with files and chainstate.
+pub struct Survey {
+    /// Number of blocks that the index places in files.
+    pub blocks: u32,
+    /// Number of headers.
+    pub headers: u32,
+    /// Height of the most-work header.
+    pub header_height: Height,
+    /// Height up to which blocks are stored.
+    pub stored_height: Height,
+    /// The block files.
+    pub block_files: FilesState,
+    /// The undo files.
+    pub undo_files: FilesState,
+    /// Height of the chainstate's best block.
+    pub best_height: Option<Height>,
+    /// Its position.
+    pub position: Option<ChainstatePosition>,
+}
+
+/// The records of one kind of file, as the block index places them.
+struct Records<'a> {
+    kind: FileKind,
+    infos: &'a [FileInfo],
+    lengths: &'a Lengths,
+    /// For each file that is missing or shorter than the index records: no record beyond this position is
+    /// whole.
+    last_whole: BTreeMap<u32, u64>,
+    state: FilesState,
+    flawed: BTreeSet<FileNo>,
+}
+
+/// Bytes in use of a file, as the block index records them.
+fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u64 {
+    let info = infos.get(file.0 as usize).copied().unwrap_or_default();
+    u64::from(if kind == FileKind::Blk { info.size } else { info.undo_size })
+}
+
+impl<'a> Records<'a> {
+    fn new(
+        files: &Files<'_>,
+        (kind, lengths): (FileKind, &'a Lengths),
+        infos: &'a [FileInfo],
+        records: impl Iterator<Item = (FileNo, ByteOffset)> + Clone,
+    ) -> Self {
+        let used = |file| used_bytes(infos, kind, file);
+        let len = |file: FileNo| lengths.get(&file.0).copied().unwrap_or_default();
+        let is_short = |&(file, pos): &(FileNo, ByteOffset)| len(file) < used(file) || len(file) <= pos.0;
+        let mut last_whole: BTreeMap<u32, u64> =
+            records.clone().filter(is_short).map(|(file, _)| (file.0, 0)).collect();
+        for (file, pos) in records.filter(|&(file, pos)| pos.0 < len(file)) {
+            if let Some(last) = last_whole.get_mut(&file.0) {
+                *last = pos.0.max(*last);
+            }
+        }
+        // The last record that begins in such a file may end beyond it.
+        for (&file, last) in last_whole.iter_mut().filter(|(_, last)| **last > 0) {
+            let mut buffer = RecordBuffer::default();
+            let is_whole = files
+                .open_records(kind, FileNo(file))
+                .is_ok_and(|open| open.read(ByteOffset(*last), &mut buffer).is_ok());
+            *last -= u64::from(!is_whole);
+        }
+        let state = FilesState::of_lengths(lengths);
+        Self { kind, infos, lengths, last_whole, state, flawed: BTreeSet::new() }
+    }
+
+    /// Reports whether the record of a block is in its file.
+    fn has(&self, file: FileNo, pos: ByteOffset) -> bool {
+        self.last_whole.get(&file.0).is_none_or(|&last| pos.0 <= last)
+    }
+
+    /// Counts a block whose record is recorded, or should be.
+    fn count(
+        &mut self,
+        record: Option<(FileNo, ByteOffset)>,
+        height: Height,
+        (hash, is_stale): (BlockHash, bool),
+    ) {
+        match record {
+            Some((file, pos)) if self.has(file, pos) => {
+                match (pos.0 < used_bytes(self.infos, self.kind, file), self.kind) {
+                    (true, _) => return,
+                    (false, FileKind::Blk) => {
+                        self.state.beyond_use += 1;
+                        return;
+                    }
+                    (false, FileKind::Rev) => self.state.unrecorded += 1,
+                }
+            }
+            Some((file, _)) => {
+                self.state.lost += 1;
+                self.state.lost_stale += u32::from(is_stale);
+                self.flawed.insert(file);
+            }
+            None => self.state.unrecorded += 1,
+        }
+        if self.state.first.is_none_or(|(first, _)| height < first) {
+            self.state.first = Some((height, hash));
+        }
+    }
+
+    fn finish(mut self) -> FilesState {
+        let is_missing = |file: &FileNo| !self.lengths.contains_key(&file.0);
+        let (missing, short) = self.flawed.into_iter().partition(is_missing);
+        (self.state.missing, self.state.short) = (missing, short);
+        self.state
+    }
+}
+
+/// Compares the tree of a block index with the files and the chainstate's best block. In a pruned datadir,
+/// and below a snapshot, blocks that the index does not place are not missing.
+pub fn survey(
+    files: &Files<'_>,
+    (tree, infos): (&mut Tree<'_>, &[FileInfo]),
+    lengths: &FileLengths,
+    best_block: Option<BlockHash>,
+    may_lack_blocks: bool,
+) -> Survey {
+    let branch = tree.best_headers();
+    let tree = &*tree;
+    let best: Option<BestBlock> = best_block.and_then(|hash| tree.locate(&hash, &branch, Height(0)));
+    let undo_of = |number: u32| Some((tree.data_pos(number)?.0, tree.undo_pos(number)?));
+    let with_undo = branch.iter().rposition(|&number| undo_of(number).is_some());
+    let connected = match best {
+        Some(best) => best.fork,
+        None if may_lack_blocks => Height(0),
+        None => Height(with_undo.unwrap_or(0) as u32),
+    };
+    let linked: Vec<(u32, Height)> = tree.linked().collect();
+    let stored = linked.iter().filter_map(|&(number, _)| tree.data_pos(number));
+    let mut block_files = Records::new(files, (FileKind::Blk, &lengths.blk), infos, stored.clone());
+    let undo = linked.iter().filter_map(|&(number, _)| undo_of(number));
+    let mut undo_files = Records::new(files, (FileKind::Rev, &lengths.rev), infos, undo);
+    for &(number, height) in &linked {
+        let record = tree.data_pos(number);
+        let is_stale = branch.get(height.0 as usize) != Some(&number);
+        let should_be = height <= connected && !is_stale;
+        let block = (tree.hash(number), is_stale);
+        if record.is_some() || should_be && !may_lack_blocks {
+            block_files.count(record, height, block);
+        }
+        // The genesis block has no undo data.
+        if should_be && height.0 > 0 && record.is_some() {
+            undo_files.count(undo_of(number), height, block);
+        }
+    }
+    let is_stored =
+        |number: &u32| tree.data_pos(*number).is_some_and(|(file, pos)| block_files.has(file, pos));
+    let above = branch.iter().skip(connected.0 as usize + 1).take_while(|number| is_stored(number)).count();
+    let stored_height = Height(connected.0 + above as u32);
+    let best_height = best.map(|best| best.known.height);
+    let position = best_block.map(|_| match best_height.map(|best| stored_height.0.saturating_sub(best.0)) {
+        None => ChainstatePosition::NotInIndex,
+        Some(0) => ChainstatePosition::AtTip,
+        Some(above) => ChainstatePosition::Behind(above),
+    });
+    Survey {
+        blocks: stored.count() as u32,
+        headers: linked.len() as u32,
+        header_height: Height(branch.len().saturating_sub(1) as u32),
+        stored_height,
+        block_files: block_files.finish(),
+        undo_files: undo_files.finish(),
+        best_height,
+        position,
+    }
+}
