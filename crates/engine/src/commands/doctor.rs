@@ -64,6 +64,7 @@ const SAMPLE_TIME: Duration = Duration::from_millis(800);
 const SAMPLE_PLACES: usize = 48;
 /// Length of each place of that sample, in bytes.
 const SAMPLE_LEN: usize = 2 << 20;
+
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
 pub struct DoctorOptions {

@@ -91,7 +91,7 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
         return Advice::BitcoindReindex;
     }
     if blocks.lacking() > 0 {
-        // A download leaves what the block index has on stale blocks; a new index does not.
+        // Stale blocks need no download: an index without them is sufficient.
         let only_stale = blocks.lacking() == blocks.lost_stale;
         return if only_stale { Advice::ReindexByScan } else { Advice::Sync };
     }
