@@ -13,7 +13,7 @@ mod tunnel;
 
 use crate::{
     measure::{Measured, add_datadir, find_program, measure, utxo_hash},
-    place::{Scratch, environment},
+    place::{self, Scratch, environment},
 };
 use clap::Args as ClapArgs;
 use cli::{
@@ -46,6 +46,8 @@ use tunnel::{Devices, Tunnels};
 
 /// Maximum number of links: each has a network of its own.
 const LINKS: usize = 200;
+/// Folder of the datadir with which each run starts.
+const START: &str = "start";
 /// How often the counters of received bytes are read.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// More bytes between two samples than pings and the like are part of the download.
@@ -104,6 +106,11 @@ pub struct SyncArgs {
     /// The block that all of them assume valid
     #[arg(long, value_name = "HASH")]
     pub assumevalid: Option<String>,
+
+    /// Let each run start with a datadir that has the blocks up to this height, and their chainstate: in a
+    /// generated chain the first hundred are tiny, and then blocks are full at once
+    #[arg(long, value_name = "HEIGHT")]
+    pub from_height: Option<u32>,
 
     /// Give the measured program only a part of this machine: pi4, pi5, or cpu=N,memory=BYTES,disk=BYTES
     #[arg(long, value_name = "LIMITS")]
@@ -262,7 +269,7 @@ impl<'a> Bench<'a> {
         }
         peers.wait(stop)?;
         let (rows, height) = (Vec::new(), served.height);
-        Ok(Self {
+        let bench = Self {
             args,
             interrupt: stop,
             csv,
@@ -273,16 +280,38 @@ impl<'a> Bench<'a> {
             _peers: peers,
             links,
             scratch,
-        })
+        };
+        bench.make_start()?;
+        Ok(bench)
     }
 
-    /// Measures one run of one program from an empty datadir, and compares its UTXO set.
+    /// Makes the datadir with which each run starts.
+    fn make_start(&self) -> Result<(), Error> {
+        let datadir = self.scratch.0.join(START);
+        fs::create_dir(&datadir).map_err(|error| environment("make", &datadir, error))?;
+        let Some(height) = self.args.from_height else { return Ok(()) };
+        let mut command = self.links.client.command(&self.peregrine);
+        self.add_sync(&mut command, &datadir);
+        command.args(["--stop-at-height", &height.to_string()]);
+        let measured = measure(&mut command, &self.scratch.0, self.interrupt);
+        let measured = measured.map_err(|error| failed("run a program", error))?;
+        interrupted(self.interrupt)?;
+        if !measured.status.success() {
+            let detail =
+                format!("the first blocks cannot be downloaded; peregrine said:\n{}", measured.messages);
+            return Err(Error::new(ErrorKind::Environment, detail.trim_end()));
+        }
+        Ok(())
+    }
+
+    /// Measures one run of one program, and compares its UTXO set.
     fn once(&mut self, run: u32, program: Program) -> Result<(), Error> {
         let datadir = self.scratch.0.join("datadir");
         if datadir.exists() {
             fs::remove_dir_all(&datadir).map_err(|error| environment("empty", &datadir, error))?;
         }
-        fs::create_dir(&datadir).map_err(|error| environment("make", &datadir, error))?;
+        place::copy_files(&self.scratch.0.join(START), &datadir)
+            .map_err(|error| environment("make", &datadir, error))?;
         // No run pays for what is still to be written from before.
         rustix::fs::sync();
         let (measured, download) = self.measure(program, &datadir)?;
@@ -355,7 +384,16 @@ impl<'a> Bench<'a> {
     }
 
     fn add_peregrine(&self, command: &mut Command, datadir: &Path) {
-        command.arg(&self.peregrine).args(["sync", "--progress", "none", "--dnsseed", "0"]);
+        self.add_sync(command.arg(&self.peregrine), datadir);
+        if let Some(hints) = &self.args.hints {
+            command.arg("--hints").arg(hints);
+        }
+        command.args(self.args.args.split_whitespace());
+    }
+
+    /// Adds the arguments of any download by Peregrine.
+    fn add_sync(&self, command: &mut Command, datadir: &Path) {
+        command.args(["sync", "--progress", "none", "--dnsseed", "0"]);
         add_datadir(command, self.args.chain, datadir);
         for address in &self.links.addresses {
             command.arg("--connect").arg(format!("{address}:{PORT}"));
@@ -363,10 +401,6 @@ impl<'a> Bench<'a> {
         if let Some(hash) = &self.args.assumevalid {
             command.args(["--assumevalid", hash]);
         }
-        if let Some(hints) = &self.args.hints {
-            command.arg("--hints").arg(hints);
-        }
-        command.args(self.args.args.split_whitespace());
     }
 
     fn add_bitcoind(&self, command: &mut Command, datadir: &Path) {

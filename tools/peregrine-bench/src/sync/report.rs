@@ -34,7 +34,7 @@ pub struct Row {
     pub user_s: f64,
     pub system_s: f64,
     pub peak_rss_kib: u64,
-    /// Bytes of the blocks of the chain.
+    /// Bytes of the blocks that the run had to download.
     pub bytes: Option<u64>,
     /// Bytes and packets that came over all links, headers of packets included.
     pub received_bytes: u64,
