@@ -94,7 +94,7 @@ fn both_programs_download_the_same_chain_over_links_that_are_removed_afterwards(
     let links =
         ["--link", "2x50M/10ms", "--link", "1x10M/20ms/loss=0.5%", "--link", "1xstall", "--access", "80M"];
     let more = ["--peregrine", peregrine, "--runs", "1", "--against", "--json", "--csv", csv_text];
-    let more = [&links[..], &more[..], &["--assumevalid", &assumed]].concat();
+    let more = [&links[..], &more[..], &["--assumevalid", &assumed, "--from-height", "100"]].concat();
     let output = bench(dir.path(), work.path(), &bitcoind, &more).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
