@@ -1,10 +1,16 @@
-//! `peregrine-bench`: measures whole rebuilds against another program, and draws the logs of runs.
+//! `peregrine-bench`: measures whole rebuilds and downloads against another program, and draws the logs of
+//! runs.
 //!
 //! It is a tool for people who measure; operators need only `peregrine`.
 #![forbid(unsafe_code)]
 
 mod compare;
+mod measure;
+mod place;
 mod plot;
+mod statistics;
+mod sync;
+mod table;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +27,8 @@ struct Args {
 enum Command {
     /// Measure rebuilds of a datadir's chainstate; the datadir is only read
     Reindex(compare::CompareArgs),
+    /// Measure downloads from real nodes behind emulated links; needs root on Linux
+    Sync(sync::SyncArgs),
     /// Draw logs of rebuilds as one HTML page
     Plot(plot::PlotArgs),
 }
@@ -28,6 +36,7 @@ enum Command {
 fn main() -> ExitCode {
     let (json, done) = match Args::parse().command {
         Command::Reindex(args) => (args.json, compare::run(&args)),
+        Command::Sync(args) => (args.json, sync::run(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)

@@ -1,11 +1,12 @@
 //! `peregrine-bench reindex`: rebuilds by Peregrine and by another program on the same blocks, in turns,
 //! measured so that others can repeat it. `docs/benchmarks.md` explains the columns.
 
-mod measure;
-mod place;
 mod report;
-mod statistics;
 
+use crate::{
+    measure::{Measured, add_datadir, find_program, measure, utxo_hash},
+    place::{self, Copy, Scratch, copy_blocks, environment},
+};
 use clap::Args as ClapArgs;
 use cli::{
     exit::Exit,
@@ -14,13 +15,11 @@ use cli::{
     stop::{self, interrupt},
 };
 use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, Stage};
-use measure::{Measured, measure};
-use place::{Copy, Scratch};
 use report::{Report, Row, csv_row};
 use serde_json::Value;
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::Write,
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
@@ -79,18 +78,6 @@ impl CompareArgs {
     fn cache(&self) -> &'static str {
         if self.cold { "cold" } else { "warm" }
     }
-
-    /// The program that is measured.
-    fn program(&self) -> Result<PathBuf, Error> {
-        let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
-        let program = self.peregrine.clone().map_or_else(beside, Ok);
-        let program = program.and_then(|path| path.metadata().map(|_| path));
-        program.map_err(|error: io::Error| {
-            let detail =
-                format!("there is no program peregrine to measure ({error}); name it with --peregrine");
-            Error::new(ErrorKind::Usage, detail)
-        })
-    }
 }
 
 /// Measures the programs in turns, and returns the report.
@@ -124,6 +111,8 @@ struct Comparison<'a> {
     args: &'a CompareArgs,
     interrupt: &'a AtomicBool,
     csv: Option<File>,
+    /// The executable of Peregrine.
+    program: PathBuf,
     programs: Vec<Program>,
     /// What all programs rebuild from.
     datadir: PathBuf,
@@ -160,14 +149,15 @@ impl<'a> Comparison<'a> {
         let work_dir = fs::canonicalize(&args.work_dir);
         let scratch = work_dir.and_then(|folder| Scratch::new(&folder));
         let scratch = scratch.map_err(|error| environment("make a folder in", &args.work_dir, error))?;
+        let program = find_program(args.peregrine.as_deref())?;
         let mut programs = vec![Program { name: "peregrine".to_owned(), command: None }];
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
         if let Some(command) = &args.against {
             programs.push(Program { name: program_name(command), command: Some(command.clone()) });
             datadir = scratch.0.join("datadir");
-            copy = Some(make_copy(args, &blocks, &datadir, &folder)?);
+            copy = Some(copy_blocks(&args.datadir, &folder, &datadir)?);
         }
-        Ok(Self { args, interrupt, csv, programs, datadir, copy, rows: Vec::new(), scratch })
+        Ok(Self { args, interrupt, csv, program, programs, datadir, copy, rows: Vec::new(), scratch })
     }
 
     /// Measures one run of one program: restores the copy, prepares the cache, runs the program, and compares
@@ -189,7 +179,8 @@ impl<'a> Comparison<'a> {
         let ok = measured.status.success();
         let hash = match (&self.programs[program].command, answer["hash_serialized_3"].as_str()) {
             (_, Some(hash)) => Some(hash.to_owned()),
-            (Some(_), None) if ok => self.utxo_hash(&self.datadir)?,
+            (Some(_), None) if ok => utxo_hash(&self.program, self.args.chain, &self.datadir)
+                .map_err(|error| environment("look at", &self.datadir, error))?,
             _ => None,
         };
         let name = self.programs[program].name.clone();
@@ -239,7 +230,9 @@ impl<'a> Comparison<'a> {
     fn measure(&self, program: usize, output: &Path) -> Result<Measured, Error> {
         let mut command = match &self.programs[program].command {
             None => {
-                let mut command = self.peregrine(&["reindex", "--progress", "none"], &self.datadir)?;
+                let mut command = Command::new(&self.program);
+                command.args(["reindex", "--progress", "none"]);
+                add_datadir(&mut command, self.args.chain, &self.datadir);
                 command.arg("--output").arg(output).args(self.args.args.split_whitespace());
                 command
             }
@@ -252,32 +245,6 @@ impl<'a> Comparison<'a> {
         measure(&mut command, &self.scratch.0, self.interrupt)
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))
     }
-
-    /// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another
-    /// process, as the memory of this one would count towards the peak of those it starts.
-    fn utxo_hash(&self, datadir: &Path) -> Result<Option<String>, Error> {
-        let output = self.peregrine(&["utxo", "stats"], datadir)?.output();
-        let output = output.map_err(|error| environment("look at", datadir, error))?;
-        let stats: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
-    }
-
-    fn peregrine(&self, words: &[&str], datadir: &Path) -> Result<Command, Error> {
-        let mut command = Command::new(self.args.program()?);
-        command.args(words).args(["--json", "--chain", self.args.chain.name()]);
-        command.arg("--datadir").arg(datadir);
-        Ok(command)
-    }
-}
-
-/// Copies the blocks, with the datadir locked.
-fn make_copy(args: &CompareArgs, blocks: &Path, datadir: &Path, folder: &Path) -> Result<Copy, Error> {
-    let network = args.datadir.join(args.chain.subdirectory().unwrap_or(""));
-    let _lock = place::lock(&network)
-        .map_err(|error| environment("lock (is a node running on it?)", &network, error))?;
-    print_message("copying the blocks");
-    let copy = Copy::new(blocks, datadir, folder).and_then(|mut copy| copy.restore().map(|()| copy));
-    copy.map_err(|error| environment("copy", blocks, error))
 }
 
 /// Returns the name of a shell command in reports: the file name of its first word, unless that is
@@ -299,10 +266,6 @@ fn failed(row: &Row, measured: &Measured) -> Error {
         row.run, row.program, measured.status, measured.messages, measured.output
     );
     Error::new(ErrorKind::Environment, detail.trim_end())
-}
-
-fn environment(what: &str, path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Environment, format!("cannot {what} this: {error}")).in_file(path, None)
 }
 
 #[cfg(test)]

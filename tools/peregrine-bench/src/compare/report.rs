@@ -1,9 +1,10 @@
 //! The measurements as CSV (one line per run), as JSON and as text.
 
-use super::{
-    CompareArgs, Program,
+use super::{CompareArgs, Program};
+use crate::{
     measure::Measured,
     statistics::{Ratio, Spread},
+    table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -12,9 +13,6 @@ use std::fmt::Write;
 /// The columns of [`csv_row`]: those of the recorded runs, then those that only this program measures.
 pub const CSV_HEADER: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
     blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
-
-/// With fewer runs, the interval of the ratio means little.
-const FEW: u32 = 5;
 
 /// One run. The fields of CSV and JSON, and their order, are stable.
 #[derive(Serialize, Clone, Debug)]
@@ -84,9 +82,6 @@ impl Row {
 
 /// Returns a run as a line of [`CSV_HEADER`]'s columns. Unknown values are empty.
 pub fn csv_row(row: &Row) -> String {
-    fn or_empty<T: ToString>(value: Option<T>) -> String {
-        value.map_or(String::new(), |value| value.to_string())
-    }
     let program = row.program.replace([',', '"', '\n'], "_");
     let fields = [
         program,
@@ -109,11 +104,8 @@ pub fn csv_row(row: &Row) -> String {
     fields.join(",") + "\n"
 }
 
-/// A number of a run, if it is known.
-type Read = fn(&Row) -> Option<f64>;
-
 /// The values in the report, and how each is taken from a run.
-const QUANTITIES: &[(&str, &str, Read)] = &[
+const QUANTITIES: &[Column<Row>] = &[
     ("wall_s", "time, s", |row| Some(row.wall_s)),
     ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
     ("peak_rss_mib", "peak memory, MiB", |row| Some(row.peak_rss_kib as f64 / 1024.0)),
@@ -130,15 +122,6 @@ struct Summary {
     /// Megabytes of blocks per second, at the median time.
     mb_per_second: Option<f64>,
     utxo_hash: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Quantity {
-    name: &'static str,
-    #[serde(skip)]
-    title: &'static str,
-    #[serde(flatten)]
-    spread: Spread,
 }
 
 /// The result of the benchmark.
@@ -187,54 +170,32 @@ impl Report {
             if self.ratio.is_some() { " of each, in turns" } else { "" }
         );
         for program in &self.programs {
-            let _ = writeln!(
-                text,
-                "\n{:<22}{:>10}  {:>21}  {:>21}",
-                program.program, "median", "middle half", "all"
-            );
-            for Quantity { title, spread, .. } in &program.quantities {
-                let middle = format!("{:.2} to {:.2}", spread.lower_quartile, spread.upper_quartile);
-                let all = format!("{:.2} to {:.2}", spread.lowest, spread.highest);
-                let _ = writeln!(text, "  {title:<20}{:>10.2}  {middle:>21}  {all:>21}", spread.median);
-            }
+            add_table(&mut text, &program.program, &program.quantities);
             if let Some(rate) = program.mb_per_second {
                 let _ = writeln!(text, "  {:<20}{rate:>10.0}", "blocks, MB/s");
             }
             let hash = program.utxo_hash.as_deref().unwrap_or("not told");
             let _ = writeln!(text, "  UTXO set            {hash}");
         }
-        if let (Some(ratio), [ours, other]) = (self.ratio, &self.programs[..]) {
-            let _ = writeln!(
-                text,
-                "\n{} takes {:.2} times as long as {} (95 % interval {:.2} to {:.2})",
-                other.program, ratio.ratio, ours.program, ratio.low, ratio.high
-            );
-        }
-        if self.runs < FEW {
-            let _ = writeln!(text, "\nfewer than {FEW} runs: spread and interval say little");
-        }
+        let name = |at: usize| self.programs.get(at).map_or("", |program| &program.program);
+        add_comparison(&mut text, (name(0), name(1)), self.ratio, self.runs);
         text.trim_end().to_owned()
     }
 }
 
 fn summary(program: Program, rows: &[Row]) -> Summary {
     let own: Vec<&Row> = rows.iter().filter(|row| row.program == program.name).collect();
-    let spread =
-        |of: fn(&Row) -> Option<f64>| Spread::of(&own.iter().filter_map(|row| of(row)).collect::<Vec<_>>());
-    let quantities = QUANTITIES
-        .iter()
-        .filter_map(|&(name, title, of)| Some(Quantity { name, title, spread: spread(of)? }))
-        .collect();
     let utxo_hash = own.iter().find_map(|row| row.utxo_hash.clone());
     // Both programs read the same blocks, but the other one may not report their size.
     let bytes = rows.iter().find(|row| row.utxo_hash == utxo_hash && row.bytes.is_some());
     let bytes = bytes.and_then(|row| row.bytes).filter(|_| utxo_hash.is_some());
-    let seconds = spread(|row| Some(row.wall_s)).map(|spread| spread.median);
+    let seconds = Spread::of(&own.iter().map(|row| row.wall_s).collect::<Vec<_>>());
+    let seconds = seconds.map(|spread| spread.median);
     Summary {
         mb_per_second: bytes.zip(seconds).map(|(bytes, seconds)| bytes as f64 / 1e6 / seconds.max(1e-9)),
         program: program.name,
         command: program.command,
-        quantities,
+        quantities: quantities(QUANTITIES, &own),
         utxo_hash,
     }
 }

@@ -64,10 +64,11 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough to draw indices.
-struct SplitMix(u64);
+pub struct SplitMix(pub u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
+    /// Returns the next number; all are equally likely.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,8 @@
 //! Where measurements happen: a scratch folder, a copy of the blocks that is put right before each run, and
 //! the page cache in a known state.
 
-use engine::open_regular;
+use cli::output::print_message;
+use engine::{Error, ErrorKind, open_regular};
 use rustix::{
     fs::{Advice, FlockOperation, fadvise, fcntl_lock},
     io::{Errno, ReadWriteFlags, preadv2},
@@ -110,13 +111,40 @@ impl Copy {
     }
 }
 
+/// Copies all files below a folder to a new folder, but no lock files.
+pub fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for path in files(from)? {
+        let to = to.join(path.strip_prefix(from).map_err(io::Error::other)?);
+        fs::create_dir_all(to.parent().unwrap_or(Path::new("")))?;
+        fs::copy(path, to)?;
+    }
+    Ok(())
+}
+
+/// Copies the `blocks` folder of a datadir, with the datadir locked, into another datadir.
+pub fn copy_blocks(from: &Path, folder: &Path, datadir: &Path) -> Result<Copy, Error> {
+    let blocks = from.join(folder);
+    let network = blocks.parent().unwrap_or(from);
+    let _lock =
+        lock(network).map_err(|error| environment("lock (is a node running on it?)", network, error))?;
+    print_message("copying the blocks");
+    let copy = Copy::new(&blocks, datadir, folder).and_then(|mut copy| copy.restore().map(|()| copy));
+    copy.map_err(|error| environment("copy", &blocks, error))
+}
+
+/// An error about a file or folder.
+pub fn environment(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Environment, format!("cannot {what} this: {error}")).in_file(path, None)
+}
+
 fn state(path: &Path) -> Option<(u64, SystemTime)> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
 /// Takes Bitcoin Core's lock, shared: a running node must not change files while they are copied.
-pub fn lock(network_folder: &Path) -> io::Result<Option<File>> {
+fn lock(network_folder: &Path) -> io::Result<Option<File>> {
     let file = match open_regular(&network_folder.join(".lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,

@@ -2,12 +2,14 @@
 //!
 //! The account includes the children that the process waited for, so that a command may be run by a shell.
 
+use engine::{Error, ErrorKind, Network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use serde_json::Value;
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     os::unix::process::CommandExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -43,6 +45,31 @@ pub struct Measured {
 pub struct DiskBytes {
     pub read: u64,
     pub written: u64,
+}
+
+/// Returns the executable of Peregrine: the one that is named, or that in the folder of this program.
+pub fn find_program(named: Option<&Path>) -> Result<PathBuf, Error> {
+    let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
+    let program = named.map_or_else(beside, |path| path.canonicalize());
+    let program = program.and_then(|path| path.metadata().map(|_| path));
+    program.map_err(|error: io::Error| {
+        let detail = format!("there is no program peregrine to measure ({error}); name it with --peregrine");
+        Error::new(ErrorKind::Usage, detail)
+    })
+}
+
+/// Adds the arguments that all commands of Peregrine take.
+pub fn add_datadir(command: &mut Command, chain: Network, datadir: &Path) {
+    command.args(["--json", "--chain", chain.name(), "--datadir"]).arg(datadir);
+}
+
+/// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another process,
+/// as the memory of this one would count towards the peak of those it starts.
+pub fn utxo_hash(program: &Path, chain: Network, datadir: &Path) -> io::Result<Option<String>> {
+    let mut command = Command::new(program);
+    add_datadir(command.args(["utxo", "stats"]), chain, datadir);
+    let stats: Value = serde_json::from_slice(&command.output()?.stdout).unwrap_or(Value::Null);
+    Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
 }
 
 /// Runs a process to its end. Its output goes to files in `scratch`, so that no pipe must be read while the

@@ -1,0 +1,251 @@
+//! The measurements as CSV (one line per run), as JSON and as text.
+
+use super::{Download, Program, SyncArgs};
+use crate::{
+    measure::Measured,
+    statistics::Ratio,
+    table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
+};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// The columns of [`Row::csv`].
+pub const CSV_HEADER: &str = "program,commit,threads,run,wall_s,download_s,after_s,user_s,system_s,\
+    peak_rss_kib,bytes,received_bytes,received_packets,twice_bytes,link_share,utxo_hash,read_bytes,\
+    written_bytes,exit\n";
+
+/// Bytes of the headers of IPv4 and TCP (with time stamps) in each packet.
+const PACKET_HEADERS: u64 = 52;
+
+/// One run. The fields of CSV and JSON, and their order, are stable.
+#[derive(Serialize, Clone, Debug)]
+pub struct Row {
+    pub program: &'static str,
+    /// Version of Peregrine, for its runs.
+    pub commit: Option<&'static str>,
+    pub threads: Option<u64>,
+    pub run: u32,
+    pub wall_s: f64,
+    /// Time from the start to the last byte.
+    pub download_s: f64,
+    /// Time from the last byte to the end.
+    pub after_s: f64,
+    pub user_s: f64,
+    pub system_s: f64,
+    pub peak_rss_kib: u64,
+    /// Bytes of the blocks that the run had to download.
+    pub bytes: Option<u64>,
+    /// Bytes and packets that came over all links, headers of packets included.
+    pub received_bytes: u64,
+    pub received_packets: u64,
+    /// Bytes of blocks that came twice, if the program reports them.
+    pub twice_bytes: Option<u64>,
+    /// Bytes of blocks per second until the last byte, as a part of the sum of the links.
+    pub link_share: Option<f64>,
+    pub utxo_hash: Option<String>,
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
+    /// The exit code; `None` if a signal ended the program.
+    pub exit: Option<i32>,
+    /// Bytes that came over each link.
+    pub link_bytes: Vec<u64>,
+}
+
+impl Row {
+    /// `answer` is the JSON that the program printed, if it printed any; `block_bytes` is the size of the
+    /// chain, if an earlier run reported it.
+    pub fn new(
+        program: Program,
+        args: &SyncArgs,
+        run: u32,
+        (measured, download): (&Measured, &Download),
+        (answer, block_bytes): (&Value, Option<u64>),
+        utxo_hash: Option<String>,
+    ) -> Self {
+        let is_ours = program == Program::Peregrine;
+        let bytes = answer["bytes_downloaded"].as_u64().or(block_bytes);
+        let download_s = download.last_byte.as_secs_f64();
+        let share = |bytes: u64| Some(bytes as f64 / download_s.max(1e-3) / links_rate(args)? as f64);
+        Self {
+            program: if is_ours { "peregrine" } else { "bitcoind" },
+            commit: is_ours.then_some(env!("CARGO_PKG_VERSION")),
+            threads: answer["rebuild"]["threads"].as_u64(),
+            run,
+            wall_s: measured.wall.as_secs_f64(),
+            download_s,
+            after_s: measured.wall.saturating_sub(download.last_byte).as_secs_f64(),
+            user_s: measured.user.as_secs_f64(),
+            system_s: measured.system.as_secs_f64(),
+            peak_rss_kib: measured.peak_rss_bytes >> 10,
+            bytes,
+            received_bytes: download.received.bytes,
+            received_packets: download.received.packets,
+            twice_bytes: answer["bytes_downloaded_twice"].as_u64(),
+            link_share: bytes.and_then(share),
+            utxo_hash,
+            read_bytes: measured.io.map(|io| io.read),
+            written_bytes: measured.io.map(|io| io.written),
+            exit: measured.status.code(),
+            link_bytes: download.by_link.clone(),
+        }
+    }
+
+    /// Summarises the run in one line.
+    pub fn text(&self) -> String {
+        format!(
+            "{} {:.2} s, the last byte after {:.2} s, {:.2} s of CPU, {} MiB",
+            self.program,
+            self.wall_s,
+            self.download_s,
+            self.user_s + self.system_s,
+            self.peak_rss_kib >> 10
+        )
+    }
+
+    /// Returns the run as a line of [`CSV_HEADER`]'s columns. Unknown values are empty.
+    pub fn csv(&self) -> String {
+        let fields = [
+            self.program.to_owned(),
+            or_empty(self.commit),
+            or_empty(self.threads),
+            self.run.to_string(),
+            format!("{:.3}", self.wall_s),
+            format!("{:.3}", self.download_s),
+            format!("{:.3}", self.after_s),
+            format!("{:.3}", self.user_s),
+            format!("{:.3}", self.system_s),
+            self.peak_rss_kib.to_string(),
+            or_empty(self.bytes),
+            self.received_bytes.to_string(),
+            self.received_packets.to_string(),
+            or_empty(self.twice_bytes),
+            or_empty(self.link_share.map(|share| format!("{share:.3}"))),
+            or_empty(self.utxo_hash.as_ref()),
+            or_empty(self.read_bytes),
+            or_empty(self.written_bytes),
+            or_empty(self.exit),
+        ];
+        fields.join(",") + "\n"
+    }
+
+    /// Bytes that came besides the blocks, for each byte of blocks, in percent.
+    fn beyond_percent(&self) -> Option<f64> {
+        let bytes = self.bytes? as f64;
+        let payload = self.received_bytes.saturating_sub(self.received_packets * PACKET_HEADERS) as f64;
+        Some((payload / bytes - 1.0) * 100.0)
+    }
+}
+
+/// Returns the sum of the rates of all links in bytes per second, at most that of the line that they share;
+/// `None` if there is no limit. Links that stall are counted: a program cannot know.
+fn links_rate(args: &SyncArgs) -> Option<u64> {
+    let rate = |link: &super::LinkSpec| Some(link.shape?.bytes_per_second * link.count as u64);
+    let sum = args.links.iter().map(rate).sum::<Option<u64>>();
+    [sum, args.access].into_iter().flatten().min()
+}
+
+/// The values in the report, and how each is taken from a run.
+const QUANTITIES: &[Column<Row>] = &[
+    ("wall_s", "time, s", |row| Some(row.wall_s)),
+    ("download_s", "to the last byte, s", |row| Some(row.download_s)),
+    ("after_s", "after it, s", |row| Some(row.after_s)),
+    ("mb_per_second", "blocks, MB/s", |row| Some(row.bytes? as f64 / 1e6 / row.download_s.max(1e-3))),
+    ("link_share_percent", "part of the links, %", |row| Some(row.link_share? * 100.0)),
+    ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
+    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.peak_rss_kib as f64 / 1024.0)),
+    ("received_mb", "received, MB", |row| Some(row.received_bytes as f64 / 1e6)),
+    ("beyond_percent", "beyond blocks, %", Row::beyond_percent),
+    ("twice_mb", "blocks twice, MB", |row| Some(row.twice_bytes? as f64 / 1e6)),
+    ("read_mb", "read from disk, MB", |row| Some(row.read_bytes? as f64 / 1e6)),
+    ("written_mb", "written to disk, MB", |row| Some(row.written_bytes? as f64 / 1e6)),
+];
+
+#[derive(Serialize)]
+struct Summary {
+    program: &'static str,
+    quantities: Vec<Quantity>,
+    /// Megabytes that came over the links of each `--link`, in the median run by time.
+    link_mb: Vec<f64>,
+    utxo_hash: Option<String>,
+}
+
+/// The result of the benchmark.
+#[derive(Serialize)]
+pub struct Report {
+    datadir: String,
+    chain: &'static str,
+    links: Vec<String>,
+    /// Sum of the links in bytes per second; `None` if one of them is unlimited.
+    links_bytes_per_second: Option<u64>,
+    runs: u32,
+    args: String,
+    against_args: String,
+    programs: Vec<Summary>,
+    /// Time of bitcoind divided by Peregrine's, and its 95 % interval.
+    ratio: Option<Ratio>,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn new(args: &SyncArgs, rows: Vec<Row>) -> Self {
+        let of = |program: &str| rows.iter().filter(|row| row.program == program).collect::<Vec<_>>();
+        let times = |program| of(program).iter().map(|row| row.wall_s).collect::<Vec<_>>();
+        let ratio = Ratio::of(&times("bitcoind"), &times("peregrine"));
+        let summary = |program| {
+            let rows = of(program);
+            let first = rows.first()?;
+            Some(Summary {
+                program,
+                quantities: quantities(QUANTITIES, &rows),
+                link_mb: link_mb(args, &rows),
+                utxo_hash: first.utxo_hash.clone(),
+            })
+        };
+        Self {
+            datadir: args.datadir.display().to_string(),
+            chain: args.chain.name(),
+            links: args.links.iter().map(|link| link.text.clone()).collect(),
+            links_bytes_per_second: links_rate(args),
+            runs: args.runs.get(),
+            args: args.args.clone(),
+            against_args: args.against_args.clone(),
+            programs: ["peregrine", "bitcoind"].into_iter().filter_map(summary).collect(),
+            ratio,
+            rows,
+        }
+    }
+
+    /// Returns the report as text.
+    pub fn text(&self) -> String {
+        let rate = self.links_bytes_per_second.map(|rate| format!(", {:.1} MB/s in all", rate as f64 / 1e6));
+        let mut text = format!(
+            "downloads of {} ({}) over {}{}, {} runs\n",
+            self.datadir,
+            self.chain,
+            self.links.join(" "),
+            rate.unwrap_or_default(),
+            self.runs
+        );
+        for program in &self.programs {
+            add_table(&mut text, program.program, &program.quantities);
+            for (link, megabytes) in self.links.iter().zip(&program.link_mb) {
+                let _ = writeln!(text, "  over {link:<30} {megabytes:>10.1} MB");
+            }
+            let hash = program.utxo_hash.as_deref().unwrap_or("not told");
+            let _ = writeln!(text, "  UTXO set            {hash}");
+        }
+        add_comparison(&mut text, ("peregrine", "bitcoind"), self.ratio, self.runs);
+        text.trim_end().to_owned()
+    }
+}
+
+/// Returns what came over the links of each `--link`, in megabytes, in the median run by time.
+fn link_mb(args: &SyncArgs, rows: &[&Row]) -> Vec<f64> {
+    let mut rows = rows.to_vec();
+    rows.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
+    let Some(row) = rows.get(rows.len() / 2) else { return Vec::new() };
+    let mut bytes = row.link_bytes.iter();
+    let mut sum = |count| bytes.by_ref().take(count).sum::<u64>() as f64 / 1e6;
+    args.links.iter().map(|link| sum(link.count)).collect()
+}
