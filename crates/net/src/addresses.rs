@@ -163,6 +163,13 @@ impl AddressTable {
         }
     }
 
+    /// Lets an address be dialled at once, because it was closed through no fault of its own.
+    pub fn dial_again(&mut self, address: &PeerAddress) {
+        if let Some(entry) = self.entry_mut(address) {
+            entry.not_before = None;
+        }
+    }
+
     /// Notes that a peer shook hands, and what it offers.
     pub fn connected(&mut self, address: &PeerAddress, services: Services) {
         if let Some(entry) = self.entry_mut(address) {

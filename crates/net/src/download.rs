@@ -115,6 +115,8 @@ pub struct DownloadTotals {
 pub struct Download {
     options: DownloadOptions,
     sizes: SizeEstimate,
+    /// What `sizes` was when the requests of all peers were last estimated.
+    sizes_of_requests: SizeEstimate,
     window: Window,
     peers: BTreeMap<PeerId, Peer>,
     /// Number of blocks asked of each group of addresses.
@@ -140,6 +142,7 @@ impl Download {
         Self {
             options,
             sizes,
+            sizes_of_requests: sizes,
             window: Window::new(first_height),
             peers: BTreeMap::new(),
             held_by_group: HashMap::new(),
@@ -337,6 +340,20 @@ impl Download {
         }
     }
 
+    /// Estimates the sizes of requested blocks again if blocks have become much larger, as at the end of the
+    /// tiny blocks with which most chains begin.
+    fn estimate_again_if_larger(&mut self) {
+        let height = self.window.start();
+        let [before, now] = [&self.sizes_of_requests, &self.sizes].map(|sizes| sizes.bytes(height));
+        if now > before * 2 {
+            let sizes = &self.sizes;
+            self.peers.values_mut().for_each(|peer| peer.estimate_again(|height| sizes.bytes(height)));
+        }
+        if now > before * 2 || now < before {
+            self.sizes_of_requests = self.sizes;
+        }
+    }
+
     /// Decides what to do now: requests, and connections to close. It is to be called after each batch of
     /// events, and at [`Download::next_poll`]. `candidate_waits` says that another address could be dialled
     /// if there was a place.
@@ -346,6 +363,7 @@ impl Download {
             .values_mut()
             .filter(|peer| peer.requests().len() > 0)
             .for_each(|peer| peer.speed.update(now));
+        self.estimate_again_if_larger();
         self.close_useless_peers(now, candidate_waits);
         self.forgive_if_stuck(now);
         let mut asked = assign::Asked::new();

@@ -68,6 +68,8 @@ pub struct Peer {
     requests_made: u64,
     markers: VecDeque<Marker>,
     in_flight_bytes: u64,
+    /// Whether the open requests were made when blocks were expected to be much smaller.
+    was_underestimated: bool,
     /// When the first of the open requests was made after none was open.
     busy_since: Option<Instant>,
     last_byte: Option<Instant>,
@@ -93,6 +95,7 @@ impl Peer {
             requests_made: 0,
             markers: VecDeque::new(),
             in_flight_bytes: 0,
+            was_underestimated: false,
             busy_since: None,
             last_byte: None,
             last_block: None,
@@ -161,6 +164,19 @@ impl Peer {
         self.in_flight_bytes += request.bytes;
         self.requests.push_back((self.requests_made, request));
         self.requests_made += 1;
+    }
+
+    /// Corrects the estimated sizes of the blocks that the peer was asked for: they are larger than expected.
+    pub fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
+        self.was_underestimated = !self.requests.is_empty();
+        self.requests.iter_mut().for_each(|(_, request)| request.bytes = bytes_at(request.height));
+        self.in_flight_bytes = self.requests().map(|request| request.bytes).sum();
+    }
+
+    /// Whether the open requests were made when blocks were expected to be much smaller.
+    #[must_use]
+    pub const fn was_underestimated(&self) -> bool {
+        self.was_underestimated
     }
 
     /// Notes that a ping with this number follows the requests made so far.
@@ -281,6 +297,7 @@ impl Peer {
 
     fn end_if_idle(&mut self, now: Instant) {
         if self.requests.is_empty() {
+            self.was_underestimated = false;
             self.busy_since = None;
             self.speed.end(now);
         }

@@ -55,7 +55,7 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which a complete download ends although no peer has said whether there are new headers.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// The part of the memory that blocks in hand get: one in this many.
-const POOL_SHARE: u64 = 8;
+const POOL_SHARE: u64 = 4;
 /// Bounds of that memory, in bytes.
 const POOL_BYTES: std::ops::RangeInclusive<u64> = 12 << 20..=96 << 20;
 /// Maximum number of threads that check and store blocks.

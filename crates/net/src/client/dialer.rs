@@ -167,11 +167,19 @@ impl Dialer {
         let was_ready = id.and_then(|id| self.open.remove(&id)).is_some_and(|open| open.is_ready);
         if let Some(user) = self.users.iter_mut().find(|user| user.target == *target) {
             user.connected_as = None;
-            user.not_before = Some(now + if reason.is_misbehaviour() { BAN } else { USER_RETRY });
+            let pause = match reason {
+                reason if reason.is_misbehaviour() => BAN,
+                CloseReason::AskedForTooMuch => Duration::ZERO,
+                _ => USER_RETRY,
+            };
+            user.not_before = Some(now + pause);
         }
         let Target::Address(address) = target else { return };
         if let Some(speed) = speed {
             self.table.delivered(address, speed);
+        }
+        if *reason == CloseReason::AskedForTooMuch {
+            self.table.dial_again(address);
         }
         if reason.is_misbehaviour() {
             self.table.misbehaved(address, now);

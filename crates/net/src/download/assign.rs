@@ -83,7 +83,7 @@ impl Download {
     }
 
     /// Returns the sum of all peers' speeds in bytes per second, at least 1.
-    fn speed_total(&self) -> f64 {
+    pub(super) fn speed_total(&self) -> f64 {
         self.peers.values().map(|peer| peer.speed.bytes_per_second()).sum::<f64>().max(1.0)
     }
 

@@ -19,6 +19,8 @@ const HEDGED_PART: u64 = 64;
 /// Number of blocks that may be asked for twice, however short the download is.
 const MIN_HEDGED: u64 = 2;
 
+/// Time that a peer may need for its blocks beyond its share.
+const SPARE_TIME: Duration = Duration::from_secs(5);
 /// Time without a byte after which a peer is closed.
 const STALL: Duration = Duration::from_secs(10);
 /// Time without a block, beyond four times the forecast, after which a peer is closed.
@@ -106,6 +108,9 @@ impl Download {
         for (id, reason) in useless {
             self.close(id, reason);
         }
+        if let Some(id) = self.asked_for_too_much() {
+            self.close(id, CloseReason::AskedForTooMuch);
+        }
         if candidate_waits
             && !self.link.is_full()
             && self.link.may_close_slowest(now)
@@ -114,6 +119,17 @@ impl Download {
             self.link.closed_slowest(now);
             self.close(id, CloseReason::Slowest);
         }
+    }
+
+    /// Returns the peer that needs the most time for what it was asked for, if that is more than all together
+    /// need for all blocks of the window. A request cannot be taken back without closing the connection.
+    fn asked_for_too_much(&self) -> Option<PeerId> {
+        let blocks = (self.window.missing_len() + self.window.requested_len()) as u64;
+        let bytes = blocks.saturating_mul(self.sizes.bytes(self.window.start()));
+        let together = Duration::from_secs_f64(bytes as f64 / self.speed_total());
+        let underestimated = self.peers.iter().filter(|(_, peer)| peer.was_underestimated());
+        let (needed, id) = underestimated.map(|(id, peer)| (peer.forecast(0), *id)).max()?;
+        (self.peers.len() > 1 && needed > together.mul_f64(1.25) + SPARE_TIME).then_some(id)
     }
 
     fn far_slowest(&self, now: Instant) -> Option<PeerId> {

@@ -79,6 +79,8 @@ pub(super) struct Simulation {
     now: Instant,
     blocks: usize,
     size: u64,
+    /// Blocks below this height have 250 bytes.
+    pub(super) tiny_below: u32,
     given: usize,
     peers: Vec<SimulatedPeer>,
     events: BinaryHeap<Reverse<(Instant, u64, usize, Event)>>,
@@ -112,6 +114,7 @@ impl Simulation {
             now: start,
             blocks,
             size,
+            tiny_below: 0,
             given: 0,
             peers: Vec::new(),
             events: BinaryHeap::new(),
@@ -213,7 +216,11 @@ impl Simulation {
             Action::Close { peer, reason } => {
                 let peer = &mut self.peers[peer.0 as usize];
                 peer.is_connected = false;
+                let (spec, is_dialled_again) = (peer.spec, reason == CloseReason::AskedForTooMuch);
                 peer.reason = Some(reason);
+                if is_dialled_again {
+                    self.add(spec);
+                }
             }
             Action::Request { peer, hashes, marker } => {
                 self.largest_request = self.largest_request.max(hashes.len());
@@ -250,7 +257,7 @@ impl Simulation {
                 _ => {}
             }
             self.peers[peer].blocks_sent += 1;
-            let mut left = self.size;
+            let mut left = self.size_of(height);
             while left > 0 {
                 let piece = left.min(16_000);
                 left -= piece;
@@ -263,6 +270,10 @@ impl Simulation {
         }
         self.peers[peer].busy_until = sent;
         self.schedule(sent + round_trip / 2, peer, Event::Pong(marker));
+    }
+
+    fn size_of(&self, height: u32) -> u64 {
+        if height < self.tiny_below { 250 } else { self.size }
     }
 
     fn handle(&mut self, peer: usize, event: Event) {
@@ -288,7 +299,8 @@ impl Simulation {
 
     fn block(&mut self, peer: usize, height: Option<u32>, is_mutated: bool) {
         let hash = hash_at(height.unwrap_or(u32::MAX));
-        let arrival = self.download.received_block(PeerId(peer as u64), hash, self.size, self.now);
+        let size = self.size_of(height.unwrap_or(u32::MAX));
+        let arrival = self.download.received_block(PeerId(peer as u64), hash, size, self.now);
         let Arrival::New(at) = arrival else { return };
         assert_eq!(Some(at), height);
         if is_mutated {
