@@ -71,9 +71,10 @@ pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>>
     Ok(Rows::read(&net_dir.join("chainstate"))?)
 }
 
-/// Opens a regtest datadir that Peregrine has made, and continues from there: Core has the right tip, and reads
-/// each block and each undo record at its position in the index, as in a datadir that Core has made. Then it
-/// connects a block and disconnects several, and what it appends to the files overwrites no earlier data.
+/// Opens a regtest datadir that Peregrine has made, and continues from there: Core has the right tip, and
+/// reads each block and each undo record at its position in the index, as in a datadir that Core has made.
+/// Then it connects a block and disconnects several, and what it appends to the files overwrites no earlier
+/// data.
 ///
 /// # Errors
 /// If Core does not open a datadir or cannot read it.

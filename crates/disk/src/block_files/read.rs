@@ -205,8 +205,8 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Returns the length of the file in bytes, which is measured again if it was less than `needed`: the file
-    /// may have grown since it was opened.
+    /// Returns the length of the file in bytes, which is measured again if it was less than `needed`: the
+    /// file may have grown since it was opened.
     fn len_for(&self, needed: u64) -> Result<u64, RecordError> {
         let mut len = self.len.load(Ordering::Relaxed);
         if len < needed {

@@ -21,7 +21,7 @@ struct State {
     /// File and position of each block of the chain, by height; the position is 0 if it was stored before, or
     /// has not come.
     positions: Vec<(FileNo, u32)>,
-    /// Whether whoever places them has ended.
+    /// Whether all have come, and the block index has them.
     is_complete: bool,
 }
 

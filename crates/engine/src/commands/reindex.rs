@@ -79,8 +79,8 @@ pub fn reindex(
     }))
 }
 
-/// Like [`reindex`], for blocks of which some are stored while it runs, by whoever has
-/// [`Planned::awaited`]. It cannot be resumed.
+/// Like [`reindex`], for a chain of which some blocks are stored while it runs ([`Planned::awaited`]). It cannot
+/// be resumed.
 ///
 /// # Errors
 /// The same errors. If the error is about a rule, it is not final: [`reindex`] decides when all blocks are

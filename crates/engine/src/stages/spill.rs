@@ -476,8 +476,8 @@ impl<'a, P: JobPayload> Spill<'a, P> {
         self.changed.notify_all();
     }
 
-    /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does not
-    /// wait for the merge thread.
+    /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does
+    /// not wait for the merge thread.
     #[must_use]
     pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a, P> {
         CloseAtEnd(self)

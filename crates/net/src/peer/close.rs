@@ -49,8 +49,8 @@ pub enum CloseReason {
     /// The slowest of all, far below the others, while another address waits.
     #[error("by far the slowest of all peers")]
     Slowest,
-    /// Blocks turned out much larger than they were expected to be when the peer was asked for them, and others
-    /// can send them sooner.
+    /// Blocks turned out much larger than they were expected to be when the peer was asked for them, and
+    /// others can send them sooner.
     #[error("was asked for more than its share, since blocks have become larger")]
     AskedForTooMuch,
     /// A block's bytes were not those that its hash stands for.
