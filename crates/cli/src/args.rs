@@ -506,7 +506,7 @@ impl ResumeArgs {
     /// Returns the engine's options for resuming.
     pub fn options(&self) -> ResumeOptions {
         let checkpoint_interval = Duration::from_secs(self.checkpoint_every.into());
-        ResumeOptions { restart: self.restart, checkpoint_interval }
+        ResumeOptions { restart: self.restart, checkpoint_interval, ..ResumeOptions::default() }
     }
 }
 

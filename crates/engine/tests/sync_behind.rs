@@ -8,7 +8,9 @@ mod hinted;
 
 use common::{
     Case, THREADS, chain, leftovers, scratch, stats,
-    sync::{assert_index_is_true, assert_sound, from, honest, run_on, run_while, wait_until, with_holes},
+    sync::{
+        assert_index_is_true, assert_sound, from, honest, run_on, run_while, serving, wait_until, with_holes,
+    },
 };
 use hinted::{AGGREGATES, Truth, bury, file_in};
 use hints::HintFormat;
@@ -18,12 +20,19 @@ use peregrine_engine::{
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{LazyLock, atomic::AtomicBool},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 use tempfile::TempDir;
-use testkit::fault::FaultDisk;
+use testkit::{
+    fault::FaultDisk,
+    peer::{Fault, ScriptedPeer},
+    sibling::{rebase, sibling},
+};
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
@@ -55,6 +64,55 @@ fn blocks_are_checked_while_others_are_downloaded_if_the_memory_allows() {
             assert_sound(dir.path(), chain(), &what);
         }
     }
+}
+
+/// Options with a checkpoint after each few blocks.
+fn with_checkpoints(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
+    let mut options = from(root, peers);
+    options.resume.checkpoint_interval = Duration::ZERO;
+    options
+}
+
+/// Downloads until `blocks` blocks were asked for, waits until they are matched, and interrupts.
+fn interrupted_at(root: &Path, peer: &ScriptedPeer, blocks: usize) {
+    peer.hold_at(blocks);
+    let (options, interrupt) = (with_checkpoints(root, &[peer]), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let running = scope.spawn(|| run_on(&FaultDisk::healthy(), &options, &interrupt).0);
+        wait_until("blocks", || peer.asked().len() >= blocks);
+        thread::sleep(PAUSE);
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    });
+    peer.hold_at(usize::MAX);
+}
+
+#[test]
+fn what_was_matched_before_an_interrupt_is_not_matched_again() {
+    let (dir, peer) = (scratch(), honest());
+    interrupted_at(dir.path(), &peer, 100);
+    let (done, _) =
+        run_on(&FaultDisk::healthy(), &with_checkpoints(dir.path(), &[&peer]), &AtomicBool::new(false));
+    let rebuild = done.unwrap().rebuild.unwrap();
+    assert!((16..=101).contains(&rebuild.resumed), "{}", rebuild.resumed);
+    assert_eq!(rebuild.counts.blocks, u64::from(tip()) + 1);
+    assert_sound(dir.path(), chain(), "after an interrupt");
+}
+
+#[test]
+fn a_checkpoint_of_another_chain_is_discarded() {
+    let dir = scratch();
+    let mut others: Vec<_> = chain().main().cloned().collect();
+    let onto = others[50].hash;
+    others[51..].iter_mut().for_each(|block| *block = sibling(block, 7, |_| {}));
+    rebase(others[51..].iter_mut(), onto);
+    let other = ScriptedPeer::start(&serving(&others[..120]), Fault::None);
+    interrupted_at(dir.path(), &other, 100);
+    let peer = honest();
+    let options = with_checkpoints(dir.path(), &[&peer]);
+    let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+    assert_eq!(done.unwrap().rebuild.unwrap().resumed, 0);
+    common::sync::assert_synced(dir.path(), chain(), "another chain");
 }
 
 /// A datadir that lacks every third block and whose headers bury the others, and a folder with hints.

@@ -11,7 +11,7 @@ use std::{
     io, iter,
     path::{Path, PathBuf},
 };
-use vfs::{Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -20,6 +20,8 @@ const DIR: &str = "peregrine-undo";
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
 /// Length of that digest in bytes.
 const DIGEST_LEN: usize = 32;
+/// Name of a new mark until it replaces the mark.
+const NEW_MARK: &str = "peregrine.mark.new";
 /// Name of the file that exists once all records are complete and files are being put in place.
 const COMPLETE: &str = "peregrine.complete";
 /// First bytes of that file. The undo sizes follow.
@@ -56,6 +58,38 @@ pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskErr
 /// [`DiskError::File`].
 pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
     MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
+}
+
+/// Calls `replace_index`, which replaces the block index of `datadir` by one that records the same bytes of
+/// `rev` files as used. Records that wait there stay usable. The datadir must be locked.
+///
+/// # Errors
+/// Those of `replace_index`, and of reading the mark. If it cannot be written, or the power fails in between,
+/// the records are of no use.
+pub fn keep_made_undo<T, E: From<DiskError>>(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    replace_index: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let before = MadeUndoDir::find(disk, datadir, datadir)?;
+    let used = if before.is_own(disk)? { before.read_numbers(disk, MARK, &before.mark_head)? } else { None };
+    let replaced = replace_index()?;
+    if let Some(used) = used {
+        let after = MadeUndoDir::find(disk, datadir, datadir)?;
+        let bytes = numbers_file(&after.mark_head, &used);
+        let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));
+        // Another thread may have removed the records meanwhile.
+        let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
+    }
+    Ok(replaced)
+}
+
+/// The contents of a file of numbers that begins with `head`.
+fn numbers_file(head: &[u8], numbers: &[u32]) -> Vec<u8> {
+    let mut bytes = head.to_vec();
+    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
 }
 
 impl MadeUndoDir {
@@ -135,12 +169,9 @@ impl MadeUndoDir {
         head: &[u8],
         numbers: &[u32],
     ) -> Result<(), DiskError> {
-        let mut bytes = head.to_vec();
-        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
         let path = self.path.join(name);
         let mut file = disk.create(&path).during_creation(&path)?;
-        file.write_all(&bytes).during("write", &path)?;
+        file.write_all(&numbers_file(head, numbers)).during("write", &path)?;
         file.sync().during("sync", &path)?;
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
@@ -250,5 +281,5 @@ impl MadeUndoDir {
 
 /// Whether a run gives files in the directory this name, besides the mark.
 fn is_made_file(name: &OsStr) -> bool {
-    name == COMPLETE || file_no(FileKind::Rev, name).is_some()
+    name == COMPLETE || name == NEW_MARK || file_no(FileKind::Rev, name).is_some()
 }

@@ -187,6 +187,8 @@ impl Default for TestHooks {
 pub struct ResumeOptions {
     /// Discard the checkpoint of an interrupted run.
     pub restart: bool,
+    /// Discard it if it belongs to another chain or other options, instead of reporting that as an error.
+    pub discard_other: bool,
     /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
     /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
     /// it costs.
@@ -195,7 +197,7 @@ pub struct ResumeOptions {
 
 impl Default for ResumeOptions {
     fn default() -> Self {
-        Self { restart: false, checkpoint_interval: CHECKPOINT_INTERVAL }
+        Self { restart: false, discard_other: false, checkpoint_interval: CHECKPOINT_INTERVAL }
     }
 }
 

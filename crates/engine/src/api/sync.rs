@@ -102,7 +102,8 @@ impl SyncOptions {
     pub(crate) fn rebuild(&self) -> ReindexOptions {
         ReindexOptions {
             chain: self.chain.clone(),
-            resume: self.resume,
+            // The best chain may have changed since.
+            resume: ResumeOptions { discard_other: true, ..self.resume },
             hints: self.hints.clone(),
             ..ReindexOptions::new(&self.chain.datadir, self.chain.network)
         }

@@ -79,8 +79,7 @@ pub fn reindex(
     }))
 }
 
-/// Like [`reindex`], for a chain of which some blocks are stored while it runs ([`Planned::awaited`]). It cannot
-/// be resumed.
+/// Like [`reindex`], for a chain of which some blocks are stored while it runs ([`Planned::awaited`]).
 ///
 /// # Errors
 /// The same errors. If the error is about a rule, it is not final: [`reindex`] decides when all blocks are
@@ -285,7 +284,7 @@ impl Rebuild<'_> {
             method,
             work,
             undo_sink: makes_undo.then_some(&undo_files),
-            resume: awaited.is_none().then_some(&options.resume),
+            resume: Some(&options.resume),
             sink,
             interrupt,
         };

@@ -23,6 +23,7 @@ use disk::{
     blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
     datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
+    made_undo::keep_made_undo,
 };
 use rules::ChainParams;
 use std::collections::HashMap;
@@ -306,7 +307,8 @@ pub fn write_index(
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
         extend_block_index(files.disk, &old, target.building(), added, change, change_files)?;
-        target.commit(sink)
+        // Only `blk` files have grown, so undo data that waits for a rebuild to go on stays right.
+        keep_made_undo(files.disk, files.datadir, || target.commit(sink))
     };
     commit().map(drop).inspect_err(|_| target.discard())
 }

@@ -307,6 +307,11 @@ impl Job<'_> {
         Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
+    /// Whether a checkpoint that belongs to another job is to be discarded.
+    fn is_discarded(&self, error: &Error) -> bool {
+        self.resume.is_some_and(|resume| resume.discard_other) && error.kind == ErrorKind::Usage
+    }
+
     /// The initial state: empty, or restored from the checkpoint of an interrupted run.
     fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
         let blocks = self.plan.chain.block_count();
@@ -322,7 +327,14 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         }
-        let Some(resumed) = identity.resume(self.work, self.method)? else {
+        let resumed = match identity.resume(self.work, self.method) {
+            Err(error) if self.is_discarded(&error) => {
+                self.work.remove()?;
+                None
+            }
+            resumed => resumed?,
+        };
+        let Some(resumed) = resumed else {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };

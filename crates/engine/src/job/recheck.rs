@@ -44,6 +44,9 @@ pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Res
     let (chain, completed) = (&job.plan.chain, &partial.completed);
     let made = partial.made.iter().map(|&(height, _)| height).collect();
     let mut skipped = CompletedBlocks::none(chain.block_count());
+    (0..=chain.tip_height().0).map(Height).filter(|&height| chain.is_awaited(height)).for_each(|height| {
+        skipped.add(height);
+    });
     let mut count = 0;
     for (file, heights) in chain.by_file() {
         let is_changed = changed.contains(&file);
