@@ -205,7 +205,7 @@ fn peer_text(event: &PeerEvent) -> Option<String> {
     }
 }
 
-const fn transport_name(transport: TransportVersion) -> &'static str {
+pub const fn transport_name(transport: TransportVersion) -> &'static str {
     match transport {
         TransportVersion::V1 => "v1",
         TransportVersion::V2 => "v2",

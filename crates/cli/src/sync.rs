@@ -3,13 +3,13 @@
 use crate::{
     args::{DatadirArgs, OnHintFailure, ResumeArgs, RunArgs},
     limits, paths, peers,
-    progress::Progress,
+    progress::{Progress, transport_name},
     report::{self, ReindexJson},
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
     AggregateKind, DownloadReport, Error, ErrorKind, Event, EventSink as _, Height, HintOptions, Host,
-    NetworkKind, PeerAddress, PeerEvent, PeerOptions, RealDisk, SyncOptions, SyncReport, Target,
+    NetworkKind, PeerAddress, PeerEvent, PeerOptions, PeerStatus, RealDisk, SyncOptions, SyncReport, Target,
     default_port,
 };
 use peregrine::{
@@ -214,6 +214,30 @@ pub fn run(args: &SyncArgs) -> Done {
     Ok((if args.datadir.json { sync_json(&report) } else { sync_text(&report) }, Exit::Done))
 }
 
+/// A peer that has sent blocks.
+#[derive(Serialize)]
+struct SenderJson {
+    peer: String,
+    user_agent: String,
+    transport: &'static str,
+    round_trip_ms: u64,
+    blocks: u32,
+    bytes: u64,
+}
+
+impl SenderJson {
+    fn new(status: &PeerStatus) -> Self {
+        Self {
+            peer: status.peer.clone(),
+            user_agent: status.user_agent.clone(),
+            transport: transport_name(status.transport),
+            round_trip_ms: status.round_trip.as_millis() as u64,
+            blocks: status.blocks,
+            bytes: status.bytes,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct SyncJson {
     chain: &'static str,
@@ -225,6 +249,7 @@ struct SyncJson {
     bytes_downloaded: u64,
     bytes_downloaded_twice: u64,
     peers: u32,
+    senders: Vec<SenderJson>,
     download_seconds: f64,
     rebuild: Option<ReindexJson>,
     notes: Vec<String>,
@@ -242,6 +267,7 @@ fn sync_json(report: &SyncReport) -> String {
         bytes_downloaded: bytes,
         bytes_downloaded_twice: duplicate_bytes,
         peers,
+        senders: report.peers.iter().map(SenderJson::new).collect(),
         download_seconds: elapsed.as_secs_f64(),
         rebuild: report.rebuild.as_ref().map(ReindexJson::new),
         notes: report.notes.iter().map(warning_text).collect(),

@@ -44,6 +44,11 @@ fn one_or_twelve_peers_and_both_transports_give_the_same_datadir() {
         assert!(asked(&peers) <= blocks() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
         let bytes: u64 = chain().main().skip(1).map(|block| block.bytes.len() as u64).sum();
         assert_eq!((report.download.bytes, report.download.found), (bytes, 0), "{what}");
+        let sent: (u32, u64) = report
+            .peers
+            .iter()
+            .fold((0, 0), |(blocks, bytes), peer| (blocks + peer.blocks, bytes + peer.bytes));
+        assert!(sent.0 as usize >= blocks() && sent.1 >= bytes, "{what}: {:?}", report.peers);
         for peer in &peers {
             let reasons = seen.reasons(peer);
             assert!(reasons.iter().all(|reason| reason == "no longer needed"), "{what}: {reasons:?}");

@@ -45,7 +45,7 @@ fn sync_in_place(
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &session.files()?;
     let (fetched, rebuilt) = fetch_and_rebuild(files, options, &rebuild, sink, interrupt)?;
-    let Fetched { report: download, height, hash, chain } = fetched;
+    let Fetched { report: download, height, hash, peers, chain } = fetched;
     let best = ExistingState::read(files, false)?.best_block;
     let best = best.and_then(|best| chain.height_of(&best));
     let is_done = best.is_some_and(|best| bitcoind_can_connect(best, height));
@@ -58,5 +58,6 @@ fn sync_in_place(
         }
         rebuilt => rebuilt,
     };
-    Ok(SyncReport { network, height, hash, header_height, download, rebuild, notes: sink.take() })
+    let notes = sink.take();
+    Ok(SyncReport { network, height, hash, header_height, download, peers, rebuild, notes })
 }

@@ -15,7 +15,7 @@ use crate::{
         remedy::Remedy,
         size::HumanSize,
         stage::Stage,
-        sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, SyncOptions},
+        sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, PeerStatus, SyncOptions},
     },
     blocks::files::Files,
     job,
@@ -71,6 +71,8 @@ pub struct Fetched {
     pub height: Height,
     /// Its hash.
     pub hash: BlockHash,
+    /// The peers that have sent blocks.
+    pub peers: Vec<PeerStatus>,
     /// The header chain.
     pub chain: HeaderChain,
 }
@@ -179,7 +181,8 @@ pub fn fetch(
         fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
         let height = Height(fetch.first_missing().0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
-        Ok(Fetched { report: fetch.report, height, hash, chain: fetch.chain })
+        let peers = fetch.connected.all(&fetch.client);
+        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain })
     })
 }
 

@@ -23,11 +23,18 @@ pub struct ConnectedPeer {
     pub transport: TransportVersion,
 }
 
-/// The connected peers, and when their status was last reported.
+/// The connected peers, and what is known of all peers since the start.
 #[derive(Default)]
 pub struct ConnectedPeers {
     peers: HashMap<PeerId, ConnectedPeer>,
+    /// What each peer did when that was last reported.
+    seen: HashMap<PeerId, PeerStatus>,
     last_report: Option<Instant>,
+}
+
+fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
+    peers.sort_by_key(|peer| Reverse(peer.bytes));
+    peers
 }
 
 impl ConnectedPeers {
@@ -48,27 +55,42 @@ impl ConnectedPeers {
             return None;
         }
         self.last_report = Some(Instant::now());
-        let status = client.download().peers().filter_map(|(id, state)| {
-            let ConnectedPeer { peer, user_agent, transport } = self.peers.get(&id)?;
-            let (blocks, bytes) = state.delivered();
-            Some(PeerStatus {
-                peer: peer.clone(),
-                user_agent: user_agent.clone(),
-                transport: *transport,
-                round_trip: state.round_trip(),
-                blocks: blocks as u32,
-                bytes,
-                bytes_per_second: state.speed.is_measured().then(|| state.speed.bytes_per_second()),
-                bytes_in_flight: state.in_flight_bytes(),
-            })
-        });
-        let mut peers: Vec<PeerStatus> = status.collect();
-        peers.sort_by_key(|peer| Reverse(peer.bytes));
+        let now = self.now(client);
+        self.seen.extend(now.iter().map(|(id, status)| (*id, status.clone())));
+        let peers = sorted(now.into_iter().map(|(_, status)| status).collect());
         let limit = match peers.is_empty() {
             true => DownloadLimit::NoPeers,
             false if waiting >= WAITING_BLOCKS * writers => DownloadLimit::Storing,
             false => DownloadLimit::Network,
         };
         Some(PeerEvent::Status { peers, limit })
+    }
+
+    /// Returns what each peer did that has sent blocks, the one that has sent the most bytes first.
+    pub fn all(mut self, client: &Client) -> Vec<PeerStatus> {
+        self.seen.extend(self.now(client));
+        sorted(self.seen.into_values().filter(|peer| peer.blocks > 0).collect())
+    }
+
+    fn now(&self, client: &Client) -> Vec<(PeerId, PeerStatus)> {
+        let status = client.download().peers().filter_map(|(id, state)| {
+            let ConnectedPeer { peer, user_agent, transport } = self.peers.get(&id)?;
+            let (blocks, bytes) = state.delivered();
+            let speed = state.speed.is_measured().then(|| state.speed.bytes_per_second());
+            Some((
+                id,
+                PeerStatus {
+                    peer: peer.clone(),
+                    user_agent: user_agent.clone(),
+                    transport: *transport,
+                    round_trip: state.round_trip(),
+                    blocks: blocks as u32,
+                    bytes,
+                    bytes_per_second: speed,
+                    bytes_in_flight: state.in_flight_bytes(),
+                },
+            ))
+        });
+        status.collect()
     }
 }
