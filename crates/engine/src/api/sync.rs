@@ -217,8 +217,7 @@ pub struct SyncReport {
     pub header_height: Height,
     /// What was downloaded.
     pub download: DownloadReport,
-    /// The peers that have sent blocks, the one that has sent the most bytes first. What a peer sent in the
-    /// last second before its connection was closed may not count.
+    /// The peers that have sent blocks, the one that has sent the most bytes first.
     pub peers: Vec<PeerStatus>,
     /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
     /// last block already.

@@ -3,7 +3,7 @@
 use super::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     header_chain::{HeaderChain, RefusedHeaders},
-    status::{ConnectedPeer, ConnectedPeers},
+    status::Peers,
     stored_blocks::{DatadirContents, StoredBlocks, write_index},
 };
 use crate::{
@@ -165,7 +165,7 @@ pub fn fetch(
             last_closed: None,
             last_progress: None,
             missing: (0, 0),
-            connected: ConnectedPeers::default(),
+            peers: Peers::default(),
             targets: HashSet::new(),
         };
         let addresses = addresses(options);
@@ -181,7 +181,7 @@ pub fn fetch(
         fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
         let height = Height(fetch.first_missing().0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
-        let peers = fetch.connected.all(&fetch.client);
+        let peers = fetch.peers.into_senders();
         Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain })
     })
 }
@@ -302,8 +302,8 @@ struct Fetch<'a> {
     last_progress: Option<Instant>,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),
-    /// Peers with which the handshake is done.
-    connected: ConnectedPeers,
+    /// Peers with which the handshake was done.
+    peers: Peers,
     /// What they were, and those before them.
     targets: HashSet<Target>,
 }
@@ -344,8 +344,7 @@ impl Fetch<'_> {
     fn event(&mut self, event: ClientEvent, arrived: &Sender<ArrivedBlock>) {
         match event {
             ClientEvent::Ready { peer, target, info, transport } => {
-                let (name, user_agent) = (target.to_string(), info.user_agent.clone());
-                self.connected.add(peer, ConnectedPeer { peer: name, user_agent, transport });
+                self.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
                 if self.targets.insert(target.clone()) {
                     // It may have what the others lack.
                     self.chain.forget_withheld();
@@ -360,7 +359,7 @@ impl Fetch<'_> {
             }
             ClientEvent::Closed { peer, target, reason } => {
                 self.last_closed = Some(format!("{target}: {reason}"));
-                let was_connected = peer.is_some_and(|peer| self.connected.remove(peer));
+                let was_connected = peer.is_some_and(|peer| self.peers.close(peer));
                 let PeerOptions { connect, add, .. } = &self.options.peers;
                 // Many of the addresses that are found lead nowhere.
                 if was_connected || connect.iter().chain(add).any(|named| *named == target) {
@@ -369,8 +368,9 @@ impl Fetch<'_> {
                 }
             }
             ClientEvent::Headers(batch) => self.headers(&batch),
-            ClientEvent::Block { height, hash, bytes, .. } => {
+            ClientEvent::Block { peer, height, hash, bytes } => {
                 let height = Height(height);
+                self.peers.count_block(peer, bytes.len());
                 let median_time_past_prev = self.chain.median_time_before(height);
                 self.in_hand += 1;
                 let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
@@ -568,7 +568,7 @@ impl Fetch<'_> {
     fn show_progress(&mut self) {
         if self.phase == Phase::Blocks {
             let writers = self.options.chain.threads.get().min(MAX_WRITERS) as u32;
-            let status = self.connected.report(&self.client, self.in_hand, writers);
+            let status = self.peers.report(&self.client, self.in_hand, writers);
             status.into_iter().for_each(|status| self.sink.event(Event::Peer(status)));
         }
         if self.phase == Phase::Headers

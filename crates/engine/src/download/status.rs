@@ -4,7 +4,7 @@ use crate::api::sync::{DownloadLimit, PeerEvent, PeerStatus};
 use net::{client::Client, peer::PeerId, transport::TransportVersion};
 use std::{
     cmp::Reverse,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -13,22 +13,11 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of blocks that wait for each thread that stores blocks from which on that limits the speed.
 const WAITING_BLOCKS: u32 = 4;
 
-/// A connected peer.
-pub struct ConnectedPeer {
-    /// Address or name, and port.
-    pub peer: String,
-    /// What it calls its program.
-    pub user_agent: String,
-    /// The transport that is used.
-    pub transport: TransportVersion,
-}
-
-/// The connected peers, and what is known of all peers since the start.
+/// The peers of a download, also those whose connections were closed.
 #[derive(Default)]
-pub struct ConnectedPeers {
-    peers: HashMap<PeerId, ConnectedPeer>,
-    /// What each peer did when that was last reported.
-    seen: HashMap<PeerId, PeerStatus>,
+pub struct Peers {
+    all: HashMap<PeerId, PeerStatus>,
+    connected: HashSet<PeerId>,
     last_report: Option<Instant>,
 }
 
@@ -37,27 +26,56 @@ fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
     peers
 }
 
-impl ConnectedPeers {
-    /// Adds a peer.
-    pub fn add(&mut self, id: PeerId, peer: ConnectedPeer) {
-        self.peers.insert(id, peer);
+impl Peers {
+    /// Adds a peer that is connected, with what it calls its program.
+    pub fn add(&mut self, id: PeerId, peer: String, user_agent: String, transport: TransportVersion) {
+        let (round_trip, blocks, bytes, bytes_per_second, bytes_in_flight) = Default::default();
+        self.connected.insert(id);
+        self.all.insert(
+            id,
+            PeerStatus {
+                peer,
+                user_agent,
+                transport,
+                round_trip,
+                blocks,
+                bytes,
+                bytes_per_second,
+                bytes_in_flight,
+            },
+        );
     }
 
-    /// Removes a peer. Returns whether it was connected.
-    pub fn remove(&mut self, id: PeerId) -> bool {
-        self.peers.remove(&id).is_some()
+    /// Records that a connection was closed. Returns whether there was one.
+    pub fn close(&mut self, id: PeerId) -> bool {
+        self.connected.remove(&id)
     }
 
-    /// Returns what the peers do; `None` if that was reported a short time ago. `waiting` blocks wait for
-    /// `writers` threads that store them.
+    /// Counts a block that a peer has sent.
+    pub fn count_block(&mut self, id: PeerId, bytes: usize) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.blocks += 1;
+            peer.bytes += bytes as u64;
+        }
+    }
+
+    /// Returns what the connected peers do; `None` if that was reported a short time ago. `waiting` blocks
+    /// wait for `writers` threads that store them.
     pub fn report(&mut self, client: &Client, waiting: u32, writers: u32) -> Option<PeerEvent> {
         if self.last_report.is_some_and(|last| last.elapsed() < STATUS_INTERVAL) {
             return None;
         }
         self.last_report = Some(Instant::now());
-        let now = self.now(client);
-        self.seen.extend(now.iter().map(|(id, status)| (*id, status.clone())));
-        let peers = sorted(now.into_iter().map(|(_, status)| status).collect());
+        for (id, state) in client.download().peers() {
+            if let Some(peer) = self.all.get_mut(&id) {
+                let speed = state.speed;
+                peer.round_trip = state.round_trip();
+                peer.bytes_per_second = speed.is_measured().then(|| speed.bytes_per_second());
+                peer.bytes_in_flight = state.in_flight_bytes();
+            }
+        }
+        let connected = self.connected.iter().filter_map(|id| self.all.get(id).cloned());
+        let peers = sorted(connected.collect());
         let limit = match peers.is_empty() {
             true => DownloadLimit::NoPeers,
             false if waiting >= WAITING_BLOCKS * writers => DownloadLimit::Storing,
@@ -66,31 +84,8 @@ impl ConnectedPeers {
         Some(PeerEvent::Status { peers, limit })
     }
 
-    /// Returns what each peer did that has sent blocks, the one that has sent the most bytes first.
-    pub fn all(mut self, client: &Client) -> Vec<PeerStatus> {
-        self.seen.extend(self.now(client));
-        sorted(self.seen.into_values().filter(|peer| peer.blocks > 0).collect())
-    }
-
-    fn now(&self, client: &Client) -> Vec<(PeerId, PeerStatus)> {
-        let status = client.download().peers().filter_map(|(id, state)| {
-            let ConnectedPeer { peer, user_agent, transport } = self.peers.get(&id)?;
-            let (blocks, bytes) = state.delivered();
-            let speed = state.speed.is_measured().then(|| state.speed.bytes_per_second());
-            Some((
-                id,
-                PeerStatus {
-                    peer: peer.clone(),
-                    user_agent: user_agent.clone(),
-                    transport: *transport,
-                    round_trip: state.round_trip(),
-                    blocks: blocks as u32,
-                    bytes,
-                    bytes_per_second: speed,
-                    bytes_in_flight: state.in_flight_bytes(),
-                },
-            ))
-        });
-        status.collect()
+    /// Returns the peers that have sent blocks, the one that has sent the most bytes first.
+    pub fn into_senders(self) -> Vec<PeerStatus> {
+        sorted(self.all.into_values().filter(|peer| peer.blocks > 0).collect())
     }
 }
