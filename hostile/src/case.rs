@@ -514,9 +514,13 @@ impl Case<'_> {
         let started = node.wait();
         self.log += &format!("  bitcoind after: {started:?}\n");
         self.compare(&started);
-        // If only undo data was lost, the node connects the blocks itself.
-        let reached = if let Started::Yes { tip, .. } = started { tip } else { 0 };
-        if let Some((connected, is)) = self.lower_than.filter(|(connected, _)| reached < *connected) {
+        // If only undo data was lost, the node connects the blocks itself. If it came no higher before, the
+        // index marks a block as failed that it had connected.
+        let tip_of =
+            |started: &Started| if let Started::Yes { tip, .. } = started { Some(*tip) } else { None };
+        let (was, reached) = (tip_of(&self.before), tip_of(&started).unwrap_or(0));
+        let is_lower = |connected: u32| reached < connected && was.is_none_or(|was| reached < was);
+        if let Some((connected, is)) = self.lower_than.filter(|(connected, _)| is_lower(*connected)) {
             let detail = format!("the old index had connected {connected}, the new chainstate is at {is}");
             self.find("lower-index", detail);
         }
