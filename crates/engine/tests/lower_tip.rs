@@ -209,7 +209,9 @@ fn a_scan_names_a_block_that_the_old_index_marks_invalid() {
         tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
     });
     let report = run(&case.options()).unwrap();
-    assert_eq!((report.height, report.notes.len()), (Height(139), 0), "{:?}", report.notes);
+    let is_noted = |note: &Warning| matches!(note, Warning::MarkedInvalid { height: Height(140), .. });
+    assert!(report.height == Height(139) && report.notes.len() == 1, "{:?}", report.notes);
+    assert!(is_noted(&report.notes[0]), "{:?}", report.notes);
     let report = run(&case.scan()).unwrap();
     assert_eq!(report.height, Height(140));
     let is_noted = |note: &Warning| matches!(note, Warning::MarkDropped { height: Height(140), .. });
@@ -233,4 +235,23 @@ fn an_index_with_a_wrong_height_is_refused() {
     let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
     assert_mentions(&error, &["the block index reaches height 140", "end at height 0"]);
     assert_eq!(run(&case.scan()).unwrap().height, Height(140), "undo data is made");
+}
+
+/// As bitcoind, a rebuild leaves out what the block index marks as invalid; and it says so.
+#[test]
+fn a_block_that_the_index_marks_invalid_is_left_out_with_a_warning() {
+    let case = Case::new();
+    without_chainstate(&case);
+    let mut marked = None;
+    case.edit_index(|index| {
+        let entry =
+            index.entries.iter_mut().find(|entry| entry.height == Height(90) && entry.status.has_undo());
+        let entry = entry.unwrap();
+        entry.status.0 |= BlockStatus::FAILED_VALID;
+        marked = Some(entry.hash);
+    });
+    let report = run(&case.options()).unwrap();
+    assert_eq!(report.height, Height(89));
+    let is_noted = |note: &Warning| matches!(note, Warning::MarkedInvalid { height: Height(90), hash, tip: Height(140) } if Some(*hash) == marked);
+    assert_eq!(report.notes.iter().filter(|note| is_noted(note)).count(), 1, "{:?}", report.notes);
 }

@@ -123,6 +123,15 @@ pub enum Warning {
         /// Its hash.
         hash: BlockHash,
     },
+    /// The block index marks a block as invalid, and stored blocks above it have more work than the chain.
+    MarkedInvalid {
+        /// Height of the block.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// Height of the last of the stored blocks above it.
+        tip: Height,
+    },
     /// Blocks lie beyond the bytes that the block index records as used.
     BlocksBeyondIndex {
         /// Number of these blocks.
@@ -257,6 +266,12 @@ impl fmt::Display for Warning {
                 "the old block index marks block {hash} (height {height}) as invalid, because of \
                  invalidateblock or an earlier failure; this rebuild has found it valid and, like bitcoind \
                  -reindex, drops the mark; repeat invalidateblock if it was intended"
+            ),
+            Self::MarkedInvalid { height, hash, tip } => write!(
+                f,
+                "the block index marks block {hash} (height {height}) as invalid, because of invalidateblock or \
+                 an earlier failure; like bitcoind, this rebuild leaves out that block and those above it, up \
+                 to height {tip}; if it is valid, run bitcoin-cli reconsiderblock {hash}"
             ),
             Self::BlocksBeyondIndex { blocks, file, used } => write!(
                 f,

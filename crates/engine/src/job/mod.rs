@@ -118,6 +118,9 @@ pub fn plan(
             _ => Event::Note(Note::UnknownAssumedBlock { hash }),
         });
     }
+    if let Some((height, hash, tip)) = plan.marked_invalid {
+        sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+    }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,

@@ -70,6 +70,9 @@ pub struct Plan {
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
+    /// If blocks with more work are left out because the block index marks one as invalid: that block, and the
+    /// height of the last one.
+    pub marked_invalid: Option<(Height, BlockHash, Height)>,
 }
 
 impl Plan {
@@ -106,7 +109,7 @@ pub fn plan(
         let (tree, index) = tree_of_index(files, params)?;
         (tree, None, index.files)
     };
-    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected } =
+    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected } =
         tree.choose(request)?;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
     let best_block = best_block.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
@@ -140,6 +143,7 @@ pub fn plan(
         tip_is_contested,
         never_connected_from,
         lacks_last_undo,
+        marked_invalid,
     })
 }
 

@@ -145,6 +145,8 @@ struct BestTips {
     with_undo: Option<BestTip>,
     /// With a valid header, and not failed.
     header: Option<BestTip>,
+    /// With data and a valid header, and failed.
+    failed: Option<BestTip>,
 }
 
 /// The most-work block of one kind.
@@ -175,6 +177,9 @@ pub struct ChosenChain {
     pub gap: Option<Gap>,
     /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
+    /// If blocks with more work are left out because the block index marks one as invalid: that block, and the
+    /// height of the last one.
+    pub marked_invalid: Option<(Height, BlockHash, Height)>,
     /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
     pub last_connected: u32,
 }
@@ -425,6 +430,7 @@ impl<'a> Tree<'a> {
             (&mut best_tips.stored, node.has(STORED)),
             (&mut best_tips.with_undo, not_failed && has_undo),
             (&mut best_tips.header, not_failed && !node.has(INVALID)),
+            (&mut best_tips.failed, !not_failed && !node.has(INVALID) && node.data_pos.is_some()),
         ] {
             let better = tip.is_none_or(|tip| {
                 let other = &self.nodes[tip.node as usize];
@@ -527,7 +533,23 @@ impl<'a> Tree<'a> {
         let above = best_tips.stored.filter(|_| unconnected > 0);
         let gap = above.and_then(|stored| self.gap_above(stored.node, undo_from));
         let work = self.work_of(branch.iter().copied());
-        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, last_connected: tip.node })
+        let better = best_tips.failed.filter(|failed| failed.work > tip.work);
+        let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
+        let last_connected = tip.node;
+        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected })
+    }
+
+    /// Returns the lowest failed block of a branch, and the height of the last block of the branch; `None` if
+    /// that block is one of `invalid`, which are known to the caller.
+    fn marked_invalid_below(
+        &self,
+        tip: &BestTip,
+        invalid: &[BlockHash],
+    ) -> Option<(Height, BlockHash, Height)> {
+        let failed = self.branch(tip.node).take_while(|&number| self.nodes[number as usize].has(FAILED));
+        let (above, lowest) = (0..).zip(failed).last()?;
+        let hash = *self.hashes.get(lowest);
+        (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
     }
 
     /// Returns the hints' last block if it is on disk but a block below it is not.
