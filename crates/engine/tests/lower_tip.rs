@@ -252,6 +252,11 @@ fn a_block_that_the_index_marks_invalid_is_left_out_with_a_warning() {
     });
     let report = run(&case.options()).unwrap();
     assert_eq!(report.height, Height(89));
-    let is_noted = |note: &Warning| matches!(note, Warning::MarkedInvalid { height: Height(90), hash, tip: Height(140) } if Some(*hash) == marked);
+    let is_noted = |note: &Warning| match note {
+        Warning::MarkedInvalid { height, hash, tip } => {
+            (*height, Some(*hash), *tip) == (Height(90), marked, Height(140))
+        }
+        _ => false,
+    };
     assert_eq!(report.notes.iter().filter(|note| is_noted(note)).count(), 1, "{:?}", report.notes);
 }

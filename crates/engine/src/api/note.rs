@@ -269,9 +269,10 @@ impl fmt::Display for Warning {
             ),
             Self::MarkedInvalid { height, hash, tip } => write!(
                 f,
-                "the block index marks block {hash} (height {height}) as invalid, because of invalidateblock or \
-                 an earlier failure; like bitcoind, this rebuild leaves out that block and those above it, up \
-                 to height {tip}; if it is valid, run bitcoin-cli reconsiderblock {hash}"
+                "the block index marks block {hash} (height {height}) as invalid, because of \
+                 invalidateblock or an earlier failure; like bitcoind, this rebuild leaves out that block \
+                 and those above it, up to height {tip}; if it is valid, run bitcoin-cli reconsiderblock \
+                 {hash}"
             ),
             Self::BlocksBeyondIndex { blocks, file, used } => write!(
                 f,

@@ -70,8 +70,8 @@ pub struct Plan {
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
-    /// If blocks with more work are left out because the block index marks one as invalid: that block, and the
-    /// height of the last one.
+    /// If blocks with more work are left out because the block index marks one as invalid: that block, and
+    /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
 }
 

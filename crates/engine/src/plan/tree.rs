@@ -177,8 +177,8 @@ pub struct ChosenChain {
     pub gap: Option<Gap>,
     /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
-    /// If blocks with more work are left out because the block index marks one as invalid: that block, and the
-    /// height of the last one.
+    /// If blocks with more work are left out because the block index marks one as invalid: that block, and
+    /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
     /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
     pub last_connected: u32,
@@ -451,13 +451,6 @@ impl<'a> Tree<'a> {
         self.hashes.find(hash).is_some()
     }
 
-    /// Returns number and height of each block whose header and ancestors' headers are valid.
-    pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
-        let blocks = (0..).zip(&self.nodes).zip(self.heights());
-        let valid = blocks.filter(|((_, node), _)| node.has(LINKED) && !node.has(INVALID));
-        valid.map(|((number, _), height)| (number, Height(height)))
-    }
-
     /// Validates all headers, chooses the branch to rebuild, and determines up to which block scripts are
     /// assumed to be valid.
     ///
@@ -537,27 +530,6 @@ impl<'a> Tree<'a> {
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
         Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected })
-    }
-
-    /// Returns the lowest failed block of a branch, and the height of the last block of the branch; `None` if
-    /// that block is one of `invalid`, which are known to the caller.
-    fn marked_invalid_below(
-        &self,
-        tip: &BestTip,
-        invalid: &[BlockHash],
-    ) -> Option<(Height, BlockHash, Height)> {
-        let failed = self.branch(tip.node).take_while(|&number| self.nodes[number as usize].has(FAILED));
-        let (above, lowest) = (0..).zip(failed).last()?;
-        let hash = *self.hashes.get(lowest);
-        (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
-    }
-
-    /// Returns the hints' last block if it is on disk but a block below it is not.
-    fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
-        let end = self.hashes.find(&request.without_undo?.hash?)?;
-        let node = &self.nodes[end as usize];
-        let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
-        (is_usable && !node.has(CONNECTED)).then_some(end)
     }
 
     /// Returns the height of `chain` up to which scripts need not be run, given that the user vouches for

@@ -1,6 +1,7 @@
-//! Locates blocks relative to the chosen chain, for the comparison with an existing chainstate.
+//! Locates blocks relative to the chosen chain: for the comparison with an existing chainstate, and to find
+//! what the chain leaves out.
 
-use super::{ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
+use super::{BestTip, CONNECTED, ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
 use crate::{
     api::lower_tip::Gap,
     plan::best_block::{BestBlock, KnownBlock},
@@ -9,6 +10,34 @@ use rules::U256;
 use wire::{BlockHash, Height};
 
 impl Tree<'_> {
+    /// Returns number and height of each block whose header and ancestors' headers are valid.
+    pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
+        let blocks = (0..).zip(&self.nodes).zip(self.heights());
+        let valid = blocks.filter(|((_, node), _)| node.has(LINKED) && !node.has(INVALID));
+        valid.map(|((number, _), height)| (number, Height(height)))
+    }
+
+    /// Returns the lowest failed block of a branch, and the height of the last block of the branch; `None` if
+    /// that block is one of `invalid`, which are known to the caller.
+    pub(super) fn marked_invalid_below(
+        &self,
+        tip: &BestTip,
+        invalid: &[BlockHash],
+    ) -> Option<(Height, BlockHash, Height)> {
+        let failed = self.branch(tip.node).take_while(|&number| self.nodes[number as usize].has(FAILED));
+        let (above, lowest) = (0..).zip(failed).last()?;
+        let hash = *self.hashes.get(lowest);
+        (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
+    }
+
+    /// Returns the hints' last block if it is on disk but a block below it is not.
+    pub(super) fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
+        let end = self.hashes.find(&request.without_undo?.hash?)?;
+        let node = &self.nodes[end as usize];
+        let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
+        (is_usable && !node.has(CONNECTED)).then_some(end)
+    }
+
     /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
     /// blocks, with the correct height and the one in `recorded`.
     #[must_use]
