@@ -144,14 +144,6 @@ impl ReplacedDatabase {
         Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
     }
 
-    /// Removes the directory in which an earlier job has built a database, if it is one.
-    fn clear(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        if is_new_database_dir(disk, &self.beside)? {
-            remove_database(disk, &self.beside)?;
-        }
-        Ok(())
-    }
-
     /// Exchanges the names of the old and the new database; if there is no old one, renames the new one.
     fn exchange(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         if exists(disk, &self.live)? {
@@ -283,7 +275,7 @@ impl<'d> Replacement<'d> {
         let database = ReplacedDatabase::new(self.disk, &self.home, name)?;
         database.check(self.disk, self.keep_old)?;
         database.begin(self.disk, &self.id).inspect_err(|_| {
-            let _ = database.clear(self.disk);
+            let _ = clear(self.disk, &database.beside);
         })?;
         self.databases.insert(0, database);
         self.names.insert(0, name.to_owned());
@@ -312,7 +304,7 @@ impl<'d> Replacement<'d> {
     /// Removes what was built, after a failure. What cannot be removed now is removed by [`recover`].
     pub fn discard(&self) {
         for database in &self.databases {
-            let _ = database.clear(self.disk);
+            let _ = clear(self.disk, &database.beside);
         }
     }
 
@@ -403,12 +395,23 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<b
     if Journal::exists(disk, home)? {
         return Ok(true);
     }
-    for name in names {
-        if is_new_database_dir(disk, &ReplacedDatabase::new(disk, home, name)?.beside)? {
+    for dir in building_places(disk, home, names)? {
+        if is_new_database_dir(disk, &dir)? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Returns where an earlier job may have built databases: beside each one, and beside the link that it may
+/// have become since.
+fn building_places(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Vec<PathBuf>, DiskError> {
+    let mut places = Vec::new();
+    for name in names {
+        places.push(ReplacedDatabase::new(disk, home, name)?.beside);
+        places.push(with_suffix(&home.join(name), NEW_SUFFIX));
+    }
+    Ok(places)
 }
 
 /// Finishes or undoes a replacement that a crash has interrupted, and removes what an earlier job has built
@@ -423,8 +426,8 @@ pub fn recover(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<R
         None => None,
     };
     Journal::remove_unfinished(disk, home)?;
-    for name in names {
-        ReplacedDatabase::new(disk, home, name)?.clear(disk)?;
+    for dir in building_places(disk, home, names)? {
+        clear(disk, &dir)?;
     }
     Ok(recovery)
 }
@@ -466,7 +469,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
         Journal::remove(disk, home)?;
         return Ok(Recovery::Undone);
     }
-    beside.iter().try_for_each(|database| database.clear(disk))?;
+    beside.iter().try_for_each(|database| clear(disk, &database.beside))?;
     // From now on the journal lists only those whose old database must still be removed.
     journal.entries.retain(|entry| live_names.contains(&entry.name));
     journal.phase = JournalPhase::Exchanged;
@@ -532,6 +535,11 @@ fn has_mark(disk: &dyn Disk, dir: &Path, id: &[u8; 16]) -> Result<bool, DiskErro
         return Ok(false);
     }
     Ok(disk.read(&path, mark.len() as u64).during("read", &path)? == mark)
+}
+
+/// Removes a directory in which an earlier job has built a database, if it is one.
+fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    if is_new_database_dir(disk, dir)? { remove_database(disk, dir) } else { Ok(()) }
 }
 
 /// Whether `dir` is a directory in which a job has built a database: a mark and a database's files, or empty.

@@ -300,6 +300,22 @@ fn recovery_removes_what_an_earlier_job_has_built() {
 }
 
 #[test]
+fn what_was_built_before_a_database_became_a_link_is_removed() {
+    let (home, elsewhere) = (home(), tempfile::tempdir().unwrap());
+    begin(&RealDisk, home.path(), false);
+    let (path, target) = (home.path().join(CHAINSTATE), elsewhere.path().join("coins"));
+    fs::create_dir(&target).unwrap();
+    fs::rename(path.join("CURRENT"), target.join("CURRENT")).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(needs_recovery(&RealDisk, home.path(), &[Path::new(CHAINSTATE)]).unwrap());
+    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+    assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+    assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
+    assert_eq!(texts(home.path()), ["old", "old"]);
+}
+
+#[test]
 fn symbolic_links_stay_and_their_targets_are_exchanged() {
     let (home, elsewhere) = (home(), tempfile::tempdir().unwrap());
     fs::remove_dir_all(home.path().join(CHAINSTATE)).unwrap();
