@@ -6,7 +6,7 @@ use crate::{
 };
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
-    datadir::{Datadir, FileKind, file_no},
+    datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index},
     lock::{DatadirLock, LockMode},
     xor::read_or_create_block_obfuscation,
@@ -32,11 +32,8 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSi
     create_dirs(disk, root, &blocks)?;
     let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
     commit::recover(disk, &datadir, sink)?;
-    let names = disk.list(&blocks).during("list", &blocks)?;
-    if [FileKind::Blk, FileKind::Rev]
-        .iter()
-        .any(|&kind| names.iter().any(|name| file_no(kind, name).is_some()))
-    {
+    let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
+    if !(blk?.is_empty() && rev?.is_empty()) {
         return Err(no_blocks.into());
     }
     let index = genesis_index(params);
