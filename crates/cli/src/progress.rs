@@ -231,7 +231,7 @@ fn peers_table(peers: &[PeerStatus], limit: DownloadLimit) -> String {
         let speed =
             peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
         table += &format!(
-            "\n{:<30} {:<2} {:>5} ms {speed:>9} {:>9.1} {:>8}  {}",
+            "\n{:<30.30} {:<2} {:>5} ms {speed:>9} {:>9.1} {:>8}  {:.24}",
             peer.peer,
             transport_name(peer.transport),
             peer.round_trip.as_millis(),

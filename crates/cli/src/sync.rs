@@ -244,6 +244,7 @@ struct SyncJson {
     height: u32,
     hash: String,
     headers: u32,
+    chainstate_height: Option<u32>,
     blocks_downloaded: u32,
     blocks_found: u32,
     bytes_downloaded: u64,
@@ -262,6 +263,7 @@ fn sync_json(report: &SyncReport) -> String {
         height: report.height.0,
         hash: report.hash.to_string(),
         headers: report.header_height.0,
+        chainstate_height: report.chainstate_height.map(|height| height.0),
         blocks_downloaded: blocks,
         blocks_found: found,
         bytes_downloaded: bytes,
@@ -292,6 +294,11 @@ fn sync_text(report: &SyncReport) -> String {
     text += &format!("\nblocks             up to {} ({})", report.hash, report.height);
     if report.header_height > report.height {
         text += &format!("; headers up to height {}", report.header_height);
+    }
+    if let Some(best) = report.chainstate_height.filter(|best| *best < report.height) {
+        let left = report.height.0 - best.0;
+        text +=
+            &format!("\nchainstate         at height {best}; bitcoind connects the {left} blocks above it");
     }
     match &report.rebuild {
         Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild)),

@@ -87,6 +87,7 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
         let (report, _) = run(&SyncOptions { stop_at_height: stop, ..from(case.root(), &[&peer]) });
         assert!(report.rebuild.is_none(), "{stop:?}");
         assert_eq!(report.height, stop.unwrap_or(Height(blocks() as u32)));
+        assert_eq!(report.chainstate_height, Some(Height(blocks() as u32)));
         common::assert_same_tree(&before, case.root(), "a finished datadir");
     }
     assert_eq!(peer.asked(), []);
@@ -120,6 +121,19 @@ fn a_download_stops_at_a_height_and_goes_on_from_there() {
     run(&from(dir.path(), &[&peer]));
     assert_eq!(peer.asked().len(), blocks());
     assert_sound(dir.path(), chain(), "after stops");
+}
+
+#[test]
+fn a_few_blocks_above_the_chainstate_are_left_to_bitcoind() {
+    let (dir, peer) = (scratch(), honest());
+    let below = Height(blocks() as u32 - 1);
+    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!((report.height, report.chainstate_height), (Height(below.0 + 1), Some(below)));
+    assert!(report.rebuild.is_none());
+    assert_eq!(assert_index_is_true(dir.path(), "one more block").len(), blocks() + 1);
+    let found = common::stats(dir.path(), Network::Regtest).unwrap();
+    assert_eq!(found.hash_serialized_3, stats_by_height(chain())[below.0 as usize].hash_serialized_3);
 }
 
 #[test]

@@ -215,6 +215,8 @@ pub struct SyncReport {
     pub hash: BlockHash,
     /// Height of the last header that the peers have.
     pub header_height: Height,
+    /// Height of the chainstate's best block, if it is one of the chain.
+    pub chainstate_height: Option<Height>,
     /// What was downloaded.
     pub download: DownloadReport,
     /// The peers that have sent blocks, the one that has sent the most bytes first.

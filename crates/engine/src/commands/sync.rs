@@ -59,5 +59,16 @@ fn sync_in_place(
         rebuilt => rebuilt,
     };
     let notes = sink.take();
-    Ok(SyncReport { network, height, hash, header_height, download, peers, rebuild, notes })
+    let chainstate_height = rebuild.as_ref().map(|rebuilt| rebuilt.height).or(best);
+    Ok(SyncReport {
+        network,
+        height,
+        hash,
+        header_height,
+        chainstate_height,
+        download,
+        peers,
+        rebuild,
+        notes,
+    })
 }

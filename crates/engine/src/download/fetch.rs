@@ -345,6 +345,7 @@ impl Fetch<'_> {
         match event {
             ClientEvent::Ready { peer, target, info, transport } => {
                 self.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
+                self.peers.measure(&self.client);
                 if self.targets.insert(target.clone()) {
                     // It may have what the others lack.
                     self.chain.forget_withheld();

@@ -46,6 +46,18 @@ impl Peers {
         );
     }
 
+    /// Takes over what the client has measured of the connected peers.
+    pub fn measure(&mut self, client: &Client) {
+        for (id, state) in client.download().peers() {
+            if let Some(peer) = self.all.get_mut(&id) {
+                let speed = state.speed;
+                peer.round_trip = state.round_trip();
+                peer.bytes_per_second = speed.is_measured().then(|| speed.bytes_per_second());
+                peer.bytes_in_flight = state.in_flight_bytes();
+            }
+        }
+    }
+
     /// Records that a connection was closed. Returns whether there was one.
     pub fn close(&mut self, id: PeerId) -> bool {
         self.connected.remove(&id)
@@ -66,14 +78,7 @@ impl Peers {
             return None;
         }
         self.last_report = Some(Instant::now());
-        for (id, state) in client.download().peers() {
-            if let Some(peer) = self.all.get_mut(&id) {
-                let speed = state.speed;
-                peer.round_trip = state.round_trip();
-                peer.bytes_per_second = speed.is_measured().then(|| speed.bytes_per_second());
-                peer.bytes_in_flight = state.in_flight_bytes();
-            }
-        }
+        self.measure(client);
         let connected = self.connected.iter().filter_map(|id| self.all.get(id).cloned());
         let peers = sorted(connected.collect());
         let limit = match peers.is_empty() {
