@@ -1,24 +1,29 @@
 # The commands of the project. Each installs what it needs (system packages with apt-get, and sudo where needed).
 
 CARGO ?= cargo
+# Where rustup's installer puts cargo: what `make setup` installs is found without a new login.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Where `make demo` writes its chain; it needs about three times DEMO_SIZE of free space.
-DEMO_DIR ?= target/demo
-DEMO_SIZE ?= 200MB
+export DEMO_DIR ?= target/demo
+export DEMO_SIZE ?= 1GB
 # For `make hostile`: number of cases, path of bitcoind, and further arguments (--seed, --only, --dir, ..).
 RUNS ?= 2000
 BITCOIND ?= bitcoind
 HOSTILE ?=
+# For `make install`: files go below $(DESTDIR)$(PREFIX).
+export PREFIX ?= /usr/local
+export DESTDIR ?=
+# For the verbs that build packages: further arguments for cargo, such as --no-default-features.
+export FEATURES ?=
+ARTIFACTS = $(or $(CARGO_TARGET_DIR),target)/artifacts
+CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny package setup
+.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
 
-demo: setup ## Generate a realistic regtest chain and rebuild its chainstate
-	$(CARGO) build --release -p peregrine -p testkit
-	rm -rf $(DEMO_DIR)
-	target/release/testkit chain --out $(DEMO_DIR)/datadir --seed 1 --size $(DEMO_SIZE)
-	target/release/peregrine reindex --datadir $(DEMO_DIR)/datadir --chain regtest
-	target/release/peregrine utxo stats --datadir $(DEMO_DIR)/datadir --chain regtest
+demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
+	CARGO="$(CARGO)" ./demo/run
 
 test: setup ## Run all tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
 	$(CARGO) test --workspace
@@ -59,5 +64,22 @@ deny: setup ## Check licences, sources and security advisories of all dependenci
 package: setup ## Pack all crates as for publishing, in order, without uploading anything
 	$(CARGO) publish --dry-run --workspace --no-verify
 
-setup:
+release: setup ## Build the program as it is packed: stripped, with libstdc++ in it; with man pages and completions, in target/dist/package
+	./packaging/build
+
+install: ## Build the program and install it with man pages, completions and documentation: PREFIX (/usr/local), DESTDIR
+	./packaging/install
+
+dist: setup ## Build an archive of the program, and SHA256SUMS, in target/artifacts
+	./packaging/archive
+	$(CHECKSUMS)
+
+deb: setup ## Build a Debian package, and SHA256SUMS, in target/artifacts; installs cargo-deb
+	./packaging/deb
+	$(CHECKSUMS)
+
+reproducible: setup ## Build the archive twice, in different folders, and compare the two
+	./packaging/reproducible
+
+setup: ## Install what the build needs: compiler, cmake, Boost, Rust
 	@./.ci/setup

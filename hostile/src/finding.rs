@@ -168,7 +168,8 @@ impl Comparison<'_> {
                     // Core's umask excludes other users; a folder that was open to others may stay so.
                     let above = name.parent().and_then(|above| self.before.get(above));
                     let wide = above.map_or(0, |above| above.mode & 0o077);
-                    if class(name) == Class::Database && is.mode & 0o077 & !wide != 0 {
+                    let is_new = class(name) == Class::Database && !self.foreign.contains_key(name);
+                    if is_new && is.mode & 0o077 & !wide != 0 {
                         let detail = format!("{} has mode {:o}", name.display(), is.mode);
                         found.push(Finding::new("mode", detail));
                     }

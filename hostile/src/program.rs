@@ -194,7 +194,7 @@ fn disturb(
             // Waits until the stage begins, or the process closes its standard error.
             while begun.elapsed() < patience {
                 match stages.recv_timeout(patience) {
-                    Ok(line) if line.trim() == *stage => break,
+                    Ok(line) if line.trim_end().ends_with(&format!(": {stage}")) => break,
                     Ok(_) => {}
                     Err(_) => return Ok(false),
                 }

@@ -77,7 +77,7 @@ fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
 }
 
 fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
-    let mut args = common(scene, &["reindex", "--progress", "log"]);
+    let mut args = common(scene, &["reindex", "--progress", "lines"]);
     let mut add = |more: &[&str]| args.extend(more.iter().map(|word| (*word).to_owned()));
     if scene.rng.chance(1, 2) {
         add(&["--scan"]);

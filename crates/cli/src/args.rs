@@ -1,29 +1,31 @@
 //! The command line. Each flag is defined once; parser and help are derived from the definition.
 
 use crate::{
+    core_args::{CoreArgs, Located},
     doctor::DoctorArgs,
+    hint_location::HintLocation,
     limits::{MAX_THREADS, default_memory},
+    packaging::{CompletionsArgs, ManArgs},
     peers::PeersArgs,
     progress::Style,
+    repair::RepairArgs,
     sync::SyncArgs,
+    update::UpdateArgs,
+    utxo::UtxoCommand,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, CheckUndoOptions, CoinSource, Height, HintFormat, HintOptions,
-    MakeOptions, MakeUndoOptions, Network, ReindexOptions, ResumeOptions, ScriptVerifier, StatsOptions,
-    UndoPolicy, VerifyOptions,
+    AggregateKind, AssumeValid, ChainOptions, ChainstateOptions, CheckUndoOptions, CoinSource, Height,
+    HintFormat, HintOptions, HumanMemory, MakeOptions, MakeUndoOptions, ReindexOptions, ResumeOptions,
+    ScriptVerifier, UndoPolicy, VerifyOptions,
 };
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use peregrine::version;
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, thread, time::Duration};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
-#[command(name = "peregrine", version, about, after_help = EXIT_CODES)]
+#[command(name = "peregrine", version, long_version = version::long_version())]
+#[command(about, after_help = EXIT_CODES)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -32,7 +34,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus
 rule; 4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong
-hints; 130 interrupted.";
+hints; 7 not unspent; 130 interrupted.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -40,8 +42,12 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Rebuild the chainstate from block and undo files, and replace the old one
     Reindex(ReindexArgs),
+    /// Connect the stored blocks above the chainstate, and switch to a heavier stored branch
+    Update(UpdateArgs),
     /// Download headers and blocks from peers, and build the chainstate
     Sync(SyncArgs),
+    /// Download the blocks that are damaged or missing, and rebuild what needs it
+    Repair(RepairArgs),
     /// Show what sync knows of the addresses of peers
     Peers(PeersArgs),
     /// Check block and undo files as reindex does, without changing the datadir
@@ -51,7 +57,7 @@ pub enum Command {
         #[command(subcommand)]
         command: HintsCommand,
     },
-    /// Make, inspect or verify UTXO snapshots in the format of Bitcoin Core's dumptxoutset
+    /// Make, inspect, verify or load UTXO snapshots in the format of Bitcoin Core's dumptxoutset
     Snapshot {
         #[command(subcommand)]
         command: SnapshotCommand,
@@ -66,6 +72,10 @@ pub enum Command {
         #[command(subcommand)]
         command: UtxoCommand,
     },
+    /// Print a script that completes commands and options in a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages to a folder
+    Man(ManArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -104,18 +114,12 @@ pub struct MakeUndoArgs {
 }
 
 #[derive(Subcommand, Debug)]
-pub enum UtxoCommand {
-    /// Print what Bitcoin Core's gettxoutsetinfo reports, from the chainstate on disk
-    Stats(StatsArgs),
-}
-
-#[derive(Subcommand, Debug)]
 pub enum HintsCommand {
     /// Write hints: which outputs are unspent after a given block
     Make(MakeHintsArgs),
     /// Describe a hint file; its format is detected from its contents
     Info(HintsFileArgs),
-    /// Convert a hint file to another format
+    /// Convert a hint file to another format; if the two count outputs differently, --datadir is needed
     Convert(ConvertHintsArgs),
     /// Compare every hint in a file with the chain
     Check(CheckHintsArgs),
@@ -129,6 +133,9 @@ pub enum SnapshotCommand {
     Info(SnapshotFileArgs),
     /// Hash a snapshot and, with --datadir, prove it against the blocks
     Verify(VerifySnapshotArgs),
+    /// Make the chainstate of a snapshot, from whose block bitcoind then continues, as Bitcoin Core's
+    /// loadtxoutset
+    Load(LoadSnapshotArgs),
 }
 
 /// Options of all commands that make a file from the blocks up to a height.
@@ -195,13 +202,9 @@ pub struct ConvertHintsArgs {
     #[arg(long)]
     pub format: HintFormat,
 
-    /// Bitcoin Core's data directory: needed if the two formats count outputs differently
-    #[arg(long, value_name = "DIR")]
-    pub datadir: Option<PathBuf>,
-
-    /// Network of that data directory: main, test, testnet4, signet, regtest
-    #[arg(long, default_value_t = Network::Main)]
-    pub chain: Network,
+    // The datadir is used only if it is given.
+    #[command(flatten)]
+    pub core: CoreArgs,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -233,9 +236,9 @@ pub struct VerifySnapshotArgs {
     #[command(flatten)]
     pub file: SnapshotFileArgs,
 
-    /// Prove that the coins are those of the blocks in this Bitcoin Core data directory
-    #[arg(long, value_name = "DIR")]
-    pub datadir: Option<PathBuf>,
+    // The datadir is used only if it is given.
+    #[command(flatten)]
+    pub core: CoreArgs,
 
     /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
     #[arg(long, default_value_t = AggregateKind::Sha256)]
@@ -244,6 +247,19 @@ pub struct VerifySnapshotArgs {
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct LoadSnapshotArgs {
+    /// Snapshot file, of a block whose UTXO set has its hash in Bitcoin Core's source
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
 
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
@@ -260,19 +276,14 @@ fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
         number => number
             .parse()
             .map(|height| HeightOrTip(Some(Height(height))))
-            .map_err(|error| format!("{error}; give a height or tip")),
+            .map_err(|_| "must be a height, or tip".to_owned()),
     }
 }
 
 #[derive(ClapArgs, Clone, Debug)]
 pub struct DatadirArgs {
-    /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it)
-    #[arg(long, value_name = "DIR")]
-    pub datadir: PathBuf,
-
-    /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest
-    #[arg(long, default_value_t = Network::Main)]
-    pub chain: Network,
+    #[command(flatten)]
+    pub core: CoreArgs,
 
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
@@ -307,9 +318,8 @@ pub struct CheckArgs {
 pub struct RunArgs {
     /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
     /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", default_value = "default", hide_default_value = true)]
-    #[arg(value_parser = assume_valid)]
-    pub assumevalid: AssumeValid,
+    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    pub assumevalid: Option<AssumeValid>,
 
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -352,21 +362,37 @@ pub struct ReindexArgs {
     #[arg(long)]
     pub accept_lower_tip: bool,
 
+    /// Read all blocks first, and rebuild up to the block below the lowest one that is damaged or missing.
+    /// The block index keeps only the headers of such blocks, so that bitcoind downloads these and no others
+    #[arg(long)]
+    pub until_damage: bool,
+
+    /// Use the block in this file in place of one that is damaged or missing; can be given repeatedly. The
+    /// file has it as bytes or as hex digits, as bitcoin-cli getblock HASH 0 prints it; the header in the
+    /// block index proves that it is the right one
+    #[arg(long = "block", value_name = "FILE", conflicts_with_all = ["scan", "output"])]
+    pub blocks: Vec<PathBuf>,
+
     /// Keep the replaced databases as chainstate.old and, with --scan, blocks/index.old
     #[arg(long, conflicts_with = "output")]
     pub keep_old: bool,
 
-    /// Use SwiftSync hints: less memory, and less work with --without-undo
-    #[arg(long, value_name = "FILE")]
-    pub hints: Option<PathBuf>,
+    /// Use SwiftSync hints: less memory, and less work with --without-undo. A file may be packed with xz or
+    /// gzip; a URL is downloaded by https
+    #[arg(long, value_name = "FILE|URL")]
+    pub hints: Option<HintLocation>,
+
+    /// With --hints: download them through this SOCKS5 proxy, which resolves their name
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "hints")]
+    pub proxy: Option<SocketAddr>,
 
     /// With --hints: hash that the sum over created and spent outputs is built from: sha256, siphash128 or
     /// muhash
     #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
     pub aggregate: AggregateKind,
 
-    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on --assumevalid.
-    /// Undo data above it, and that of the last 288 blocks, is made where it is missing
+    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on
+    /// --assumevalid. Undo data above it, and that of the last 288 blocks, is made where it is missing
     #[arg(long, requires = "hints")]
     pub without_undo: bool,
 
@@ -382,6 +408,11 @@ pub struct ReindexArgs {
     /// Write the run's log to this new file, as JSON lines: for peregrine-bench plot
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+
+    /// Write a report to this new file that can be sent to the developers: machine, times and result, without
+    /// names and paths
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -400,41 +431,37 @@ pub struct VerifyArgs {
     /// Stop at the chainstate's best block, and compare the resulting coins with the chainstate's
     #[arg(long)]
     pub against_chainstate: bool,
-}
 
-#[derive(ClapArgs, Debug)]
-pub struct StatsArgs {
-    #[command(flatten)]
-    pub datadir: DatadirArgs,
-
-    /// Also compute MuHash3072 (about 3 microseconds per coin)
-    #[arg(long)]
-    pub muhash: bool,
+    /// Write a report to this new file that can be sent to the developers: machine, times and result, without
+    /// names and paths
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// Parses a size in bytes, with K, M, G or T for the powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size::Config::new().with_binary().parse_size(text);
-    let bytes = bytes.map_err(|error| format!("{error}; give a number with unit K, M, G or T"))?;
+    let bytes = bytes.map_err(|_| "not a size; examples: 512M, 1.5G".to_owned())?;
     if bytes < engine::MIN_MEMORY {
-        return Err(format!("at least {} MiB are needed", engine::MIN_MEMORY >> 20));
+        return Err(format!("must be at least {}", HumanMemory(engine::MIN_MEMORY)));
     }
     Ok(bytes)
 }
 
 /// Parses a number of threads; refuses numbers that no machine has cores for.
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let threads: NonZeroUsize = text.parse().map_err(|error| format!("{error}"))?;
-    if threads.get() > MAX_THREADS {
-        return Err(format!("at most {MAX_THREADS}; more threads than cores do not help"));
+    match text.parse::<NonZeroUsize>() {
+        Ok(threads) if threads.get() <= MAX_THREADS => Ok(threads),
+        _ => {
+            Err(format!("must be at least 1 and at most {MAX_THREADS}; more threads than cores do not help"))
+        }
     }
-    Ok(threads)
 }
 
 /// Parses the name of a policy for undo data.
 fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
     let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
-    named.ok_or_else(|| "use auto, trust or make".to_owned())
+    named.ok_or_else(|| "must be auto, trust or make".to_owned())
 }
 
 /// Parses the value of Core's `-assumevalid`: a block hash, or 0.
@@ -442,9 +469,10 @@ pub fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
         "default" => Ok(AssumeValid::Default),
         "0" => Ok(AssumeValid::Off),
-        hash => {
-            hash.parse().map(AssumeValid::Block).map_err(|error| format!("{error}; or give 0 or default"))
-        }
+        hash => hash
+            .parse()
+            .map(AssumeValid::Block)
+            .map_err(|error| format!("{error}; pass a block hash, 0 or default")),
     }
 }
 
@@ -457,38 +485,40 @@ fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
 }
 
 impl DatadirArgs {
-    /// Returns the folders in which `datadir` may have the blocks of a network: the network's folder in it,
-    /// or `datadir` itself if it is already that folder.
-    pub fn network_folders(datadir: &Path, network: Network) -> Vec<PathBuf> {
-        match network.subdirectory() {
-            None => vec![datadir.to_owned()],
-            Some(folder) => {
-                let own = datadir.file_name().is_some_and(|name| name == folder);
-                let own = own.then(|| datadir.to_owned());
-                [datadir.join(folder)].into_iter().chain(own).collect()
-            }
-        }
-    }
-
     fn threads(&self) -> NonZeroUsize {
         self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 
     /// Returns the engine's options for a command that has no [`RunArgs`].
-    pub fn default_options(&self) -> ChainOptions {
-        let (threads, options) = (self.threads(), ChainOptions::new(&self.datadir, self.chain));
+    pub fn default_options(&self, located: &Located) -> ChainOptions {
+        let (threads, options) = (self.threads(), located.chain_options());
         let memory_bytes = default_memory(options.memory_bytes, threads.get());
         ChainOptions { memory_bytes, threads, ..options }
     }
 
+    /// Returns the engine's options for reading the chainstate.
+    pub fn chainstate_options(&self, located: &Located) -> ChainstateOptions {
+        ChainstateOptions { threads: self.threads(), ..located.chainstate_options() }
+    }
+
     /// Returns the engine's options for checking the blocks of the datadir.
-    pub fn chain_options(&self, run: &RunArgs) -> ChainOptions {
-        let options = self.default_options();
+    pub fn chain_options(&self, located: &Located, run: &RunArgs) -> ChainOptions {
+        let options = self.checking_options(located, run.memory, run.assumevalid);
+        ChainOptions { work_dir: run.work_dir.clone(), ..options }
+    }
+
+    /// Returns the engine's options for a command that runs scripts.
+    pub fn checking_options(
+        &self,
+        located: &Located,
+        memory: Option<u64>,
+        assumevalid: Option<AssumeValid>,
+    ) -> ChainOptions {
+        let options = self.default_options(located);
         ChainOptions {
-            memory_bytes: run.memory.unwrap_or(options.memory_bytes),
-            work_dir: run.work_dir.clone(),
+            memory_bytes: memory.unwrap_or(options.memory_bytes),
             scripts: script_verifier(),
-            assume_valid: run.assumevalid,
+            assume_valid: assumevalid.or(located.assume_valid).unwrap_or(AssumeValid::Default),
             ..options
         }
     }
@@ -496,8 +526,8 @@ impl DatadirArgs {
 
 impl CheckArgs {
     /// Returns the engine's options for checking the blocks.
-    pub fn options(&self) -> ChainOptions {
-        let options = self.datadir.chain_options(&self.run);
+    pub fn options(&self, located: &Located) -> ChainOptions {
+        let options = self.datadir.chain_options(located, &self.run);
         ChainOptions { undo: self.undo, ..options }
     }
 }
@@ -512,9 +542,9 @@ impl ResumeArgs {
 
 impl MakeArgs {
     /// Returns the engine's options for making the file.
-    pub fn options(&self) -> MakeOptions {
+    pub fn options(&self, located: &Located) -> MakeOptions {
         MakeOptions {
-            chain: self.check.options(),
+            chain: self.check.options(located),
             resume: self.resume.options(),
             stop_at_height: self.height.0,
             scan: self.check.scan,
@@ -532,40 +562,47 @@ impl MakeHintsArgs {
 
 impl CheckUndoArgs {
     /// Returns the engine's options for checking undo data.
-    pub fn options(&self) -> CheckUndoOptions {
-        CheckUndoOptions { chain: self.datadir.default_options(), scan: self.scan }
+    pub fn options(&self, located: &Located) -> CheckUndoOptions {
+        CheckUndoOptions { chain: self.datadir.default_options(located), scan: self.scan }
     }
 }
 
 impl MakeUndoArgs {
     /// Returns the engine's options for making undo data.
-    pub fn options(&self) -> MakeUndoOptions {
-        let chain = self.datadir.chain_options(&self.run);
+    pub fn options(&self, located: &Located) -> MakeUndoOptions {
+        let chain = self.datadir.chain_options(located, &self.run);
         MakeUndoOptions { chain, keep_old: self.keep_old }
     }
 }
 
 impl VerifyArgs {
     /// Returns the engine's options for verifying blocks.
-    pub fn options(&self) -> VerifyOptions {
-        let Self { check, against_chainstate } = self;
-        VerifyOptions { chain: check.options(), scan: check.scan, against_chainstate: *against_chainstate }
+    pub fn options(&self, located: &Located) -> VerifyOptions {
+        let Self { check, against_chainstate, report: _ } = self;
+        VerifyOptions {
+            chain: check.options(located),
+            scan: check.scan,
+            against_chainstate: *against_chainstate,
+        }
     }
 }
 
 impl ReindexArgs {
     /// Returns the engine's options for a rebuild.
-    pub fn options(&self) -> ReindexOptions {
+    pub fn options(&self, located: &Located) -> ReindexOptions {
         ReindexOptions {
-            chain: self.check.options(),
+            chain: self.check.options(located),
             resume: self.resume.options(),
             scan: self.check.scan,
             stop_at_height: self.stop_at_height.map(Height),
             output: self.output.clone(),
             accept_lower_tip: self.accept_lower_tip,
+            until_damage: self.until_damage,
+            blocks: self.blocks.clone(),
             keep_old: self.keep_old,
-            hints: self.hints.clone().map(|file| HintOptions {
-                file,
+            hints: self.hints.as_ref().map(|hints| HintOptions {
+                file: hints.file(),
+                remote: hints.remote(self.proxy),
                 format: None,
                 aggregate: self.aggregate,
                 without_undo: self.without_undo,
@@ -575,22 +612,11 @@ impl ReindexArgs {
     }
 }
 
-impl StatsArgs {
-    /// Returns the engine's options for statistics.
-    pub fn options(&self) -> StatsOptions {
-        StatsOptions {
-            datadir: self.datadir.datadir.clone(),
-            network: self.datadir.chain,
-            threads: self.datadir.threads(),
-            muhash: self.muhash,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use engine::Network;
 
     #[test]
     fn command_line_definition_is_consistent() {
@@ -603,8 +629,8 @@ mod tests {
                     --scan --json";
         let args = Args::try_parse_from(line.split(' ')).unwrap();
         let Command::Reindex(args) = args.command else { panic!("reindex") };
-        let options = args.options();
-        assert_eq!((options.chain.network, options.chain.threads.get()), (Network::Test, 3));
+        let options = args.options(&args.check.datadir.core.locate().unwrap());
+        assert_eq!((options.chain.params.network, options.chain.threads.get()), (Network::Test, 3));
         assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
         assert!(args.check.datadir.json);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));
@@ -614,6 +640,7 @@ mod tests {
     fn sizes_are_parsed_with_units() {
         assert_eq!(size("134217728"), Ok(128 << 20));
         assert_eq!((size("128M"), size("1g"), size("2GiB")), (Ok(128 << 20), Ok(1 << 30), Ok(2 << 30)));
+        assert_eq!(size("1.5G"), Ok(3 << 29));
         assert_eq!((size("256MB"), size("524288k")), (Ok(256 << 20), Ok(512 << 20)));
         for text in ["", "M", "64M", "1X", "-1G", "99999999T"] {
             assert!(size(text).is_err(), "{text}");
@@ -624,14 +651,20 @@ mod tests {
     fn invalid_command_lines_are_refused() {
         for line in [
             "peregrine",
-            "peregrine reindex",
-            "peregrine reindex --datadir d --chain mainnet",
+            "peregrine reindex --datadir d --chain bitcoin",
+            "peregrine reindex --conf c --noconf",
             "peregrine reindex --datadir d --threads 0",
             "peregrine reindex --datadir d --threads 1025",
             "peregrine snapshot verify f --threads 99999999",
             "peregrine reindex --datadir d --stop-at-height -1",
             "peregrine reindex --datadir d --assumevalid 1",
-            "peregrine utxo stats",
+            "peregrine utxo stats --stop-at-height 1",
+            "peregrine utxo get",
+            "peregrine utxo get 00:1",
+            "peregrine utxo scan",
+            "peregrine utxo scan 51 --range 2-1",
+            "peregrine utxo scan 51 --range 0-1000000",
+            "peregrine utxo scan 51 --range 2147483648",
         ] {
             assert!(Args::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

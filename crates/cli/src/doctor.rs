@@ -1,22 +1,25 @@
 //! The command `peregrine doctor`: its arguments, its report, and the command that it advises to run next.
 
-mod json;
+pub mod json;
 
 use crate::{
     args::DatadirArgs,
+    core_args::Located,
+    fault::fact_text,
+    json::{Report, report},
     limits,
-    progress::{Progress, Style},
+    progress::{Progress, Style, stages},
     report::rev_names,
+    units::duration,
 };
 use clap::Args as ClapArgs;
 use engine::{
     Absence, Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, Diagnosis, DoctorOptions,
-    Error, FileNo, FilesState, Height, HumanSize, LockState, Network, RealDisk,
+    FileNo, FilesState, Height, HumanSize, LockState, Network, RealDisk,
 };
 use peregrine::{
     exit::Exit,
     output::{Done, as_user, command_line, user_name},
-    remedy::error_text,
     stop::interrupt,
 };
 use std::path::Path;
@@ -36,11 +39,12 @@ pub struct DoctorArgs {
 }
 
 pub fn run(args: &DoctorArgs) -> Done {
-    let chain = args.datadir.default_options();
+    let located = args.datadir.core.locate()?;
+    let chain = args.datadir.default_options(&located);
     limits::check(&chain)?;
     let options = DoctorOptions { chain, deep: args.deep };
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress);
+    let progress = Progress::new(args.progress, stages::DOCTOR);
     let diagnosis = engine::diagnose(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let diagnosis = diagnosis?;
@@ -50,29 +54,28 @@ pub fn run(args: &DoctorArgs) -> Done {
         Advice::CheckDisk => Exit::Environment,
         _ => Exit::Damaged,
     };
-    let next = next_command(&diagnosis, &args.datadir.datadir);
-    let text = match args.datadir.json {
-        true => json::text(&diagnosis, next),
-        false => text(&diagnosis, &args.datadir.datadir, &next),
-    };
-    Ok((text, exit))
+    let next = next_command(&diagnosis, &located, false);
+    let has_offline = diagnosis.advice == Advice::Repair;
+    let offline = has_offline.then(|| next_command(&diagnosis, &located, true));
+    Ok(match args.datadir.json {
+        true => report(Report::Doctor(Box::new(json::diagnosis(&diagnosis, next, offline))), exit),
+        false => (text(&diagnosis, &located.root, (&next, offline.as_deref())), exit),
+    })
 }
 
-/// Returns the command to run next. A remark that is no command begins with `#`.
-fn next_command(diagnosis: &Diagnosis, datadir: &Path) -> String {
+/// Returns the command to run next; with `is_offline`, the one that needs no peers, if there is one. A remark
+/// that is no command begins with `#`.
+fn next_command(diagnosis: &Diagnosis, located: &Located, is_offline: bool) -> String {
     let network = diagnosis.network;
     let state = diagnosis.found.as_ref().ok();
-    let peregrine = |words: &[&str], network: Network| {
-        let chain = ["--chain".to_owned(), network.name().to_owned()];
-        let chain = chain.into_iter().filter(|_| network != Network::Main);
+    let peregrine = |words: &[&str]| {
         let words = ["peregrine"].iter().chain(words).map(|&word| word.to_owned());
-        words.chain(["--datadir".to_owned(), datadir.display().to_string()]).chain(chain).collect()
+        words.chain(located.flags()).collect()
     };
     let core = |program: &str, last: Option<&str>| {
-        let dir = state.map_or(datadir, |state| core_datadir(&state.dir, network));
-        let chain = (network != Network::Main).then(|| format!("-chain={}", network.name()));
-        let words = [program.to_owned(), format!("-datadir={}", dir.display())].into_iter();
-        words.chain(chain).chain(last.map(str::to_owned)).collect()
+        let dir = state.map_or(&*located.root, |state| core_datadir(&state.dir, network));
+        let words = [program.to_owned()].into_iter().chain(located.core_flags(dir));
+        words.chain(last.map(str::to_owned)).collect()
     };
     let words: Vec<String> = match &diagnosis.advice {
         Advice::LetItRun => return "# nothing to do: bitcoind is running".to_owned(),
@@ -80,6 +83,11 @@ fn next_command(diagnosis: &Diagnosis, datadir: &Path) -> String {
         Advice::NameDatadir => {
             return "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir"
                 .to_owned();
+        }
+        Advice::NameChallenge => {
+            let words = ["peregrine", "doctor"].map(str::to_owned).into_iter();
+            let line = command_line(words.chain(located.with_network(network).flags()));
+            return format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses");
         }
         Advice::CheckDisk => return "sudo dmesg --level=err,warn".to_owned(),
         Advice::ChangeOwner(paths) => {
@@ -91,10 +99,16 @@ fn next_command(diagnosis: &Diagnosis, datadir: &Path) -> String {
             );
         }
         Advice::RestoreKey(key) => {
-            let file = state.map_or(datadir, |state| &state.dir).join("blocks/xor.dat");
+            let file = state
+                .map_or(located.datadir().blocks_dir(), |state| state.blocks_dir.clone())
+                .join("xor.dat");
             let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
-            let file = command_line([file.display().to_string()].into_iter());
-            let line = format!("printf '{bytes}' > {file}");
+            // A wrong key may belong to other files.
+            let exists = file.exists();
+            let quoted = |suffix| command_line([format!("{}{suffix}", file.display())].into_iter());
+            let (file, old) = (quoted(""), quoted(".old"));
+            let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
+            let line = format!("{keep}printf '{bytes}' > {file}");
             match state.is_some_and(|state| state.owner.uid != state.owner.user) {
                 true => ["sh".to_owned(), "-c".to_owned(), line].into(),
                 false => return line,
@@ -103,14 +117,19 @@ fn next_command(diagnosis: &Diagnosis, datadir: &Path) -> String {
         Advice::StartBitcoind => core("bitcoind", None),
         Advice::StopBitcoind => core("bitcoin-cli", Some("stop")),
         Advice::BitcoindReindex => core("bitcoind", Some("-reindex")),
-        Advice::ChooseNetwork(other) => peregrine(&["doctor"], *other),
-        Advice::RunAs(_) => peregrine(&["doctor"], network),
-        Advice::FinishReplacement => peregrine(&["utxo", "stats"], network),
-        Advice::Sync => peregrine(&["sync"], network),
-        Advice::Reindex => peregrine(&["reindex"], network),
-        Advice::ReindexByScan => peregrine(&["reindex", "--scan"], network),
-        Advice::MakeUndo => peregrine(&["undo", "make"], network),
-        _ => peregrine(&["doctor"], network),
+        Advice::ChooseNetwork(other) => {
+            let words = ["peregrine", "doctor"].map(str::to_owned).into_iter();
+            words.chain(located.with_network(*other).flags()).collect()
+        }
+        Advice::RunAs(_) => peregrine(&["doctor"]),
+        Advice::FinishReplacement => peregrine(&["utxo", "stats"]),
+        Advice::Sync => peregrine(&["sync"]),
+        Advice::Repair if is_offline => peregrine(&["reindex", "--until-damage"]),
+        Advice::Repair => peregrine(&["repair"]),
+        Advice::Reindex => peregrine(&["reindex"]),
+        Advice::ReindexByScan => peregrine(&["reindex", "--scan"]),
+        Advice::MakeUndo => peregrine(&["undo", "make"]),
+        _ => peregrine(&["doctor"]),
     };
     match state.map(|state| &state.owner) {
         Some(owner) if owner.uid != owner.user => as_user(owner.uid, words.into_iter()),
@@ -127,24 +146,56 @@ fn core_datadir(net_dir: &Path, network: Network) -> &Path {
     }
 }
 
-fn text(diagnosis: &Diagnosis, datadir: &Path, next: &str) -> String {
+fn text(diagnosis: &Diagnosis, datadir: &Path, (next, offline): (&str, Option<&str>)) -> String {
     let mut lines = vec![];
     match &diagnosis.found {
         Ok(state) => state_lines(diagnosis.network, state, &mut lines),
         Err(absence) => {
-            let what = match absence {
-                Absence::NoDirectory => "no such directory".to_owned(),
-                Absence::NoBlocks => "no Bitcoin Core datadir: it has no directory blocks".to_owned(),
-                Absence::OtherNetworks(others) => {
-                    let names: Vec<_> = others.iter().map(|other| other.name()).collect();
-                    format!("it has no blocks of {}, but of: {}", diagnosis.network, names.join(", "))
-                }
-            };
+            let what = absence_text(absence, diagnosis.network);
             lines.push(("datadir", format!("{}: {what}", datadir.display())));
         }
     }
+    lines.push(("advice", advice_text(&diagnosis.advice)));
+    lines.extend(offline.map(|offline| ("without peers", offline.to_owned())));
     lines.push(("next", next.to_owned()));
     lines.iter().map(|(label, value)| format!("{label:<18} {value}")).collect::<Vec<_>>().join("\n")
+}
+
+fn absence_text(absence: &Absence, network: Network) -> String {
+    match absence {
+        Absence::NoDirectory => "no such directory".to_owned(),
+        Absence::NoBlocks => "no Bitcoin Core datadir: it has no directory blocks".to_owned(),
+        Absence::OtherNetworks(others) => {
+            let names: Vec<_> = others.iter().map(|other| other.name()).collect();
+            format!("it has no blocks of {network}, but of: {}", names.join(", "))
+        }
+    }
+}
+
+/// Words what to do next, without the command.
+fn advice_text(advice: &Advice) -> String {
+    let text = match advice {
+        Advice::StartBitcoind => "start bitcoind; what is left to do, it does when it starts",
+        Advice::LetItRun => "nothing: bitcoind is running, and nothing is wrong",
+        Advice::StopBitcoind => "stop bitcoind, wait until it has ended, and examine again",
+        Advice::Wait => "wait until the other program that uses the datadir has ended",
+        Advice::NameDatadir => "pass the directory that bitcoind uses as its datadir",
+        Advice::ChooseNetwork(network) => return format!("examine the blocks of {network}, which are here"),
+        Advice::NameChallenge => "pass the challenge of this signet",
+        Advice::RunAs(user) => return format!("run doctor again as user {}", user_name(*user)),
+        Advice::ChangeOwner(_) => "give the databases to the owner of the datadir",
+        Advice::CheckDisk => "look for errors of the disk: a file cannot be read",
+        Advice::RestoreKey(_) => "restore xor.dat, whose contents follow from the block files",
+        Advice::FinishReplacement => "finish the replacement of databases that was interrupted",
+        Advice::Sync => "download the blocks that are missing",
+        Advice::Repair => "download the blocks that are damaged or missing, and rebuild what needs it",
+        Advice::Reindex => "rebuild the chainstate",
+        Advice::ReindexByScan => "rebuild the block index and the chainstate from the block files",
+        Advice::MakeUndo => "make the undo data that is missing or damaged",
+        Advice::BitcoindReindex => "let bitcoind download blocks again: not all are stored and sound",
+        _ => "run the command below",
+    };
+    text.to_owned()
 }
 
 fn state_lines(network: Network, state: &DatadirState, lines: &mut Vec<(&'static str, String)>) {
@@ -202,13 +253,6 @@ fn lock_text(lock: &LockState) -> String {
             format!("yes: {program}{pid} is running on it")
         }
     }
-}
-
-/// Words an error without what helps: that is the command at the end.
-fn fact_text(error: &Error) -> String {
-    let mut error = error.clone();
-    error.remedies.clear();
-    error_text(&error)
 }
 
 /// Words the state of a database, unless it is sound.
@@ -311,13 +355,11 @@ fn duration_text(state: &DatadirState) -> String {
     let Some((time, speed)) = rebuild.duration.zip(rebuild.bytes_per_second) else {
         return "nothing to rebuild from".to_owned();
     };
-    let seconds = time.as_secs();
-    let time = match seconds {
-        0..120 => format!("{} s", seconds.max(1)),
-        120..7200 => format!("{} minutes", seconds / 60),
-        _ => format!("{:.1} hours", time.as_secs_f64() / 3600.0),
-    };
-    format!("about {time}, an estimate: {}/s in a small sample, without scripts", HumanSize(speed))
+    format!(
+        "about {}, an estimate: {}/s in a small sample, without scripts",
+        duration(time),
+        HumanSize(speed)
+    )
 }
 
 fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {

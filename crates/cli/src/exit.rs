@@ -21,6 +21,8 @@ pub enum Exit {
     Environment = 5,
     /// The hints, or the block or undo files they were used with, are wrong.
     Hints = 6,
+    /// An outpoint that was asked for is not unspent.
+    NotUnspent = 7,
     /// Interrupted by Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }

@@ -1,5 +1,5 @@
 //! What Peregrine's programs share: exit codes, the effect of signals, the log of a run, the flags that help
-//! after an error, and how a result is printed.
+//! after an error, how a result is printed, and which sources the program was built from.
 #![forbid(unsafe_code)]
 
 pub mod exit;
@@ -7,3 +7,4 @@ pub mod output;
 pub mod remedy;
 pub mod run_log;
 pub mod stop;
+pub mod version;

@@ -1,6 +1,6 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
-use engine::{ChainOptions, Error, ErrorKind, HumanSize, MIN_MEMORY};
+use engine::{ChainOptions, Error, ErrorKind, HumanMemory, MIN_MEMORY};
 use rustix::process::{Resource, getrlimit};
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -47,16 +47,16 @@ fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u
         return environment(format!(
             "the address space of this process is limited to {} (ulimit -v), but {} of memory and {threads} \
              threads need {}: {advice}",
-            HumanSize(space),
-            HumanSize(memory),
-            HumanSize(needed)
+            HumanMemory(space),
+            HumanMemory(memory),
+            HumanMemory(needed)
         ));
     }
     if let Some(group) = group.filter(|&group| group < memory) {
         return environment(format!(
             "--memory is {}, but the control group of this process is limited to {}: pass less --memory",
-            HumanSize(memory),
-            HumanSize(group)
+            HumanMemory(memory),
+            HumanMemory(group)
         ));
     }
     Ok(())

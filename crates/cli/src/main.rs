@@ -4,92 +4,131 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bitcoin_conf;
+mod core_args;
+mod descriptor;
 mod doctor;
+mod fault;
+mod hint_location;
 mod hints;
+mod json;
 mod limits;
+mod notes;
+mod packaging;
 mod paths;
+mod peer_args;
 mod peers;
 mod progress;
+mod repair;
 mod report;
+mod script_type;
+mod shared_report;
 mod snapshot;
+mod storage;
 mod sync;
 mod undo;
+mod units;
+mod update;
+mod utxo;
 
-use args::{Args, Command, ReindexArgs, StatsArgs, UtxoCommand, VerifyArgs};
+use args::{Args, Command, ReindexArgs, VerifyArgs};
 use clap::Parser;
 use engine::{Event, EventSink, RealDisk};
+use json::Report;
 use peregrine::{
     exit::Exit,
-    output::{self, Done, json},
-    run_log::RunLog,
+    output::{self, Done},
+    run_log::{Run, RunLog},
     stop::interrupt,
 };
-use progress::Progress;
-use report::ReindexJson;
+use progress::{Progress, stages};
+use report::json::{ReindexJson, verify_json};
+use shared_report::{Outcome, Recorder};
 use std::process::ExitCode;
+use storage::StorageJson;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::parse_from(core_args::accept_core_spelling(std::env::args_os()));
     limits::ignore_file_size_signal();
+    output::set_command(args.command.name());
     let (json, done) = match args.command {
         Command::Doctor(args) => (args.datadir.json, doctor::run(&args)),
         Command::Reindex(args) => (args.check.datadir.json, reindex(&args)),
+        Command::Update(args) => (args.datadir.json, update::run(&args)),
         Command::Sync(args) => (args.datadir.json, sync::run(&args)),
+        Command::Repair(args) => (args.datadir.json, repair::run(&args)),
         Command::Peers(args) => (args.json, peers::run(&args)),
         Command::Verify(args) => (args.check.datadir.json, verify(&args)),
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
         Command::Undo { command } => undo::run(&command),
-        Command::Utxo { command: UtxoCommand::Stats(args) } => (args.datadir.json, stats(&args)),
+        Command::Completions(args) => (false, packaging::completions(&args)),
+        Command::Man(args) => (false, packaging::man(&args)),
+        Command::Utxo { command } => utxo::run(&command),
     };
     output::finish(json, done)
 }
 
 fn reindex(args: &ReindexArgs) -> Done {
-    let options = args.options();
-    paths::check_reindex(args)?;
+    let located = args.check.datadir.core.locate()?;
+    let options = args.options(&located);
+    paths::check_reindex(args, &located)?;
+    args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let log = args.log.as_deref().map(RunLog::create).transpose()?;
-    let progress = Progress::new(args.check.run.progress);
+    let recorder = Recorder::of_rebuild(args, &located, &options.chain)?;
+    let mut run = Run::of(&options.chain);
+    run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
+    let log = args.log.as_deref().map(|log| RunLog::create(log, run)).transpose()?;
+    let progress = Progress::new(args.check.run.progress, stages::REINDEX);
     let sink = |event: Event| {
         if let Some(log) = &log {
             log.event(&event);
+        }
+        if let Some(recorder) = &recorder {
+            recorder.event(&event);
         }
         progress.event(event);
     };
     let report = engine::reindex(&RealDisk, &options, &sink, &interrupt);
     progress.close();
     if let Some(log) = &log {
-        log.close(report.as_ref().ok());
+        log.close(report.as_ref());
     }
+    let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Rebuilt);
+    let written = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
     let report = report?;
-    let text = if args.check.datadir.json {
-        json(&ReindexJson::new(&report))
-    } else {
-        report::reindex_text(&report)
-    };
-    Ok((text, Exit::Done))
+    let shared = written?.unwrap_or_default();
+    Ok(match args.check.datadir.json {
+        true => json::report(Report::Reindex(Box::new(ReindexJson::new(&report))), Exit::Done),
+        false => (report::reindex_text(&report) + &shared, Exit::Done),
+    })
 }
 
 fn verify(args: &VerifyArgs) -> Done {
-    let options = args.options();
-    paths::check_work_dir(&args.check.datadir, args.check.run.work_dir.as_deref())?;
+    let located = args.check.datadir.core.locate()?;
+    let options = args.options(&located);
+    paths::check_verify(args, &located)?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.run.progress);
-    let report = engine::verify(&RealDisk, &options, &progress, &interrupt);
+    let recorder = Recorder::of_verification(args, &located, &options.chain)?;
+    let progress = Progress::new(args.check.run.progress, stages::VERIFY);
+    let sink = |event: Event| {
+        if let Some(recorder) = &recorder {
+            recorder.event(&event);
+        }
+        progress.event(event);
+    };
+    let report = engine::verify(&RealDisk, &options, &sink, &interrupt);
     progress.close();
+    let verified = |report| Outcome::Verified(report, located.network());
+    let outcome = report.as_ref().map_or_else(Outcome::Failed, verified);
+    let written = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
     let report = report?;
-    let differs = report.against_chainstate.as_ref().is_some_and(|comparison| comparison.differences > 0);
-    let exit = if differs { Exit::Damaged } else { Exit::Done };
-    Ok((
-        if args.check.datadir.json { report::verify_json(&report) } else { report::verify_text(&report) },
-        exit,
-    ))
-}
-
-fn stats(args: &StatsArgs) -> Done {
-    let stats = engine::utxo_stats(&RealDisk, &args.options())?;
-    Ok((if args.datadir.json { report::stats_json(&stats) } else { report::stats_text(&stats) }, Exit::Done))
+    let shared = written?.unwrap_or_default();
+    let exit = if report.differs() { Exit::Damaged } else { Exit::Done };
+    Ok(match args.check.datadir.json {
+        true => json::report(Report::Verify(verify_json(&report, located.network())), exit),
+        false => (report::verify_text(&report) + &shared, exit),
+    })
 }

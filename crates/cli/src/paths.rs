@@ -1,7 +1,10 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
-use crate::args::{CheckArgs, DatadirArgs, ReindexArgs};
-use engine::{Disk as _, Error, ErrorKind, RealDisk};
+use crate::{
+    args::{CheckArgs, ReindexArgs, VerifyArgs},
+    core_args::Located,
+};
+use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk};
 use std::{
     env,
     path::{Path, PathBuf},
@@ -11,44 +14,49 @@ use std::{
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_reindex(args: &ReindexArgs) -> Result<(), Error> {
-    let CheckArgs { datadir, run, .. } = &args.check;
-    let folders = Folders::of(datadir, run.work_dir.as_deref())?;
-    if let Some(log) = &args.log {
-        folders.check("--log", log)?;
-    }
+pub fn check_reindex(args: &ReindexArgs, located: &Located) -> Result<(), Error> {
+    let folders = Folders::of(located, args.check.run.work_dir.as_deref())?;
+    let files = [("--log", &args.log), ("--report", &args.report)];
+    let files = || files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+    files().try_for_each(|(flag, file)| folders.check(flag, file))?;
     let Some(output) = &args.output else { return Ok(()) };
     folders.check("--output", output)?;
     if folders.roots.contains(&resolve(output)) {
         let what = "is the datadir itself: choose another directory, or omit --output to rebuild in place";
         return Err(refused("--output", output, what));
     }
-    if let Some(log) = &args.log {
-        let there = DatadirArgs::network_folders(output, args.check.datadir.chain);
-        Folders::new(&there, None).check("--log", log)?;
-    }
-    Ok(())
+    let folders = Folders::new(&Datadir::at(output, located.network()), None);
+    files().try_for_each(|(flag, file)| folders.check(flag, file))
 }
 
 /// Like [`check_reindex`], for a command that reads a datadir and writes one file.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_output(args: &CheckArgs, output: &Path) -> Result<(), Error> {
-    Folders::of(&args.datadir, args.run.work_dir.as_deref())?.check("--output", output)
+pub fn check_output(args: &CheckArgs, located: &Located, output: &Path) -> Result<(), Error> {
+    Folders::of(located, args.run.work_dir.as_deref())?.check("--output", output)
+}
+
+/// Like [`check_reindex`], for a command that writes only temporary files and perhaps a report.
+///
+/// # Errors
+/// [`ErrorKind::Usage`].
+pub fn check_verify(args: &VerifyArgs, located: &Located) -> Result<(), Error> {
+    let folders = Folders::of(located, args.check.run.work_dir.as_deref())?;
+    args.report.as_ref().map_or(Ok(()), |report| folders.check("--report", report))
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_work_dir(datadir: &DatadirArgs, work_dir: Option<&Path>) -> Result<(), Error> {
-    Folders::of(datadir, work_dir).map(drop)
+pub fn check_work_dir(located: &Located, work_dir: Option<&Path>) -> Result<(), Error> {
+    Folders::of(located, work_dir).map(drop)
 }
 
 /// The folders of a datadir, with symbolic links resolved.
 struct Folders {
-    /// The datadir, and the folders in it that may be the network's.
+    /// The datadir, and the network's folder in it.
     roots: Vec<PathBuf>,
     /// Folders with data, and those that a rebuild creates and removes.
     reserved: Vec<PathBuf>,
@@ -58,25 +66,25 @@ struct Folders {
 
 impl Folders {
     /// The folders of a datadir, and of a `work_dir` that is in none of its databases.
-    fn of(datadir: &DatadirArgs, work_dir: Option<&Path>) -> Result<Self, Error> {
-        let DatadirArgs { datadir, chain, .. } = datadir;
-        let mut folders = Self::new(&DatadirArgs::network_folders(datadir, *chain), work_dir);
-        folders.roots.push(resolve(datadir));
+    fn of(located: &Located, work_dir: Option<&Path>) -> Result<Self, Error> {
+        let mut folders = Self::new(&located.datadir(), work_dir);
+        folders.roots.push(resolve(&located.root));
         work_dir.map_or(Ok(()), |dir| is_outside(&folders.databases, "--work-dir", dir))?;
         Ok(folders)
     }
 
-    fn new(networks: &[PathBuf], work_dir: Option<&Path>) -> Self {
+    fn new(datadir: &Datadir, work_dir: Option<&Path>) -> Self {
         let below = |names: &[&str]| -> Vec<PathBuf> {
-            let paths = networks.iter().flat_map(|home| names.iter().map(move |name| home.join(name)));
-            paths.map(|path| resolve(&path)).collect()
+            names.iter().map(|name| resolve(&datadir.net_dir().join(name))).collect()
         };
         let databases =
             below(&["chainstate", "chainstate.peregrine", "blocks/index", "blocks/index.peregrine"]);
-        let mut reserved = below(&["blocks", "peregrine-work"]);
+        let mut reserved = below(&["blocks", "peregrine-work", "peregrine-hints"]);
+        reserved.push(resolve(&datadir.blocks_dir()));
         reserved.extend(databases.iter().cloned());
-        reserved.extend(work_dir.map(|dir| resolve(&dir.join("peregrine-work"))));
-        Self { roots: networks.iter().map(|home| resolve(home)).collect(), reserved, databases }
+        let names = ["peregrine-work", "peregrine-hints"];
+        reserved.extend(work_dir.iter().flat_map(|dir| names.map(|name| resolve(&dir.join(name)))));
+        Self { roots: vec![resolve(datadir.net_dir())], reserved, databases }
     }
 
     fn check(&self, flag: &str, path: &Path) -> Result<(), Error> {
@@ -131,7 +139,8 @@ mod tests {
         let Command::Reindex(args) = Args::try_parse_from(words.chain(more)).unwrap().command else {
             panic!("reindex")
         };
-        check_reindex(&args).map_err(|error| {
+        let located = args.check.datadir.core.locate().unwrap();
+        check_reindex(&args, &located).map_err(|error| {
             assert_eq!(error.kind, ErrorKind::Usage);
             error.to_string()
         })

@@ -1,14 +1,17 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::args::DatadirArgs;
+use crate::{
+    core_args::{CoreArgs, Located},
+    json::{self, Report},
+};
 use clap::Args as ClapArgs;
 use engine::{
-    AtomicFile, Error, ErrorKind, Host, KnownPeer, Network, NetworkKind, PeerAddress, RealDisk, open_regular,
+    AtomicFile, Error, ErrorKind, Host, KnownPeer, NetworkKind, PeerAddress, RealDisk, open_regular,
 };
 use peregrine::{
     exit::Exit,
-    output::{Done, json},
+    output::{self, Done},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -27,13 +30,8 @@ const SHOWN: usize = 40;
 
 #[derive(ClapArgs, Debug)]
 pub struct PeersArgs {
-    /// Bitcoin Core's data directory, as for bitcoind -datadir
-    #[arg(long, value_name = "DIR")]
-    pub datadir: PathBuf,
-
-    /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest
-    #[arg(long, default_value_t = Network::Main)]
-    pub chain: Network,
+    #[command(flatten)]
+    pub core: CoreArgs,
 
     /// Print JSON
     #[arg(long)]
@@ -46,7 +44,16 @@ struct PeersFile {
     peers: Vec<Peer>,
 }
 
+/// The addresses as JSON.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PeersJson {
+    chain: &'static str,
+    peers: Vec<Peer>,
+}
+
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Peer {
     host: String,
     port: u16,
@@ -57,18 +64,15 @@ struct Peer {
     failures: u32,
 }
 
-/// Path of the file; `datadir` may be the network's own folder.
-fn path(datadir: &Path, network: Network) -> PathBuf {
-    let mut folders = DatadirArgs::network_folders(datadir, network);
-    let is_there = |folder: &PathBuf| folder.join("blocks").is_dir();
-    let found = folders.iter().position(is_there).unwrap_or_default();
-    folders.swap_remove(found).join(FILE)
+/// Path of the file.
+fn path(located: &Located) -> PathBuf {
+    located.datadir().net_dir().join(FILE)
 }
 
 /// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged:
 /// then peers are found again.
-pub fn load(datadir: &Path, network: Network) -> Vec<KnownPeer> {
-    let Some(PeersFile { peers, .. }) = read(&path(datadir, network)) else { return Vec::new() };
+pub fn load(located: &Located) -> Vec<KnownPeer> {
+    let Some(PeersFile { peers, .. }) = read(&path(located)) else { return Vec::new() };
     let known = peers.into_iter().filter_map(|peer| {
         let host: Host = peer.host.parse().ok()?;
         Some(KnownPeer {
@@ -89,7 +93,7 @@ fn read(path: &Path) -> Option<PeersFile> {
 }
 
 /// Saves what is known of addresses. Nothing depends on this file, so a failure is not one of the run.
-pub fn save(datadir: &Path, network: Network, known: &[KnownPeer]) {
+pub fn save(located: &Located, known: &[KnownPeer]) {
     let peers = known.iter().map(|peer| Peer {
         host: peer.address.host.to_string(),
         port: peer.address.port,
@@ -99,16 +103,17 @@ pub fn save(datadir: &Path, network: Network, known: &[KnownPeer]) {
         failures: peer.failures,
     });
     let file = PeersFile { version: VERSION, peers: peers.collect() };
-    let path = path(datadir, network);
+    let path = path(located);
     if !file.peers.is_empty() {
         let temporary = path.with_extension("json.peregrine");
-        let _ = AtomicFile::write(&RealDisk, temporary, &path, json(&file).as_bytes());
+        let _ = AtomicFile::write(&RealDisk, temporary, &path, output::json(&file).as_bytes());
     }
 }
 
 /// Runs `peregrine peers`.
 pub fn run(args: &PeersArgs) -> Done {
-    let path = path(&args.datadir, args.chain);
+    let located = args.core.locate()?;
+    let path = path(&located);
     let Some(mut file) = read(&path) else {
         let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
@@ -116,7 +121,8 @@ pub fn run(args: &PeersArgs) -> Done {
     let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
     file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));
     if args.json {
-        return Ok((json(&file), Exit::Done));
+        let peers = PeersJson { chain: located.network().name(), peers: file.peers };
+        return Ok(json::report(Report::Peers(peers), Exit::Done));
     }
     let mut text =
         format!("{} addresses\n{:<50} network  transport      MB/s  failures", file.peers.len(), "address");
@@ -147,12 +153,19 @@ const fn network_name(network: NetworkKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::Network;
 
     #[test]
     fn saved_addresses_are_loaded_and_damaged_files_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("signet")).unwrap();
-        assert!(load(dir.path(), Network::Signet).is_empty());
+        let core = CoreArgs {
+            datadir: Some(dir.path().to_owned()),
+            chain: Some(Network::Signet),
+            ..CoreArgs::default()
+        };
+        let located = core.locate().unwrap();
+        assert!(load(&located).is_empty());
         let peer = |host: &str, speed, needs_v1| KnownPeer {
             address: PeerAddress { host: host.parse().unwrap(), port: 38333 },
             services: 9,
@@ -161,16 +174,16 @@ mod tests {
             failures: 1,
         };
         let known = [peer("1.2.3.4", Some(2.5e6), false), peer("2a01::7", None, true)];
-        save(dir.path(), Network::Signet, &known);
-        assert_eq!(load(dir.path(), Network::Signet), known);
-        let args = PeersArgs { datadir: dir.path().to_owned(), chain: Network::Signet, json: false };
+        save(&located, &known);
+        assert_eq!(load(&located), known);
+        let args = PeersArgs { core, json: false };
         let (text, _) = run(&args).ok().unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "2 addresses");
         assert!(lines[2].starts_with("1.2.3.4:38333 ") && lines[2].contains("2.50"), "{text}");
         assert!(lines[3].contains("ipv6") && lines[3].contains("v1"), "{text}");
-        std::fs::write(path(dir.path(), Network::Signet), "{\"version\": 1, \"peers\": [").unwrap();
-        assert!(load(dir.path(), Network::Signet).is_empty());
+        std::fs::write(path(&located), "{\"version\": 1, \"peers\": [").unwrap();
+        assert!(load(&located).is_empty());
         assert!(run(&args).is_err());
     }
 }

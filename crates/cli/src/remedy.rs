@@ -1,17 +1,20 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
+use crate::output::this_as_user;
 use engine::{Error, Note, Remedy, Warning};
 
 /// Words a remedy. The library's own wording is right where no flag helps.
-fn remedy_text(remedy: &Remedy) -> String {
+#[must_use]
+pub fn remedy_text(remedy: &Remedy) -> String {
     let text = match remedy {
         Remedy::RebuildIndex => "run again with --scan to rebuild without the block index",
-        Remedy::StartOver => "pass --restart to start over",
-        Remedy::RepeatOptions => "repeat the command of that run",
+        Remedy::StartOver => "pass --restart to discard the checkpoint and start over",
+        Remedy::RepeatOptions => "repeat the command of that run to resume it",
         Remedy::Resume { done, total, without_restart } => {
-            let command =
-                if *without_restart { "the same command without --restart" } else { "the same command" };
-            return format!("{done} of {total} blocks are done, {command} resumes from there");
+            let without = if *without_restart { ", without --restart," } else { "" };
+            return format!(
+                "run the same command again{without} to resume: {done} of {total} blocks are saved"
+            );
         }
         Remedy::MoreMemory => "raise --memory",
         Remedy::FewerThreads => "use fewer --threads",
@@ -20,11 +23,19 @@ fn remedy_text(remedy: &Remedy) -> String {
         Remedy::DropOldDatabases => "leave out --keep-old",
         Remedy::StopAtHeight(height) => return format!("pass --stop-at-height {height}"),
         Remedy::AcceptLowerTip => "pass --accept-lower-tip if the lower state is wanted",
-        Remedy::ChooseNetwork(network) => return format!("give --chain {network}"),
+        Remedy::ChooseNetwork(network) => return format!("pass --chain {network}"),
+        Remedy::NameChallenge => "pass this signet's --signetchallenge",
         Remedy::LaterAssumedBlock => "pass a later block with --assumevalid",
-        Remedy::FallBackToJoin => "with --on-hint-failure join to find the first wrong hint",
+        Remedy::FallBackToJoin => "pass --on-hint-failure join to find the first wrong hint",
         Remedy::NameHintFormat => "name the format with peregrine hints convert --from",
+        Remedy::Repair => "download what is damaged with: peregrine repair",
+        Remedy::GiveBlock => "pass the block with: peregrine reindex --block FILE",
+        Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
+        Remedy::RebuildChainstate => "rebuild it with: peregrine reindex",
         Remedy::GiveDatadir => "pass --datadir",
+        Remedy::Prune => "pass --prune",
+        Remedy::WithoutPruning => "download into another --datadir without --prune",
+        Remedy::RunAs(user) => return format!("run it as the owner: {}", this_as_user(*user)),
         other => return other.to_string(),
     };
     text.to_owned()
@@ -34,12 +45,6 @@ fn remedy_text(remedy: &Remedy) -> String {
 #[must_use]
 pub fn error_text(error: &Error) -> String {
     error.text(remedy_text)
-}
-
-/// Returns what is wrong and what to do, without the place.
-#[must_use]
-pub fn explanation(error: &Error) -> String {
-    error.explanation(remedy_text)
 }
 
 /// Returns the text of a note.
@@ -60,6 +65,7 @@ pub fn warning_text(warning: &Warning) -> String {
             "block {hash}, which --assumevalid names, is not among the headers here; the scripts of all \
              blocks are checked"
         ),
+        Warning::LowerTip(lower) if lower.is_by_damage => format!("{warning}; accepted by --until-damage"),
         Warning::LowerTip(_) => format!("{warning}; accepted by --accept-lower-tip"),
         Warning::BlocksBeyondIndex { .. } => format!("{warning} (--scan includes them)"),
         other => other.to_string(),
@@ -83,7 +89,6 @@ mod tests {
             error_text(&error),
             "there: too little; raise --memory, pass another --work-dir, or write elsewhere with --output"
         );
-        assert!(!explanation(&error).contains("there"));
     }
 
     #[test]
@@ -91,7 +96,7 @@ mod tests {
         let few = Note::FewerThreads { threads: 2, wanted: 9, memory: 128 << 20 };
         assert_eq!(
             note_text(&few),
-            "2 threads instead of 9: 128 MiB of memory are not enough for more; raise --memory to use them"
+            "using 2 of 9 threads: 128 MiB of memory are not enough for more; raise --memory to use them"
         );
         let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]) };
         assert!(warning_text(&unknown).contains(", which --assumevalid names, is not among the headers"));

@@ -1,152 +1,14 @@
-//! Reports as text and as JSON. Names and order of the JSON fields are stable; amounts are in satoshis.
+//! Reports as text.
 
+pub mod json;
+
+use crate::units::{btc, count};
 use engine::{
-    Comparison, FileNo, Height, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UtxoStatsReport,
-    VerifyReport, Warning, hex_reversed,
+    Comparison, Disk as _, FileNo, Height, HintsReport, HumanMemory, HumanSize, Pinned, RealDisk,
+    ReindexReport, ScriptsReport, SpillVolume, Stage, VerifyReport, Warning, hex, hex_reversed,
 };
-use peregrine::{output::json, remedy::warning_text};
-use serde::Serialize;
-
-/// The report of a rebuild as JSON.
-#[derive(Serialize)]
-pub struct ReindexJson {
-    chain: &'static str,
-    height: u32,
-    hash: String,
-    blocks: u64,
-    transactions: u64,
-    inputs: u64,
-    outputs_created: u64,
-    txouts: u64,
-    total_amount_sat: i64,
-    hash_serialized_3: String,
-    scripts: String,
-    script_inputs: u64,
-    matching: &'static str,
-    hints: Option<HintsJson>,
-    resumed_blocks: u32,
-    threads: usize,
-    seconds: f64,
-    block_bytes: u64,
-    peak_memory_bytes: Option<u64>,
-    memory_budget_bytes: u64,
-    temporary_bytes_written: u64,
-    temporary_bytes_peak: u64,
-    bound_by: &'static str,
-    sha256: &'static str,
-    sha256_limit: Sha256LimitJson,
-    chainstate: String,
-    kept: Vec<String>,
-    undo: Option<UndoJson>,
-    lost_blocks: u32,
-    unconnected_blocks: u32,
-    notes: Vec<String>,
-    stages: Vec<StageJson>,
-}
-
-/// Which undo data was made.
-#[derive(Serialize)]
-struct UndoJson {
-    blocks_made: u32,
-    files_made: Vec<String>,
-    files_mended: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct HintsJson {
-    height: u32,
-    aggregate: &'static str,
-    with_undo: bool,
-    checked: String,
-    trusted: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Sha256LimitJson {
-    bytes: u64,
-    bytes_per_second_and_core: f64,
-    seconds: f64,
-    share: f64,
-}
-
-#[derive(Serialize)]
-struct StageJson {
-    stage: &'static str,
-    seconds: f64,
-}
-
-#[derive(Serialize)]
-struct StatsJson {
-    height: Option<u32>,
-    bestblock: String,
-    txouts: u64,
-    transactions: u64,
-    bogosize: u64,
-    total_amount_sat: i64,
-    hash_serialized_3: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    muhash: Option<String>,
-}
-
-impl ReindexJson {
-    pub fn new(report: &ReindexReport) -> Self {
-        let limit = report.sha256_limit;
-        let seconds = limit.time(report.threads).as_secs_f64();
-        Self {
-            chain: report.network.name(),
-            height: report.height.0,
-            hash: report.hash.to_string(),
-            blocks: report.counts.blocks,
-            transactions: report.counts.transactions,
-            inputs: report.counts.inputs,
-            outputs_created: report.counts.outputs,
-            txouts: report.txouts,
-            total_amount_sat: report.total_amount.0,
-            hash_serialized_3: hex_reversed(&report.hash_serialized_3),
-            scripts: scripts_text(report.scripts, report.height),
-            script_inputs: report.counts.scripts,
-            matching: matching_name(report),
-            hints: report.hints.as_ref().map(|hints| HintsJson {
-                height: hints.height.0,
-                aggregate: hints.aggregate.name(),
-                with_undo: hints.with_undo,
-                checked: hints_summary(hints).0.join(" "),
-                trusted: hints_summary(hints).1.map(|lines| lines.join(" ")),
-            }),
-            resumed_blocks: report.resumed,
-            threads: report.threads,
-            seconds: report.elapsed.as_secs_f64(),
-            block_bytes: report.counts.block_bytes,
-            peak_memory_bytes: report.peak_memory_bytes,
-            memory_budget_bytes: report.memory_bytes,
-            temporary_bytes_written: report.spilled.bytes_written,
-            temporary_bytes_peak: report.spilled.peak_bytes,
-            bound_by: report.bound_by.name(),
-            sha256: report.sha256_kernel.name(),
-            sha256_limit: Sha256LimitJson {
-                bytes: limit.bytes,
-                bytes_per_second_and_core: limit.bytes_per_second.round(),
-                seconds,
-                share: seconds / report.elapsed.as_secs_f64().max(1e-9),
-            },
-            chainstate: report.chainstate.display().to_string(),
-            kept: report.kept.iter().map(|path| path.display().to_string()).collect(),
-            undo: report.undo.as_ref().map(|undo| UndoJson {
-                blocks_made: undo.blocks,
-                files_made: rev_names(&undo.made).collect(),
-                files_mended: rev_names(&undo.mended).collect(),
-            }),
-            lost_blocks: report.lost_blocks,
-            unconnected_blocks: report.unconnected,
-            notes: report.notes.iter().map(warning_text).collect(),
-            stages: report
-                .stages
-                .iter()
-                .map(|&(stage, time)| StageJson { stage: stage.name(), seconds: time.as_secs_f64() })
-                .collect(),
-        }
-    }
-}
+use peregrine::{output::user_name, remedy::warning_text};
+use std::{path::Path, time::Duration};
 
 /// Returns the names of `blk` files.
 pub fn blk_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
@@ -179,61 +41,75 @@ pub fn undo_files_text(undo: &engine::UndoReport) -> String {
 pub fn reindex_text(report: &ReindexReport) -> String {
     let counts = &report.counts;
     let seconds = report.elapsed.as_secs_f64();
-    let stages: Vec<String> =
-        report.stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64())).collect();
-    let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    let stages = stages_text(&report.stages);
+    let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| HumanMemory(bytes).to_string());
     let resumed = match report.resumed {
         0 => String::new(),
         blocks => {
+            let blocks = count(blocks);
             format!("resumed            {blocks} of the blocks were already done by an interrupted run\n")
         }
     };
     let temporary = match report.spilled {
         SpillVolume { runs: 0, .. } => String::new(),
         SpillVolume { bytes_written, peak_bytes, .. } => format!(
-            "\ntemporary files    {} MiB written, at most {} MiB at a time",
-            bytes_written.div_ceil(1 << 20),
-            peak_bytes.div_ceil(1 << 20)
+            "\ntemporary files    {} written, at most {} at a time",
+            HumanSize(bytes_written),
+            HumanSize(peak_bytes)
         ),
     };
     let kept: String =
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
     let (undo, notes) = (undo_text(report), notes_text(&report.notes));
+    let all_rules = || checked_text(report.scripts, report.height);
     let (rules, proof) = match &report.hints {
-        None => (ALL_RULES, format!("; each spend matched with its coin ({})", matching_name(report))),
-        Some(hints) if hints.with_undo => (ALL_RULES, hints_text(hints)),
-        Some(hints) => ("headers, proof of work, all block rules except those of spends:", hints_text(hints)),
+        None => (all_rules(), format!("; each spend matched with its coin ({})", matching_name(report))),
+        Some(hints) if hints.with_undo => (all_rules(), hints_text(hints)),
+        Some(hints) => {
+            ("headers, proof of work, all rules of blocks, no rules of spends".to_owned(), hints_text(hints))
+        }
     };
     format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
          coins              {} ({} BTC)\n\
-         hash_serialized_3  {}\n\
+         hash_serialized_3  {}{}\n\
          checked            {}\n\
          \x20                  {} blocks, {} transactions, {} inputs{}\n\
          {resumed}scripts            {}\n\
-         time               {seconds:.2} s, {:.0} MB/s of blocks on {} threads, bound by {}\n\
+         time               {seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and match run concurrently: summed over threads)\n\
-         peak memory        {peak} of {} MiB allowed{temporary}{undo}{kept}{notes}",
+         peak memory        {peak} of {} allowed{temporary}{undo}{kept}{notes}{}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
         report.hash,
-        report.txouts,
+        count(report.txouts),
         btc(report.total_amount.0),
         hex_reversed(&report.hash_serialized_3),
+        pinned_text(report.is_pinned.then_some(true)),
         rules,
-        counts.blocks,
-        counts.transactions,
-        counts.inputs,
+        count(counts.blocks),
+        count(counts.transactions),
+        count(counts.inputs),
         proof,
         scripts_text(report.scripts, report.height),
-        counts.block_bytes as f64 / 1e6 / seconds.max(1e-9),
+        HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
         report.threads,
         report.bound_by.name(),
-        stages.join(", "),
-        report.memory_bytes >> 20,
+        stages,
+        HumanMemory(report.memory_bytes),
+        next_text(&report.chainstate, report.unconnected),
     )
+}
+
+/// Returns whether a UTXO set has the hash in Core's source, to follow its hash.
+pub const fn pinned_text(pinned: Option<bool>) -> &'static str {
+    match pinned {
+        Some(true) => " (matches the hash in Bitcoin Core's source)",
+        Some(false) => " (DIFFERS from the hash in Bitcoin Core's source for this block)",
+        None => "",
+    }
 }
 
 /// Returns the name of the method that matched spends with coins.
@@ -241,13 +117,22 @@ fn matching_name(report: &ReindexReport) -> &'static str {
     if report.hints.is_some() { "swiftsync" } else { report.matching.name() }
 }
 
-/// What is checked for blocks whose undo data is used.
-const ALL_RULES: &str = "headers, proof of work, all rules of blocks and spends except scripts:";
+/// Describes what was checked of a chain up to `tip`, without hints or with undo data.
+pub fn checked_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
+    const RULES: &str = "headers, proof of work, all consensus rules";
+    match scripts {
+        Some(ScriptsReport { assumed_valid_to: None, .. }) => format!("everything: {RULES}, all scripts"),
+        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) if height < tip => {
+            format!("{RULES}, scripts above height {}", count(height.0))
+        }
+        _ => format!("{RULES} except scripts"),
+    }
+}
 
 /// Returns what a run with hints has proven, and what it took on trust from the assumed-valid block (`None`
 /// with undo data), each as lines of text.
 fn hints_summary(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
-    let HintsReport { height, aggregate, with_undo } = hints;
+    let HintsReport { height, aggregate, with_undo, .. } = hints;
     let summed =
         if *with_undo { "over whole coins, undo data included" } else { "over outpoints, without undo data" };
     let mut checked = vec![
@@ -272,6 +157,13 @@ fn hints_text(hints: &HintsReport) -> String {
     let (checked, trusted) = hints_summary(hints);
     let (indent, mut text) = ("\n                   ", String::new());
     text += &format!("\nhints              {}", checked.join(indent));
+    let pinned = match hints.pinned {
+        Pinned::Yes => "pinned",
+        Pinned::No => "not pinned",
+        Pinned::NoneForNetwork => "none is pinned",
+    };
+    text += &format!("{indent}the hints need no trust: with a wrong one, the sum would not be zero");
+    text += &format!("{indent}sha256 {} ({pinned})", hex(&hints.sha256));
     if let Some(trusted) = trusted {
         text += &format!("\ntrusted            {}", trusted.join(indent));
     }
@@ -279,7 +171,7 @@ fn hints_text(hints: &HintsReport) -> String {
 }
 
 /// Describes which scripts of a chain up to `tip` were checked.
-fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
+pub fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
     match scripts {
         None => "not checked: this build cannot run scripts".to_owned(),
         Some(ScriptsReport { assumed_valid_to: None, .. }) => "all checked".to_owned(),
@@ -292,48 +184,9 @@ fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct VerifyJson {
-    height: u32,
-    hash: String,
-    blocks: u64,
-    transactions: u64,
-    inputs: u64,
-    txouts: u64,
-    scripts: String,
-    script_inputs: u64,
-    threads: usize,
-    seconds: f64,
-    block_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chainstate_differences: Option<u64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    first_differences: Vec<String>,
-    notes: Vec<String>,
-}
-
 fn first_differences(report: &VerifyReport) -> Vec<String> {
     let first = report.against_chainstate.iter().flat_map(|comparison| &comparison.first);
     first.map(ToString::to_string).collect()
-}
-
-pub fn verify_json(report: &VerifyReport) -> String {
-    json(&VerifyJson {
-        height: report.height.0,
-        hash: report.hash.to_string(),
-        blocks: report.counts.blocks,
-        transactions: report.counts.transactions,
-        inputs: report.counts.inputs,
-        txouts: report.txouts,
-        scripts: scripts_text(report.scripts, report.height),
-        script_inputs: report.counts.scripts,
-        threads: report.threads,
-        seconds: report.elapsed.as_secs_f64(),
-        block_bytes: report.counts.block_bytes,
-        chainstate_differences: report.against_chainstate.as_ref().map(|found| found.differences),
-        first_differences: first_differences(report),
-        notes: report.notes.iter().map(warning_text).collect(),
-    })
 }
 
 pub fn verify_text(report: &VerifyReport) -> String {
@@ -349,16 +202,17 @@ pub fn verify_text(report: &VerifyReport) -> String {
     };
     format!(
         "the blocks are valid up to height {}, block {}\n\
-         checked            {ALL_RULES}\n\
+         checked            {}\n\
          \x20                  {} blocks, {} transactions, {} inputs\n\
          scripts            {}\n\
          chainstate         {chainstate}\n\
          time               {:.2} s on {} threads{}",
         report.height,
         report.hash,
-        counts.blocks,
-        counts.transactions,
-        counts.inputs,
+        checked_text(report.scripts, report.height),
+        count(counts.blocks),
+        count(counts.transactions),
+        count(counts.inputs),
         scripts_text(report.scripts, report.height),
         report.elapsed.as_secs_f64(),
         report.threads,
@@ -366,61 +220,37 @@ pub fn verify_text(report: &VerifyReport) -> String {
     )
 }
 
+/// Returns the line about what to do after a rebuild, with a newline before it.
+pub fn next_text(chainstate: &Path, unconnected: u32) -> String {
+    let home = chainstate.parent().unwrap_or(chainstate);
+    let owner = RealDisk.ownership(home).map(|owner| owner.uid);
+    let other = owner.ok().filter(|owner| *owner != RealDisk.user());
+    let user = other.map_or(String::new(), |owner| format!(" as user {}", user_name(owner)));
+    let blocks = match unconnected {
+        0 => "it continues from this block".to_owned(),
+        1 => "it connects the block above first".to_owned(),
+        many => format!("it connects the {} blocks above first", count(many)),
+    };
+    format!("\nnext               start bitcoind{user}: {blocks}")
+}
+
+/// Returns the time of each stage.
+pub fn stages_text(stages: &[(Stage, Duration)]) -> String {
+    let stages = stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64()));
+    stages.collect::<Vec<_>>().join(", ")
+}
+
 /// Returns the report's lines with notes, each with a newline before it.
 pub fn notes_text(notes: &[Warning]) -> String {
     notes.iter().map(|note| format!("\nnote               {}", warning_text(note))).collect()
 }
 
-pub fn stats_json(stats: &UtxoStatsReport) -> String {
-    json(&StatsJson {
-        height: stats.height.map(|height| height.0),
-        bestblock: stats.best_block.to_string(),
-        txouts: stats.txouts,
-        transactions: stats.transactions,
-        bogosize: stats.bogosize,
-        total_amount_sat: stats.total_amount.0,
-        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
-        muhash: stats.muhash.as_ref().map(hex_reversed),
-    })
-}
-
-pub fn stats_text(stats: &UtxoStatsReport) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}\n\
-         coins              {} of {} transactions\n\
-         amount             {} BTC\n\
-         bogosize           {}\n\
-         hash_serialized_3  {}",
-        stats.height.map_or("unknown (not in the block index)".to_owned(), |height| height.to_string()),
-        stats.best_block,
-        stats.txouts,
-        stats.transactions,
-        btc(stats.total_amount.0),
-        stats.bogosize,
-        hex_reversed(&stats.hash_serialized_3),
-    );
-    if let Some(muhash) = &stats.muhash {
-        text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
-    }
-    text
-}
-
-fn btc(sats: i64) -> String {
-    format!(
-        "{}{}.{:08}",
-        if sats < 0 { "-" } else { "" },
-        sats.unsigned_abs() / 100_000_000,
-        sats.unsigned_abs() % 100_000_000
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{json::ReindexJson, *};
     use engine::{
         AggregateKind, BlockHash, BoundBy, Counts, Kernel, Matching, Network, Recovery, Sats, Sha256Limit,
-        Stage, UndoReport,
+        SpendAges, Stage, UndoReport,
     };
     use std::time::Duration;
 
@@ -433,6 +263,7 @@ mod tests {
             txouts: 5,
             total_amount: Sats(5_000_000_000),
             hash_serialized_3: [9; 32],
+            is_pinned: true,
             scripts: None,
             matching: Matching::Parallel,
             hints: None,
@@ -444,6 +275,7 @@ mod tests {
                 peak_bytes: 5 << 20,
                 ..SpillVolume::default()
             },
+            ages: SpendAges::default(),
             threads: 2,
             elapsed: Duration::from_secs(1),
             stages: vec![(Stage::Plan, Duration::from_millis(20))],
@@ -455,6 +287,7 @@ mod tests {
             kept: vec!["there.old".into()],
             undo: Some(UndoReport { blocks: 7, made: vec![FileNo(0)], mended: vec![FileNo(3), FileNo(4)] }),
             lost_blocks: 3,
+            damaged_blocks: 1,
             unconnected: 2,
             notes: vec![Warning::Recovered(Recovery::Finished)],
         }
@@ -465,23 +298,24 @@ mod tests {
         let text = reindex_text(&reindexed(7));
         assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
-        assert!(text.contains("\ntemporary files    9 MiB written, at most 5 MiB at a time\n"), "{text}");
+        assert!(text.contains("\ntemporary files    9.4 MB written, at most 5.2 MB at a time\n"), "{text}");
         let odd = Warning::Recovered(Recovery::Finished).to_string();
         assert!(
             text.ends_with(&format!(
                 "\nundo data          made for 7 blocks: rev00000.dat made, 2 rev files mended\
-                 \nkept               there.old\nnote               {odd}"
+                 \nkept               there.old\nnote               {odd}\
+                 \nnext               start bitcoind: it connects the 2 blocks above first"
             )),
             "{text}"
         );
         let text = reindex_text(&reindexed(0));
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&json(&ReindexJson::new(&reindexed(7)))).unwrap();
+        let json: serde_json::Value = serde_json::to_value(ReindexJson::new(&reindexed(7))).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
         assert_eq!((&json["lost_blocks"], &json["unconnected_blocks"]), (&3.into(), &2.into()));
-        assert_eq!((&json["notes"][0], &json["kept"][0]), (&odd.into(), &"there.old".into()));
+        assert_eq!((&json["notes"][0]["text"], &json["kept"][0]), (&odd.into(), &"there.old".into()));
         let limit = &json["sha256_limit"];
         assert_eq!((&limit["bytes"], &limit["seconds"]), (&3_000_000.into(), &0.1.into()));
         assert_eq!(limit["share"], 0.1);
@@ -489,26 +323,26 @@ mod tests {
     }
 
     fn with_hints(with_undo: bool) -> ReindexReport {
-        let hints = HintsReport { height: Height(9), aggregate: AggregateKind::SipHash128, with_undo };
+        let (height, aggregate) = (Height(9), AggregateKind::SipHash128);
+        let (sha256, pinned) = ([0xab; 32], Pinned::NoneForNetwork);
+        let hints = HintsReport { height, aggregate, with_undo, sha256, pinned };
         ReindexReport { hints: Some(hints), ..reindexed(0) }
     }
 
     #[test]
     fn report_shows_what_was_trusted_because_of_assumevalid() {
         let text = reindex_text(&with_hints(true));
-        assert!(text.contains("all rules of blocks and spends except scripts"), "{text}");
+        assert!(text.contains("all consensus rules except scripts"), "{text}");
         assert!(text.contains("the sum (siphash128) is zero") && !text.contains("trusted"), "{text}");
         let text = reindex_text(&with_hints(false));
-        assert!(text.contains("all block rules except those of spends"), "{text}");
+        assert!(text.contains("all rules of blocks, no rules of spends"), "{text}");
         assert!(text.contains("\ntrusted            up to height 9, by --assumevalid: scripts"), "{text}");
-        let json = |report| -> serde_json::Value {
-            serde_json::from_str(&super::json(&ReindexJson::new(&report))).unwrap()
-        };
+        let json = |report| -> serde_json::Value { serde_json::to_value(ReindexJson::new(&report)).unwrap() };
         assert!(json(reindexed(0))["hints"].is_null());
-        assert!(json(with_hints(true))["hints"]["trusted"].is_null());
+        assert_eq!(json(with_hints(true))["hints"]["trusted"], serde_json::json!([]));
         let hints = &json(with_hints(false))["hints"];
         assert_eq!((&hints["height"], &hints["with_undo"]), (&9.into(), &false.into()));
-        assert!(hints["trusted"].as_str().unwrap().contains("coinbase maturity"), "{hints}");
+        assert_eq!(hints["trusted"][2], "coinbase_maturity");
     }
 
     #[test]

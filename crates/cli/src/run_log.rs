@@ -1,14 +1,17 @@
 //! The log of a run: one JSON object per line, so that the rebuild can be plotted afterwards by
 //! `peregrine-bench plot` or any other program. One type is both written and read.
 
-use crate::remedy;
-use engine::{Error, ErrorKind, Event, ReindexReport, Stage};
+use crate::{exit::Exit, output::SCHEMA, remedy, version};
+use engine::{AssumeValid, ChainOptions, Error, ErrorKind, Event, ReindexReport, Stage, hex_reversed};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::File,
+    env,
+    fs::{self, File},
     io::{BufWriter, Write},
+    num::NonZeroUsize,
     path::Path,
     sync::{Mutex, OnceLock},
+    thread,
     time::Instant,
 };
 
@@ -21,6 +24,9 @@ pub enum Line {
     Start {
         /// Version of the program.
         version: String,
+        /// Everything else that is known when it starts; absent in logs of older versions.
+        #[serde(flatten, default)]
+        run: Option<Box<Run>>,
     },
     /// A stage begins.
     Stage {
@@ -36,6 +42,7 @@ pub enum Line {
         /// Height of the last block of the chain that will be rebuilt.
         height: u32,
         /// Hash of that block, as Bitcoin Core prints it.
+        #[serde(rename = "block_hash", alias = "hash")]
         hash: String,
         /// Upper bound of the bytes of blocks that will be read.
         block_bytes: u64,
@@ -66,7 +73,84 @@ pub enum Line {
     End {
         /// Time since the start.
         seconds: f64,
+        /// Exit code of the process; `None` in logs of older versions.
+        #[serde(default)]
+        exit_code: Option<u8>,
+        /// Hash of the UTXO set; `None` if the run failed.
+        #[serde(default)]
+        hash_serialized_3: Option<String>,
     },
+}
+
+/// A run, as far as it is known when it starts.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Version of this format.
+    pub schema: u32,
+    /// Commit of the program's source; `None` if it was not known when it was compiled.
+    pub commit: Option<String>,
+    /// The command line, with the program.
+    pub arguments: Vec<String>,
+    /// The machine.
+    pub machine: Machine,
+    /// Number of worker threads.
+    pub threads: usize,
+    /// The memory budget, in bytes.
+    pub memory_bytes: u64,
+    /// The assumed-valid block: a hash, `0` for none, or `default`.
+    pub assumevalid: String,
+}
+
+/// A machine, as far as the system describes it.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Machine {
+    /// Name of the processor.
+    pub cpu: Option<String>,
+    /// Number of processors that this process may use.
+    pub cores: Option<usize>,
+    /// Memory of the machine, or what this process may use of it, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+    /// The file system of the blocks, such as `ext4`.
+    pub filesystem: Option<String>,
+}
+
+impl Run {
+    /// Describes this process, whose job has these options. The file system is left to the caller.
+    #[must_use]
+    pub fn of(options: &ChainOptions) -> Self {
+        Self {
+            schema: SCHEMA,
+            commit: version::commit().map(str::to_owned),
+            arguments: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            machine: Machine::this(),
+            threads: options.threads.get(),
+            memory_bytes: options.memory_bytes,
+            assumevalid: match &options.assume_valid {
+                AssumeValid::Block(hash) => hash.to_string(),
+                AssumeValid::Off => "0".to_owned(),
+                _ => "default".to_owned(),
+            },
+        }
+    }
+}
+
+impl Machine {
+    fn this() -> Self {
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu_line = |name| cpus.lines().find_map(|line: &str| line.strip_prefix(name)?.split_once(": "));
+        // ARM's kernel has no names of processors, but that of the board, such as a Raspberry Pi's.
+        let cpu = cpu_line("model name").or_else(|| cpu_line("Model"));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+        Self {
+            cpu: cpu.map(|(_, name)| name.trim().to_owned()),
+            cores: thread::available_parallelism().ok().map(NonZeroUsize::get),
+            memory_bytes: engine::total_memory_bytes(),
+            kernel: kernel.map(|release| format!("Linux {}", release.trim())),
+            filesystem: None,
+        }
+    }
 }
 
 /// Writes the events of a run to a file. If the log can no longer be written, the run continues.
@@ -82,11 +166,12 @@ impl RunLog {
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if the file already exists or cannot be created.
-    pub fn create(path: &Path) -> Result<Self, Error> {
+    pub fn create(path: &Path, run: Run) -> Result<Self, Error> {
         let file = create_new(path)?;
         let file = Mutex::new(BufWriter::new(file));
         let log = Self { file, started: Instant::now(), checked: OnceLock::new() };
-        log.write(&Line::Start { version: env!("CARGO_PKG_VERSION").to_owned() });
+        let (version, run) = (env!("CARGO_PKG_VERSION").to_owned(), Some(Box::new(run)));
+        log.write(&Line::Start { version, run });
         Ok(log)
     }
 
@@ -118,8 +203,8 @@ impl RunLog {
 
     /// Writes the last lines. If the run succeeded, one of them records when all blocks were checked: the
     /// engine reports progress only a few times a second.
-    pub fn close(&self, report: Option<&ReindexReport>) {
-        if let Some((report, &seconds)) = report.zip(self.checked.get()) {
+    pub fn close(&self, report: Result<&ReindexReport, &Error>) {
+        if let Some((report, &seconds)) = report.ok().zip(self.checked.get()) {
             let (blocks, bytes) = (report.height.0.saturating_add(1), report.counts.block_bytes);
             self.write(&Line::Progress {
                 seconds,
@@ -130,7 +215,11 @@ impl RunLog {
                 memory_bytes: None,
             });
         }
-        self.write(&Line::End { seconds: self.seconds() });
+        self.write(&Line::End {
+            seconds: self.seconds(),
+            exit_code: Some(report.map_or_else(Exit::of, |_| Exit::Done) as u8),
+            hash_serialized_3: report.ok().map(|report| hex_reversed(&report.hash_serialized_3)),
+        });
     }
 
     fn seconds(&self) -> f64 {

@@ -6,7 +6,7 @@
 //! terminal or on a pipe that nobody reads; and in stage plan, which has no state to save and whose reads may
 //! block forever on a dead file system.
 
-use crate::{exit::Exit, output, remedy};
+use crate::{exit::Exit, output};
 use engine::{Error, ErrorKind, Stage};
 use std::{
     io::{self, Write},
@@ -97,7 +97,7 @@ fn report_interrupted(json: bool) {
     if json {
         let _ = writeln!(io::stdout(), "{}", output::failure_json(&error));
     }
-    let _ = writeln!(io::stderr(), "error: {}", remedy::error_text(&error));
+    let _ = output::write_message(&output::error_message(&error));
 }
 
 fn end() -> ! {

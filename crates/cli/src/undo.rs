@@ -2,58 +2,62 @@
 
 use crate::{
     args::{CheckUndoArgs, MakeUndoArgs, UndoCommand},
-    limits, paths,
-    progress::Progress,
+    json::{self, Report},
+    limits,
+    notes::NoteJson,
+    paths,
+    progress::{Progress, stages},
     report::{notes_text, rev_names, undo_files_text},
 };
-use engine::{MadeUndoReport, RealDisk, UndoCheck};
-use peregrine::{
-    exit::Exit,
-    output::{Done, json},
-    remedy::warning_text,
-    stop::interrupt,
-};
+use engine::{MadeUndoReport, Network, RealDisk, UndoCheck};
+use peregrine::{exit::Exit, output::Done, stop::interrupt};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct CheckJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CheckJson {
+    chain: &'static str,
     height: u32,
-    hash: String,
-    kept: u32,
+    block_hash: String,
+    sound: u32,
     missing: u32,
     damaged: u32,
     files: Vec<FileJson>,
     seconds: f64,
-    notes: Vec<String>,
+    notes: Vec<NoteJson>,
 }
 
 /// The undo data of the blocks of one file.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FileJson {
     file: String,
-    kept: u32,
+    sound: u32,
     missing: u32,
     damaged: u32,
     first: Vec<FlawedJson>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FlawedJson {
     height: u32,
-    hash: String,
+    block_hash: String,
     state: &'static str,
 }
 
 #[derive(Serialize)]
-struct MadeJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MadeJson {
+    chain: &'static str,
     height: u32,
-    hash: String,
+    block_hash: String,
     blocks_made: u32,
     files_made: Vec<String>,
     files_mended: Vec<String>,
     kept: Vec<String>,
     seconds: f64,
-    notes: Vec<String>,
+    notes: Vec<NoteJson>,
 }
 
 /// Runs a command. Returns whether its output is JSON, and its result.
@@ -65,22 +69,26 @@ pub fn run(command: &UndoCommand) -> (bool, Done) {
 }
 
 fn check(args: &CheckUndoArgs) -> Done {
-    let options = args.options();
+    let located = args.datadir.core.locate()?;
+    let options = args.options(&located);
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress);
+    let progress = Progress::new(args.progress, stages::CHECK);
     let check = engine::check_undo(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let check = check?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
-    Ok((if args.datadir.json { check_json(&check) } else { check_text(&check) }, exit))
+    Ok(match args.datadir.json {
+        true => json::report(Report::UndoCheck(check_json(&check, located.network())), exit),
+        false => (check_text(&check), exit),
+    })
 }
 
-fn check_json(check: &UndoCheck) -> String {
-    let [kept, missing, damaged] = check.totals();
+fn check_json(check: &UndoCheck, network: Network) -> CheckJson {
+    let [sound, missing, damaged] = check.totals();
     let file = |file: &engine::UndoFileCheck| FileJson {
         file: rev_names(&[file.file]).collect(),
-        kept: file.kept,
+        sound: file.kept,
         missing: file.missing,
         damaged: file.damaged,
         first: file
@@ -88,21 +96,22 @@ fn check_json(check: &UndoCheck) -> String {
             .iter()
             .map(|block| FlawedJson {
                 height: block.height.0,
-                hash: block.hash.to_string(),
+                block_hash: block.hash.to_string(),
                 state: if block.is_missing { "missing" } else { "damaged" },
             })
             .collect(),
     };
-    json(&CheckJson {
+    CheckJson {
+        chain: network.name(),
         height: check.height.0,
-        hash: check.hash.to_string(),
-        kept,
+        block_hash: check.hash.to_string(),
+        sound,
         missing,
         damaged,
         files: check.files.iter().map(file).collect(),
         seconds: check.elapsed.as_secs_f64(),
-        notes: check.notes.iter().map(warning_text).collect(),
-    })
+        notes: NoteJson::list(&check.notes),
+    }
 }
 
 fn check_text(check: &UndoCheck) -> String {
@@ -133,28 +142,34 @@ fn check_text(check: &UndoCheck) -> String {
 }
 
 fn make(args: &MakeUndoArgs) -> Done {
-    let options = args.options();
-    paths::check_work_dir(&args.datadir, args.run.work_dir.as_deref())?;
+    let located = args.datadir.core.locate()?;
+    let options = args.options(&located);
+    paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.run.progress);
+    let progress = Progress::new(args.run.progress, stages::MAKE_UNDO);
     let made = engine::make_undo(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let made = made?;
-    Ok((if args.datadir.json { made_json(&made) } else { made_text(&made) }, Exit::Done))
+    Ok(match args.datadir.json {
+        true => json::report(Report::UndoMake(made_json(&made, located.network())), Exit::Done),
+        false => (made_text(&made), Exit::Done),
+    })
 }
 
-fn made_json(made: &MadeUndoReport) -> String {
-    json(&MadeJson {
+/// Returns the JSON report of `undo make`.
+pub fn made_json(made: &MadeUndoReport, network: Network) -> MadeJson {
+    MadeJson {
+        chain: network.name(),
         height: made.height.0,
-        hash: made.hash.to_string(),
+        block_hash: made.hash.to_string(),
         blocks_made: made.undo.blocks,
         files_made: rev_names(&made.undo.made).collect(),
         files_mended: rev_names(&made.undo.mended).collect(),
         kept: made.kept.iter().map(|path| path.display().to_string()).collect(),
         seconds: made.elapsed.as_secs_f64(),
-        notes: made.notes.iter().map(warning_text).collect(),
-    })
+        notes: NoteJson::list(&made.notes),
+    }
 }
 
 fn made_text(made: &MadeUndoReport) -> String {

@@ -78,7 +78,7 @@ fn the_command_that_is_printed_repairs() {
     for (what, advice, damage) in damage {
         damage(&dir.path().join("regtest"));
         let (code, next, object) = diagnosed(dir.path());
-        assert_eq!((code, object["advice"].as_str()), (4, Some(advice)), "{what}: {object}");
+        assert_eq!((code, object["advice"]["code"].as_str()), (4, Some(advice)), "{what}: {object}");
         run_line(&next);
         let deep = doctor(dir.path(), &["--deep", "--json"]);
         assert_eq!(deep.status.code(), Some(0), "{what}: {deep:?}");
@@ -93,14 +93,14 @@ fn the_process_that_uses_the_datadir_is_named() {
     fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
     let output = doctor(dir.path(), &["--json"]);
     let object = json(&output);
-    assert_eq!((output.status.code(), &object["advice"]), (Some(0), &"wait".into()), "{object}");
+    assert_eq!((output.status.code(), &object["advice"]["code"]), (Some(0), &"wait".into()), "{object}");
     let held = &object["datadir"]["lock"];
     assert_eq!((&held["state"], &held["pid"]), (&"held".into(), &std::process::id().into()));
     fs::write(dir.path().join("regtest/chainstate/CURRENT"), "nothing").unwrap();
     let output = doctor(dir.path(), &["--json"]);
     let object = json(&output);
     assert_eq!(object["datadir"]["chainstate"]["state"], "unreadable", "it may be changing");
-    assert_eq!((output.status.code(), &object["advice"]), (Some(0), &"wait".into()), "{object}");
+    assert_eq!((output.status.code(), &object["advice"]["code"]), (Some(0), &"wait".into()), "{object}");
     fs::remove_file(dir.path().join("regtest/blocks/blk00001.dat")).unwrap();
     assert_eq!(doctor(dir.path(), &[]).status.code(), Some(5));
 }

@@ -111,7 +111,7 @@ impl Case {
     /// The program, with the lowest memory limit.
     fn program(&self) -> Command {
         let args =
-            "reindex --chain regtest --json --progress log --threads 2 --memory 128M --checkpoint-every 0";
+            "reindex --chain regtest --json --progress lines --threads 2 --memory 128M --checkpoint-every 0";
         let mut command = command(&args.split(' ').collect::<Vec<_>>(), self.root());
         command.args(["--assumevalid", &self.before_tail.to_string()]);
         command
@@ -389,14 +389,14 @@ fn interrupted_run_saves_its_state_and_resumes() {
         assert!(shutdown < INTERRUPT_TIMEOUT, "{shutdown:?}, {what}");
         longest = longest.max(shutdown);
         interrupts += 1;
-        let detail = json(&output)["error"]["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains("the datadir is unchanged"), "{detail}");
-        let blocks = case.blocks_done(&detail);
+        let error = &json(&output)["error"];
+        assert!(error["detail"].as_str().unwrap().contains("the datadir is unchanged"), "{error}");
+        let blocks = case.blocks_done(error["help"][0].as_str().unwrap_or_default());
         case.inspect(&what, &mut Found::default());
         let (output, stderr) = Running::start(case.program()).wait();
         case.assert_done(&output, &what);
-        assert_eq!(stderr.contains("resuming an interrupted run"), blocks > 0, "{detail}; {stderr}");
-        assert_eq!(resumed(&output), blocks, "{detail}");
+        assert_eq!(stderr.contains("resuming an interrupted run"), blocks > 0, "{error}; {stderr}");
+        assert_eq!(resumed(&output), blocks, "{error}");
         saved += u32::from(blocks > 0);
     }
     println!(
@@ -407,16 +407,15 @@ fn interrupted_run_saves_its_state_and_resumes() {
 }
 
 impl Case {
-    /// Returns the number of blocks that are done, from the error of an interrupted run. Checks that the
-    /// error is right about the checkpoint.
-    fn blocks_done(&self, detail: &str) -> u64 {
+    /// Returns the number of blocks that are done, from the help for an interrupted run. Checks that it
+    /// is right about the checkpoint.
+    fn blocks_done(&self, help: &str) -> u64 {
         let checkpoint = self.net("peregrine-work/manifest").exists();
-        let Some((before, _)) = detail.split_once(" blocks are done, the same command resumes from there")
-        else {
-            assert!(!checkpoint, "the error does not mention the checkpoint: {detail}");
+        let Some((before, _)) = help.split_once(" blocks are saved") else {
+            assert!(!checkpoint, "the error does not mention the checkpoint: {help}");
             return 0;
         };
-        assert!(checkpoint, "there is no checkpoint: {detail}");
+        assert!(checkpoint, "there is no checkpoint: {help}");
         // The text ends in "N of M".
         let words: Vec<_> = before.rsplit(' ').collect();
         words[2].parse().unwrap()

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::{
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
     sync::OnceLock,
 };
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
     let error = json(&output)["error"].clone();
     assert_eq!(error["kind"], kind, "{error}");
     let detail = error["detail"].as_str().unwrap();
-    assert!(stderr.contains("error: ") && stderr.contains(detail), "{stderr}");
+    assert!(stderr.contains("error") && stderr.contains(detail), "{stderr}");
     assert!(files(datadir) == before, "the datadir was touched: {stderr}");
     error
 }
@@ -68,14 +68,15 @@ fn report_describes_the_rebuild() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report = json(&output);
     let (totals, model) = (&chain().totals, chain().model.stats());
-    assert_eq!(report["chain"], "regtest");
+    assert_eq!((&report["schema"], &report["command"]), (&1.into(), &"reindex".into()));
+    assert_eq!((&report["chain"], &report["exit_code"]), (&"regtest".into(), &0.into()));
     assert_eq!(report["height"], totals.height);
-    assert_eq!(report["hash"], totals.hash.to_string());
+    assert_eq!(report["block_hash"], totals.hash.to_string());
     assert_eq!(report["blocks"], totals.blocks);
     assert_eq!(report["transactions"], totals.txs);
     assert_eq!(report["inputs"], totals.inputs);
     assert_eq!(report["outputs_created"], totals.outputs);
-    assert_eq!(report["txouts"], model.txouts);
+    assert_eq!(report["coins"], model.txouts);
     assert_eq!(report["total_amount_sat"], model.total_amount);
     assert_eq!(report["hash_serialized_3"], model.hash_hex());
     assert_eq!(report["threads"], 2);
@@ -135,26 +136,14 @@ fn every_sha256_kernel_gives_the_same_chainstate() {
 }
 
 #[test]
-fn version_is_that_of_the_package() {
-    let output = Command::new(env!("CARGO_BIN_EXE_peregrine")).arg("--version").output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        concat!("peregrine ", env!("CARGO_PKG_VERSION"), "\n")
-    );
-}
-
-#[test]
 fn usage_errors_exit_with_2() {
     let dir = write_datadir(chain());
     let error = refused(dir.path(), &["--stop-at-height", "9999"], 2, "usage");
     let detail = error["detail"].as_str().unwrap();
-    assert!(
-        detail.contains("height 9999 is above") && detail.contains("; pass --stop-at-height "),
-        "{detail}"
-    );
+    let help = error["help"][0].as_str().unwrap();
+    assert!(detail.contains("height 9999 is above") && help.starts_with("pass --stop-at-height "), "{error}");
     assert_eq!(error["remedies"], serde_json::json!(["stop-at-height"]));
-    let unknown = command(&["reindex", "--chain", "mainnet"], dir.path()).output().unwrap();
+    let unknown = command(&["reindex", "--chain", "bitcoin"], dir.path()).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     refused(
         dir.path(),
@@ -185,7 +174,7 @@ fn damaged_files_exit_with_4() {
     assert_eq!(error["file"], path.to_str().unwrap());
     assert!(error["offset"].is_u64() && error["height"].is_u64() && error["core"].is_null(), "{error}");
     let empty = TempDir::new().unwrap();
-    refused(empty.path(), &[], 4, "damaged");
+    refused(empty.path(), &[], 4, "missing");
     let missing = empty.path().join("none");
     let output = reindex(&missing, &[]);
     assert_eq!(output.status.code(), Some(4));
@@ -230,7 +219,7 @@ fn locked(datadir: &Path, more: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let error = json(&output)["error"].clone();
     assert_eq!(error["kind"], "environment");
-    error["detail"].as_str().unwrap().to_owned()
+    [&error["detail"], &error["help"]].map(ToString::to_string).join("; ")
 }
 
 #[test]
@@ -239,7 +228,7 @@ fn output_below_a_file_exits_with_5() {
     std::fs::write(dir.path().join("file"), "").unwrap();
     let below = dir.path().join("file/deeper");
     let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 5, "environment");
-    assert!(error["detail"].as_str().unwrap().contains("--output"), "{error}");
+    assert!(error["help"].to_string().contains("--output"), "{error}");
     // Among block files, it is refused before it is tried.
     let below = dir.path().join("regtest/blocks/new");
     let error = refused(dir.path(), &["--output", below.to_str().unwrap()], 2, "usage");
@@ -275,7 +264,7 @@ fn long_work() -> (TempDir, [String; 2]) {
 }
 
 fn start(datadir: &Path, more: &[&str]) -> Running {
-    let words = ["reindex", "--chain", "regtest", "--json", "--progress", "log"];
+    let words = ["reindex", "--chain", "regtest", "--json", "--progress", "lines"];
     Running::start(command(&[&words, more].concat(), datadir))
 }
 
@@ -412,7 +401,7 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let words = ["sync", "--chain", "regtest", "--json", "--progress", "log", "--connect", &peer];
+    let words = ["sync", "--chain", "regtest", "--json", "--progress", "lines", "--connect", &peer];
     let mut running = Running::start(command(&words, dir.path()));
     assert!(running.wait_for_line(&format!("peer {peer}: could not connect: connection refused")));
     running.signal(Signal::INT);
@@ -422,4 +411,53 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let output = reindex(dir.path(), &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["height"], 0);
+}
+
+/// Each way on that the error about a damaged block names.
+#[test]
+fn a_damaged_block_has_ways_on() {
+    let damaged = || {
+        let dir = write_datadir(chain());
+        assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
+        flip_bit(&dir.path().join("regtest/blocks/blk00001.dat"), 5_000, 1).unwrap();
+        dir
+    };
+    let dir = damaged();
+    let error = refused(dir.path(), &[], 4, "damaged");
+    let remedies: Vec<&str> =
+        error["remedies"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(remedies[..3], ["repair", "give-block", "end-below-damage"], "{error}");
+    for flag in ["peregrine repair", "--block FILE", "--until-damage"] {
+        assert!(error["help"].to_string().contains(flag), "{flag}: {error}");
+    }
+    let height = error["height"].as_u64().unwrap();
+    let output = reindex(dir.path(), &["--until-damage"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = json(&output);
+    assert_eq!((&report["height"], &report["damaged_blocks"]), (&(height - 1).into(), &1.into()));
+    assert!(report["lost_blocks"].as_u64() > Some(0), "{report}");
+    assert!(report["notes"].to_string().contains("accepted by --until-damage"), "{report}");
+
+    let dir = damaged();
+    let file = dir.path().join("block");
+    let other = chain().main().nth(height as usize - 1).unwrap();
+    std::fs::write(&file, &other.bytes).unwrap();
+    let file_arg = file.to_str().unwrap();
+    let error = refused(dir.path(), &["--block", file_arg], 2, "usage");
+    assert!(error["detail"].as_str().unwrap().contains(&other.hash.to_string()), "{error}");
+    std::fs::write(&file, &chain().main().nth(height as usize).unwrap().bytes).unwrap();
+    assert_eq!(reindex(dir.path(), &["--block", file_arg, "--scan"]).status.code(), Some(2));
+    let output = reindex(dir.path(), &["--block", file_arg]);
+    assert_eq!((output.status.code(), &json(&output)["height"]), (Some(0), &chain().totals.height.into()));
+
+    // Nothing is damaged now, so that no peer is needed.
+    let repair = command(&["repair", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+    let report = json(&repair);
+    assert_eq!((repair.status.code(), &report["command"]), (Some(0), &"repair".into()), "{repair:?}");
+    assert_eq!((&report["damaged_blocks"], &report["blocks_downloaded"]), (&0.into(), &0.into()));
+    assert!(report["rebuild"].is_null() && report["undo"].is_null(), "{report}");
+    let text = command(&["repair", "--chain", "regtest", "--progress", "none"], dir.path()).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&text.stdout).starts_with("blocks             none is damaged or missing")
+    );
 }

@@ -2,7 +2,8 @@
 //!
 //! The crate has two methods over the same compressed coins ([`wire::coin`]): the [`join`] matches creations
 //! with spends from all threads in any order and reports whether all of them match; [`MemoryCoins`] is the
-//! [`CoinsView`] of sequential validation, which goes block by block and finds what is wrong. [`Delta`] first
+//! [`CoinsView`] of sequential validation, which goes block by block and finds what is wrong; [`CoinsCache`]
+//! is that of an update, over the coins of a chainstate. [`Delta`] first
 //! removes coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO
 //! set, sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
 //! sorted form ([`Join::take_oldest`]) and matched later by a [`merge`]. This crate does not access files,
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+mod cache;
 mod cell;
 mod coinbase;
 mod delta;
@@ -46,6 +48,7 @@ mod slab;
 mod survivors;
 mod view;
 
+pub use cache::{CacheError, CoinsCache};
 pub use coinbase::CoinbaseTxids;
 pub use delta::{Delta, EffectSink, OutputStatus, RouteSink};
 pub use join::{Effects, Join};
@@ -55,7 +58,7 @@ pub use mismatch::Mismatch;
 pub use payload::{CoinPayload, FullCoin, OutputIndex, Payload};
 pub use routed::{Delivery, RoutedCoin, Spender};
 pub use survivors::{SortedShard, SurvivorShard, Survivors};
-pub use view::{CoinsView, OwnedCoin};
+pub use view::{CoinSource, CoinsView, OwnedCoin};
 pub use wire::{Entry, NetSize};
 
 /// Number of shards. The first byte of the txid selects the shard, so that shards are in the order of the

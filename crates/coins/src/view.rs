@@ -25,6 +25,18 @@ impl From<Coin<'_>> for OwnedCoin {
     }
 }
 
+/// Coins that can be looked up, and that something else changes.
+pub trait CoinSource {
+    /// Why a coin could not be looked up. A missing coin is not an error.
+    type Error: std::error::Error;
+
+    /// Returns the unspent coin of the outpoint, or `None` if it is missing or spent.
+    ///
+    /// # Errors
+    /// [`CoinSource::Error`].
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error>;
+}
+
 /// The coins at one block, wherever they are stored (Core `CCoinsView` and `CCoinsViewCache`).
 pub trait CoinsView {
     /// Why the storage behind the view could not be read or written, or contains something else than coins. A

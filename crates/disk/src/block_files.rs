@@ -49,7 +49,7 @@ impl<'a> BlockFiles<'a> {
         let path = self.path(kind, number);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
         let opened = opened.during("open for reading", &path)?;
-        Ok(RecordFile::new((kind, number), path, opened, self.datadir.network().magic(), self.obfuscation))
+        Ok(RecordFile::new((kind, number), path, opened, self.datadir.magic(), self.obfuscation))
     }
 
     /// Returns an appender. `infos` has an entry for each pair of files, from number 0 on, as in the block

@@ -1,7 +1,7 @@
 //! `chainstate`: the LevelDB that contains the UTXO set.
 //!
 //! Core writes it incrementally with `CCoinsViewDB::BatchWrite` (`txdb.cpp`); this module writes it in one
-//! pass, in key order.
+//! pass, in key order, or adds the changes of some blocks to it, all at once.
 //!
 //! ```text
 //! 0e 00 "obfuscate_key"          -> 08 | key 8      written when the database is created     (xor)
@@ -25,7 +25,7 @@ use crate::error::DiskError;
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
-use leveldb::{Cursor, Database, TableMeta, UnsyncedTable, write_database};
+use leveldb::{Cursor, Database, OPEN_TABLE_BYTES, TableMeta, UnsyncedTable, write_database};
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
@@ -157,15 +157,59 @@ impl<'d> ChainstateReader<'d> {
     /// ([`Coin::read_chainstate_value`]); `None` if there is no such coin.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if the database is damaged.
+    /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if the row is not a coin.
     pub fn coin_value(&self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, DiskError> {
         let mut key = Vec::with_capacity(COIN_KEY_LEN_MAX);
         write_chainstate_key(&mut key, outpoint);
         let mut value = self.database.get(&key)?;
         if let Some(value) = &mut value {
             self.obfuscation.apply(value, 0);
+            let coin = Coin::read_chainstate_value(value).and_then(|coin| coin.output().map(drop));
+            coin.map_err(|flaw| DiskError::row(&self.dir, &key, format!("{flaw}; rebuild the chainstate")))?;
         }
         Ok(value)
+    }
+}
+
+impl ChainstateReader<'_> {
+    /// Lets look-ups use about this much memory for tables that stay open.
+    pub fn keep_open(&mut self, bytes: u64) {
+        self.database.keep_open(usize::try_from(bytes / OPEN_TABLE_BYTES).unwrap_or(usize::MAX));
+    }
+
+    /// Changes the database: `best_block` becomes the best block, and each coin of `changes`, which are in
+    /// the order of keys, is set, or deleted if it is `None`. After a crash, the database has all of the
+    /// change or nothing of it. The obfuscation stays.
+    ///
+    /// The caller has locked the datadir for changes.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails or changes are out of order. If only the last sync failed,
+    /// the change may be in place; otherwise, the database is as it was.
+    pub fn update<'c>(
+        &mut self,
+        best_block: BlockHash,
+        changes: impl Iterator<Item = (&'c OutPoint, Option<Coin<'c>>)>,
+    ) -> Result<(), DiskError> {
+        let obfuscation = self.obfuscation;
+        let mut update = self.database.update()?;
+        let mut hash = best_block.0;
+        obfuscation.apply(&mut hash, 0);
+        update.set(BEST_BLOCK, Some(&hash))?;
+        let (mut key, mut value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
+        for (outpoint, coin) in changes {
+            key.clear();
+            write_chainstate_key(&mut key, outpoint);
+            value.clear();
+            if let Some(coin) = coin {
+                coin.write_chainstate_value(&mut value);
+                obfuscation.apply(&mut value, 0);
+            }
+            update.set(&key, coin.is_some().then_some(&value[..]))?;
+        }
+        update.commit()?;
+        self.best_block = best_block;
+        Ok(())
     }
 }
 

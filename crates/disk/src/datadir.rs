@@ -10,9 +10,10 @@
 //!   blocks/.lock               like .lock, because blocks/ can be shared        (lock)
 //!   blocks/index/              LevelDB: headers, positions, files               (index)
 //!   chainstate/                LevelDB: the UTXO set                            (chainstate)
+//!   chainstate_snapshot/       the same, from a snapshot, and the hash of its block in base_blockhash
 //! ```
-//! With `-blocksdir`, the `*.dat` files are elsewhere, but the index is here. Peregrine does not look for
-//! that directory: a datadir whose `blocks` has no block files needs symbolic links to them.
+//! With `-blocksdir=DIR`, all files of `blocks` are in `DIR/blocks` (of other networks `DIR/testnet3/blocks`
+//! and so on), but the index is here.
 
 use crate::error::DiskError;
 use std::ffi::OsStr;
@@ -20,10 +21,16 @@ use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
+/// Name of the directory of the block files.
+const BLOCKS: &str = "blocks";
 /// Path of the block index, relative to the directory of the network.
 pub const INDEX: &str = "blocks/index";
 /// Path of the chainstate, relative to the directory of the network.
 pub const CHAINSTATE: &str = "chainstate";
+/// Path of the chainstate of a snapshot (Core `SNAPSHOT_CHAINSTATE_SUFFIX`).
+pub const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
+/// File in it with the hash of the snapshot's block (Core `SNAPSHOT_BLOCKHASH_FILENAME`).
+pub const SNAPSHOT_BASE: &str = "base_blockhash";
 
 /// Kind of a file of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,22 +52,66 @@ pub enum Absence {
     OtherNetworks(Vec<Network>),
 }
 
+/// Where a datadir is, as bitcoind is told it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// The datadir (Core `-datadir`).
+    pub root: PathBuf,
+    /// What contains the directory of the block files instead (Core `-blocksdir`).
+    pub blocksdir: Option<PathBuf>,
+    /// The network.
+    pub network: Network,
+    /// The bytes that start each record of a block file.
+    pub magic: [u8; 4],
+}
+
+impl Location {
+    /// The location of a network's datadir without further options.
+    #[must_use]
+    pub fn new(root: &Path, network: Network) -> Self {
+        Self { root: root.to_owned(), blocksdir: None, network, magic: network.magic() }
+    }
+
+    /// Returns the networks that have a directory of block files there.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
+        let mut found = Vec::new();
+        for network in Network::ALL {
+            if is_dir(disk, &Datadir::of(&Self { network, ..self.clone() }).blocks_dir)? {
+                found.push(network);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The network whose own directory `root` is, by its name.
+    #[must_use]
+    pub fn network_of_name(root: &Path) -> Option<Network> {
+        Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == root.file_name())
+    }
+}
+
 /// The paths of one network in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datadir {
     network: Network,
+    magic: [u8; 4],
     net_dir: PathBuf,
+    blocks_dir: PathBuf,
 }
 
 impl Datadir {
-    /// Finds `network` in the datadir at `root`, which may also be the network's own directory, if it has the
+    /// Finds the network of a location, whose `root` may also be the network's own directory, if it has the
     /// name that Core gives it.
     ///
     /// # Errors
     /// [`DiskError::NoDatadir`] if the network has no blocks there; the message names the networks that have.
     /// [`DiskError::File`] for I/O errors.
-    pub fn open(disk: &dyn Disk, root: &Path, network: Network) -> Result<Self, DiskError> {
-        let flaw = match Self::find(disk, root, network)? {
+    pub fn open(disk: &dyn Disk, location: &Location) -> Result<Self, DiskError> {
+        let Location { root, blocksdir, network, .. } = location;
+        let flaw = match Self::find(disk, location)? {
             Ok(found) => return found.with_blocks(disk),
             Err(Absence::NoDirectory) => {
                 "no such directory; give the directory that bitcoind uses as -datadir".to_owned()
@@ -75,7 +126,7 @@ impl Datadir {
                 others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ")
             ),
         };
-        Err(DiskError::NoDatadir { path: root.to_owned(), flaw })
+        Err(DiskError::NoDatadir { path: blocksdir.as_ref().unwrap_or(root).clone(), flaw })
     }
 
     /// Like [`Datadir::open`], but a directory `blocks` without block files suffices, and an absent datadir
@@ -83,29 +134,27 @@ impl Datadir {
     ///
     /// # Errors
     /// [`DiskError::File`].
-    pub fn find(disk: &dyn Disk, root: &Path, network: Network) -> Result<Result<Self, Absence>, DiskError> {
-        if !is_dir(disk, root)? {
-            return Ok(Err(Absence::NoDirectory));
+    pub fn find(disk: &dyn Disk, location: &Location) -> Result<Result<Self, Absence>, DiskError> {
+        let Location { root, blocksdir, network, .. } = location;
+        for dir in [Some(root), blocksdir.as_ref()].into_iter().flatten() {
+            if !is_dir(disk, dir)? {
+                return Ok(Err(Absence::NoDirectory));
+            }
         }
-        let found = Self::at(root, network);
-        if is_dir(disk, &found.blocks_dir())? {
+        let found = Self::of(location);
+        if is_dir(disk, &found.blocks_dir)? {
             return Ok(Ok(found));
         }
-        let own = Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == root.file_name());
-        if own == Some(network) {
-            let found = Self { network, net_dir: root.to_owned() };
-            if is_dir(disk, &found.blocks_dir())? {
+        let own = Location::network_of_name(root).filter(|_| blocksdir.is_none());
+        if own == Some(*network) {
+            let found = Self { net_dir: root.clone(), blocks_dir: root.join(BLOCKS), ..found };
+            if is_dir(disk, &found.blocks_dir)? {
                 return Ok(Ok(found));
             }
         }
-        let mut others = Vec::new();
-        for other in Network::ALL {
-            if is_dir(disk, &Self::at(root, other).blocks_dir())? {
-                // `blocks` directly in a network's own directory belongs to that network, not to main.
-                let is_own = other == Network::Main;
-                others.push(own.filter(|_| is_own).unwrap_or(other));
-            }
-        }
+        // `blocks` directly in a network's own directory belongs to that network, not to main.
+        let owner = |other: Network| own.filter(|_| other == Network::Main).unwrap_or(other);
+        let others: Vec<Network> = location.networks(disk)?.into_iter().map(owner).collect();
         Ok(Err(if others.is_empty() { Absence::NoBlocks } else { Absence::OtherNetworks(others) }))
     }
 
@@ -114,21 +163,24 @@ impl Datadir {
         if !self.blk_files(disk)?.is_empty() {
             return Ok(self);
         }
-        let blocks = self.blocks_dir();
-        let below = self.network.subdirectory().map_or(String::new(), |folder| format!("/{folder}"));
-        let flaw = format!(
-            "there are no block files (blkNNNNN.dat); if bitcoind runs with -blocksdir=DIR, link them: \
-             ln -s DIR{below}/blocks/*.dat {}/",
-            blocks.display()
-        );
-        Err(DiskError::NoDatadir { path: blocks, flaw })
+        let flaw = "there are no block files (blkNNNNN.dat); if bitcoind runs with -blocksdir=DIR, give that \
+                    directory here too";
+        Err(DiskError::NoDatadir { path: self.blocks_dir, flaw: flaw.to_owned() })
     }
 
     /// Returns the paths of a datadir at `root`, whether it exists or not.
     #[must_use]
     pub fn at(root: &Path, network: Network) -> Self {
-        let net_dir = network.subdirectory().map_or_else(|| root.to_owned(), |folder| root.join(folder));
-        Self { network, net_dir }
+        Self::of(&Location::new(root, network))
+    }
+
+    /// Returns the paths of a datadir at `location`, whether it exists or not.
+    #[must_use]
+    pub fn of(location: &Location) -> Self {
+        let Location { root, blocksdir, network, magic } = location;
+        let below = |dir: &Path| network.subdirectory().map_or(dir.to_owned(), |name| dir.join(name));
+        let blocks_dir = below(blocksdir.as_ref().unwrap_or(root)).join(BLOCKS);
+        Self { network: *network, magic: *magic, net_dir: below(root), blocks_dir }
     }
 
     /// The network.
@@ -137,16 +189,22 @@ impl Datadir {
         self.network
     }
 
+    /// The bytes that start each record of a block file.
+    #[must_use]
+    pub const fn magic(&self) -> [u8; 4] {
+        self.magic
+    }
+
     /// The directory of the network.
     #[must_use]
     pub fn net_dir(&self) -> &Path {
         &self.net_dir
     }
 
-    /// `blocks`.
+    /// `blocks`, where the block files are.
     #[must_use]
     pub fn blocks_dir(&self) -> PathBuf {
-        self.net_dir.join("blocks")
+        self.blocks_dir.clone()
     }
 
     /// `blocks/index`.
@@ -159,6 +217,12 @@ impl Datadir {
     #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
         self.net_dir.join(CHAINSTATE)
+    }
+
+    /// `chainstate_snapshot`.
+    #[must_use]
+    pub fn snapshot_dir(&self) -> PathBuf {
+        self.net_dir.join(SNAPSHOT_CHAINSTATE)
     }
 
     /// `blocks/blkNNNNN.dat`.
@@ -227,8 +291,9 @@ mod tests {
     #[test]
     fn the_error_for_a_missing_chain_names_the_chains_that_exist() {
         let root = tempfile::tempdir().unwrap();
-        let open =
-            |network| Datadir::open(&RealDisk, root.path(), network).map_err(|error| error.to_string());
+        let open = |network| {
+            Datadir::open(&RealDisk, &Location::new(root.path(), network)).map_err(|error| error.to_string())
+        };
         assert!(open(Network::Main).unwrap_err().contains("not a Bitcoin Core datadir"));
         for folder in ["signet/blocks", "regtest/blocks"] {
             let blocks = root.path().join(folder);
@@ -239,8 +304,8 @@ mod tests {
         let signet = open(Network::Signet).unwrap();
         assert_eq!(signet.net_dir(), root.path().join("signet"));
         assert!(signet.rev_path(FileNo(123_456)).ends_with("signet/blocks/rev123456.dat"));
-        let missing =
-            Datadir::open(&RealDisk, &root.path().join("x"), Network::Main).unwrap_err().to_string();
+        let missing = Datadir::open(&RealDisk, &Location::new(&root.path().join("x"), Network::Main));
+        let missing = missing.unwrap_err().to_string();
         assert!(missing.contains("no such directory"), "{missing}");
     }
 
@@ -252,7 +317,8 @@ mod tests {
         RealDisk.create_dir_all(&own.join("blocks")).unwrap();
         RealDisk.create(&own.join("blocks/blk00000.dat")).unwrap();
         let open = |dir: &Path, network| {
-            let found = Datadir::open(&RealDisk, dir, network).map_err(|error| error.to_string());
+            let found =
+                Datadir::open(&RealDisk, &Location::new(dir, network)).map_err(|error| error.to_string());
             found.map(|datadir| datadir.net_dir().to_owned())
         };
         assert_eq!(open(&own, Network::Regtest).as_ref(), Ok(&own));
@@ -269,8 +335,23 @@ mod tests {
     fn the_error_for_missing_block_files_explains_blocksdir() {
         let root = tempfile::tempdir().unwrap();
         RealDisk.create_dir_all(&root.path().join("signet/blocks/index")).unwrap();
-        let error = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap_err().to_string();
-        assert!(error.contains("-blocksdir=DIR, link them: ln -s DIR/signet/blocks/*.dat"), "{error}");
+        let here = Location::new(root.path(), Network::Signet);
+        let open =
+            |location: &Location| Datadir::open(&RealDisk, location).map_err(|error| error.to_string());
+        let error = open(&here).unwrap_err();
+        assert!(error.contains("-blocksdir=DIR, give that directory here too"), "{error}");
+        let elsewhere = root.path().join("disk");
+        let there = Location { blocksdir: Some(elsewhere.clone()), ..here };
+        assert!(open(&there).unwrap_err().contains("disk: no such directory"));
+        let blocks = elsewhere.join("signet/blocks");
+        RealDisk.create_dir_all(&blocks).unwrap();
+        RealDisk.create(&blocks.join("blk00000.dat")).unwrap();
+        let found = open(&there).unwrap();
+        assert_eq!(
+            (found.blocks_dir(), found.index_dir()),
+            (blocks, root.path().join("signet/blocks/index"))
+        );
+        assert!(open(&Location { network: Network::Main, ..there }).unwrap_err().contains("but of: signet"));
     }
 
     #[test]

@@ -39,6 +39,19 @@ pub enum DiskError {
         /// The network that was asked for.
         expected: Network,
     },
+    /// The block files are of a signet with another challenge.
+    #[error(
+        "{}: the blocks are of a signet with another challenge: they begin with {}, not with {}",
+        path.display(), found.as_hex(), expected.as_hex()
+    )]
+    OtherSignet {
+        /// The directory of the network.
+        path: PathBuf,
+        /// The magic of the blocks.
+        found: [u8; 4],
+        /// The magic that follows from the challenge that was asked for.
+        expected: [u8; 4],
+    },
     /// Another process uses the datadir.
     #[error("{} is in use", path.display())]
     Locked {

@@ -19,8 +19,10 @@
 //! lack the newest blocks.
 
 mod rewrite;
+mod rows;
 
 pub use rewrite::{extend_block_index, rewrite_block_index};
+pub use rows::IndexRows;
 
 use crate::error::DiskError;
 use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};
@@ -91,10 +93,37 @@ impl BlockStatus {
         Self(Self::VALID_TRANSACTIONS | Self::HAVE_DATA | witnesses)
     }
 
+    /// Returns the status of the same block after it was deleted with its undo data.
+    #[must_use]
+    pub const fn without_data(self) -> Self {
+        Self(self.0 & !(Self::HAVE_DATA | Self::HAVE_UNDO))
+    }
+
     /// Returns the status of the same block after it was connected, with undo data.
     #[must_use]
     pub const fn connected(self) -> Self {
-        Self(self.0 & !Self::VALID_MASK | Self::VALID_SCRIPTS | Self::HAVE_UNDO)
+        Self(self.validated().0 | Self::HAVE_UNDO)
+    }
+
+    /// Returns the status of the same block after it was found valid.
+    #[must_use]
+    pub const fn validated(self) -> Self {
+        Self(self.0 & !Self::VALID_MASK | Self::VALID_SCRIPTS)
+    }
+
+    /// Returns the status of the same block if its spends have to be checked again.
+    #[must_use]
+    pub const fn not_connected(self) -> Self {
+        match self.validity() {
+            Self::VALID_CHAIN.. => Self(self.0 & !Self::VALID_MASK | Self::VALID_TRANSACTIONS),
+            _ => self,
+        }
+    }
+
+    /// Whether its spends were found valid.
+    #[must_use]
+    pub const fn was_connected(self) -> bool {
+        self.validity() >= Self::VALID_CHAIN
     }
 
     /// Whether the block is in a `blk` file.
@@ -375,11 +404,24 @@ fn files_by_number(
 /// Returns the height of a block; `None` if the index does not contain it.
 ///
 /// # Errors
-/// The same errors as [`read_block_index`].
+/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if the row is not what Core
+/// writes.
 pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<Height>, DiskError> {
-    let mut height = None;
-    stream_block_index(disk, dir, |entry| height = height.or((entry.hash == *hash).then_some(entry.height)))?;
-    Ok(height)
+    Ok(find_entry(disk, dir, hash)?.map(|entry| entry.height))
+}
+
+/// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the database
+/// are read.
+///
+/// # Errors
+/// The same errors as [`find_height`].
+pub fn find_entry(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
+    let database = Database::open(disk, dir)?;
+    let obfuscation = read_database_obfuscation(&database, dir)?;
+    let key = [&[BLOCK][..], &hash.0].concat();
+    let Some(mut value) = database.get(&key)? else { return Ok(None) };
+    obfuscation.apply(&mut value, 0);
+    IndexEntry::of_row(dir, &key, &value).map(Some)
 }
 
 /// Calls `link` with each block's hash and its parent's, in the order of [`stream_block_index`]: a caller

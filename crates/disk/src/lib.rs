@@ -9,11 +9,11 @@
 //! there is.
 //!
 //! ```no_run
-//! use peregrine_disk::{chainstate::ChainstateReader, datadir::Datadir};
+//! use peregrine_disk::{chainstate::ChainstateReader, datadir::{Datadir, Location}};
 //! use vfs::RealDisk;
 //! use wire::Network;
 //!
-//! let datadir = Datadir::open(&RealDisk, "datadir".as_ref(), Network::Main)?;
+//! let datadir = Datadir::open(&RealDisk, &Location::new("datadir".as_ref(), Network::Main))?;
 //! let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir())?;
 //! let mut coins = chainstate.coins()?;
 //! while let Some((outpoint, coin)) = coins.advance()? {

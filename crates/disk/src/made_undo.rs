@@ -40,6 +40,7 @@ use crate::{
     datadir::{Datadir, FileKind},
     error::DiskError,
     index::MAX_FILES,
+    replace::exists,
     undo::{self, CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use digest::obfuscation::Obfuscation;
@@ -237,13 +238,29 @@ impl<'d> MadeUndo<'d> {
             return Err(self.caller_error(file, &format!("the record at byte {} is not reserved", pos.0)));
         };
         record.clear();
-        undo::write_record(record, self.result.network().magic(), prev, undo);
+        undo::write_record(record, self.result.magic(), prev, undo);
         self.obfuscation.apply(record, start);
         if self.complete.get().is_some() {
             return self.compare(&made, start, record);
         }
         let path = self.dir.file(&self.rev_name(file));
         self.open.write(self.disk, &path, record, start - self.first_byte(&made))
+    }
+
+    /// Removes the records that wait for a `rev` file which was deleted together with its `blk` file.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn forget(&self, file: FileNo) -> Result<(), DiskError> {
+        if let Some(made) = lock(&self.files).get_mut(file.0 as usize) {
+            *made = MadeUndoFile { number: file, ..MadeUndoFile::default() };
+        }
+        let path = self.dir.file(&self.rev_name(file));
+        self.open.forget(&path);
+        if exists(self.disk, &path)? {
+            self.disk.remove_file(&path).during("remove", &path)?;
+        }
+        Ok(())
     }
 
     /// Returns when all that was written is on the medium.

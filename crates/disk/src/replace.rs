@@ -20,11 +20,12 @@
 
 mod journal;
 
+use crate::datadir::SNAPSHOT_BASE;
 use crate::error::{DiskError, Obstacle};
 use digest::sha256::Sha256;
 use journal::{Journal, JournalEntry, JournalPhase};
 use leveldb::is_database_file;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use vfs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
@@ -117,6 +118,8 @@ impl ReplacedDatabase {
             if disk.is_mount_point(&self.live).during("look at", &self.live)? {
                 return refuse(&self.live, Obstacle::MountPoint);
             }
+            // A commit reads the same files. If that is not possible, nothing may have changed before.
+            fingerprint(disk, &self.live)?;
         }
         if exists(disk, &self.beside)? {
             return refuse(&self.beside, Obstacle::ForeignFiles);
@@ -550,7 +553,7 @@ fn is_new_database_dir(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
     }
     let names = disk.list(dir).during("list", dir)?;
     let marked = names.is_empty() || names.iter().any(|name| name == MARK);
-    Ok(marked && names.iter().all(|name| name == MARK || is_database_file(name)))
+    Ok(marked && names.iter().all(|name| name == MARK || is_built_file(name)))
 }
 
 /// Removes a database's files, then the mark, then the directory, which must be empty by then.
@@ -573,11 +576,17 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
+/// Whether a file with this name is built with a database: LevelDB's own, and the base block of a snapshot's
+/// chainstate.
+fn is_built_file(name: &OsStr) -> bool {
+    is_database_file(name) || name == SNAPSHOT_BASE
+}
+
 /// Whether `path` has the name of a database's file, and is not a directory.
 fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let is_dir = disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir);
     let is_link = disk.is_link(path).during("look at", path)?;
-    Ok(path.file_name().is_some_and(is_database_file) && (!is_dir || is_link))
+    Ok(path.file_name().is_some_and(is_built_file) && (!is_dir || is_link))
 }
 
 /// Returns a digest of what changes whenever LevelDB opens a database for writing: the name of its manifest,

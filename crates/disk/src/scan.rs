@@ -118,7 +118,7 @@ pub fn count_blocks(
 ) -> Result<u32, DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
-    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
     scanner.skip_to(from);
     let mut count = 0;
     while scanner.next_record()?.is_some() {
@@ -135,7 +135,7 @@ fn scan_blocks(
 ) -> Result<Vec<ScannedBlock>, DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
-    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
     let mut blocks = Vec::new();
     while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
         let (hash, undo_pos, shared) = (header.hash(), None, false);
@@ -161,7 +161,7 @@ fn match_undo(
         return Ok((0, Vec::new()));
     }
     let open = disk.open(&path).during("open for reading", &path)?;
-    let mut search = RecordSearch::new(open.as_ref(), &path, datadir.network().magic(), obfuscation)?;
+    let mut search = RecordSearch::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
     let mut used = 0;
     let read_block = |block: &ScannedBlock| {
         let path = datadir.blk_path(file);

@@ -18,7 +18,6 @@
 //! mainnet file (2026) has about 11 GB.
 
 use crate::error::DiskError;
-use hex_conservative::DisplayHex as _;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -51,8 +50,8 @@ const _: () = assert!(BUFFER_LEN >= 2 * MAX_COIN_LEN, "a coin fits into the buff
 /// The metadata at the beginning of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotMetadata {
-    /// The network of the coins.
-    pub network: Network,
+    /// The magic of the coins' network.
+    pub magic: [u8; 4],
     /// The block that the coins belong to: the last one whose effects they contain.
     pub base_block: BlockHash,
     /// Number of coins that follow.
@@ -60,10 +59,17 @@ pub struct SnapshotMetadata {
 }
 
 impl SnapshotMetadata {
+    /// The network: a magic that no other network has is that of a custom signet.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        let known = Network::ALL.into_iter().find(|network| network.magic() == self.magic);
+        known.unwrap_or(Network::Signet)
+    }
+
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(self.network.magic());
+        bytes.extend(self.magic);
         bytes.extend(self.base_block.0);
         bytes.extend(self.coins.to_le_bytes());
     }
@@ -73,10 +79,9 @@ impl SnapshotMetadata {
         let mut reader = Reader::new(bytes);
         let short = |_: WireError| (0, "the metadata ends early".to_owned());
         if reader.array().map_err(short)? != MAGIC {
-            return Err((
-                0,
-                "not a UTXO snapshot, or one from before Bitcoin Core 28; create it again".to_owned(),
-            ));
+            let text =
+                format!("not a UTXO snapshot (version {VERSION}, as written by Bitcoin Core 28 and later)");
+            return Err((0, text));
         }
         let version = u16::from_le_bytes(reader.array().map_err(short)?);
         if version != VERSION {
@@ -84,13 +89,9 @@ impl SnapshotMetadata {
                 format!("snapshot version {version} is not supported, only version {VERSION} can be read");
             return Err((5, text));
         }
-        let magic: [u8; 4] = reader.array().map_err(short)?;
-        let network = Network::ALL.into_iter().find(|network| network.magic() == magic).ok_or_else(|| {
-            let text = "custom signets are not supported";
-            (7, format!("no known network has the magic {}; {text}", magic.as_hex()))
-        })?;
+        let magic = reader.array().map_err(short)?;
         let base_block = BlockHash(reader.array().map_err(short)?);
-        Ok(Self { network, base_block, coins: reader.u64().map_err(short)? })
+        Ok(Self { magic, base_block, coins: reader.u64().map_err(short)? })
     }
 }
 
@@ -118,7 +119,7 @@ impl<'d> SnapshotWriter<'d> {
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
-        network: Network,
+        magic: [u8; 4],
         base_block: BlockHash,
         coins: u64,
     ) -> Result<Self, DiskError> {
@@ -130,7 +131,7 @@ impl<'d> SnapshotWriter<'d> {
         }
         let file = unfinished::create(disk, path, INCOMPLETE_SUFFIX)?;
         let mut buffer = Vec::with_capacity(BUFFER_LEN + MAX_COIN_LEN);
-        SnapshotMetadata { network, base_block, coins }.encode(&mut buffer);
+        SnapshotMetadata { magic, base_block, coins }.encode(&mut buffer);
         Ok(Self {
             path: path.to_owned(),
             file,

@@ -87,16 +87,25 @@ pub fn check_block_obfuscation(
     genesis: &BlockHash,
 ) -> Result<(), DiskError> {
     let Some(start) = read_start(disk, datadir)? else { return Ok(()) };
-    let network = datadir.network();
-    let begins = |network: Network| plain_start(start, obfuscation, network).is_some();
-    if begins(network) {
+    let (network, magic) = (datadir.network(), datadir.magic());
+    let begins = |magic: [u8; 4]| plain_start(start, obfuscation, magic).is_some();
+    if begins(magic) {
         return Ok(());
     }
-    if let Some(other) = Network::ALL.into_iter().find(|&other| begins(other)) {
-        let path = datadir.net_dir().to_owned();
-        return Err(DiskError::OtherNetwork { path, found: other, expected: network });
+    let mut plain = start;
+    obfuscation.apply(&mut plain, 0);
+    // All signets have the same genesis block.
+    if network == Network::Signet && is_genesis(&plain, genesis) {
+        let [a, b, c, d, ..] = plain;
+        let (path, found) = (datadir.net_dir().to_owned(), [a, b, c, d]);
+        return Err(DiskError::OtherSignet { path, found, expected: magic });
     }
-    let Some(key) = key_in(start, network, genesis) else { return Ok(()) };
+    let is_other = |other: &Network| *other != network && begins(other.magic());
+    if let Some(found) = Network::ALL.into_iter().find(is_other) {
+        let path = datadir.net_dir().to_owned();
+        return Err(DiskError::OtherNetwork { path, found, expected: network });
+    }
+    let Some(key) = key_in(start, magic, genesis) else { return Ok(()) };
     let path = datadir.blocks_dir().join(KEY_FILE);
     let is_there = disk.exists(&path).during("look at", &path)?;
     let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
@@ -120,7 +129,7 @@ pub fn revealed_key(
     datadir: &Datadir,
     genesis: &BlockHash,
 ) -> Result<Option<[u8; 8]>, DiskError> {
-    Ok(read_start(disk, datadir)?.and_then(|start| key_in(start, datadir.network(), genesis)))
+    Ok(read_start(disk, datadir)?.and_then(|start| key_in(start, datadir.magic(), genesis)))
 }
 
 /// The first record's frame and header.
@@ -139,19 +148,24 @@ fn read_start(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Start>, DiskE
     Ok(Some(start))
 }
 
-/// Removes an obfuscation; `None` if the result is not the start of a file of that network.
-fn plain_start(mut start: Start, obfuscation: Obfuscation, network: Network) -> Option<Start> {
+/// Removes an obfuscation; `None` if the result is not the start of a file with that magic.
+fn plain_start(mut start: Start, obfuscation: Obfuscation, magic: [u8; 4]) -> Option<Start> {
     obfuscation.apply(&mut start, 0);
-    start.starts_with(&network.magic()).then_some(start)
+    start.starts_with(&magic).then_some(start)
 }
 
 /// Returns the key with which the start of the first block file was obfuscated, if it is the genesis block.
-fn key_in(start: Start, network: Network, genesis: &BlockHash) -> Option<[u8; 8]> {
+fn key_in(start: Start, magic: [u8; 4], genesis: &BlockHash) -> Option<[u8; 8]> {
     let mut key = [0; 8];
     key.copy_from_slice(start.get(ZEROS)?);
-    let plain = plain_start(start, Obfuscation::from_key(key), network)?;
-    let header = Header::read(&mut Reader::new(plain.get(RECORD_HEADER_LEN..)?)).ok()?;
-    (header.hash() == *genesis).then_some(key)
+    let plain = plain_start(start, Obfuscation::from_key(key), magic)?;
+    is_genesis(&plain, genesis).then_some(key)
+}
+
+/// Whether the first record is the genesis block.
+fn is_genesis(plain: &Start, genesis: &BlockHash) -> bool {
+    let header = plain.get(RECORD_HEADER_LEN..).and_then(|bytes| Header::read(&mut Reader::new(bytes)).ok());
+    header.is_some_and(|header| header.hash() == *genesis)
 }
 
 /// Reads the obfuscation key of a database. Without one, there is no obfuscation.
@@ -184,6 +198,7 @@ pub(crate) fn obfuscation_row_value(obfuscation: Obfuscation) -> [u8; 9] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datadir::Location;
     use vfs::RealDisk;
 
     #[test]
@@ -221,6 +236,14 @@ mod tests {
         assert!(check(key).unwrap_err().contains("the blocks are of chain signet"));
         lay_out(*b"else");
         assert_eq!(check(key), Ok(()));
+        let datadir =
+            Datadir::of(&Location { magic: *b"SIGN", ..Location::new(dir.path(), Network::Signet) });
+        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        let from = dir.path().join("regtest/blocks/blk00000.dat");
+        std::fs::copy(from, datadir.blk_path(FileNo(0))).unwrap();
+        let error = check_block_obfuscation(&RealDisk, &datadir, Obfuscation::from_key(key), &genesis.hash());
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("another challenge: they begin with 656c7365, not with 5349474e"), "{text}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn out(amount: i64, script: &[u8]) -> Vec<u8> {
 }
 
 fn write(disk: &dyn Disk, path: &Path, coins: &[Owned]) -> Result<u64, DiskError> {
-    let mut writer = SnapshotWriter::create(disk, path, Network::Test, BASE, coins.len() as u64)?;
+    let mut writer = SnapshotWriter::create(disk, path, Network::Test.magic(), BASE, coins.len() as u64)?;
     for (outpoint, code, out) in coins {
         writer.add(outpoint, &Coin { code: *code, out })?;
     }
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(bytes == model(Network::Test, &coins));
         prop_assert_eq!(len, bytes.len() as u64);
         let (network, base_block) = (Network::Test, BASE);
-        let metadata = SnapshotMetadata { network, base_block, coins: coins.len() as u64 };
+        let metadata = SnapshotMetadata { magic: network.magic(), base_block, coins: coins.len() as u64 };
         prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
     }
 
@@ -232,7 +232,8 @@ proptest! {
         let mut changed = bytes.clone();
         changed[at] = byte;
         if let Ok((metadata, coins)) = read(&memory(changed.clone()), Path::new("utxo.dat")) {
-            let mut again = model(metadata.network, &coins);
+            let mut again = model(metadata.network(), &coins);
+            again[7..11].copy_from_slice(&metadata.magic);
             again[11..43].copy_from_slice(&metadata.base_block.0);
             prop_assert!(again == changed);
         }
@@ -273,7 +274,6 @@ fn errors_name_offset_and_defect() {
     let first = METADATA_LEN;
     check(0, b"utxp", 0, "not a UTXO snapshot");
     check(5, &[3], 5, "version 3 is not supported");
-    check(7, &[1, 2, 3, 4], 7, "magic 01020304");
     check(43, &[0xff; 8], 43, "18446744073709551615 coins do not fit into the 81 bytes");
     check(43, &[2], first + 43, "38 bytes follow the last coin");
     check(43, &[4], good.len(), "the file ends inside a coin");
@@ -302,12 +302,20 @@ fn errors_name_offset_and_defect() {
 }
 
 #[test]
+fn an_unknown_magic_is_that_of_a_custom_signet() {
+    let mut bytes = model(Network::Test, &[]);
+    bytes[7..11].copy_from_slice(&[1, 2, 3, 4]);
+    let metadata = read(&memory(bytes), Path::new("utxo.dat")).unwrap().0;
+    assert_eq!((metadata.network(), metadata.magic), (Network::Signet, [1, 2, 3, 4]));
+}
+
+#[test]
 fn a_wrong_order_or_count_is_a_caller_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("utxo.dat");
     let coin = Coin { code: 9, out: &out(5, &[0x51]) };
     let outpoint = |vout| OutPoint { txid: Txid([1; 32]), vout };
-    let mut writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 2).unwrap();
+    let mut writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 2).unwrap();
     writer.add(&outpoint(16_512), &coin).unwrap();
     let wrong = [16_512, 0, 127].map(|vout| writer.add(&outpoint(vout), &coin));
     assert!(wrong.iter().all(|result| matches!(result, Err(DiskError::CallerError { .. }))), "{wrong:?}");
@@ -316,16 +324,16 @@ fn a_wrong_order_or_count_is_a_caller_error() {
     let more = writer.add(&OutPoint { txid: Txid([2; 32]), vout: 0 }, &coin);
     assert!(matches!(more, Err(DiskError::CallerError { .. })));
     writer.finish().unwrap();
-    let taken = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 2).map(|_| ());
+    let taken = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 2).map(|_| ());
     assert!(taken.unwrap_err().to_string().contains("cannot create"), "a snapshot is never replaced");
 
     let other = dir.path().join("other.dat");
-    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap();
     assert!(matches!(writer.finish(), Err(DiskError::CallerError { .. })));
     assert!(!other.exists() && !incomplete(&other).exists());
-    std::mem::forget(SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap());
+    std::mem::forget(SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap());
     assert!(incomplete(&other).exists(), "a crash leaves it");
-    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 1).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap();
     drop(writer);
     assert!(!incomplete(&other).exists(), "the next writer removes it");
 }
@@ -337,13 +345,14 @@ fn files_of_the_user_beside_a_snapshot_stay() {
     for suffix in [".incomplete", ".part", ".records"] {
         std::fs::write(dir.path().join(format!("utxo.dat{suffix}")), "mine").unwrap();
     }
-    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 0).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 0).unwrap();
     writer.finish().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
     // A directory that has the name of the temporary file is not ours either.
     let other = dir.path().join("other.dat");
     std::fs::create_dir(incomplete(&other)).unwrap();
-    let error = SnapshotWriter::create(&RealDisk, &other, Network::Main, BASE, 0).err().unwrap().to_string();
+    let error =
+        SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 0).err().unwrap().to_string();
     assert!(error.contains("move it away"), "{error}");
 }
 
@@ -352,7 +361,7 @@ fn a_link_to_a_missing_file_is_followed() {
     let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let (path, target) = (dir.path().join("utxo.dat"), elsewhere.path().join("target"));
     std::os::unix::fs::symlink(&target, &path).unwrap();
-    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main, BASE, 0).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 0).unwrap();
     assert!(incomplete(&target).exists() && !incomplete(&path).exists());
     writer.finish().unwrap();
     assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink() && target.is_file());
@@ -416,7 +425,7 @@ fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("utxo.dat");
         let best = chainstate.best_block();
-        let mut writer = SnapshotWriter::create(&RealDisk, &path, network, best, count).unwrap();
+        let mut writer = SnapshotWriter::create(&RealDisk, &path, network.magic(), best, count).unwrap();
         let mut coins = chainstate.coins().unwrap();
         while let Some((outpoint, coin)) = coins.advance().unwrap() {
             writer.add(&outpoint, &coin).unwrap();
@@ -428,7 +437,10 @@ fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
         assert_eq!(hasher.finalize().to_lower_hex_string(), hash, "{name}");
 
         let mut snapshot = SnapshotReader::open(&RealDisk, &path).unwrap();
-        assert_eq!(*snapshot.metadata(), SnapshotMetadata { network, base_block: best, coins: count });
+        assert_eq!(
+            *snapshot.metadata(),
+            SnapshotMetadata { magic: network.magic(), base_block: best, coins: count }
+        );
         let mut coins = chainstate.coins().unwrap();
         while let Some(coin) = coins.advance().unwrap() {
             assert_eq!(snapshot.advance().unwrap(), Some(coin), "{name}");

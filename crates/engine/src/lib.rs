@@ -1,8 +1,8 @@
 //! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
-//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`] reads a
-//! chainstate. The engine never prints: it sends [`Event`]s to the caller's [`EventSink`] and returns a
-//! report or one [`Error`].
+//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`], [`get_coins`] and
+//! [`scan_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the caller's
+//! [`EventSink`] and returns a report or one [`Error`].
 //!
 //! # Why the result can be trusted
 //!
@@ -42,20 +42,22 @@ mod stages;
 pub use api::{
     counts::Counts,
     error::{Error, ErrorInfo, ErrorKind},
-    event::{Event, EventSink, Progress},
+    event::{CoinProgress, Event, EventSink, Progress},
     lower_tip::{Gap, LowerPart, LowerTip},
-    machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes},
+    machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
     note::{DiskNeed, Note, Warning, WrongHint},
     options::{
-        AssumeValid, ChainOptions, CheckHintsOptions, HintOptions, MakeOptions, Matching, ReindexOptions,
-        ResumeOptions, TestHooks, UndoPolicy, VerifyOptions,
+        AssumeValid, ChainOptions, ChainstateOptions, CheckHintsOptions, HintOptions, MakeOptions, Matching,
+        ReindexOptions, RemoteBody, RemoteFile, ResumeOptions, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
-    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport},
-    size::HumanSize,
+    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport, UpdateReport},
+    size::{HumanMemory, HumanShare, HumanSize},
+    spend_ages::SpendAges,
     stage::Stage,
     sync::{
-        DownloadLimit, DownloadReport, KnownPeer, PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncReport,
+        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, PeerEvent, PeerOptions, PeerStatus,
+        SyncOptions, SyncReport,
     },
 };
 pub use coins::aggregate::AggregateKind;
@@ -64,10 +66,15 @@ pub use commands::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
         Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, diagnose,
     },
+    get_coins::{GetReport, StoredCoin, get_coins},
     hints::{
-        CoinSource, HintCheck, check_hints, convert_hints, hints_info, make_hints, make_hints_from_coins,
+        CoinSource, HintCheck, HintFileInfo, check_hints, convert_hints, describe_hints, hints_info,
+        make_hints, make_hints_from_coins,
     },
+    load_snapshot::{LoadedSnapshotReport, load_snapshot},
     reindex::reindex,
+    repair::{RepairOptions, RepairReport, repair},
+    scan_coins::{FoundCoin, ScanReport, scan_coins},
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},
     sync::sync,
@@ -75,19 +82,37 @@ pub use commands::{
         CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,
         make_undo,
     },
+    update::{UpdateOptions, update},
     verify::{Comparison, Difference, VerifyReport, verify},
 };
 pub use digest::kernel::Kernel;
-pub use disk::{datadir::FileKind, replace::Recovery, snapshot::SnapshotMetadata};
-pub use hints::{HintFormat, HintInfo, Numbering};
+pub use disk::{
+    datadir::{Datadir, FileKind, Location},
+    replace::Recovery,
+    snapshot::SnapshotMetadata,
+};
+pub use hints::{
+    HintFormat, HintInfo, Numbering,
+    packed::{PackedFile, Packing},
+    pinned::Pinned,
+};
 pub use net::{
     address::{Host, NetworkKind, PeerAddress},
     pool::Target,
     seeds::default_port,
     transport::TransportVersion,
 };
+pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
-pub use wire::{BlockHash, FileNo, Height, Network, Sats, ScriptVerifier, Txid};
+pub use wire::{BlockHash, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, Txid};
+
+/// Formats a digest as tools print the one of a file: the first byte comes first.
+#[must_use]
+pub fn hex(digest: &[u8; 32]) -> String {
+    let mut reversed = *digest;
+    reversed.reverse();
+    hex_reversed(&reversed)
+}
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.
 #[must_use]

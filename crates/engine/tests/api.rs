@@ -2,16 +2,19 @@
 //! Removing a name or a trait is a breaking change, and fails here.
 
 use peregrine_engine::{
-    Absence, Advice, AggregateKind, AssumeValid, BlockHash, BoundBy, ChainOptions, ChainstatePosition,
-    ChainstateState, CheckHintsOptions, CheckUndoOptions, CoinSource, Comparison, Counts, DatabaseState,
-    DatadirState, DeepState, Diagnosis, Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo,
-    ErrorKind, Event, EventSink, FileKind, FilesState, FlawedUndo, Gap, Height, HintCheck, HintFormat,
-    HintInfo, HintOptions, HintsReport, HumanSize, IndexState, Kernel, Leftovers, Limit, LockHolder,
-    LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions, Matching,
-    Network, Note, Numbering, Owner, Progress, RealDisk, RebuildNeed, Recovery, ReindexOptions,
-    ReindexReport, Remedy, ResumeOptions, Sats, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata,
-    SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, TestHooks, Txid, UndoCheck,
-    UndoFileCheck, UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
+    Absence, Advice, AggregateKind, AssumeValid, BlockHash, BoundBy, BuriedDeployment, ChainOptions,
+    ChainParams, ChainstateOptions, ChainstatePosition, ChainstateState, CheckHintsOptions, CheckUndoOptions,
+    CoinProgress, CoinSource, Comparison, Counts, DatabaseState, Datadir, DatadirState, DeepState, Diagnosis,
+    Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo, ErrorKind, Event, EventSink, FileKind,
+    FilesState, FlawedUndo, FoundCoin, Gap, GetReport, Height, HintCheck, HintFileInfo, HintFormat, HintInfo,
+    HintOptions, HintsReport, HumanMemory, HumanShare, HumanSize, IndexState, Kernel, Leftovers, Limit,
+    LoadedSnapshotReport, Location, LockHolder, LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport,
+    MakeOptions, MakeUndoOptions, Matching, Network, Note, Numbering, OutPoint, Owner, PackedFile, Packing,
+    Pinned, Progress, RealDisk, RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile,
+    RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit,
+    SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin,
+    TestHooks, Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoStatsReport, VerifyOptions,
+    VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -20,11 +23,15 @@ fn values_can_be_printed_and_sent_to_other_threads() {
     fn check<T: Debug + Send + Sync>() {}
     check::<(Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState)>();
     check::<(Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockHolder, LockState)>();
-    check::<(Owner, RebuildNeed)>();
+    check::<(CoinProgress, Owner, RebuildNeed, UpdateOptions, UpdateReport, RepairOptions, RepairReport)>();
+    check::<(ChainstateOptions, FoundCoin, GetReport, LoadedSnapshotReport, OutPoint, ScanReport)>();
+    check::<StoredCoin>();
+    check::<(BuriedDeployment, ChainParams, Datadir, Location)>();
     check::<(CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck)>();
     check::<(CoinSource, AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
     check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
+    check::<(HintFileInfo, PackedFile, Packing, Pinned)>();
     check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
     check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();
     check::<(ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict)>();
@@ -42,6 +49,8 @@ fn texts_for_users_can_be_displayed() {
     check::<WrongHint>();
     check::<LowerTip>();
     check::<DiskNeed>();
+    check::<HumanMemory>();
+    check::<HumanShare>();
     check::<HumanSize>();
     check::<Stage>();
     assert_eq!(MIN_MEMORY, 128 << 20);
@@ -57,6 +66,8 @@ fn errors_are_standard_errors_with_causes() {
 fn disks_sinks_and_verifiers_are_interfaces_for_callers() {
     fn is_object_safe(_: Option<(&dyn Disk, &dyn EventSink, &dyn ScriptVerifier)>) {}
     is_object_safe(None);
+    fn is_remote_file(_: Option<&dyn RemoteFile>) {}
+    is_remote_file(None);
     fn is_sink(_: impl EventSink) {}
     is_sink(|_: Event| {});
 }
@@ -65,7 +76,7 @@ fn disks_sinks_and_verifiers_are_interfaces_for_callers() {
 /// since there is no datadir.
 #[test]
 fn operations_fail_without_a_datadir() {
-    use peregrine_engine::{make_hints, make_snapshot, reindex, utxo_stats, verify};
+    use peregrine_engine::{make_hints, make_snapshot, reindex, repair, update, utxo_stats, verify};
     use std::sync::atomic::AtomicBool;
     let root = tempfile::tempdir().unwrap();
     let datadir = root.path().join("missing");
@@ -79,9 +90,14 @@ fn operations_fail_without_a_datadir() {
         verify(disk, &VerifyOptions::new(&datadir, Network::Regtest), sink, &never).unwrap_err().kind,
         make_hints(disk, &make, &file, HintFormat::Peregrine, sink, &never).unwrap_err().kind,
         make_snapshot(disk, &make, &file, sink, &never).unwrap_err().kind,
+        update(disk, &UpdateOptions::new(&datadir, Network::Regtest), sink, &never).unwrap_err().kind,
+        repair(disk, &RepairOptions::new(&datadir, Network::Regtest), sink, &never).unwrap_err().kind,
     ];
-    assert_eq!(kinds, [ErrorKind::Damaged; 4]);
+    assert_eq!(kinds, [ErrorKind::Damaged; 6]);
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
+    let _ = peregrine_engine::load_snapshot;
+    let _ = (peregrine_engine::get_coins, peregrine_engine::scan_coins::<Vec<u8>>);
+    let _ = (peregrine_engine::describe_hints, peregrine_engine::hex);
     let _ =
         (peregrine_engine::make_hints_from_coins, peregrine_engine::check_undo, peregrine_engine::make_undo);
     let _ = (peregrine_engine::snapshot_info, peregrine_engine::verify_snapshot);

@@ -11,7 +11,7 @@ use common::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::index::BlockStatus;
-use peregrine_engine::{ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
+use peregrine_engine::{ChainParams, ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
 use std::{
     path::Path,
     process::Command,
@@ -56,7 +56,7 @@ fn empty_block_directories_are_damaged() {
 #[test]
 fn a_wrong_chain_is_reported_with_the_chain_that_exists() {
     let case = Case::new();
-    let options = changed(case.options(), |it| it.chain.network = Network::Signet);
+    let options = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
     let error = refused(&options, ErrorKind::Damaged);
     assert_mentions(&error, &["no blocks of chain signet", "regtest", "choose the chain"]);
 }
@@ -66,15 +66,16 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
     std::fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
-        let options =
-            changed(ReindexOptions { scan, ..case.options() }, |it| it.chain.network = Network::Signet);
+        let options = changed(ReindexOptions { scan, ..case.options() }, |it| {
+            it.chain.params = ChainParams::of(Network::Signet)
+        });
         let error = refused(&options, ErrorKind::Damaged);
         assert_mentions(&error, &["the blocks are of chain regtest"]);
         assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     }
     // If the first file does not show it, the genesis block is missing.
     std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
-    let options = changed(case.options(), |it| it.chain.network = Network::Signet);
+    let options = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
     assert_mentions(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
@@ -109,7 +110,10 @@ fn the_first_missing_block_of_a_pruned_node_is_named() {
     });
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hole.hash)));
-    assert_mentions(&error, &["the block is not on disk", "pruned", "restore the files", "-reindex"]);
+    assert_mentions(
+        &error,
+        &["the block is not on disk", "pruned", "restore the files", "up to the block below"],
+    );
 }
 
 #[test]
@@ -118,9 +122,12 @@ fn a_missing_blk_file_is_named() {
     std::fs::remove_file(case.blocks("blk00001.dat")).unwrap();
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_eq!(error.file, Some(case.blocks("blk00001.dat")));
-    assert_mentions(&error, &["the file is missing", "restore the file", "-reindex"]);
+    assert_mentions(&error, &["the file is missing", "restore the file"]);
+    let ways_on = [Remedy::Repair, Remedy::GiveBlock, Remedy::EndBelowDamage];
+    assert_offers(&error, &ways_on);
     let error = refused(&case.scan(), ErrorKind::Damaged);
-    assert_mentions(&error, &["is not on disk", "-reindex"]);
+    assert_mentions(&error, &["is not on disk", "restore the files"]);
+    assert_offers(&error, &[Remedy::Repair, Remedy::EndBelowDamage]);
 }
 
 #[test]
@@ -276,23 +283,28 @@ fn files_that_are_not_regular_are_damaged() {
 fn blocks_in_another_directory_are_reported_with_a_remedy() {
     let case = Case::new();
     let elsewhere = common::scratch();
+    let blocks = elsewhere.path().join("regtest/blocks");
+    std::fs::create_dir_all(&blocks).unwrap();
     let dats = || {
         let entries = std::fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap().file_name());
         entries.filter(|name| name.to_string_lossy().ends_with(".dat")).collect::<Vec<_>>()
     };
     for name in dats() {
-        std::fs::copy(case.blocks("").join(&name), elsewhere.path().join(&name)).unwrap();
+        std::fs::copy(case.blocks("").join(&name), blocks.join(&name)).unwrap();
         std::fs::remove_file(case.blocks("").join(&name)).unwrap();
     }
     for options in [case.options(), case.scan()] {
-        assert_mentions(
-            &refused(&options, ErrorKind::Damaged),
-            &["-blocksdir", "ln -s DIR/regtest/blocks/*.dat"],
-        );
+        let text = ["-blocksdir=DIR", "give that directory here too"];
+        assert_mentions(&refused(&options, ErrorKind::Damaged), &text);
+        let there = changed(options, |it| it.chain.blocksdir = Some(elsewhere.path().to_owned()));
+        assert_eq!(run(&there).unwrap().hash_serialized_3, chain().model.stats().hash_serialized_3);
+        assert!(dats().is_empty(), "nothing but the index is in the datadir");
     }
-    for entry in std::fs::read_dir(elsewhere.path()).unwrap() {
-        let entry = entry.unwrap();
-        std::os::unix::fs::symlink(entry.path(), case.blocks("").join(entry.file_name())).unwrap();
+    // Or with links, also of single files.
+    for entry in std::fs::read_dir(&blocks).unwrap().map(Result::unwrap) {
+        if entry.file_name() != ".lock" {
+            std::os::unix::fs::symlink(entry.path(), case.blocks("").join(entry.file_name())).unwrap();
+        }
     }
     for options in [case.options(), case.scan()] {
         assert_eq!(run(&options).unwrap().hash_serialized_3, chain().model.stats().hash_serialized_3);
@@ -308,7 +320,8 @@ fn the_networks_own_directory_is_accepted_as_datadir() {
     assert_eq!(report.chainstate, case.root().join("regtest/chainstate"));
     assert_eq!(stats(&options.chain.datadir, Network::Regtest).unwrap().height, Some(report.height));
     // As a datadir of main, the error still names the network of the blocks.
-    let error = refused(&changed(options, |it| it.chain.network = Network::Main), ErrorKind::Damaged);
+    let error =
+        refused(&changed(options, |it| it.chain.params = ChainParams::of(Network::Main)), ErrorKind::Damaged);
     assert_mentions(&error, &["the blocks are of chain regtest"]);
     assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
 }

@@ -7,14 +7,13 @@ mod common;
 use common::{Case, chain, run, scratch};
 use disk::index::{BlockStatus, write_block_index};
 use peregrine_engine::{
-    Absence, Advice, ChainstatePosition, DatabaseState, DatadirState, Diagnosis, DoctorOptions, Error,
-    ErrorKind, Height, LockState, MakeUndoOptions, Network, RealDisk, Remedy, StatsOptions, SyncOptions,
-    diagnose, make_undo, sync, utxo_stats,
+    Absence, Advice, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis,
+    DoctorOptions, Error, ErrorKind, Height, LockState, MakeUndoOptions, Network, RealDisk, Remedy,
+    RepairOptions, StatsOptions, SyncOptions, diagnose, make_undo, repair, sync, utxo_stats,
 };
 use std::{
     collections::BTreeMap,
     fs,
-    num::NonZeroUsize,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -270,14 +269,14 @@ fn only_reading_all_undo_data_finds_damage_within_it() {
 }
 
 #[test]
-fn a_damaged_block_is_named_and_only_bitcoind_can_replace_it() {
+fn a_damaged_block_is_named_and_to_be_downloaded() {
     let case = sound();
     let entry = common::entry(&case, common::BUSY);
     // In a transaction: the header's hash stays the same.
     flip_bit(&common::blk(&case, &entry), entry.data_pos.unwrap().0 + 200, 1).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
     let deep = diagnosed(case.root(), true);
-    assert_eq!(deep.advice, Advice::BitcoindReindex);
+    assert_eq!(deep.advice, Advice::Repair);
     let deep = deep.found.unwrap().deep.unwrap();
     assert_eq!((deep.damaged, deep.first.len()), (1, 1));
     assert_eq!((deep.first[0].kind, deep.first[0].height), (ErrorKind::Damaged, Some(Height(common::BUSY))));
@@ -294,19 +293,19 @@ fn block_files_that_are_missing_or_short_are_downloaded_as_advised() {
             None => fs::remove_file(&path).unwrap(),
             Some(len) => truncate(&path, len).unwrap(),
         }
-        let state = advised(&case, &Advice::Sync);
+        let state = advised(&case, &Advice::Repair);
         let blocks = &state.blocks;
         assert_eq!((blocks.missing.len(), blocks.short.len()), if len.is_none() { (1, 0) } else { (0, 1) });
         assert!(blocks.lost > 0 && blocks.unrecorded == 0, "{what}");
         let peer = ScriptedPeer::start(&common::sync::served(), Fault::None);
-        let options = common::sync::from(case.root(), &[&peer]);
-        // Blocks that are downloaded have no undo data, and stale ones are not downloaded.
+        let peers = common::sync::from(case.root(), &[&peer]).peers;
+        let options = RepairOptions { peers, ..RepairOptions::new(case.root(), Network::Regtest) };
         let mut steps = Vec::new();
         loop {
             let advice = diagnosed(case.root(), true).advice;
             match &advice {
-                Advice::Sync => {
-                    sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+                Advice::Repair => {
+                    repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
                 }
                 Advice::ReindexByScan => drop(run(&case.scan()).unwrap()),
                 Advice::MakeUndo => made_undo(&case),
@@ -315,7 +314,7 @@ fn block_files_that_are_missing_or_short_are_downloaded_as_advised() {
             assert!(!steps.contains(&advice), "{what}: {steps:?}, and again {advice:?}");
             steps.push(advice);
         }
-        assert!(is_sound(&case), "{what}: {steps:?}");
+        assert!(is_sound(&case) && steps == [Advice::Repair], "{what}: {steps:?}");
     }
 }
 
@@ -394,12 +393,8 @@ fn what_an_interrupted_run_has_left_is_named() {
         if found.found.as_ref().unwrap().leftovers.has_journal {
             journals += 1;
             assert_eq!(found.advice, Advice::FinishReplacement);
-            let options = StatsOptions {
-                datadir: case.root().to_owned(),
-                network: Network::Regtest,
-                threads: NonZeroUsize::MIN,
-                muhash: false,
-            };
+            let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
+            let options = StatsOptions { chainstate, muhash: false };
             utxo_stats(&FaultDisk::healthy(), &options).unwrap();
             assert!(is_sound(&case), "{at}");
         }

@@ -463,7 +463,7 @@ fn a_full_disk_fails_the_run_and_changes_nothing() {
         assert!(errors.len() >= 5, "{errors:?}");
         for error in errors {
             let text = error.to_string();
-            assert!(error.file.is_some() && text.contains("free disk space and run again"), "{text}");
+            assert!(error.file.is_some() && text.contains("free some space and run again"), "{text}");
         }
     }
 }

@@ -7,10 +7,11 @@ mod common;
 use common::{
     Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree, trusting,
 };
-use disk::index::{BlockIndex, BlockStatus};
+use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use peregrine_engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
 use std::path::{Path, PathBuf};
-use testkit::corrupt::truncate;
+use testkit::{corrupt::truncate, sibling::sibling};
+use wire::{ByteOffset, FileNo};
 
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;
@@ -259,4 +260,30 @@ fn a_block_that_the_index_marks_invalid_is_left_out_with_a_warning() {
         _ => false,
     };
     assert_eq!(report.notes.iter().filter(|note| is_noted(note)).count(), 1, "{:?}", report.notes);
+}
+
+/// bitcoind does not start if the index places any block in a file that does not exist.
+#[test]
+fn a_block_of_another_branch_in_a_file_that_does_not_exist_leaves_the_index() {
+    let case = Case::new();
+    let stale = sibling(chain().main().nth(90).unwrap(), 3, |_| {});
+    let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
+    for file in [FileNo(70), FileNo(99)] {
+        case.edit_index(|index| {
+            index.entries.retain(|entry| entry.hash != stale.hash);
+            index.entries.push(IndexEntry {
+                status: BlockStatus::stored(true),
+                tx_count: 1,
+                file: Some(file),
+                data_pos: Some(ByteOffset(8)),
+                ..IndexEntry::of_header(stale.hash, stale.header, Height(90))
+            });
+            index.entries.sort_unstable_by_key(|entry| entry.hash);
+        });
+        let report = run(&case.options()).unwrap();
+        assert_eq!(find(), IndexEntry::of_header(stale.hash, stale.header, Height(90)));
+        let name = format!("blk000{}.dat, which do not exist", file.0);
+        assert!(report.notes.iter().any(|note| note.to_string().contains(&name)), "{:?}", report.notes);
+        assert_eq!(run(&case.options()).unwrap().notes.len(), 0, "only once");
+    }
 }

@@ -167,7 +167,7 @@ fn write_coins(snapshot: &Path, coins: &[OwnedCoin]) {
     std::fs::remove_file(snapshot).unwrap();
     let (disk, hash) = (FaultDisk::healthy(), chain().tip().hash);
     let mut writer =
-        SnapshotWriter::create(&disk, snapshot, Network::Regtest, hash, coins.len() as u64).unwrap();
+        SnapshotWriter::create(&disk, snapshot, Network::Regtest.magic(), hash, coins.len() as u64).unwrap();
     for (outpoint, code, out) in coins {
         writer.add(outpoint, &Coin { code: *code, out }).unwrap();
     }

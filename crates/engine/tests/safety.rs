@@ -8,25 +8,26 @@ mod common;
 use common::{Case, chain, for_making, for_verifying, run, stats, tree};
 use disk::index::BlockStatus;
 use peregrine_engine::{
-    DoctorOptions, Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, StatsOptions,
+    ChainstateOptions, DoctorOptions, Error, ErrorKind, Height, HintFormat, Network, ReindexOptions,
+    StatsOptions, UpdateOptions,
 };
 use std::{
     collections::BTreeMap,
     fs,
-    num::NonZeroUsize,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
 use testkit::fault::FaultDisk;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "doctor",
     "reindex",
     "reindex --undo trust",
     "reindex --scan",
     "reindex --keep-old",
     "reindex --output",
+    "update",
     "verify",
     "hints make",
     "snapshot make",
@@ -185,6 +186,10 @@ fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Re
         "reindex --scan" => reindex(case.scan()),
         "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
         "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
+        "update" => {
+            let options = UpdateOptions { chain: options.chain, stop_at_height: None };
+            peregrine_engine::update(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
+        }
         "verify" => {
             peregrine_engine::verify(disk, &for_verifying(&options, false), &|_| {}, &interrupt).map(|_| None)
         }
@@ -199,8 +204,8 @@ fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Re
                 .map(|_| None)
         }
         _ => {
-            let (datadir, threads) = (case.root().to_owned(), NonZeroUsize::MIN);
-            let options = StatsOptions { datadir, network: Network::Regtest, threads, muhash: false };
+            let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
+            let options = StatsOptions { chainstate, muhash: false };
             peregrine_engine::utxo_stats(disk, &options).map(|_| None)
         }
     }
@@ -234,7 +239,12 @@ fn cell(row: &Row, command: &str) -> String {
             };
             let is_made = rev_files(&tree(case.root())) > rev_files(&before);
             let new_index = command.contains("--scan") || is_made;
-            let what = if new_index { "new chainstate and index" } else { "new chainstate" };
+            let what = match command {
+                "update" if is_same => "reads",
+                "update" => "connects blocks",
+                _ if new_index => "new chainstate and index",
+                _ => "new chainstate",
+            };
             if is_made { format!("{what}, undo files") } else { what.to_owned() }
         }
         Ok(_) => {

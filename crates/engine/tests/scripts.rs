@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{THREADS, changed, options, run, with_threads};
+use common::{THREADS, changed, options, run, update::AT_ONCE, with_threads};
 use peregrine_engine::{
     AssumeValid, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
 };
@@ -165,6 +165,36 @@ fn the_lowest_failing_script_is_reported() {
         assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
         assert!(error.txid.is_some());
     }
+}
+
+/// An update runs the scripts of the blocks that it connects, and of no others.
+#[test]
+fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
+    let case = Case::new(&unsigned(24, 600_000));
+    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
+    let (low, high) = (busy[busy.len() / 2], busy[busy.len() - 2]);
+    let from = low as u32 - 5;
+    let root = case.root.path();
+    run(&changed(options(root), |it| it.stop_at_height = Some(Height(from)))).unwrap();
+    let update = |threads: usize, failing: Vec<OutPoint>| {
+        let state = Arc::new(State { failing, ..State::default() });
+        let mut options = common::update::update_options(root, AT_ONCE, None);
+        options.chain = with_threads(&changed(common::options(root), |_| {}), threads).chain;
+        options.chain.scripts = Some(Arc::new(RecordingVerifier(Arc::clone(&state))));
+        let done = common::update::update(&options);
+        let seen = state.seen.lock().unwrap().clone();
+        (done, seen)
+    };
+    for threads in THREADS {
+        let failing = vec![case.spends[high][0], case.spends[low][2], case.spends[low][3]];
+        let error = update(threads, failing).0.map(|report| report.height).unwrap_err();
+        assert_eq!((error.kind, error.height), (ErrorKind::Consensus, Some(Height(low as u32))), "{error}");
+        assert_eq!(error.core.as_deref(), Some("block-script-verify-flag-failed (a reason)"));
+        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
+    }
+    let (report, seen) = update(8, Vec::new());
+    assert_eq!(seen, case.spent_above(Some(from)));
+    assert_eq!(report.unwrap().scripts.unwrap().inputs, seen.len() as u64);
 }
 
 /// A typing error in --assumevalid once went unreported, and cost days.

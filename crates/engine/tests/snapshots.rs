@@ -6,14 +6,18 @@
 mod common;
 mod hinted;
 
-use common::{Case, assert_mentions, assert_same_tree, changed, for_making, tree, with_threads};
+use common::{
+    Case, assert_mentions, assert_same_tree, chain, changed, for_making, refused, run, scratch, tree,
+    with_threads,
+};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use hinted::{AGGREGATES, InterruptingDisk, file_in, with_frequent_checkpoints};
 use peregrine_engine::{
-    AggregateKind, Error, ErrorKind, Height, Network, ReindexOptions, SnapshotReport, SnapshotVerdict,
-    hex_reversed,
+    AggregateKind, ChainParams, Error, ErrorKind, Height, Network, ReindexOptions, SnapshotReport,
+    SnapshotVerdict, hex_reversed,
 };
+use rules::params::PinnedUtxoSet;
 use std::{path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
@@ -214,7 +218,8 @@ fn a_removed_added_or_changed_coin_is_found() {
         }
         let disk = FaultDisk::healthy();
         let (network, count) = (Network::Regtest, changed.len() as u64);
-        let mut writer = SnapshotWriter::create(&disk, &falsified, network, report.hash, count).unwrap();
+        let mut writer =
+            SnapshotWriter::create(&disk, &falsified, network.magic(), report.hash, count).unwrap();
         for (outpoint, code, out) in &changed {
             writer.add(outpoint, &Coin { code: *code, out }).unwrap();
         }
@@ -244,7 +249,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let error = verify(&path, Some(&common::options(dir.path())), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_mentions(&error, &["base block", "is not in the datadir"]);
-    let signet = changed(case.options(), |it| it.chain.network = Network::Signet);
+    let signet = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
     let error = verify(&path, Some(&signet), AGGREGATES[0]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_mentions(&error, &["the snapshot is for the network regtest"]);
@@ -252,9 +257,49 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     if let Some(stale) = common::chain().blocks.iter().find(|block| block.stale) {
         let disk = FaultDisk::healthy();
         let path = file_in(&files, "stale");
-        SnapshotWriter::create(&disk, &path, Network::Regtest, stale.hash, 0).unwrap().finish().unwrap();
+        SnapshotWriter::create(&disk, &path, Network::Regtest.magic(), stale.hash, 0)
+            .unwrap()
+            .finish()
+            .unwrap();
         let error = verify(&path, Some(&case.options()), AGGREGATES[0]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
         assert_mentions(&error, &["not in the most-work chain"]);
     }
+}
+
+/// Options for a chain of whose last block Core's source had this hash of the UTXO set.
+fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
+    let params = ChainParams::of(Network::Regtest).clone();
+    let tip = chain().tip();
+    let assume_utxo =
+        vec![PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 }].leak();
+    changed(case.options(), |it| it.chain.params = Box::leak(Box::new(ChainParams { assume_utxo, ..params })))
+}
+
+#[test]
+fn a_result_with_another_hash_than_the_pinned_one_is_not_put_in_place() {
+    let elsewhere = scratch();
+    let file = elsewhere.path().join("utxo.dat");
+    let make = |options: &ReindexOptions| {
+        let interrupt = AtomicBool::new(false);
+        peregrine_engine::make_snapshot(
+            &FaultDisk::healthy(),
+            &for_making(options),
+            &file,
+            &|_| {},
+            &interrupt,
+        )
+    };
+    let (case, hash) = (Case::new(), chain().model.stats().hash_serialized_3);
+    let wrong = pinned(&case, [1; 32]);
+    let error = refused(&wrong, ErrorKind::Internal);
+    assert_eq!(error.block_hash, Some(chain().tip().hash));
+    assert_mentions(&error, &[&chain().model.stats().hash_hex(), "Bitcoin Core's source has another one"]);
+    assert_eq!(make(&wrong).unwrap_err().kind, ErrorKind::Internal);
+    assert!(!file.exists(), "no snapshot is left");
+
+    assert!(!run(&case.options()).unwrap().is_pinned && !make(&case.options()).unwrap().is_pinned);
+    std::fs::remove_file(&file).unwrap();
+    let right = pinned(&case, hash);
+    assert!(run(&right).unwrap().is_pinned && make(&right).unwrap().is_pinned);
 }

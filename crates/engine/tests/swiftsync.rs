@@ -15,8 +15,8 @@ use hinted::{
 };
 use hints::HintFormat;
 use peregrine_engine::{
-    AssumeValid, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions, ReindexReport,
-    Remedy, hex_reversed,
+    AssumeValid, ChainOptions, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions,
+    ReindexReport, Remedy, hex_reversed,
 };
 use std::{
     path::Path,
@@ -41,7 +41,7 @@ fn rebuild(options: &ReindexOptions) -> ReindexReport {
     let output = TempDir::new().unwrap();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() };
     let report = run(&options).unwrap_or_else(|error| panic!("{error}"));
-    let stats = common::stats(output.path(), options.chain.network).unwrap();
+    let stats = common::stats(output.path(), options.chain.params.network).unwrap();
     assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "the chainstate differs from the report");
     assert_eq!((stats.best_block, stats.txouts), (report.hash, report.txouts));
     report
@@ -114,7 +114,7 @@ fn without_undo_in(dir: &Path, base: &ReindexOptions, (hash, coins): (&str, &str
     let error = common::refused(&options(AGGREGATES[0]), ErrorKind::Usage);
     assert_mentions(&error, &["scripts cannot be checked without undo data"]);
     common::assert_offers(&error, &[Remedy::LaterAssumedBlock, Remedy::UseUndoData]);
-    if base.chain.network != Network::Regtest {
+    if base.chain.params.network != Network::Regtest {
         return;
     }
     bury(&dir.join("regtest/blocks/index"));
@@ -243,6 +243,7 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
                 assert!(std::fs::read(&made).unwrap() == expected, "{format} at {height}");
                 assert_eq!((info.height, info.format), (Height(height), format));
                 let read = peregrine_engine::hints_info(&FaultDisk::healthy(), &made, Some(format)).unwrap();
+                let read = read.hints;
                 assert_eq!((read.hints, read.bytes), (info.hints, info.bytes), "{format} at {height}");
             }
             let again = make(&case.options(), &file_in(&files, &format!("{format}-{height}-1")), format);
@@ -274,7 +275,7 @@ fn every_format_converts_into_every_other() {
                 &disk,
                 (&file_in(&files, from.name()), None),
                 (&path, to),
-                Some((case.root(), Network::Regtest)),
+                Some(&ChainOptions::new(case.root(), Network::Regtest)),
                 &|_| {},
                 &AtomicBool::new(false),
             );
@@ -296,9 +297,9 @@ fn converting_hints_first_removes_what_an_interrupted_rebuild_has_left() {
     std::fs::create_dir(&leftover).unwrap();
     std::fs::write(leftover.join("000007.ldb"), b"half a table").unwrap();
     std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
-    let (disk, datadir) = (FaultDisk::healthy(), (case.root(), Network::Regtest));
+    let (disk, options) = (FaultDisk::healthy(), ChainOptions::new(case.root(), Network::Regtest));
     let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
-    peregrine_engine::convert_hints(&disk, from, to, Some(datadir), &|_| {}, &AtomicBool::new(false))
+    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false))
         .unwrap();
     assert!(!leftover.exists());
 }
@@ -398,7 +399,7 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
         let error = common::refused(&options, ErrorKind::Usage);
-        assert_mentions(&error, &["the hints are used up to height 120"]);
+        assert_mentions(&error, &["up to height 120, where the hints end"]);
         common::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
     }
     rebuild(&without_undo(&with, truth.hash(120)));

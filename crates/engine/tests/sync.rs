@@ -124,16 +124,29 @@ fn a_download_stops_at_a_height_and_goes_on_from_there() {
 }
 
 #[test]
-fn a_few_blocks_above_the_chainstate_are_left_to_bitcoind() {
+fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     let (dir, peer) = (scratch(), honest());
     let below = Height(blocks() as u32 - 1);
     run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
     let (report, _) = run(&from(dir.path(), &[&peer]));
-    assert_eq!((report.height, report.chainstate_height), (Height(below.0 + 1), Some(below)));
+    let tip = Height(below.0 + 1);
+    assert_eq!((report.height, report.chainstate_height), (tip, Some(tip)));
+    let update = report.update.unwrap();
+    assert_eq!((update.height_before, update.undo_written), (below, 1));
     assert!(report.rebuild.is_none());
-    assert_eq!(assert_index_is_true(dir.path(), "one more block").len(), blocks() + 1);
-    let found = common::stats(dir.path(), Network::Regtest).unwrap();
-    assert_eq!(found.hash_serialized_3, stats_by_height(chain())[below.0 as usize].hash_serialized_3);
+    assert_sound(dir.path(), chain(), "one more block");
+}
+
+/// Only bitcoind can complete two chainstates.
+#[test]
+fn blocks_above_the_chainstate_of_a_node_with_a_snapshot_are_left_to_bitcoind() {
+    let (dir, peer) = (scratch(), honest());
+    let below = Height(blocks() as u32 - 1);
+    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
+    std::fs::create_dir(dir.path().join("regtest/chainstate_snapshot")).unwrap();
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!((report.height, report.chainstate_height), (Height(below.0 + 1), Some(below)));
+    assert!(report.rebuild.is_none() && report.update.is_none());
 }
 
 #[test]

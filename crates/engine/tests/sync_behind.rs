@@ -15,14 +15,16 @@ use common::{
 use hinted::{AGGREGATES, Truth, bury, file_in};
 use hints::HintFormat;
 use peregrine_engine::{
-    AggregateKind, AssumeValid, BoundBy, ErrorKind, Height, HintOptions, Network, SyncOptions,
+    AggregateKind, AssumeValid, BoundBy, ErrorKind, Height, HintOptions, Network, RemoteBody, RemoteFile,
+    SyncOptions,
 };
 use std::{
+    io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
-        LazyLock,
-        atomic::{AtomicBool, Ordering},
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -123,7 +125,14 @@ fn buried() -> (Case, TempDir) {
 }
 
 fn hinted(root: &Path, file: PathBuf, aggregate: AggregateKind, options: SyncOptions) -> SyncOptions {
-    let hints = HintOptions { file, format: None, aggregate, without_undo: true, on_failure_join: false };
+    let hints = HintOptions {
+        file,
+        remote: None,
+        format: None,
+        aggregate,
+        without_undo: true,
+        on_failure_join: false,
+    };
     let mut options = SyncOptions { hints: Some(hints), stop_at_height: Some(Height(tip())), ..options };
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(tip()));
     options.chain.hooks.undo_blocks = 0;
@@ -146,6 +155,52 @@ fn hints_are_used_while_blocks_are_downloaded() {
         assert_eq!(assert_index_is_true(case.root(), "with hints").len(), tip() as usize + 1);
         assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
     }
+}
+
+/// Hints on another machine, and how often they were asked for.
+#[derive(Debug)]
+struct Remote(Vec<u8>, AtomicUsize);
+
+impl RemoteFile for Remote {
+    fn name(&self) -> &'static str {
+        "https://hints.example/file"
+    }
+
+    fn open(&self) -> io::Result<RemoteBody> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(RemoteBody { len: None, bytes: Box::new(io::Cursor::new(self.0.clone())) })
+    }
+}
+
+#[test]
+fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
+    let ((case, files), peer) = (buried(), honest());
+    let path = file_in(&files, "hints");
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    let remote = Arc::new(Remote(std::fs::read(&path).unwrap(), AtomicUsize::new(0)));
+    let mut options = hinted(case.root(), PathBuf::new(), AGGREGATES[0], from(case.root(), &[&peer]));
+    let server: Arc<dyn RemoteFile> = remote.clone();
+    options.hints.as_mut().unwrap().remote = Some(server);
+    let copies = case.root().join("regtest/peregrine-hints");
+    peer.hold_at(10);
+    let interrupt = AtomicBool::new(false);
+    let (done, _) = thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("ten blocks", || peer.asked().len() >= 10);
+            interrupt.store(true, Ordering::Relaxed);
+        });
+        run_on(&FaultDisk::healthy(), &options, &interrupt)
+    });
+    assert_eq!((done.unwrap_err().kind, copies.exists()), (ErrorKind::Interrupted, true));
+    peer.hold_at(usize::MAX);
+    let (done, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
+    let used = done.unwrap().rebuild.unwrap().hints.unwrap();
+    assert_eq!((used.height, used.sha256), (Height(tip()), digest::sha256::sha256(&remote.0)));
+    assert_eq!((remote.1.load(Ordering::Relaxed), leftovers(case.root())), (1, Vec::new()));
+    // Without a rebuild, hints are not needed.
+    options.blocks_only = true;
+    run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false)).0.unwrap();
+    assert_eq!(remote.1.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use bitcoin::{Transaction, consensus, hashes::Hash as _, script::Builder};
+use bitcoin::{Amount, Transaction, consensus, hashes::Hash as _, script::Builder};
 use common::{
     chain, scratch,
     sync::{
@@ -133,6 +133,24 @@ fn an_invalid_block_is_named_and_the_next_best_branch_is_taken() {
     assert_eq!((invalid_blocks(&report).len(), liar.asked().len()), (0, asked));
     assert!(report.rebuild.is_none());
     assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the honest branch again");
+}
+
+/// Only connecting the block shows that it is invalid, and the chainstate is too near for a rebuild.
+#[test]
+fn an_invalid_block_above_the_chainstate_is_left_out_with_a_warning() {
+    let (dir, mut greedy, below) = (scratch(), main_to(tip()), tip() - 1);
+    greedy[tip()] = sibling(&greedy[tip()], 1, |block| {
+        block.txdata[0].output[0].value = Amount::MAX_MONEY;
+    });
+    run(&from(dir.path(), &[&ScriptedPeer::start(&serving(&main_to(below)), Fault::None)]));
+    let (report, _) = run(&from(dir.path(), &[&ScriptedPeer::start(&serving(&greedy), Fault::None)]));
+    let invalid = invalid_blocks(&report);
+    assert_eq!(invalid.len(), 1, "{invalid:?}");
+    assert_eq!(invalid[0].0, greedy[tip()].hash);
+    assert!(invalid[0].1.contains("bad-cb-amount"), "{}", invalid[0].1);
+    assert!(report.rebuild.is_none());
+    assert_eq!(report.chainstate_height, Some(Height(below as u32)));
+    assert_synced_to(below as u32, dir.path(), chain(), "below the invalid block");
 }
 
 /// Two branches of several batches of headers each, from different peers.

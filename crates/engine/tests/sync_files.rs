@@ -31,7 +31,7 @@ use testkit::{
     sibling::sibling,
 };
 use vfs::RealDisk;
-use wire::{FileNo, Height};
+use wire::{ByteOffset, FileNo, Height};
 
 /// A small chain with some spends.
 fn tiny() -> &'static Chain {
@@ -245,7 +245,15 @@ fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
     let find = || index(dir.path()).entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
     let file = find().file.unwrap();
     std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(file)).unwrap();
+    let header = IndexEntry::of_header(stale.hash, stale.header, Height(50));
     run(&from(dir.path(), &[&peer]));
-    assert_eq!(find(), IndexEntry::of_header(stale.hash, stale.header, Height(50)));
+    assert_eq!(find(), header);
     assert_synced(dir.path(), tiny(), "a stale block is lost");
+    edit_index(dir.path(), |index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == stale.hash).unwrap();
+        let (file, data_pos) = (Some(FileNo(9_999)), Some(ByteOffset(8)));
+        *entry = IndexEntry { status: BlockStatus::stored(true), tx_count: 1, file, data_pos, ..header };
+    });
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(find(), header, "a file that the index does not list");
 }

@@ -32,7 +32,8 @@ fn mends(damage: UndoDamage) {
             let options = with_undo(&ReindexOptions { scan, output, ..case.options() }, undo);
             let threads = common::THREADS[number % 3];
             let what = format!("{damage:?}, {undo:?}, scan {scan}, elsewhere {elsewhere}, {threads} threads");
-            assert_mends(&with_threads(&options, threads), &expected, &what);
+            let (report, _) = assert_mends(&with_threads(&options, threads), &expected, &what);
+            assert_eq!(report.ages.counts(), chain().totals.ages.by_powers_of_two(), "{what}");
         }
     }
 }

@@ -40,10 +40,17 @@ impl InputError {
 }
 
 /// An open file as a stream.
-struct FileBytes {
+pub(super) struct FileBytes {
     file: Arc<dyn ReadAt>,
     next: u64,
     len: u64,
+}
+
+impl FileBytes {
+    /// The bytes from `next` on of a file of `len` bytes.
+    pub(super) fn new(file: Arc<dyn ReadAt>, next: u64, len: u64) -> Self {
+        Self { file, next: next.min(len), len }
+    }
 }
 
 impl Read for FileBytes {
@@ -74,13 +81,13 @@ pub(super) struct Input {
 impl Input {
     /// Starts at byte `offset` of a file of `len` bytes.
     pub(super) fn plain(file: Arc<dyn ReadAt>, offset: u64, len: u64) -> Self {
-        let source = ByteSource::Plain(FileBytes { file, next: offset.min(len), len });
+        let source = ByteSource::Plain(FileBytes::new(file, offset, len));
         Self { source, window: Vec::new(), taken: 0, start: offset }
     }
 
     /// Starts at the first decompressed byte of a gzip file of `len` bytes.
     pub(super) fn gzip(file: Arc<dyn ReadAt>, len: u64) -> Self {
-        let bytes = BufReader::with_capacity(WINDOW_LEN, FileBytes { file, next: 0, len });
+        let bytes = BufReader::with_capacity(WINDOW_LEN, FileBytes::new(file, 0, len));
         Self {
             source: ByteSource::Gzip(Box::new(GzDecoder::new(bytes))),
             window: Vec::new(),

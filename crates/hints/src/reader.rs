@@ -318,9 +318,11 @@ fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, Hin
 /// Returns the error for a file that matches no variant: that of the scan that got furthest.
 fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsError {
     failures.sort_by_key(|failure| failure.record);
-    let Some(furthest) = failures.pop() else {
-        return file.damaged(0, "no hint format begins with these bytes");
+    let unknown = || {
+        let flaw = "not a hint file in any known format".to_owned();
+        HintsError::Damaged { path: file.path.clone(), offset: 0, flaw }
     };
+    let Some(furthest) = failures.pop() else { return unknown() };
     let record = u64::from(furthest.record);
     let name = furthest.variant.name();
     let mut part = match furthest.variant {
@@ -332,6 +334,13 @@ fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsErr
     let others: Vec<_> = failures.iter().map(|other| other.variant.name()).collect();
     if !others.is_empty() {
         part += &format!(" (the file is not {} either)", others.join(" or "));
+    }
+    if record == 0 {
+        let format = furthest.variant.format();
+        if failures.iter().any(|other| other.variant.format() != format) {
+            return unknown();
+        }
+        part = format!("not a hint file of this format; {part}");
     }
     furthest.error.at(&file.path, part)
 }

@@ -106,23 +106,6 @@ impl<'a> Cursor<'a> {
         Ok(cursor)
     }
 
-    /// A cursor over the rows of one key. Tables are kept open, and their filters avoid reads.
-    pub(super) fn for_key(database: &'a Database<'a>, key: &[u8]) -> Result<Self, LevelDbError> {
-        let after = [key, &[0]].concat();
-        let mut cursor = Self::from_memory(database, key, Some(&after));
-        for table in database.sorted_tables(key, Some(&after)).flatten() {
-            if let Some(table_cursor) = TableCursor::at_key(database.cached_table(table)?, key)? {
-                cursor.sources.push(RowSource::Tables {
-                    database,
-                    rest: &[],
-                    table_cursor: Box::new(table_cursor),
-                });
-            }
-        }
-        cursor.find_smallest();
-        Ok(cursor)
-    }
-
     /// A cursor over the rows in memory only.
     fn from_memory(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
         let index = database.memory.seek(start);
@@ -174,11 +157,7 @@ impl<'a> Cursor<'a> {
             match trailer as u8 {
                 VALUE => return Ok(true),
                 DELETION => {}
-                kind => {
-                    return Err(self
-                        .database
-                        .damaged(format!("key {} is of unknown kind {kind}", key.as_hex())));
-                }
+                kind => return Err(self.database.unknown_kind(key, kind)),
             }
         }
     }

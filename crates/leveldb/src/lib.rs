@@ -11,7 +11,8 @@
 //! ```
 //! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and creates
 //! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
-//! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. The
+//! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. An update
+//! adds tables to a database in the same way, all at once. The
 //! formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`, `doc/impl.md`), without compression.
 //!
 //! ```
@@ -42,10 +43,12 @@ mod log;
 mod manifest;
 mod reader;
 mod table;
+mod update;
 mod writer;
 
 pub use cursor::Cursor;
-pub use reader::Database;
+pub use reader::{Database, OPEN_TABLE_BYTES};
+pub use update::DatabaseUpdate;
 pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
 
 use std::{ffi::OsStr, path::PathBuf};

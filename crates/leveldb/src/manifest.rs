@@ -66,7 +66,7 @@ impl LiveTable {
 }
 
 /// The state after all edits of a manifest.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) log_number: u64,
     pub(super) previous_log: u64,

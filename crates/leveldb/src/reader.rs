@@ -3,30 +3,42 @@
 //! is created, locked, moved or changed. If another process writes the database at the same time, reads can
 //! fail, but never return wrong rows: tables are never changed, and all bytes have checksums.
 
-use std::collections::BTreeSet;
+use hex_conservative::DisplayHex as _;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::batch::{MAX_LOG_BYTES, MemTable};
+use super::coding::{DELETION, VALUE};
 use super::cursor::Cursor;
 use super::manifest::{self, LiveTable, Manifest, numbered};
-use super::table::Table;
+use super::table::{Table, TableCursor};
 use super::{LevelDbError, log};
 use vfs::{Disk, During as _};
 
-/// Number of tables that [`Database::get`] keeps open, with index and filter (about 1 MiB for a table of 32
-/// MiB).
-const CACHED_TABLES: usize = 16;
+/// Number of tables that [`Database::get`] keeps open, unless [`Database::keep_open`] says otherwise.
+const OPEN_TABLES: usize = 16;
+
+/// Approximate memory of an open table of 32 MiB: its index and filter, in bytes.
+pub const OPEN_TABLE_BYTES: u64 = 3 << 19;
 
 /// A database, open for reading by any number of threads.
 pub struct Database<'d> {
-    disk: &'d dyn Disk,
-    dir: PathBuf,
-    manifest: Manifest,
+    pub(super) disk: &'d dyn Disk,
+    pub(super) dir: PathBuf,
+    pub(super) manifest: Manifest,
     /// Numbers of the tables whose file name ends in `.sst`.
     sst_tables: BTreeSet<u64>,
     pub(super) memory: MemTable,
-    cache: Mutex<Vec<(u64, Arc<Table>)>>,
+    open: Mutex<OpenTables>,
+    open_max: usize,
+}
+
+/// Tables that are kept open, by number, and their numbers in the order in which they were opened.
+#[derive(Default)]
+struct OpenTables {
+    tables: HashMap<u64, Arc<Table>>,
+    order: VecDeque<u64>,
 }
 
 impl<'d> Database<'d> {
@@ -58,7 +70,8 @@ impl<'d> Database<'d> {
         logs.retain(needed);
         let memory = read_logs(disk, dir, &logs)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
-        Ok(Self { disk, dir: dir.into(), manifest, sst_tables, memory, cache: Mutex::default() })
+        let (open, open_max) = (Mutex::default(), OPEN_TABLES);
+        Ok(Self { disk, dir: dir.into(), manifest, sst_tables, memory, open, open_max })
     }
 
     /// Returns a cursor over all rows.
@@ -83,8 +96,38 @@ impl<'d> Database<'d> {
     /// # Errors
     /// The same errors as [`Cursor::advance`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, LevelDbError> {
-        let mut rows = Cursor::for_key(self, key)?;
-        Ok(rows.advance()?.then(|| rows.value().to_vec()))
+        let found = |trailer: u64, value: &[u8]| match trailer as u8 {
+            VALUE => Ok(Some(value.to_vec())),
+            DELETION => Ok(None),
+            kind => Err(self.unknown_kind(key, kind)),
+        };
+        if let Some((_, trailer, value)) = self.memory.row(self.memory.seek(key)).filter(|row| row.0 == key) {
+            return found(trailer, value);
+        }
+        let after = [key, &[0]].concat();
+        // Newer rows are in lower levels, and in later tables of level 0.
+        for table in self.sorted_tables(key, Some(&after)).flatten() {
+            let Some(mut cursor) = TableCursor::at_key(self.cached_table(table)?, key)? else { continue };
+            loop {
+                let (user, trailer, value) = cursor.row();
+                if user != key {
+                    break;
+                }
+                // LevelDB ignores rows after the last sequence number.
+                if trailer >> 8 <= self.last_sequence() {
+                    return found(trailer, value);
+                }
+                if !cursor.step()? {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets [`Database::get`] keep up to `tables` tables open, with [`OPEN_TABLE_BYTES`] each.
+    pub fn keep_open(&mut self, tables: usize) {
+        self.open_max = tables.max(OPEN_TABLES);
     }
 
     /// Checks the length, the footer, the index and the filter of each live table: what is read when a table
@@ -108,6 +151,10 @@ impl<'d> Database<'d> {
 
     pub(super) fn last_sequence(&self) -> u64 {
         self.manifest.last_sequence
+    }
+
+    pub(super) fn unknown_kind(&self, key: &[u8], kind: u8) -> LevelDbError {
+        self.damaged(format!("key {} is of unknown kind {kind}", key.as_hex()))
     }
 
     pub(super) fn damaged(&self, flaw: String) -> LevelDbError {
@@ -136,17 +183,23 @@ impl<'d> Database<'d> {
         Table::open(file, path, live, keep_filter)
     }
 
-    /// Returns the table from the cache, or opens it and replaces the oldest one in the cache.
-    pub(super) fn cached_table(&self, live: &LiveTable) -> Result<Arc<Table>, LevelDbError> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, table)) = cache.iter().find(|(number, _)| *number == live.number) {
+    /// Returns a table that is open, or opens it and closes the one that was opened first.
+    fn cached_table(&self, live: &LiveTable) -> Result<Arc<Table>, LevelDbError> {
+        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = lock().tables.get(&live.number) {
             return Ok(Arc::clone(table));
         }
+        // Not under the lock: other threads read other tables.
         let table = Arc::new(self.open_table(live, true)?);
-        if cache.len() == CACHED_TABLES {
-            cache.remove(0);
+        let mut open = lock();
+        if open.tables.insert(live.number, Arc::clone(&table)).is_none() {
+            open.order.push_back(live.number);
         }
-        cache.push((live.number, Arc::clone(&table)));
+        if open.tables.len() > self.open_max
+            && let Some(first) = open.order.pop_front()
+        {
+            open.tables.remove(&first);
+        }
         Ok(table)
     }
 }

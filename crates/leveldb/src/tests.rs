@@ -198,7 +198,7 @@ fn rows_and_tables_out_of_order_are_refused() {
     }
     let table = |number, smallest: &[u8], largest: &[u8]| {
         let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
-        TableMeta { number, size: 9, smallest, largest, entries: 1 }
+        TableMeta { number, size: 9, smallest, largest, entries: 1, trailers: [257; 2] }
     };
     let dir = tempfile::tempdir().unwrap();
     let error =

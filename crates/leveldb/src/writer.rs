@@ -30,7 +30,7 @@ const WRITE_SIZE: usize = 1 << 20;
 
 /// Sequence number of all rows.
 const SEQUENCE: u64 = 1;
-const ROW_TRAILER: [u8; 8] = (SEQUENCE << 8 | VALUE as u64).to_le_bytes();
+const ROW_TRAILER: u64 = SEQUENCE << 8 | VALUE as u64;
 
 /// The properties of a finished table that the MANIFEST contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,21 @@ pub struct TableMeta {
     pub largest: Vec<u8>,
     /// Number of rows.
     pub entries: u64,
+    /// What follows these two keys in their internal keys.
+    pub(super) trailers: [u64; 2],
+}
+
+impl TableMeta {
+    /// The table's entry in a MANIFEST.
+    pub(super) fn live(&self) -> LiveTable {
+        let [first, last] = self.trailers.map(u64::to_le_bytes);
+        LiveTable {
+            number: self.number,
+            size: self.size,
+            smallest: [&self.smallest, &first[..]].concat(),
+            largest: [&self.largest, &last[..]].concat(),
+        }
+    }
 }
 
 /// A complete table whose bytes may not be on the medium yet.
@@ -148,6 +163,7 @@ pub struct TableWriter {
     index: Vec<u8>,
     index_block: BlockWriter,
     filter: FilterWriter,
+    /// Internal key of the first row.
     smallest: Vec<u8>,
     /// Internal key of the last row.
     last: Vec<u8>,
@@ -188,12 +204,22 @@ impl TableWriter {
     /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
     /// fails.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
+        self.add_internal(key, ROW_TRAILER, value)
+    }
+
+    /// Appends a row with this trailer, which can be that of a deletion.
+    pub(super) fn add_internal(
+        &mut self,
+        key: &[u8],
+        trailer: u64,
+        value: &[u8],
+    ) -> Result<(), LevelDbError> {
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.key.extend_from_slice(&ROW_TRAILER);
+        self.key.extend_from_slice(&trailer.to_le_bytes());
         let common = self.key.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
         if self.entries == 0 {
-            self.smallest = key.to_vec();
+            self.smallest = self.key.clone();
         } else {
             let before = user_key(&self.last);
             // The first byte that differs determines the order, unless one key is a prefix of the other.
@@ -269,9 +295,16 @@ impl TableWriter {
 
         self.out.extend_from_slice(&encode_footer(meta_index, index));
         self.write_out()?;
-        let largest = user_key(&self.last).to_vec();
-        let (number, size, entries) = (self.number, self.written, self.entries);
-        let meta = TableMeta { number, size, smallest: self.smallest, largest, entries };
+        let [first, last] =
+            [&self.smallest, &self.last].map(|key| coding::split_internal(key).unwrap_or_default());
+        let meta = TableMeta {
+            number: self.number,
+            size: self.written,
+            smallest: first.0.to_vec(),
+            largest: last.0.to_vec(),
+            entries: self.entries,
+            trailers: [first.1, last.1],
+        };
         Ok(UnsyncedTable { file: self.file, path: self.path, meta })
     }
 
@@ -362,11 +395,21 @@ fn incremented(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
 /// a database.
 pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Result<(), LevelDbError> {
     let number = 1 + tables.iter().map(|table| table.number).max().unwrap_or(0);
-    let name = manifest_name(number);
-    let path = dir.join(&name);
-    let manifest = make_manifest(tables, number, &path)?;
+    let manifest = make_manifest(tables, number, &dir.join(manifest_name(number)))?;
     create_synced(disk, &dir.join("LOCK"), &[])?;
-    create_synced(disk, &path, &manifest::encode(&manifest))?;
+    put_in_place(disk, dir, &manifest, number)
+}
+
+/// Writes the MANIFEST with this number, and then lets `CURRENT` name it: after a crash, the database is the
+/// old one or the new one. The tables must be on the medium.
+pub(super) fn put_in_place(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+    number: u64,
+) -> Result<(), LevelDbError> {
+    let name = manifest_name(number);
+    create_synced(disk, &dir.join(&name), &manifest::encode(manifest))?;
     disk.sync_dir(dir).during("sync", dir)?;
 
     let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
@@ -384,12 +427,6 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
             return Err(LevelDbError::Order { path: path.into(), before, after });
         }
     }
-    let live = |table: &TableMeta| LiveTable {
-        number: table.number,
-        size: table.size,
-        smallest: [&table.smallest, &ROW_TRAILER[..]].concat(),
-        largest: [&table.largest, &ROW_TRAILER[..]].concat(),
-    };
     let mut manifest = Manifest {
         log_number: 0,
         previous_log: 0,
@@ -398,7 +435,7 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
         ..Default::default()
     };
     let [.., deepest] = &mut manifest.levels;
-    *deepest = sorted.into_iter().map(live).collect();
+    *deepest = sorted.into_iter().map(TableMeta::live).collect();
     Ok(manifest)
 }
 

@@ -92,10 +92,12 @@ fn options(use_v2: bool) -> ClientOptions {
     ClientOptions {
         pool: PoolOptions {
             network: Network::Regtest,
+            magic: Network::Regtest.magic(),
             user_agent: "/peregrine:fetch/".to_owned(),
             height: 0,
             needed: Services::FULL,
             proxy: None,
+            i2p_sam: None,
             memory_bytes: 64 << 20,
             bytes_per_second: None,
         },

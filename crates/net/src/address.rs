@@ -52,6 +52,14 @@ pub struct PeerAddress {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NetGroup(NetworkKind, [u8; 4]);
 
+impl NetGroup {
+    /// Returns the network of its addresses.
+    #[must_use]
+    pub const fn network(&self) -> NetworkKind {
+        self.0
+    }
+}
+
 impl Host {
     /// Creates a host from an IP address. IPv4 addresses mapped into IPv6 become IPv4 addresses.
     #[must_use]
@@ -336,6 +344,16 @@ impl FromStr for Host {
             Self::V6(ip) if ip.octets()[0] == 0xfc => Ok(Self::Cjdns(ip)),
             host => Ok(host),
         }
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = ParseHostError;
+
+    /// Reads a host and a port, as [`fmt::Display`] writes them.
+    fn from_str(text: &str) -> Result<Self, ParseHostError> {
+        let (host, port) = text.rsplit_once(':').ok_or(ParseHostError)?;
+        Ok(Self { host: host.parse()?, port: port.parse().map_err(|_| ParseHostError)? })
     }
 }
 

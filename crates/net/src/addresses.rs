@@ -32,8 +32,10 @@ pub enum Source {
     User,
     /// An earlier run knew it.
     Saved,
-    /// A list in the program, or a DNS seed with this number.
+    /// A DNS seed with this number.
     Seed(u16),
+    /// The list in the program, of addresses in this network.
+    Fixed(NetworkKind),
     /// A peer whose address is in this group.
     Peer(NetGroup),
 }

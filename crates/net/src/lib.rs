@@ -19,6 +19,7 @@ pub mod message;
 pub mod peer;
 pub mod pool;
 mod random;
+pub mod sam;
 pub mod seeds;
 pub mod socks;
 pub mod transport;

@@ -6,17 +6,20 @@
 //! are in the way, the connection with the oldest of them is closed.
 
 mod connection;
+mod i2p;
 mod throttle;
 
 use crate::{
-    address::PeerAddress,
+    address::{Host, PeerAddress},
     handshake::{HandshakeOptions, PeerInfo},
     message::{Message, Services},
     peer::{CloseReason, PeerId},
+    sam::{Sam, SamError},
     socks::Socks,
     transport::{Role, Transport, TransportVersion},
 };
-use connection::{Connection, ProxyRequest, Stage};
+use connection::{Connection, Proxy, ProxyRequest, Stage};
+use i2p::I2pSession;
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
 use std::{
     collections::BTreeMap,
@@ -38,6 +41,8 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 const CLOCK: Duration = Duration::from_millis(250);
 /// The token of the waker; connections have their numbers.
 const WAKER: Token = Token(usize::MAX);
+/// The token of the session with the I2P router.
+const I2P_SESSION: Token = Token(usize::MAX - 1);
 
 /// What a connection leads to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -62,6 +67,8 @@ impl fmt::Display for Target {
 pub struct PoolOptions {
     /// The network.
     pub network: Network,
+    /// The bytes that start each frame: the network's, except on a custom signet.
+    pub magic: [u8; 4],
     /// Name and version of our program, such as `/peregrine:0.1.0/`.
     pub user_agent: String,
     /// Height of our best block.
@@ -70,6 +77,8 @@ pub struct PoolOptions {
     pub needed: Services,
     /// A SOCKS5 proxy through which all connections are made.
     pub proxy: Option<SocketAddr>,
+    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
+    pub i2p_sam: Option<SocketAddr>,
     /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
     pub memory_bytes: usize,
     /// Maximum number of bytes that are read in a second; `None`: as many as come.
@@ -132,6 +141,8 @@ pub struct Pool {
     full_since: Option<Instant>,
     throttle: Option<Throttle>,
     last_clock: Instant,
+    /// The session with the I2P router; none before an I2P address is dialled.
+    i2p: Option<I2pSession>,
 }
 
 impl Pool {
@@ -156,6 +167,7 @@ impl Pool {
             full_since: None,
             throttle,
             last_clock: Instant::now(),
+            i2p: None,
         })
     }
 
@@ -177,7 +189,7 @@ impl Pool {
         self.dialled += 1;
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut socket, Token(id.0 as usize), interest).map_err(refused)?;
-        let magic = self.options.network.magic();
+        let magic = self.options.magic;
         let transport = match version {
             TransportVersion::V1 => Transport::v1(magic),
             TransportVersion::V2 => Transport::v2(magic, Role::Initiator),
@@ -190,19 +202,72 @@ impl Pool {
     }
 
     /// Returns the address to connect to, and the request to the proxy.
-    fn route(&self, target: &Target) -> Result<(SocketAddr, Option<ProxyRequest>), CloseReason> {
+    fn route(&mut self, target: &Target) -> Result<(SocketAddr, Option<ProxyRequest>), CloseReason> {
+        if let (Target::Address(PeerAddress { host: host @ Host::I2p(_), port }), Some(router)) =
+            (target, self.options.i2p_sam)
+        {
+            // SAM 3.1 has no ports (Core `I2P_SAM31_PORT`).
+            if *port != 0 {
+                return Err(CloseReason::Connect(io::ErrorKind::InvalidInput));
+            }
+            let (stream, greeting) = self.i2p_stream(router, &host.to_string())?;
+            return Ok((router, Some((Proxy::I2p(stream), greeting))));
+        }
         let (name, port) = match target {
             Target::Address(address) => (address.host.to_string(), address.port),
             Target::Name(name, port) => (name.clone(), *port),
         };
         match (self.options.proxy, target) {
-            (Some(proxy), _) => Ok((proxy, Some(Socks::start(&name, port).map_err(CloseReason::Proxy)?))),
+            (Some(proxy), _) => {
+                let (socks, greeting) = Socks::start(&name, port).map_err(CloseReason::Proxy)?;
+                Ok((proxy, Some((Proxy::Socks(socks), greeting))))
+            }
             (None, Target::Address(address)) => {
                 let address = address.to_socket().ok_or(CloseReason::Connect(io::ErrorKind::Unsupported))?;
                 Ok((address, None))
             }
             (None, Target::Name(..)) => Err(CloseReason::Connect(io::ErrorKind::Unsupported)),
         }
+    }
+
+    /// Starts a stream to an I2P address, and the session that it needs, if there is none.
+    fn i2p_stream(&mut self, router: SocketAddr, peer: &str) -> Result<(Sam, Vec<u8>), CloseReason> {
+        let session = match self.i2p.take() {
+            Some(session) => session,
+            None => {
+                let started = I2pSession::start(router, self.poll.registry(), I2P_SESSION, Instant::now());
+                started.map_err(|error| CloseReason::Connect(error.kind()))?
+            }
+        };
+        let (mut stream, greeting) = Sam::stream(session.name(), peer);
+        if session.is_ready() {
+            // Nothing is to be sent before the router has answered the greeting.
+            let _ = stream.session_ready();
+        }
+        self.i2p = Some(session);
+        Ok((stream, greeting))
+    }
+
+    /// Lets the streams that wait for the session go on, or ends them with it.
+    fn drive_i2p_session(&mut self, now: Instant) {
+        let Some(session) = &mut self.i2p else { return };
+        match session.drive(now) {
+            Ok(false) => {}
+            Ok(true) => self.connections.values_mut().for_each(Connection::i2p_session_ready),
+            Err(reason) => self.end_i2p_session(&reason),
+        }
+    }
+
+    /// Ends the session with the I2P router, and the streams that are being opened. Those that are open are
+    /// the router's to close.
+    fn end_i2p_session(&mut self, reason: &CloseReason) {
+        // Its socket is closed, which removes it from the poll.
+        self.i2p = None;
+        let waiting = self.connections.values_mut();
+        let waiting =
+            waiting.filter_map(|connection| connection.i2p_stream().is_some().then_some(connection.id));
+        let waiting: Vec<PeerId> = waiting.collect();
+        waiting.into_iter().for_each(|id| self.end(id, reason.clone()));
     }
 
     fn introduction(&self) -> HandshakeOptions {
@@ -293,12 +358,16 @@ impl Pool {
             _ => {}
         }
         for event in &self.events {
+            if let Some(session) = self.i2p.as_mut().filter(|_| event.token() == I2P_SESSION) {
+                session.mark(event);
+            }
             if let Some(connection) = self.connections.get_mut(&PeerId(event.token().0 as u64)) {
                 connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
                 connection.is_writable |= event.is_writable() || event.is_error();
             }
         }
         let now = Instant::now();
+        self.drive_i2p_session(now);
         self.drive_all(now);
         self.check_times(now);
         Ok(std::mem::take(&mut self.found))
@@ -372,6 +441,9 @@ impl Pool {
     }
 
     fn end(&mut self, peer: PeerId, reason: CloseReason) {
+        if reason == CloseReason::I2p(SamError::NoSession) {
+            self.i2p = None;
+        }
         let Some(mut connection) = self.connections.remove(&peer) else { return };
         // The socket is closed next, which removes it in any case.
         let _ = self.poll.registry().deregister(&mut connection.socket);

@@ -1,13 +1,14 @@
-//! Where the first addresses come from: DNS seeds (Core `kernel/chainparams.cpp`), and the ports of the
-//! networks.
+//! Where the first addresses come from: DNS seeds and fixed seeds (Core `kernel/chainparams.cpp`), and the
+//! ports of the networks.
 //!
 //! Behind a proxy nothing is resolved: a connection is made to the seed's name instead, and its peer is asked
 //! for addresses (Core `ThreadDNSAddressSeed`).
 
 use crate::{
-    address::PeerAddress,
+    address::{NetworkKind, PeerAddress},
     message::{AddressRecord, Services},
     pool::Target,
+    random,
 };
 use std::{
     io,
@@ -82,18 +83,39 @@ pub fn proxy_target(seed: &str, network: Network) -> Target {
 /// If the name cannot be resolved.
 pub fn resolve(seed: &str, network: Network) -> io::Result<Vec<AddressRecord>> {
     let found = (query_name(seed).as_str(), default_port(network)).to_socket_addrs()?;
+    Ok(found.map(|address| record(PeerAddress::from_socket(address))).take(MAX_PER_SEED).collect())
+}
+
+/// Returns addresses of nodes in `kind` that were listening when the program was written (`seeds/*.txt`),
+/// in random order. Anyone may have such an address by now.
+#[must_use]
+pub fn fixed_seeds(network: Network, kind: NetworkKind) -> Vec<AddressRecord> {
+    let text = match network {
+        Network::Main => include_str!("../seeds/main.txt"),
+        Network::Test => include_str!("../seeds/test.txt"),
+        Network::Testnet4 => include_str!("../seeds/testnet4.txt"),
+        Network::Signet => include_str!("../seeds/signet.txt"),
+        Network::Regtest => "",
+    };
+    let addresses = text.lines().filter_map(|line| line.parse::<PeerAddress>().ok());
+    let mut records: Vec<_> =
+        addresses.filter(|address| address.host.network() == kind).map(record).collect();
+    records.sort_by_cached_key(|_| random::bytes::<8>());
+    records
+}
+
+/// A seed's address. Its node is assumed to have version 2 of the transport (Core
+/// `SeedsAssumedServiceFlags`).
+fn record(address: PeerAddress) -> AddressRecord {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = now.as_secs().saturating_sub(ASSUMED_AGE) as u32;
-    // The seeds' nodes are assumed to have version 2 of the transport (Core `SeedsAssumedServiceFlags`).
-    let services = Services::FULL.with(Services::P2P_V2);
-    let records =
-        found.map(|address| AddressRecord { time, services, address: PeerAddress::from_socket(address) });
-    Ok(records.take(MAX_PER_SEED).collect())
+    AddressRecord { time, services: Services::FULL.with(Services::P2P_V2), address }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn seeds_are_asked_for_full_nodes_and_by_name_behind_a_proxy() {
@@ -109,5 +131,27 @@ mod tests {
             assert_eq!(seeds.is_empty(), network == Network::Regtest);
             assert!(seeds.iter().all(|seed| seed.ends_with('.') && seed.len() < 250), "{network}");
         }
+    }
+
+    #[test]
+    fn fixed_seeds_are_addresses_that_can_be_dialled() {
+        let lists = ["main", "test", "testnet4", "signet", "regtest"];
+        for (network, name) in Network::ALL.into_iter().zip(lists) {
+            let list = std::fs::read_to_string(format!("seeds/{name}.txt")).unwrap_or_default();
+            let kinds = [
+                NetworkKind::Ipv4,
+                NetworkKind::Ipv6,
+                NetworkKind::Onion,
+                NetworkKind::I2p,
+                NetworkKind::Cjdns,
+            ];
+            let seeds = kinds.map(|kind| fixed_seeds(network, kind)).concat();
+            assert!(seeds.iter().all(|seed| seed.address.host.is_routable()), "{network}");
+            let texts: BTreeSet<_> = seeds.iter().map(|seed| seed.address.to_string()).collect();
+            assert_eq!(texts, list.lines().map(str::to_owned).collect(), "{network}");
+            assert_eq!(texts.is_empty(), network == Network::Regtest);
+        }
+        let orders = [(); 2].map(|()| fixed_seeds(Network::Main, NetworkKind::Ipv4));
+        assert_ne!(orders[0], orders[1], "each run tries others first");
     }
 }

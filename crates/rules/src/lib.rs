@@ -38,7 +38,10 @@ pub mod violation;
 
 pub use block::{BlockContext, BlockSums, check_block};
 pub use header::{Ancestors, HeaderContext, check_header, median_time_past};
-pub use params::{ChainParams, PinnedUtxoSet, bip30_enforced, is_bip30_exempt, subsidy};
+pub use params::{
+    BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,
+    is_bip30_exempt, subsidy,
+};
 pub use pow::{expected_bits, work};
 pub use script_flags::script_flags;
 pub use signet::{SignetSolution, signet_solution};

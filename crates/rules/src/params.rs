@@ -4,13 +4,21 @@
 //! buried: their heights are data. Historical exceptions are rows of data too, never conditions in code.
 
 use crate::u256::U256;
-use wire::{BlockHash, BlockTime, Header, Height, Network, Sats};
+use digest::sha256::sha256d;
+use std::str::FromStr;
+use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, read::write_compact_size};
+
+/// The version of Bitcoin Core whose rules and chain parameters these are.
+pub const CORE_VERSION: &str = "31.99";
 
 /// The parameters of a network that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChainParams {
     /// The network.
     pub network: Network,
+    /// The bytes that start each message and each record of a block file: [`Network::magic`], except on a
+    /// custom signet.
+    pub magic: [u8; 4],
     /// The genesis header.
     pub genesis: Header,
     /// Hash of the genesis header.
@@ -51,8 +59,9 @@ pub struct ChainParams {
     pub script_flag_exceptions: &'static [ScriptFlagException],
     /// The script that blocks of a signed network must solve (BIP-0325).
     pub signet_challenge: Option<&'static [u8]>,
-    /// The block up to which scripts are assumed valid by default (Core `defaultAssumeValid`).
-    pub assume_valid: Option<BlockHash>,
+    /// The block up to which scripts are assumed valid by default (Core `defaultAssumeValid`). Core's source
+    /// has its height in a comment only.
+    pub assume_valid: Option<(Height, BlockHash)>,
     /// Minimum work of the network's best chain (Core `nMinimumChainWork`).
     pub minimum_chain_work: U256,
     /// UTXO sets whose hash Core's source pins (Core `m_assumeutxo_data`).
@@ -83,6 +92,46 @@ pub struct ScriptFlagException {
     pub taproot: bool,
 }
 
+/// A soft fork whose activation height is a parameter of the chain (Core `Consensus::BuriedDeployment`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BuriedDeployment {
+    /// Coinbases push their height (BIP-0034).
+    Bip34,
+    /// Strict DER signatures (BIP-0066).
+    Dersig,
+    /// CHECKLOCKTIMEVERIFY (BIP-0065).
+    Cltv,
+    /// Relative lock times (BIP-0068, BIP-0112, BIP-0113).
+    Csv,
+    /// Witnesses (BIP-0141, BIP-0143, BIP-0147).
+    Segwit,
+}
+
+impl BuriedDeployment {
+    /// All deployments, with Core's names (`GetBuriedDeployment`).
+    const NAMES: [(&'static str, Self); 5] = [
+        ("segwit", Self::Segwit),
+        ("bip34", Self::Bip34),
+        ("dersig", Self::Dersig),
+        ("cltv", Self::Cltv),
+        ("csv", Self::Csv),
+    ];
+}
+
+/// The error for a deployment that Core does not know.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown deployment `{0}`; use segwit, bip34, dersig, cltv or csv")]
+pub struct UnknownDeployment(pub String);
+
+impl FromStr for BuriedDeployment {
+    type Err = UnknownDeployment;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDeployment> {
+        let named = Self::NAMES.into_iter().find(|(known, _)| *known == name);
+        named.map(|(_, deployment)| deployment).ok_or_else(|| UnknownDeployment(name.to_owned()))
+    }
+}
+
 /// From this height on, a coinbase can repeat one from before BIP-0034 that pushed a height of the future, so
 /// BIP-0030 must be checked again (Core `BIP34_IMPLIES_BIP30_LIMIT`).
 pub const BIP34_IMPLIES_BIP30_LIMIT: Height = Height(1_983_702);
@@ -94,6 +143,7 @@ const DIFFICULTY_1: U256 = U256([u64::MAX, u64::MAX, u64::MAX, 0xffff_ffff]);
 
 static MAIN: ChainParams = ChainParams {
     network: Network::Main,
+    magic: Network::Main.magic(),
     genesis: genesis(1_231_006_505, 0x1d00_ffff, 2_083_236_893, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"),
     pow_limit: DIFFICULTY_1,
@@ -132,7 +182,10 @@ static MAIN: ChainParams = ChainParams {
         },
     ],
     signet_challenge: None,
-    assume_valid: Some(block_hash("00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac")),
+    assume_valid: Some((
+        Height(938_343),
+        block_hash("00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac"),
+    )),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000001128750f82f4c366153a3a030"),
     assume_utxo: &[
         pinned(
@@ -160,6 +213,7 @@ static MAIN: ChainParams = ChainParams {
 
 static TEST: ChainParams = ChainParams {
     network: Network::Test,
+    magic: Network::Test.magic(),
     genesis: genesis(1_296_688_602, 0x1d00_ffff, 414_098_458, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("000000000933ea01ad0ee984209779baaec3ced90fa3f408719526f8d77f4943"),
     allow_min_difficulty_blocks: true,
@@ -177,7 +231,10 @@ static TEST: ChainParams = ChainParams {
         witness: false,
         taproot: false,
     }],
-    assume_valid: Some(block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4")),
+    assume_valid: Some((
+        Height(4_842_348),
+        block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4"),
+    )),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000017dde1c649f3708d14b6"),
     assume_utxo: &[
         pinned(
@@ -208,6 +265,7 @@ const ALL_FORKS_FROM_START: ChainParams = ChainParams {
 
 static TESTNET4: ChainParams = ChainParams {
     network: Network::Testnet4,
+    magic: Network::Testnet4.magic(),
     genesis: genesis(
         1_714_777_860,
         0x1d00_ffff,
@@ -216,7 +274,10 @@ static TESTNET4: ChainParams = ChainParams {
     ),
     genesis_hash: block_hash("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
     enforce_bip94: true,
-    assume_valid: Some(block_hash("0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a")),
+    assume_valid: Some((
+        Height(123_613),
+        block_hash("0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a"),
+    )),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000009a0fe15d0177d086304"),
     assume_utxo: &[
         pinned(
@@ -235,6 +296,7 @@ static TESTNET4: ChainParams = ChainParams {
 
 static SIGNET: ChainParams = ChainParams {
     network: Network::Signet,
+    magic: Network::Signet.magic(),
     genesis: genesis(1_598_918_400, 0x1e03_77ae, 52_613_770, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
     pow_limit: U256([0, 0, 0, 0x0000_0377_ae00_0000]),
@@ -243,7 +305,10 @@ static SIGNET: ChainParams = ChainParams {
         "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
          210359ef5021964fe22d6f8e05b2463c9540ce96883fe3b278760f048f5189f2e6c452ae",
     )),
-    assume_valid: Some(block_hash("00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329")),
+    assume_valid: Some((
+        Height(293_175),
+        block_hash("00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329"),
+    )),
     minimum_chain_work: chain_work("00000000000000000000000000000000000000000000000000000b463ea0a4b8"),
     assume_utxo: &[
         pinned(
@@ -262,6 +327,7 @@ static SIGNET: ChainParams = ChainParams {
 
 static REGTEST: ChainParams = ChainParams {
     network: Network::Regtest,
+    magic: Network::Regtest.magic(),
     genesis: genesis(1_296_688_602, 0x207f_ffff, 2, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
     pow_limit: U256([u64::MAX, u64::MAX, u64::MAX, u64::MAX >> 1]),
@@ -302,6 +368,54 @@ impl ChainParams {
             Network::Signet => &SIGNET,
             Network::Regtest => &REGTEST,
         }
+    }
+
+    /// Returns the pinned UTXO set whose best block is `block`.
+    #[must_use]
+    pub fn pinned_utxo_set(&self, block: &BlockHash) -> Option<&'static PinnedUtxoSet> {
+        self.assume_utxo.iter().find(|pinned| pinned.block_hash == *block)
+    }
+
+    /// Returns whether the UTXO set after `block` has the pinned hash; `None` if none is pinned for it.
+    #[must_use]
+    pub fn has_pinned_hash(&self, block: &BlockHash, hash_serialized_3: &[u8; 32]) -> Option<bool> {
+        self.pinned_utxo_set(block).map(|pinned| pinned.hash_serialized_3 == *hash_serialized_3)
+    }
+
+    /// Returns the parameters of the signet whose blocks must solve `challenge` (Core `-signetchallenge`).
+    /// They stay in memory until the process ends.
+    ///
+    /// Nothing about its chain is known in advance, not even its minimum work.
+    #[must_use]
+    pub fn custom_signet(challenge: Vec<u8>) -> &'static Self {
+        let mut serialized = Vec::with_capacity(challenge.len() + 3);
+        write_compact_size(&mut serialized, challenge.len() as u64);
+        serialized.extend(&challenge);
+        let [a, b, c, d, ..] = sha256d(&serialized);
+        Box::leak(Box::new(Self {
+            magic: [a, b, c, d],
+            signet_challenge: Some(challenge.leak()),
+            assume_valid: None,
+            minimum_chain_work: U256::ZERO,
+            ..SIGNET.clone()
+        }))
+    }
+
+    /// Returns the parameters of regtest with other activation heights (Core `-testactivationheight`); of
+    /// several for one deployment, the last counts. They stay in memory until the process ends.
+    #[must_use]
+    pub fn custom_regtest(heights: &[(BuriedDeployment, Height)]) -> &'static Self {
+        let mut params = REGTEST.clone();
+        for &(deployment, height) in heights {
+            *match deployment {
+                BuriedDeployment::Bip34 => &mut params.bip34_height,
+                BuriedDeployment::Dersig => &mut params.bip66_height,
+                BuriedDeployment::Cltv => &mut params.bip65_height,
+                BuriedDeployment::Csv => &mut params.csv_height,
+                BuriedDeployment::Segwit => &mut params.segwit_height,
+            } = height;
+        }
+        Box::leak(Box::new(params))
     }
 
     /// Returns the number of blocks from one retarget to the next.
@@ -425,9 +539,34 @@ mod tests {
     /// BIP-0325 derives a signet's magic from its challenge.
     #[test]
     fn signet_challenge_hashes_to_the_magic() {
-        let challenge = SIGNET.signet_challenge.unwrap();
-        let serialized = [&[challenge.len() as u8], challenge].concat();
-        assert_eq!(digest::sha256::sha256d(&serialized)[..4], Network::Signet.magic());
+        let own = ChainParams::custom_signet(SIGNET.signet_challenge.unwrap().to_vec());
+        assert_eq!(own.magic, Network::Signet.magic());
+        assert_eq!((own.assume_valid, own.minimum_chain_work), (None, U256::ZERO));
+        // As a bitcoind with this challenge writes it.
+        let trivial = ChainParams::custom_signet(vec![0x51]);
+        assert_eq!((trivial.magic, trivial.genesis_hash), ([0x54, 0xd2, 0x6f, 0xbd], SIGNET.genesis_hash));
+    }
+
+    #[test]
+    fn deployments_are_set_by_name_and_the_last_height_counts() {
+        let set = |name: &str, height| (name.parse().unwrap(), Height(height));
+        let params = ChainParams::custom_regtest(&[set("csv", 5), set("bip34", 7), set("csv", 9)]);
+        let expected = ChainParams { csv_height: Height(9), bip34_height: Height(7), ..REGTEST.clone() };
+        assert_eq!(*params, expected);
+        let names = BuriedDeployment::NAMES.map(|(name, _)| name.parse());
+        assert_eq!(names, BuriedDeployment::NAMES.map(|(_, deployment)| Ok(deployment)));
+        let error = "taproot".parse::<BuriedDeployment>().unwrap_err().to_string();
+        assert!(error.contains("use segwit, bip34, dersig, cltv or csv"), "{error}");
+    }
+
+    #[test]
+    fn pinned_hashes_belong_to_their_blocks() {
+        let [first, second, ..] = REGTEST.assume_utxo else { panic!("regtest has pinned UTXO sets") };
+        let has = |block, hash| REGTEST.has_pinned_hash(block, hash);
+        assert_eq!(has(&first.block_hash, &first.hash_serialized_3), Some(true));
+        assert_eq!(has(&first.block_hash, &second.hash_serialized_3), Some(false));
+        assert_eq!(has(&REGTEST.genesis_hash, &first.hash_serialized_3), None);
+        assert_eq!(MAIN.pinned_utxo_set(&first.block_hash), None);
     }
 
     #[test]

@@ -52,6 +52,10 @@ use reason::FailedSpend;
 use std::{fmt, ops::Range, sync::Arc};
 use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
 
+/// The version of Bitcoin Core whose code is linked: that of `libbitcoinkernel-sys`, which does not state it
+/// in its interface. A test compares it with its sources.
+pub const CORE_VERSION: &str = "31.99";
+
 /// Core's reject string of a block with a failing script, without the reason that follows in parentheses.
 pub const BLOCK_SCRIPT_VERIFY_FLAG_FAILED: &str = "block-script-verify-flag-failed";
 

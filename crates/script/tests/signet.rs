@@ -4,7 +4,11 @@
 mod common;
 
 use digest::sha256::sha256d_many;
-use disk::{datadir::Datadir, scan::scan_files, xor::read_block_obfuscation};
+use disk::{
+    datadir::{Datadir, Location},
+    scan::scan_files,
+    xor::read_block_obfuscation,
+};
 use peregrine_script::{ScriptError, verify_signet_solution};
 use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
 use testkit::data::unpack_core_datadir;
@@ -32,7 +36,7 @@ fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
 /// Returns all blocks of the datadir except the genesis block.
 fn signet_blocks() -> Option<Vec<Vec<u8>>> {
     let root = unpack_core_datadir("signet")?;
-    let datadir = Datadir::open(&RealDisk, root.path(), Network::Signet).unwrap();
+    let datadir = Datadir::open(&RealDisk, &Location::new(root.path(), Network::Signet)).unwrap();
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true).unwrap();
     let genesis = ChainParams::of(Network::Signet).genesis_hash;

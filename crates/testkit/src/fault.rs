@@ -52,6 +52,8 @@ pub struct FaultDisk {
     mounted: Option<PathBuf>,
     /// A file that the process may not open.
     denied: Option<PathBuf>,
+    /// A file, and a byte of it that cannot be read.
+    unreadable: Option<(PathBuf, u64)>,
     /// The user that is reported as the process's.
     user: Option<u32>,
 }
@@ -101,7 +103,8 @@ impl FaultDisk {
             synced: Mutex::new(Vec::new()),
             names: None,
         };
-        Self { state: Arc::new(state), exchange_in_steps: false, mounted: None, denied: None, user: None }
+        let (mounted, denied, unreadable, user) = Default::default();
+        Self { state: Arc::new(state), exchange_in_steps: false, mounted, denied, unreadable, user }
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
@@ -159,6 +162,12 @@ impl FaultDisk {
     #[must_use]
     pub fn with_denied(self, path: &Path) -> Self {
         Self { denied: Some(path.to_owned()), ..self }
+    }
+
+    /// Fails to read one byte of the file at `path`, as of a bad sector.
+    #[must_use]
+    pub fn with_unreadable(self, path: &Path, at: u64) -> Self {
+        Self { unreadable: Some((path.to_owned(), at)), ..self }
     }
 
     /// Reports `user` as the user of the process.
@@ -309,17 +318,27 @@ impl State {
     }
 }
 
-struct FaultRead(Box<dyn ReadAt>, Arc<State>);
+struct FaultRead {
+    file: Box<dyn ReadAt>,
+    state: Arc<State>,
+    /// A byte that cannot be read.
+    unreadable: Option<u64>,
+}
 
 impl ReadAt for FaultRead {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.1.read()?;
-        self.0.read_exact_at(buf, offset)
+        /// The system's number of this error (`EIO`).
+        const IO_ERROR: i32 = 5;
+        self.state.read()?;
+        if self.unreadable.is_some_and(|at| (offset..offset + buf.len() as u64).contains(&at)) {
+            return Err(io::Error::from_raw_os_error(IO_ERROR));
+        }
+        self.file.read_exact_at(buf, offset)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.1.read()?;
-        self.0.len()
+        self.state.read()?;
+        self.file.len()
     }
 }
 
@@ -412,7 +431,8 @@ impl Disk for FaultDisk {
         if self.denied.as_deref() == Some(path) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(Box::new(FaultRead(RealDisk.open(path)?, Arc::clone(&self.state))))
+        let unreadable = self.unreadable.as_ref().filter(|(bad, _)| bad == path).map(|(_, at)| *at);
+        Ok(Box::new(FaultRead { file: RealDisk.open(path)?, state: Arc::clone(&self.state), unreadable }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {

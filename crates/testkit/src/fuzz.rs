@@ -54,11 +54,13 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
     FuzzTarget { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
     FuzzTarget { name: "hints_file", body: hints::file, seeds: hints::files },
+    FuzzTarget { name: "hints_packed", body: hints::packed, seeds: hints::packed_files },
     FuzzTarget { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },
     FuzzTarget { name: "net_frames", body: net::frames, seeds: net::streams },
     FuzzTarget { name: "net_message", body: net::message, seeds: net::messages },
     FuzzTarget { name: "net_v2_stream", body: net::v2_stream, seeds: net::payloads },
     FuzzTarget { name: "net_proxy", body: net::proxy, seeds: net::proxy_answers },
+    FuzzTarget { name: "net_i2p_router", body: net::i2p_router, seeds: net::i2p_router_answers },
     FuzzTarget { name: "scan", body: disk::scan, seeds: samples::block_files },
 ];
 

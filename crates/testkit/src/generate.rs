@@ -124,6 +124,18 @@ impl Ages {
         self.0[age] += 1;
     }
 
+    /// Returns numbers of spends: the first of coins of the same block, number n of ages from 2^(n-1) to
+    /// 2^n - 1 blocks.
+    #[must_use]
+    pub fn by_powers_of_two(&self) -> Vec<u64> {
+        let mut counts = Vec::new();
+        for (age, count) in (0_u32..).zip(&self.0) {
+            counts.resize((u32::BITS - age.leading_zeros()) as usize + 1, 0);
+            *counts.last_mut().expect("it is not empty") += count;
+        }
+        counts
+    }
+
     /// Returns the age that `percent` percent of the spent coins do not exceed.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> u32 {

@@ -36,6 +36,9 @@ struct MutationArgs {
     /// Also write datadirs: the chain that is extended to DIR/base, each mutated chain to DIR/NAME.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Only the mutation of this name.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -166,7 +169,8 @@ fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
     if let Some(out) = &args.out {
         base.write_datadir(&out.join("base"), &layout)?;
     }
-    for mutation in mutations() {
+    let is_wanted = |name: &str| args.only.as_ref().is_none_or(|only| only == name);
+    for mutation in mutations().filter(|mutation| is_wanted(mutation.name)) {
         let mutated = mutation.apply(&base);
         if let Some(out) = &args.out {
             mutated.chain.write_datadir(&out.join(mutation.name), &layout)?;

@@ -9,6 +9,8 @@ use std::fmt;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -221,13 +223,13 @@ impl Disk for RealDisk {
         let mut options = OpenOptions::new();
         options.read(true).write(true).truncate(false);
         let file = match open_nonblocking(path, &mut options) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mode = fs::metadata(dir_of(path))?.mode() & 0o666;
-                let file = open_nonblocking(path, options.create(true).mode(mode))
-                    .map_err(|error| explain_full(error, path))?;
-                give_to_owner_of_dir(&file, path)?;
-                file
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match create_with_mode(path, 0o666) {
+                // Another process was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    open_nonblocking(path, &mut options)?
+                }
+                created => created?,
+            },
             opened => opened?,
         };
         take_lock(file, FlockOperation::NonBlockingLockExclusive)
@@ -370,16 +372,44 @@ fn explain_full(error: io::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Creates a file with the permissions that are both in `mode_max` and in the mode of its directory.
+/// Creates a file with the permissions that are both in `mode_max` and in the mode of its directory, to read
+/// and write it. It belongs to the owner of the directory.
 fn create_with_mode(path: &Path, mode_max: u32) -> io::Result<File> {
-    let mode = fs::metadata(dir_of(path))?.mode() & mode_max;
+    let dir = fs::metadata(dir_of(path))?;
+    let mode = dir.mode() & mode_max;
+    if (dir.uid(), dir.gid()) != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
+        match create_for_owner_of_dir(path, mode) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+            done => return done,
+        }
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
+    options.read(true).write(true).create_new(true).mode(mode);
     let file = options.open(path).map_err(|error| explain_full(error, path))?;
     give_to_owner_of_dir(&file, path).inspect_err(|_| {
         let _ = fs::remove_file(path);
     })?;
     Ok(file)
+}
+
+/// Creates a file that has its name only when it belongs to the owner of its directory: if this process,
+/// which may be root's, is killed before, it leaves nothing that the node cannot open. Not all file systems
+/// can do it.
+#[cfg(target_os = "linux")]
+fn create_for_owner_of_dir(path: &Path, mode: u32) -> io::Result<File> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(mode).custom_flags(OFlags::TMPFILE.bits() as i32);
+    let file = options.open(dir_of(path))?;
+    give_to_owner_of_dir(&file, path)?;
+    let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, descriptor, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn create_for_owner_of_dir(_: &Path, _: u32) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Gives what was just created at `path` to the owner and the group of its directory, so that a root shell

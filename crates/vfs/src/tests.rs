@@ -142,3 +142,26 @@ fn a_lock_is_held_against_other_processes() {
     drop(lock);
     assert_eq!(other(), Some(10));
 }
+
+#[test]
+fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    let dir = tempfile::tempdir().unwrap();
+    if chown(dir.path(), Some(4242), Some(4243)).is_err() {
+        println!("skipped: only root can give a directory to another user");
+        return;
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o750)).unwrap();
+    let (locked, written) = (dir.path().join(".lock"), dir.path().join("file"));
+    let lock = RealDisk.lock(&locked).unwrap();
+    assert!(lock.is_some());
+    RealDisk.create(&written).unwrap();
+    for path in [&locked, &written] {
+        let found = fs::metadata(path).unwrap();
+        let is = (found.uid(), found.gid(), found.mode() & 0o777);
+        assert_eq!(is, (4242, 4243, 0o640), "{}", path.display());
+    }
+    assert_eq!(RealDisk.create(&written).err().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(RealDisk.lock(&locked).unwrap().is_some(), "locks are the process's");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+}

@@ -84,6 +84,22 @@ impl fmt::Display for OutPoint {
     }
 }
 
+/// The error for a text that is not an outpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("an outpoint is TXID:VOUT: 64 hexadecimal digits, a colon and the index of the output")]
+pub struct ParseOutPointError;
+
+impl FromStr for OutPoint {
+    type Err = ParseOutPointError;
+
+    fn from_str(text: &str) -> Result<Self, ParseOutPointError> {
+        let (txid, vout) = text.split_once(':').ok_or(ParseOutPointError)?;
+        let is_number = vout.bytes().all(|byte| byte.is_ascii_digit());
+        let vout = vout.parse().ok().filter(|_| is_number).ok_or(ParseOutPointError)?;
+        Ok(Self { txid: txid.parse().map_err(|_| ParseOutPointError)?, vout })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +113,18 @@ mod tests {
         assert_eq!(hash.to_string(), text);
         assert_eq!("00".parse::<Txid>(), Err(ParseHashError));
         assert_eq!("g".repeat(64).parse::<Txid>(), Err(ParseHashError));
+    }
+
+    #[test]
+    fn outpoints_are_parsed_from_their_text() {
+        let outpoint = OutPoint { txid: Txid([7; 32]), vout: u32::MAX };
+        assert_eq!(outpoint.to_string().parse(), Ok(outpoint));
+        let txid = outpoint.txid;
+        for text in
+            [format!("{txid}"), format!("{txid}:"), format!("{txid}:+1"), format!("{txid}:4294967296")]
+        {
+            assert_eq!(text.parse::<OutPoint>(), Err(ParseOutPointError), "{text}");
+        }
+        assert_eq!("00:0".parse::<OutPoint>(), Err(ParseOutPointError));
     }
 }

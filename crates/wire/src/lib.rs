@@ -36,7 +36,7 @@ pub mod verifier;
 pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
 pub use coin::{Coin, CoinError};
 pub use entry::{Entry, NetSize};
-pub use hash::{BlockHash, OutPoint, Txid, Wtxid};
+pub use hash::{BlockHash, OutPoint, ParseOutPointError, Txid, Wtxid};
 pub use header::Header;
 pub use network::{Network, UnknownNetwork};
 pub use read::{Reader, WireError};

@@ -6,7 +6,8 @@
 
 use std::{fmt, str::FromStr};
 
-/// One of Bitcoin Core's networks. `Signet` is the default signet; a custom signet has another magic.
+/// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
+/// (`ChainParams` of crate `rules` has them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Network {
     /// The Bitcoin network.

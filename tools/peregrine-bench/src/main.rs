@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod hyperfine;
 mod measure;
 mod place;
 mod plot;
+mod rows;
 mod statistics;
 mod sync;
 mod table;
@@ -35,8 +37,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let (json, done) = match Args::parse().command {
-        Command::Reindex(args) => (args.json, compare::run(&args)),
-        Command::Sync(args) => (args.json, sync::run(&args)),
+        Command::Reindex(args) => (args.output.json, compare::run(&args)),
+        Command::Sync(args) => (args.output.json, sync::run(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)

@@ -72,6 +72,21 @@ pub fn utxo_hash(program: &Path, chain: Network, datadir: &Path) -> io::Result<O
     Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
 }
 
+/// Returns the height of the last stored block in a datadir, in another process for the same reason.
+pub fn stored_height(program: &Path, chain: Network, datadir: &Path) -> Result<u64, Error> {
+    let mut command = Command::new(program);
+    add_datadir(command.arg("doctor"), chain, datadir);
+    let output = command.output().map_err(|error| Error::new(ErrorKind::Environment, error.to_string()))?;
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    diagnosis["datadir"]["block_index"]["stored_height"].as_u64().filter(|height| *height > 0).ok_or_else(
+        || {
+            let detail =
+                "the height of the last block is unknown; write it into the command instead of {height}";
+            Error::new(ErrorKind::Environment, detail).in_file(datadir, None)
+        },
+    )
+}
+
 /// Runs a process to its end. Its output goes to files in `scratch`, so that no pipe must be read while the
 /// clock runs. When `interrupt` is set, the process is asked to end.
 pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {

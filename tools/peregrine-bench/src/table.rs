@@ -40,14 +40,21 @@ pub fn add_table(text: &mut String, program: &str, quantities: &[Quantity]) {
     }
 }
 
-/// Appends how the times of two programs compare, and what few runs mean.
-pub fn add_comparison(text: &mut String, (ours, other): (&str, &str), ratio: Option<Ratio>, runs: u32) {
-    if let Some(ratio) = ratio {
-        let _ = writeln!(
-            text,
-            "\n{other} takes {:.2} times as long as {ours} (95 % interval {:.2} to {:.2})",
-            ratio.ratio, ratio.low, ratio.high
-        );
+/// Appends how the times of other programs compare with those of the first, and what few runs mean.
+pub fn add_comparison<'a>(
+    text: &mut String,
+    first: &str,
+    others: impl Iterator<Item = (&'a str, Option<Ratio>)>,
+    runs: u32,
+) {
+    for (other, ratio) in others {
+        if let Some(ratio) = ratio {
+            let _ = writeln!(
+                text,
+                "\n{other} takes {:.2} times as long as {first} (95 % interval {:.2} to {:.2})",
+                ratio.ratio, ratio.low, ratio.high
+            );
+        }
     }
     if runs < FEW {
         let _ = writeln!(text, "\nfewer than {FEW} runs: spread and interval say little");

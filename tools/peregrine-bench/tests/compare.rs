@@ -90,6 +90,40 @@ fn two_programs_run_in_turns_and_their_answers_are_compared() {
 }
 
 #[test]
+fn commands_with_names_are_compared_without_peregrine_and_exported_as_hyperfine_does() {
+    let Some(program) = peregrine() else { return };
+    let (dir, work) = places();
+    let json = work.path().join("results.json");
+    let rebuild = rebuild_by(&program) + " --json --stop-at-height {height}";
+    let against = [format!("base={rebuild}"), format!("head=test {{run}} -le 2 && {rebuild}")];
+    let more = ["--runs", "2", "--json", "--no-peregrine", "--export-json", json.to_str().unwrap()];
+    let more = [&more[..], &["--against", &against[0], "--against", &against[1]]].concat();
+    let output = bench((dir.path(), work.path()), &more);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let turns: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["program"]).collect();
+    assert_eq!(turns, ["base", "head", "base", "head"]);
+    let hash = chain().model.stats().hash_hex();
+    assert!(report["rows"].as_array().unwrap().iter().all(|row| row["utxo_hash"] == *hash), "{report}");
+    assert!(report["programs"][0]["ratio"].is_null(), "{report}");
+    assert_eq!(report["programs"][1]["ratio"], report["ratio"], "{report}");
+    let results: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    for (at, name) in ["base", "head"].into_iter().enumerate() {
+        let result = &results["results"][at];
+        assert_eq!(
+            (&result["command"], &result["exit_codes"]),
+            (&name.into(), &vec![0, 0].into()),
+            "{results}"
+        );
+        let times = result["times"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap());
+        let mean = times.clone().sum::<f64>() / 2.0;
+        assert!((result["mean"].as_f64().unwrap() - mean).abs() < 1e-9 && times.count() == 2, "{results}");
+        assert!(result["stddev"].is_f64() && result["memory_usage_byte"][1].is_u64(), "{results}");
+    }
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1, "nothing stays but the results");
+}
+
+#[test]
 fn a_run_that_fails_ends_the_benchmark_and_is_shown() {
     let Some(program) = peregrine() else { return };
     let (dir, work) = places();
@@ -131,9 +165,11 @@ fn nonsense_is_refused_before_anything_runs() {
     let (dir, work) = places();
     let csv = work.path().join("raw.csv");
     fs::write(&csv, "measured before").unwrap();
-    let refused: [(&[&str], i32, &str); 4] = [
+    let refused: [(&[&str], i32, &str); 6] = [
         (&["--csv", csv.to_str().unwrap()], 5, "choose another file"),
         (&["--against", "true"], 2, "{datadir}"),
+        (&["--no-peregrine"], 2, "--against"),
+        (&["--against", "a=x {datadir}", "--against", "a=y {datadir}"], 2, "two commands are called a"),
         (&["--cold", "--warm"], 2, "cannot be used with"),
         (&["--runs", "0"], 2, "--runs"),
     ];

@@ -37,7 +37,8 @@ impl Running {
         Self { child, stderr, stderr_text: String::new() }
     }
 
-    /// Waits until the process prints `line` to stderr. Returns false if it ends before.
+    /// Waits until the process prints a line that ends with `line`, such as the name of a stage. Returns
+    /// false if it ends before.
     #[must_use]
     pub fn wait_for_line(&mut self, line: &str) -> bool {
         loop {
@@ -45,7 +46,7 @@ impl Running {
             if self.stderr.read_line(&mut self.stderr_text).unwrap() == 0 {
                 return false;
             }
-            if self.stderr_text[before..].trim_end() == line {
+            if self.stderr_text[before..].trim_end().ends_with(&format!(" {line}")) {
                 return true;
             }
         }

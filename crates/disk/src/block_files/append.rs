@@ -105,7 +105,7 @@ impl<'a> BlockAppender<'a> {
         }
         let number = FileNo(self.infos.len() as u32 - 1);
         self.record.clear();
-        blk::write_record(&mut self.record, self.files.datadir.network().magic(), block);
+        blk::write_record(&mut self.record, self.files.datadir.magic(), block);
         let pos = self.append_record(FileKind::Blk, number, false)?;
         if let Some(info) = self.infos.last_mut() {
             info.add_block(height, time.0.into());
@@ -130,7 +130,7 @@ impl<'a> BlockAppender<'a> {
             return Err(self.caller_error(format!("undo data for the pair of files {}", number.0)));
         };
         self.record.clear();
-        undo::write_record(&mut self.record, self.files.datadir.network().magic(), prev, undo);
+        undo::write_record(&mut self.record, self.files.datadir.magic(), prev, undo);
         let is_of_last_pair = number.0 as usize + 1 == self.infos.len();
         let is_last_of_file = !is_of_last_pair && info.height_last == height.0;
         let pos = self.append_record(FileKind::Rev, number, is_last_of_file)?;
@@ -138,6 +138,13 @@ impl<'a> BlockAppender<'a> {
             self.undo_height = self.undo_height.max(Some(height));
         }
         Ok(pos)
+    }
+
+    /// Records that a pair of files, which is not the last one, was deleted: nothing in them is in use.
+    pub fn forget(&mut self, number: FileNo) {
+        self.open.remove(&(FileKind::Blk, number));
+        self.open.remove(&(FileKind::Rev, number));
+        self.infos.get_mut(number.0 as usize).into_iter().for_each(|info| *info = FileInfo::default());
     }
 
     /// Returns when all that was appended is on the medium.

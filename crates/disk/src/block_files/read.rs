@@ -11,6 +11,7 @@ use crate::{
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use digest::obfuscation::Obfuscation;
+use hex_conservative::DisplayHex as _;
 use std::{
     io,
     path::PathBuf,
@@ -56,7 +57,7 @@ pub enum RecordFlaw {
         pos: u64,
     },
     /// There is no frame before the position.
-    #[error("no record starts here: found {found:02x?}, expected the magic {expected:02x?}")]
+    #[error("no record starts here: expected network magic {}, found {}", expected.as_hex(), found.as_hex())]
     Magic {
         /// The bytes found.
         found: [u8; 4],

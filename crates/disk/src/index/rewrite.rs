@@ -1,7 +1,7 @@
 //! Writes a new block index that differs from an existing one in some rows. An index has a million rows, so
 //! only those of files are kept in memory.
 
-use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, files_by_number, read_last_file};
+use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, PRUNED, files_by_number, read_last_file};
 use crate::{
     error::DiskError,
     table_run::TableRun,
@@ -41,12 +41,13 @@ pub fn rewrite_block_index(
     change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
-    extend_block_index(disk, from, to, std::iter::empty(), change, files)
+    extend_block_index(disk, from, to, (std::iter::empty(), false), change, files)
 }
 
 /// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose
 /// hash the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
-/// blocks, the last of them becomes the one to which bitcoind appends.
+/// blocks, the last of them becomes the one to which bitcoind appends. With `is_pruned`, the index says from
+/// now on that block files have been deleted.
 ///
 /// # Errors
 /// The same errors as [`rewrite_block_index`].
@@ -57,7 +58,7 @@ pub fn extend_block_index(
     disk: &dyn Disk,
     from: &Path,
     to: &Path,
-    added: impl Iterator<Item = IndexEntry>,
+    (added, is_pruned): (impl Iterator<Item = IndexEntry>, bool),
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
@@ -68,8 +69,15 @@ pub fn extend_block_index(
     let mut rows = TableRun::new(disk, to, 1, 1);
     let (mut has_entries, mut encoded) = (false, Vec::new());
     let mut added = added.peekable();
+    let mut lacks_flag = is_pruned;
     old.for_each(&[], Some(&[FILE]), |key, value| {
         if key == OBFUSCATION_ROW {
+            return Ok(());
+        }
+        if key >= PRUNED && std::mem::take(&mut lacks_flag) {
+            rows.add(PRUNED, b"1")?;
+        }
+        if is_pruned && key == PRUNED {
             return Ok(());
         }
         if key.first() != Some(&BLOCK) {
@@ -93,6 +101,9 @@ pub fn extend_block_index(
         }
         add_entry(&mut rows, &entry, &mut encoded)
     })?;
+    if lacks_flag {
+        rows.add(PRUNED, b"1")?;
+    }
     for entry in added {
         add_entry(&mut rows, &entry, &mut encoded)?;
     }

@@ -61,7 +61,8 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
 }
 
 /// Calls `replace_index`, which replaces the block index of `datadir` by one that records the same bytes of
-/// `rev` files as used. Records that wait there stay usable. The datadir must be locked.
+/// `rev` files as used, except that none are of the `deleted` files. Records that wait there stay usable. The
+/// datadir must be locked.
 ///
 /// # Errors
 /// Those of `replace_index`, and of reading the mark. If it cannot be written, or the power fails in between,
@@ -69,12 +70,16 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
 pub fn keep_made_undo<T, E: From<DiskError>>(
     disk: &dyn Disk,
     datadir: &Datadir,
+    deleted: &[FileNo],
     replace_index: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let before = MadeUndoDir::find(disk, datadir, datadir)?;
     let used = if before.is_own(disk)? { before.read_numbers(disk, MARK, &before.mark_head)? } else { None };
     let replaced = replace_index()?;
-    if let Some(used) = used {
+    if let Some(mut used) = used {
+        for file in deleted {
+            used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
+        }
         let after = MadeUndoDir::find(disk, datadir, datadir)?;
         let bytes = numbers_file(&after.mark_head, &used);
         let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));

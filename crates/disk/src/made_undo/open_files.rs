@@ -58,6 +58,11 @@ impl OpenFiles {
         Ok(())
     }
 
+    /// Closes a file that is to be removed.
+    pub fn forget(&self, path: &Path) {
+        lock(&self.inner).files.remove(path);
+    }
+
     /// Syncs all files and closes them.
     pub fn close(&self) -> Result<(), DiskError> {
         self.sync()?;

@@ -217,7 +217,7 @@ impl MadeUndo<'_> {
             self.obfuscation.apply(&mut found, start);
             let undo = found.get(RECORD_HEADER_LEN..RECORD_HEADER_LEN + undo_len).unwrap_or_default();
             record.clear();
-            undo::write_record(&mut record, self.result.network().magic(), &prev, undo);
+            undo::write_record(&mut record, self.result.magic(), &prev, undo);
             if record != found {
                 return Err(damaged(offset));
             }

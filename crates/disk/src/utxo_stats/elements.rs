@@ -153,6 +153,11 @@ impl UtxoHasher {
         }
     }
 
+    /// Number of coins in the parts so far.
+    pub(super) const fn txouts(&self) -> u64 {
+        self.counts.txouts
+    }
+
     /// Returns the results.
     #[must_use]
     pub fn finish(self) -> UtxoStats {

@@ -5,7 +5,6 @@ use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
 use crate::error::DiskError;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -65,11 +64,21 @@ pub fn stats_of_coins(
     muhash: bool,
     threads: usize,
 ) -> Result<UtxoStats, DiskError> {
-    let stats = stats_unless_stopped(reader, muhash, threads, &AtomicBool::new(false))?;
-    Ok(stats.expect("the flag is never set"))
+    let stats = stats_unless_stopped(reader, muhash, threads, &mut |_| false)?;
+    Ok(stats.expect("it is never stopped"))
 }
 
-/// Like [`stats_of_coins`], but returns `None` if `stop` is set before the end.
+/// How much of a chainstate has been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadBackProgress {
+    /// Number of coins in the ranges that are complete.
+    pub coins: u64,
+    /// Number of these ranges, of 256: a share, because txids are uniformly distributed.
+    pub ranges: u64,
+}
+
+/// Like [`stats_of_coins`], but returns `None` if `stop`, which is called often, returns true before the
+/// end.
 ///
 /// # Errors
 /// The same errors as [`stats_of_coins`].
@@ -77,7 +86,7 @@ pub fn stats_unless_stopped(
     reader: &ChainstateReader<'_>,
     muhash: bool,
     threads: usize,
-    stop: &AtomicBool,
+    stop: &mut dyn FnMut(ReadBackProgress) -> bool,
 ) -> Result<Option<UtxoStats>, DiskError> {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..=u8::MAX).map(|_| sync_channel(CHUNKS_QUEUED_MAX)).unzip();
@@ -121,13 +130,13 @@ impl ReadBack<'_> {
         &self,
         receivers: Vec<Receiver<Message>>,
         hashed: Sender<()>,
-        stop: &AtomicBool,
+        stop: &mut dyn FnMut(ReadBackProgress) -> bool,
     ) -> Result<Option<UtxoStats>, DiskError> {
         let mut hasher = UtxoHasher::new(self.muhash);
-        for receiver in receivers {
+        for (ranges, receiver) in (0..).zip(receivers) {
             // If the last message of a range is missing, its reader panicked, and the scope propagates that.
             while let Ok(message) = receiver.recv() {
-                if stop.load(Ordering::Relaxed) {
+                if stop(ReadBackProgress { coins: hasher.txouts(), ranges }) {
                     return Ok(None);
                 }
                 match message {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail them")]
 
-use peregrine_disk::datadir::Datadir;
+use peregrine_disk::datadir::{Datadir, Location};
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -41,6 +41,10 @@ impl Sample {
         tar::Archive::new(liblzma::read::XzDecoder::new(packed)).unpack(root.path()).unwrap();
         let known = fs::read_to_string(dir.join(format!("{name}.known.jsonl"))).unwrap();
         let known = serde_json::from_str(known.lines().next().unwrap()).unwrap();
-        Some(Self { datadir: Datadir::open(&RealDisk, root.path(), network).unwrap(), known, _root: root })
+        Some(Self {
+            datadir: Datadir::open(&RealDisk, &Location::new(root.path(), network)).unwrap(),
+            known,
+            _root: root,
+        })
     }
 }

@@ -50,6 +50,10 @@ pub struct ErrorInfo {
     pub block_hash: Option<BlockHash>,
     /// The transaction that breaks the rule.
     pub txid: Option<Txid>,
+    /// Index of the input of that transaction.
+    pub input: Option<u32>,
+    /// What the broken rule requires, and where that is written.
+    pub requirement: Option<String>,
     /// Id of the broken rule (`docs/rules.md`).
     pub rule: Option<&'static str>,
     /// Bitcoin Core's reject string for the violation.
@@ -62,6 +66,8 @@ pub struct ErrorInfo {
     pub detail: String,
     /// What the user can do: one of these.
     pub remedies: Vec<Remedy>,
+    /// Whether the file is missing, and not damaged.
+    pub is_missing: bool,
     /// The error that caused this one.
     pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
     /// Whether the block may be one that was stored and never connected: neither it nor a block above it has
@@ -79,12 +85,15 @@ impl Error {
             height: None,
             block_hash: None,
             txid: None,
+            input: None,
+            requirement: None,
             rule: None,
             core: None,
             file: None,
             offset: None,
             detail: detail.into(),
             remedies: Vec::new(),
+            is_missing: false,
             cause: None,
             contested: false,
         }))
@@ -119,10 +128,10 @@ impl Error {
     #[must_use]
     pub fn violation(violation: &Violation) -> Self {
         let rule = violation.rule;
-        let input = violation.input.map_or(String::new(), |input| format!("input {input}: "));
-        let detail = format!("{input}{}: {} ({}, {})", rule.id, violation.detail, rule.must, rule.source);
-        let mut error = Self::new(ErrorKind::Consensus, detail);
+        let mut error = Self::new(ErrorKind::Consensus, violation.detail.as_str());
         (error.rule, error.core) = (Some(rule.id), Some(violation.core.clone()));
+        error.input = violation.input;
+        error.requirement = Some(format!("{} ({})", rule.must, rule.source));
         error
     }
 
@@ -166,6 +175,27 @@ impl Error {
         self
     }
 
+    /// Whether the medium could not be read at this place, as if the file were damaged.
+    pub(crate) fn is_of_medium(&self) -> bool {
+        /// The system's number of this error (`EIO`).
+        const IO_ERROR: i32 = 5;
+        let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
+        cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
+    }
+
+    /// Drops what the user can do.
+    pub(crate) fn without_remedies(mut self) -> Self {
+        self.remedies.clear();
+        self
+    }
+
+    /// Records that the file is missing, and not damaged.
+    #[must_use]
+    pub fn missing(mut self) -> Self {
+        self.is_missing = true;
+        self
+    }
+
     /// Adds the error that caused this one.
     #[must_use]
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -177,11 +207,20 @@ impl Error {
     #[must_use]
     pub fn explanation(&self, wording: impl Fn(&Remedy) -> String) -> String {
         let remedies: Vec<String> = self.remedies.iter().map(wording).collect();
+        let text = self.description();
         match remedies.as_slice() {
-            [] => self.detail.clone(),
-            [only] => format!("{}; {only}", self.detail),
-            [others @ .., last] => format!("{}; {}, or {last}", self.detail, others.join(", ")),
+            [] => text,
+            [only] => format!("{text}; {only}"),
+            [others @ .., last] => format!("{text}; {}, or {last}", others.join(", ")),
         }
+    }
+
+    /// What is wrong: the details, with the input and the rule that is broken.
+    fn description(&self) -> String {
+        let input = self.input.map_or(String::new(), |input| format!("input {input}: "));
+        let rule = self.rule.map_or(String::new(), |rule| format!("{rule}: "));
+        let requirement = self.requirement.as_ref().map_or(String::new(), |text| format!("; {text}"));
+        format!("{input}{rule}{}{requirement}", self.detail)
     }
 
     /// Returns the whole text of this error; `wording` words each remedy. `Display` uses the wording of
@@ -266,17 +305,34 @@ impl From<FileError> for Error {
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
             _ => Limit::of(&error.source).map(Remedy::RaiseLimit).into_iter().collect(),
         };
-        Self::new(kind, format!("cannot {}: {}", error.action, error.source))
+        let is_missing = kind == ErrorKind::Damaged && error.source.kind() == io::ErrorKind::NotFound;
+        let mut converted = Self::new(kind, format!("cannot {}: {}", error.action, io_text(&error.source)))
             .in_file(&error.path, None)
             .with_remedies(remedies)
-            .caused_by(error)
+            .caused_by(error);
+        converted.is_missing = is_missing;
+        converted
     }
+}
+
+/// Returns what an error of the system means, without its number.
+pub(crate) fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error ").next().unwrap_or_default();
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    first.to_lowercase() + rest
 }
 
 impl From<LevelDbError> for Error {
     fn from(error: LevelDbError) -> Self {
         match error {
             LevelDbError::File(error) => error.into(),
+            LevelDbError::Damaged { ref path, offset, ref flaw } => {
+                Self::damaged(format!("the database is damaged: {flaw}"))
+                    .in_file(path, Some(offset))
+                    .with_remedies(Remedy::of_database(path))
+                    .caused_by(error)
+            }
             other => Self::damaged(other.to_string()).caused_by(other),
         }
     }
@@ -329,6 +385,7 @@ impl From<DiskError> for Error {
             Self::damaged(flaw).in_file(path, offset).with_remedies([Remedy::StartOver])
         };
         let converted = match &error {
+            DiskError::NoDatadir { path, flaw } => Self::damaged(flaw.as_str()).in_file(path, None).missing(),
             DiskError::Locked { .. } => {
                 environment(error.to_string()).with_remedies([Remedy::EndOtherProgram])
             }
@@ -349,6 +406,9 @@ impl From<DiskError> for Error {
                 .with_remedies([Remedy::BitcoindReindex(None), Remedy::RebuildIndex]),
             DiskError::OtherNetwork { found, .. } => {
                 Self::damaged(error.to_string()).with_remedies([Remedy::ChooseNetwork(*found)])
+            }
+            DiskError::OtherSignet { .. } => {
+                Self::damaged(error.to_string()).with_remedies([Remedy::NameChallenge])
             }
             _ => Self::damaged(error.to_string()),
         };

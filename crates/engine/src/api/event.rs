@@ -6,8 +6,11 @@ use crate::api::{
     stage::Stage,
     sync::PeerEvent,
 };
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+use std::time::{Duration, Instant};
 use wire::{BlockHash, Height};
 
 /// Interval between two progress events.
@@ -33,6 +36,9 @@ pub enum Event {
     },
     /// Progress; sent a few times a second.
     Progress(Progress),
+    /// Progress of a stage that goes through the coins, such as [`Stage::Finish`]; sent a few times a
+    /// second.
+    Coins(CoinProgress),
     /// A peer was connected or lost.
     Peer(PeerEvent),
     /// Something that the user should know that is not an error.
@@ -53,6 +59,41 @@ pub struct Progress {
     /// Bytes of block data in total, as far as known. The block index holds no lengths, so this is an upper
     /// bound, and it falls.
     pub bytes_total: u64,
+}
+
+/// How many coins have been merged, written or read back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CoinProgress {
+    /// Number of coins done.
+    pub coins: u64,
+    /// Number of coins in total, as far as known.
+    pub coins_total: u64,
+}
+
+/// Counts the coins that several threads go through, and sends progress events.
+pub struct CoinMeter<'a> {
+    sink: &'a dyn EventSink,
+    coins: AtomicU64,
+    coins_total: u64,
+    last: Mutex<Instant>,
+}
+
+impl<'a> CoinMeter<'a> {
+    /// A count that begins now; sends the first event.
+    pub(crate) fn new(sink: &'a dyn EventSink, coins_total: u64) -> Self {
+        sink.event(Event::Coins(CoinProgress { coins: 0, coins_total }));
+        Self { sink, coins: AtomicU64::new(0), coins_total, last: Mutex::new(Instant::now()) }
+    }
+
+    /// Adds coins that are done.
+    pub(crate) fn add(&self, coins: u64) {
+        let coins = self.coins.fetch_add(coins, Ordering::Relaxed) + coins;
+        let Ok(mut last) = self.last.try_lock() else { return };
+        if last.elapsed() >= PROGRESS_INTERVAL {
+            *last = Instant::now();
+            self.sink.event(Event::Coins(CoinProgress { coins, coins_total: self.coins_total.max(coins) }));
+        }
+    }
 }
 
 /// Receives events. Called from several threads.

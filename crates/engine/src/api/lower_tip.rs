@@ -31,6 +31,9 @@ pub struct LowerTip {
     pub blocks: u32,
     /// Why the result ends below it; `None` if the caller asked for that.
     pub gap: Option<Gap>,
+    /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
+    /// accepted ([`crate::ReindexOptions::until_damage`]).
+    pub is_by_damage: bool,
 }
 
 /// Which part of a datadir would become lower.
@@ -59,6 +62,12 @@ impl fmt::Display for LowerTip {
         }
         write!(f, ", but the new one would end at height {tip}, because ")?;
         match self.gap {
+            Some(Gap::Block(height)) if self.is_by_damage => {
+                write!(f, "the block at height {height} is damaged or missing")
+            }
+            Some(Gap::Undo(height)) if self.is_by_damage => {
+                write!(f, "the undo data of the block at height {height} is damaged or missing")
+            }
             Some(Gap::Block(height)) => write!(f, "the block at height {height} is not in the block files"),
             Some(Gap::Undo(height)) => {
                 write!(f, "the undo data of the block at height {height} is not in the undo files")

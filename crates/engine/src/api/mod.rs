@@ -10,5 +10,6 @@ pub mod options;
 pub mod remedy;
 pub mod report;
 pub mod size;
+pub mod spend_ages;
 pub mod stage;
 pub mod sync;

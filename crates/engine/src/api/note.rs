@@ -1,9 +1,17 @@
 //! What the engine reports besides progress and errors: notes and warnings.
 
-use crate::api::{error::Error, lower_tip::LowerTip, remedy::Remedy, size::HumanSize};
+use crate::{
+    api::{
+        error::Error,
+        lower_tip::LowerTip,
+        remedy::Remedy,
+        size::{HumanMemory, HumanSize},
+    },
+    hex,
+};
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
-use wire::{BlockHash, Height};
+use wire::{BlockHash, FileNo, Height};
 
 /// Something that the user should know that is not an error.
 #[derive(Clone, Debug)]
@@ -31,6 +39,10 @@ pub enum Note {
         done: u32,
         /// Number of blocks of the job.
         total: usize,
+        /// Bytes of the blocks that are done.
+        bytes: u64,
+        /// Bytes of all blocks of the job; an upper bound.
+        bytes_total: u64,
     },
     /// Block files have changed since an interrupted run read them.
     FilesChanged {
@@ -46,11 +58,41 @@ pub enum Note {
     CheckingWithoutUndo,
     /// The hints, or the files that they were used with, are wrong.
     HintsFailed(Error),
+    /// Hints are being downloaded; sent at the start, and every few seconds.
+    DownloadingHints {
+        /// Their URL.
+        from: String,
+        /// Number of bytes that have come.
+        received: u64,
+        /// Number of bytes in total, if it is known.
+        total: Option<u64>,
+    },
+    /// Hints were downloaded.
+    HintsDownloaded {
+        /// Their URL.
+        from: String,
+        /// Number of bytes that have come.
+        bytes: u64,
+        /// The SHA-256 of these bytes, packed or not.
+        sha256: [u8; 32],
+    },
+    /// Hints that an earlier run has downloaded are used again.
+    ReusingHints {
+        /// Their URL.
+        from: String,
+        /// The file, unpacked.
+        copy: PathBuf,
+    },
     /// No peer is connected.
     NoPeers {
         /// Why the last connection ended or could not be opened; `None` if none was tried, because no
         /// address is known.
         last: Option<String>,
+    },
+    /// No address of a peer was found in some network, so that addresses from the program's list are tried.
+    FixedSeeds {
+        /// Their number.
+        addresses: usize,
     },
     /// No peer has a chain with the network's minimum work.
     LowWork {
@@ -68,6 +110,20 @@ pub enum Note {
     },
     /// Blocks were found that an interrupted download had stored.
     FoundBlocks {
+        /// Their number.
+        blocks: u32,
+    },
+    /// All blocks were read, to find those that are to be repaired.
+    FoundDamage {
+        /// Number of damaged blocks.
+        blocks: u32,
+        /// Number of blocks that are in no file.
+        missing: u32,
+        /// Number of blocks whose undo data is damaged.
+        undo: u32,
+    },
+    /// Blocks that the caller passed are stored.
+    StoredGivenBlocks {
         /// Their number.
         blocks: u32,
     },
@@ -115,6 +171,21 @@ pub enum Warning {
         tip: Height,
         /// Whether they may have been connected, and their undo data lost.
         may_be_lost: bool,
+    },
+    /// Blocks or undo data are damaged; the rebuild ends below the lowest such block.
+    Damage {
+        /// Number of damaged blocks.
+        blocks: u32,
+        /// Number of blocks whose undo data is damaged.
+        undo: u32,
+        /// What is wrong with the lowest damaged blocks.
+        first: Vec<Error>,
+    },
+    /// The old block index places blocks outside the chain in `blk` files that do not exist. The new one has
+    /// only their headers.
+    MissingBlockFiles {
+        /// Numbers of the files.
+        files: Vec<FileNo>,
     },
     /// The old block index marks a block as invalid that was found valid.
     MarkDropped {
@@ -173,15 +244,17 @@ impl fmt::Display for Note {
             Self::DiskNeed(need) => write!(f, "{need}"),
             Self::FewerThreads { threads, wanted, memory } => write!(
                 f,
-                "{threads} threads instead of {wanted}: {} MiB of memory are not enough for more",
-                memory >> 20
+                "using {threads} of {wanted} threads: {} of memory are not enough for more",
+                HumanMemory(*memory)
             ),
-            Self::Resuming { done, total } => {
-                write!(f, "resuming an interrupted run: {done} of {total} blocks are done")
-            }
+            Self::Resuming { done, total, bytes, bytes_total } => write!(
+                f,
+                "resuming an interrupted run: {done} of {total} blocks are done ({} % of the bytes)",
+                (u128::from(*bytes) * 100).checked_div(u128::from(*bytes_total)).unwrap_or_default()
+            ),
             Self::FilesChanged { files, blocks } => write!(
                 f,
-                "{files} block files have changed since then; their {blocks} completed blocks are read again"
+                "{files} block files have changed since then; {blocks} blocks in them are read again"
             ),
             Self::MadeUndoGone => f.write_str(
                 "starting over: the undo data that an interrupted run has made is in place or gone, or the \
@@ -199,12 +272,29 @@ impl fmt::Display for Note {
                 }
                 f.write_str("; rebuilding without hints")
             }
+            Self::DownloadingHints { from, received, total } => {
+                write!(f, "downloading the hints from {from}: {}", HumanSize(*received))?;
+                total.map_or(Ok(()), |total| write!(f, " of {}", HumanSize(total)))
+            }
+            Self::HintsDownloaded { from, bytes, sha256 } => {
+                write!(f, "downloaded the hints from {from}: {bytes} bytes, sha256 {}", hex(sha256))
+            }
+            Self::ReusingHints { from, copy } => write!(
+                f,
+                "using the hints that an earlier run has downloaded from {from}: {}",
+                copy.display()
+            ),
             Self::NoPeers { last: Some(last) } => {
                 write!(f, "no peer is connected; the last attempt: {last}; trying again")
             }
             Self::NoPeers { last: None } => f.write_str(
                 "no peer is connected, and no address of one is known; check the network connection and the \
                  name servers, or name a peer",
+            ),
+            Self::FixedSeeds { addresses } => write!(
+                f,
+                "the seeds have given no addresses of some networks; trying {addresses} that listened when \
+                 this program was written"
             ),
             Self::LowWork { height } => write!(
                 f,
@@ -216,7 +306,18 @@ impl fmt::Display for Note {
                  machine is wrong, correct it",
             ),
             Self::Withheld { hash, height } => {
-                write!(f, "no peer has block {hash} (height {height}); the download goes on without it")
+                write!(f, "no peer has block {hash} (height {height}); the download continues without it")
+            }
+            Self::FoundDamage { blocks: 0, missing: 0, undo: 0 } => {
+                f.write_str("no block is damaged or missing")
+            }
+            Self::FoundDamage { blocks, missing, undo } => write!(
+                f,
+                "{blocks} blocks are damaged and {missing} missing; the undo data of {undo} is damaged"
+            ),
+            Self::StoredGivenBlocks { blocks: 1 } => f.write_str("the block that was passed is stored"),
+            Self::StoredGivenBlocks { blocks } => {
+                write!(f, "the {blocks} blocks that were passed are stored")
             }
             Self::FoundBlocks { blocks } => {
                 write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
@@ -261,6 +362,38 @@ impl fmt::Display for Warning {
                 "{blocks} stored blocks above height {tip} {}; bitcoind connects them when it starts",
                 why_unconnected(*may_be_lost)
             ),
+            Self::Damage { blocks, undo, first } => {
+                let undo = (*undo > 0).then(|| format!("the undo data of {undo} blocks is damaged"));
+                if *blocks == 0 {
+                    return f.write_str(undo.as_deref().unwrap_or_default());
+                }
+                let (are, its) =
+                    if *blocks == 1 { ("block is", "its header") } else { ("blocks are", "their headers") };
+                write!(
+                    f,
+                    "{blocks} {are} damaged or missing; the new block index has only {its}, so that bitcoind \
+                     downloads what is missing"
+                )?;
+                undo.map_or(Ok(()), |undo| write!(f, "; {undo}"))?;
+                let mut separator = ": ";
+                for error in first {
+                    write!(f, "{separator}{}", error.clone().without_remedies())?;
+                    separator = "; ";
+                }
+                Ok(())
+            }
+            Self::MissingBlockFiles { files } => {
+                let first = files.first().copied().unwrap_or_default().0;
+                let others = match files.len() {
+                    0 | 1 => String::new(),
+                    count => format!(" and {} other files", count - 1),
+                };
+                write!(
+                    f,
+                    "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do \
+                     not exist, so that bitcoind does not start; the new block index has only their headers"
+                )
+            }
             Self::MarkDropped { height, hash } => write!(
                 f,
                 "the old block index marks block {hash} (height {height}) as invalid, because of \
@@ -336,7 +469,7 @@ pub struct DiskNeed {
 
 impl fmt::Display for DiskNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "needs about {} of disk for the new chainstate", HumanSize(self.chainstate))?;
+        write!(f, "needs about {} of disk space for the new chainstate", HumanSize(self.chainstate))?;
         for (bytes, what) in [(self.undo, "undo data"), (self.temporary, "temporary files")] {
             if bytes > 0 {
                 write!(f, ", and up to {} for {what}", HumanSize(bytes))?;

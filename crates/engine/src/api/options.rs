@@ -3,8 +3,12 @@
 use crate::api::machine;
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
+use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location};
 use rules::ChainParams;
 use std::{
+    borrow::Cow,
+    fmt::Debug,
+    io::{self, Read},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
@@ -50,7 +54,7 @@ pub enum AssumeValid {
 impl AssumeValid {
     pub(crate) fn hash(self, params: &ChainParams) -> Option<BlockHash> {
         match self {
-            Self::Default => params.assume_valid,
+            Self::Default => params.assume_valid.map(|(_, hash)| hash),
             Self::Off => None,
             Self::Block(hash) => Some(hash),
         }
@@ -64,11 +68,33 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// keeps when it prunes (`MIN_BLOCKS_TO_KEEP`).
 const MIN_UNDO_BLOCKS: u32 = 288;
 
+/// A file on another machine. The engine opens no connections but those to peers: the caller does.
+pub trait RemoteFile: Debug + Send + Sync {
+    /// Its name in messages: a URL.
+    fn name(&self) -> &str;
+
+    /// Asks for the file. Called from a thread that is left alone at an interrupt.
+    ///
+    /// # Errors
+    /// Any error, worded to follow "cannot download the hints:".
+    fn open(&self) -> io::Result<RemoteBody>;
+}
+
+/// The bytes of a [`RemoteFile`].
+pub struct RemoteBody {
+    /// Their number, if it is known.
+    pub len: Option<u64>,
+    /// The bytes.
+    pub bytes: Box<dyn Read + Send>,
+}
+
 /// A rebuild with hints (SwiftSync).
 #[derive(Clone, Debug)]
 pub struct HintOptions {
-    /// The hint file.
+    /// The hint file. It may be packed as a whole, with xz or gzip.
     pub file: PathBuf,
+    /// Where the hints are instead, if they are on another machine.
+    pub remote: Option<Arc<dyn RemoteFile>>,
     /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
     /// Kind of the aggregate.
@@ -82,6 +108,15 @@ pub struct HintOptions {
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
     pub on_failure_join: bool,
+}
+
+impl HintOptions {
+    /// What the hints are called in messages: a path or a URL.
+    #[must_use]
+    pub fn name(&self) -> Cow<'_, Path> {
+        let remote = self.remote.as_ref().map(|remote| Cow::Owned(PathBuf::from(remote.name())));
+        remote.unwrap_or(Cow::Borrowed(&self.file))
+    }
 }
 
 /// Which undo data is used.
@@ -116,8 +151,10 @@ impl UndoPolicy {
 pub struct ChainOptions {
     /// Core's data directory.
     pub datadir: PathBuf,
-    /// The network.
-    pub network: Network,
+    /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
+    pub blocksdir: Option<PathBuf>,
+    /// The parameters of the chain.
+    pub params: &'static ChainParams,
     /// Number of worker threads; each reads its own blocks.
     pub threads: NonZeroUsize,
     /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
@@ -137,12 +174,20 @@ pub struct ChainOptions {
 }
 
 impl ChainOptions {
+    /// Where the datadir is.
+    pub(crate) fn location(&self) -> Location {
+        let Self { datadir, blocksdir, params, .. } = self;
+        let (root, blocksdir) = (datadir.clone(), blocksdir.clone());
+        Location { root, blocksdir, network: params.network, magic: params.magic }
+    }
+
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         Self {
             datadir: datadir.to_owned(),
-            network,
+            blocksdir: None,
+            params: ChainParams::of(network),
             threads: NonZeroUsize::MIN,
             scripts: None,
             assume_valid: AssumeValid::Default,
@@ -166,6 +211,8 @@ pub struct TestHooks {
     pub range_bytes: u64,
     /// Number of last blocks for which hints are not used if undo data is made: 288, unless a test has fewer.
     pub undo_blocks: u32,
+    /// Length in bytes that a `blk` file to which a download appends stays below.
+    pub block_file_len: u32,
     /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
 }
@@ -177,6 +224,7 @@ impl Default for TestHooks {
             join_bytes: None,
             range_bytes: RANGE_BYTES,
             undo_blocks: MIN_UNDO_BLOCKS,
+            block_file_len: MAX_BLOCK_FILE_LEN,
             obfuscation_key: None,
         }
     }
@@ -218,6 +266,12 @@ pub struct ReindexOptions {
     pub hints: Option<HintOptions>,
     /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
     pub accept_lower_tip: bool,
+    /// Look for damage first, and end below the lowest block that is damaged or missing. The new block index
+    /// has only the headers of such blocks, so that bitcoind downloads them again.
+    pub until_damage: bool,
+    /// Files with blocks that are damaged or missing, as bytes or as hex digits. They are stored first, and
+    /// the block index places them. Only in place and without a scan.
+    pub blocks: Vec<PathBuf>,
     /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
     pub keep_old: bool,
 }
@@ -234,6 +288,8 @@ impl ReindexOptions {
             scan: false,
             hints: None,
             accept_lower_tip: false,
+            until_damage: false,
+            blocks: Vec::new(),
             keep_old: false,
         }
     }
@@ -305,5 +361,26 @@ impl CheckHintsOptions {
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         Self { chain: ChainOptions::new(datadir, network), scan: false }
+    }
+}
+
+/// Which chainstate is read, without its blocks.
+#[derive(Clone, Debug)]
+pub struct ChainstateOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
+    pub blocksdir: Option<PathBuf>,
+    /// The network.
+    pub network: Network,
+    /// Number of reading threads.
+    pub threads: NonZeroUsize,
+}
+
+impl ChainstateOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { datadir: datadir.to_owned(), blocksdir: None, network, threads: NonZeroUsize::MIN }
     }
 }

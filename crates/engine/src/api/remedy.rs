@@ -2,8 +2,8 @@
 
 use disk::Obstacle;
 use disk::datadir::FileKind;
-use std::fmt;
-use vfs::Limit;
+use std::{fmt, path::Path};
+use vfs::{Disk, Limit};
 use wire::{Height, Network};
 
 /// Something that the user can do about an error. `Display` words it for users of this library; a program
@@ -55,8 +55,16 @@ pub enum Remedy {
     StopAtHeight(Height),
     /// Accept a result that is lower than what it replaces ([`crate::ReindexOptions::accept_lower_tip`]).
     AcceptLowerTip,
-    /// Choose this network ([`crate::ChainOptions::network`]).
+    /// Choose this network ([`crate::ChainOptions::params`]).
     ChooseNetwork(Network),
+    /// Name the challenge of the signet ([`crate::ChainOptions::params`]).
+    NameChallenge,
+    /// Download blocks that are damaged or missing ([`crate::repair()`]).
+    Repair,
+    /// Pass blocks that are damaged or missing ([`crate::ReindexOptions::blocks`]).
+    GiveBlock,
+    /// Rebuild the chainstate up to the block below the damage ([`crate::ReindexOptions::until_damage`]).
+    EndBelowDamage,
     /// Restore the file that the error names.
     RestoreFile,
     /// Restore files that are missing.
@@ -98,9 +106,19 @@ pub enum Remedy {
     NameHintFormat,
     /// Pass a datadir whose blocks complete what a hint file contains.
     GiveDatadir,
+    /// Delete block files ([`crate::SyncOptions::prune_bytes`]).
+    Prune,
+    /// Delete no block files ([`crate::SyncOptions::prune_bytes`]).
+    WithoutPruning,
 }
 
 impl Remedy {
+    /// To run as the owner of a file or directory, unless this process does, or is root.
+    pub(crate) fn run_as_owner(disk: &dyn Disk, path: &Path) -> Option<Self> {
+        let owner = disk.ownership(path).ok()?.uid;
+        (![0, owner].contains(&disk.user())).then_some(Self::RunAs(owner))
+    }
+
     /// Its name for programs. Names are stable.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -124,6 +142,10 @@ impl Remedy {
             Self::StopAtHeight(_) => "stop-at-height",
             Self::AcceptLowerTip => "accept-lower-tip",
             Self::ChooseNetwork(_) => "choose-network",
+            Self::NameChallenge => "name-challenge",
+            Self::Repair => "repair",
+            Self::GiveBlock => "give-block",
+            Self::EndBelowDamage => "end-below-damage",
             Self::RestoreFile => "restore-file",
             Self::RestoreFiles => "restore-files",
             Self::BitcoindReindex(_) => "bitcoind-reindex",
@@ -144,12 +166,31 @@ impl Remedy {
             Self::FallBackToJoin => "fall-back-to-join",
             Self::NameHintFormat => "name-hint-format",
             Self::GiveDatadir => "give-datadir",
+            Self::Prune => "prune",
+            Self::WithoutPruning => "without-pruning",
         }
     }
 
-    /// What can be done if block or undo files are missing.
-    pub(crate) const FOR_MISSING_FILES: [Self; 2] =
-        [Self::RestoreFiles, Self::BitcoindReindex(Some(FileKind::Blk))];
+    /// What can be done if a file of this kind is damaged or missing.
+    pub(crate) const fn of_file(kind: FileKind) -> &'static [Self] {
+        match kind {
+            FileKind::Blk => &[Self::Repair, Self::GiveBlock, Self::EndBelowDamage, Self::RestoreFile],
+            FileKind::Rev => &[Self::RestoreFile, Self::BitcoindReindex(Some(FileKind::Rev))],
+        }
+    }
+
+    /// What can be done if blocks, or the files with them, are missing.
+    pub(crate) const FOR_MISSING_FILES: [Self; 3] = [Self::Repair, Self::EndBelowDamage, Self::RestoreFiles];
+
+    /// What can be done if a file of a database is damaged.
+    pub(crate) fn of_database(file: &Path) -> Option<Self> {
+        let dir = file.parent()?.file_name()?.to_str()?;
+        match dir {
+            "chainstate" => Some(Self::RebuildChainstate),
+            "index" => Some(Self::RebuildIndex),
+            _ => None,
+        }
+    }
 
     /// What can be done about an obstacle to the replacement of a database.
     pub(crate) fn of_obstacle(obstacle: Obstacle) -> Vec<Self> {
@@ -168,11 +209,11 @@ impl fmt::Display for Remedy {
             Self::StartOver => "start over without the checkpoint",
             Self::RepeatOptions => "repeat the interrupted job with its options",
             Self::Resume { done, total, .. } => {
-                return write!(f, "{done} of {total} blocks are done, the same job resumes from there");
+                return write!(f, "run the same job again to resume: {done} of {total} blocks are saved");
             }
             Self::MoreMemory => "allow more memory",
             Self::FewerThreads => "use fewer threads",
-            Self::FreeDiskSpace => "free disk space and run again",
+            Self::FreeDiskSpace => "free some space and run again",
             Self::OtherOutput => "write the result to another place",
             Self::EmptyOutput => "pass an empty or new directory",
             Self::OtherWorkDir => "use another work directory",
@@ -187,6 +228,10 @@ impl fmt::Display for Remedy {
             Self::StopAtHeight(height) => return write!(f, "stop at height {height}"),
             Self::AcceptLowerTip => "accept the lower state if it is wanted",
             Self::ChooseNetwork(network) => return write!(f, "choose chain {network}"),
+            Self::NameChallenge => "name the challenge of this signet",
+            Self::Repair => "download the block from a peer",
+            Self::GiveBlock => "pass the block in a file",
+            Self::EndBelowDamage => "rebuild the chainstate up to the block below",
             Self::RestoreFile => "restore the file",
             Self::RestoreFiles => "restore the files",
             Self::BitcoindReindex(Some(FileKind::Blk)) => "let bitcoind -reindex download the blocks again",
@@ -197,9 +242,11 @@ impl fmt::Display for Remedy {
             Self::RebuildChainstate => "rebuild the chainstate",
             Self::Verify => "run verify",
             Self::LetBitcoindFinish => "start bitcoind and let it finish that first",
-            Self::EndOtherProgram => "stop bitcoind (or the program that uses it)",
-            Self::Wait => "wait for it",
-            Self::GrantPermission => "grant the permission",
+            Self::EndOtherProgram => {
+                "stop bitcoind (or the other program), wait until it has ended, and run again"
+            }
+            Self::Wait => "wait until it has ended",
+            Self::GrantPermission => "run it as the owner, or grant the permission",
             Self::MountWritable => "mount the file system for writing",
             Self::RunAs(user) => return write!(f, "run as user id {user}"),
             Self::RaiseLimit(limit) => return write!(f, "{limit}"),
@@ -213,6 +260,8 @@ impl fmt::Display for Remedy {
             Self::FallBackToJoin => "fall back to a rebuild without hints to find the first wrong hint",
             Self::NameHintFormat => "name the format",
             Self::GiveDatadir => "pass a datadir",
+            Self::Prune => "prune again",
+            Self::WithoutPruning => "download into another datadir without pruning",
         })
     }
 }

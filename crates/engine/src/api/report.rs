@@ -1,8 +1,12 @@
 //! Reports of finished jobs.
 
-use crate::api::{counts::Counts, machine::Sha256Limit, note::Warning, options::Matching, stage::Stage};
+use crate::api::{
+    counts::Counts, machine::Sha256Limit, note::Warning, options::Matching, spend_ages::SpendAges,
+    stage::Stage,
+};
 use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
+use hints::pinned::Pinned;
 use std::{path::PathBuf, time::Duration};
 use wire::{BlockHash, FileNo, Height, Network, Sats};
 
@@ -23,6 +27,9 @@ pub struct ReindexReport {
     pub total_amount: Sats,
     /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
     pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// the rebuild fails.
+    pub is_pinned: bool,
     /// Which scripts were run; `None` if scripts were not checked.
     pub scripts: Option<ScriptsReport>,
     /// How spends were matched with coins. With hints, [`Matching::Parallel`].
@@ -35,6 +42,9 @@ pub struct ReindexReport {
     pub memory_bytes: u64,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
+    /// Ages of the spent coins, as far as this run has seen them: not in blocks that an interrupted run had
+    /// completed, those that hints cover without undo data, or a chain that was validated sequentially.
+    pub ages: SpendAges,
     /// Number of worker threads.
     pub threads: usize,
     /// Time from the call to the commit.
@@ -60,6 +70,9 @@ pub struct ReindexReport {
     /// Number of blocks that the replaced databases had and the new ones lack: 0, unless the caller accepted
     /// it.
     pub lost_blocks: u32,
+    /// With [`crate::ReindexOptions::until_damage`], number of blocks that are damaged, or not in their
+    /// files.
+    pub damaged_blocks: u32,
     /// Number of stored blocks above the last one that have no undo data; bitcoind connects them when it
     /// starts.
     pub unconnected: u32,
@@ -121,6 +134,10 @@ pub struct HintsReport {
     /// Whether undo data was used up to that height. If not, the assumed-valid block vouches there that each
     /// coin was created before it was spent, and for maturity, relative locks, fees and scripts.
     pub with_undo: bool,
+    /// The SHA-256 of the hint file when it is not packed.
+    pub sha256: [u8; 32],
+    /// Whether that is the digest of a published file.
+    pub pinned: Pinned,
 }
 
 /// Which scripts were run.
@@ -143,4 +160,39 @@ pub struct SpillVolume {
     pub bytes: u64,
     /// Peak bytes on disk.
     pub peak_bytes: u64,
+}
+
+/// Result of [`crate::update()`].
+#[derive(Clone, Debug)]
+pub struct UpdateReport {
+    /// The network.
+    pub network: Network,
+    /// Height of the chainstate's best block before.
+    pub height_before: Height,
+    /// Its hash.
+    pub hash_before: BlockHash,
+    /// Height of the chainstate's best block now.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of blocks that were disconnected.
+    pub disconnected: u32,
+    /// What was connected.
+    pub counts: Counts,
+    /// Number of blocks whose undo data was written.
+    pub undo_written: u32,
+    /// Number of commits.
+    pub commits: u32,
+    /// Which scripts were run; `None` if scripts were not checked.
+    pub scripts: Option<ScriptsReport>,
+    /// Number of threads.
+    pub threads: usize,
+    /// Time from the call to the last commit.
+    pub elapsed: Duration,
+    /// Time in each stage.
+    pub stages: Vec<(Stage, Duration)>,
+    /// Path of the chainstate.
+    pub chainstate: PathBuf,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
 }

@@ -23,6 +23,8 @@ pub enum Stage {
     Undo,
     /// Validating blocks in order.
     Sequential,
+    /// Connecting blocks to a chainstate, and disconnecting them.
+    Connect,
     /// Writing the new chainstate.
     Finish,
     /// Reading the new chainstate back.
@@ -33,7 +35,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Headers,
         Self::Download,
         Self::Plan,
@@ -43,6 +45,7 @@ impl Stage {
         Self::Match,
         Self::Undo,
         Self::Sequential,
+        Self::Connect,
         Self::Finish,
         Self::Prove,
         Self::Commit,
@@ -61,6 +64,7 @@ impl Stage {
             Self::Match => "match",
             Self::Undo => "undo",
             Self::Sequential => "sequential",
+            Self::Connect => "connect",
             Self::Finish => "finish",
             Self::Prove => "prove",
             Self::Commit => "commit",

@@ -3,7 +3,7 @@
 use crate::api::{
     note::Warning,
     options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions},
-    report::ReindexReport,
+    report::{ReindexReport, UpdateReport},
 };
 use net::{
     address::{NetworkKind, PeerAddress},
@@ -12,6 +12,9 @@ use net::{
 };
 use std::{net::SocketAddr, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
+
+/// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
+pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
 
 /// What is known of the address of a peer, so that a later run can use it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,10 +46,14 @@ pub struct PeerOptions {
     pub bytes_per_second: Option<u64>,
     /// A SOCKS5 proxy through which all connections are made.
     pub proxy: Option<SocketAddr>,
+    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
+    pub i2p_sam: Option<SocketAddr>,
     /// Networks whose addresses are dialled.
     pub networks: Vec<NetworkKind>,
     /// Whether DNS seeds are asked for addresses.
     pub use_dns_seeds: bool,
+    /// Whether addresses in the program are used if no others are found.
+    pub use_fixed_seeds: bool,
     /// Whether version 2 of the transport (BIP-0324) is tried first.
     pub use_v2: bool,
 }
@@ -60,8 +67,10 @@ impl Default for PeerOptions {
             peers_max: 64,
             bytes_per_second: None,
             proxy: None,
+            i2p_sam: None,
             networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
             use_dns_seeds: true,
+            use_fixed_seeds: true,
             use_v2: true,
         }
     }
@@ -80,6 +89,9 @@ pub struct SyncOptions {
     pub hints: Option<HintOptions>,
     /// Only download: the chainstate stays as it is.
     pub blocks_only: bool,
+    /// Delete block and undo files that are no longer needed, so that they take about this many bytes, but
+    /// keep the last 288 blocks (Core `-prune`). At least [`MIN_PRUNE_BYTES`]; `None`: keep all files.
+    pub prune_bytes: Option<u64>,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -94,6 +106,7 @@ impl SyncOptions {
             stop_at_height: None,
             hints: None,
             blocks_only: false,
+            prune_bytes: None,
             peers: PeerOptions::default(),
         }
     }
@@ -102,10 +115,10 @@ impl SyncOptions {
     pub(crate) fn rebuild(&self) -> ReindexOptions {
         ReindexOptions {
             chain: self.chain.clone(),
-            // The best chain may have changed since.
-            resume: ResumeOptions { discard_other: true, ..self.resume },
+            // The best chain may have changed since. With pruning, all blocks would be downloaded again.
+            resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
             hints: self.hints.clone(),
-            ..ReindexOptions::new(&self.chain.datadir, self.chain.network)
+            ..ReindexOptions::new(&self.chain.datadir, self.chain.params.network)
         }
     }
 }
@@ -202,6 +215,8 @@ pub struct DownloadReport {
     pub peers: u32,
     /// Time until all blocks were stored.
     pub elapsed: Duration,
+    /// Number of blocks that were deleted.
+    pub pruned: u32,
 }
 
 /// Result of a download.
@@ -221,9 +236,14 @@ pub struct SyncReport {
     pub download: DownloadReport,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
     pub peers: Vec<PeerStatus>,
+    /// The space for block files, if they were deleted behind the rebuild.
+    pub prune_bytes: Option<u64>,
     /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
     /// last block already.
     pub rebuild: Option<ReindexReport>,
+    /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
+    /// were missing.
+    pub update: Option<UpdateReport>,
     /// Warnings of the download for the operator.
     pub notes: Vec<Warning>,
 }

@@ -1,4 +1,9 @@
 //! Blocks of a chain that are not stored when a job begins, and are stored while it runs.
+//!
+//! With pruning, block files are deleted behind the job. The download gives blocks out only as long as there
+//! is space for them. Where it holds back, all workers of the job stop, at the same height; the job does what
+//! is left to do for the blocks below, saves a checkpoint, and says so ([`AwaitedBlocks::settle`]). Then
+//! files without higher blocks can be deleted, and the download goes on.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -12,6 +17,8 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Where such blocks are, as they come. One thread places them; others wait for them.
 #[derive(Debug)]
 pub struct AwaitedBlocks {
+    /// With pruning, bytes of blocks after which the job settles.
+    settle_bytes: Option<u64>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -23,14 +30,39 @@ struct State {
     positions: Vec<(FileNo, u32)>,
     /// Whether all have come, and the block index has them.
     is_complete: bool,
+    /// With pruning, the lowest block that the download has not given out, from the first round on.
+    given: Option<Height>,
+    /// Whether it holds back until files are deleted.
+    is_held: bool,
+    /// The lowest block that no worker takes, because one has come to where the download holds back.
+    end: Option<Height>,
+    /// The lowest block that the job may read again, if the download does not know.
+    settled: Option<Height>,
+    /// Files that were deleted, as long as the job does not know.
+    deleted: Vec<FileNo>,
 }
 
 impl AwaitedBlocks {
-    /// None of the blocks of a chain has come.
+    /// None of the blocks of a chain has come. With pruning, `settle_bytes` are the bytes of blocks after
+    /// which the job settles.
     #[must_use]
-    pub fn new(blocks: usize) -> Self {
-        let positions = vec![(FileNo(0), 0); blocks];
-        Self { state: Mutex::new(State { positions, is_complete: false }), changed: Condvar::new() }
+    pub fn new(blocks: usize, settle_bytes: Option<u64>) -> Self {
+        let state = State {
+            positions: vec![(FileNo(0), 0); blocks],
+            is_complete: false,
+            given: None,
+            is_held: false,
+            end: None,
+            settled: None,
+            deleted: Vec::new(),
+        };
+        Self { settle_bytes, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// With pruning, the bytes of blocks after which the job settles.
+    #[must_use]
+    pub const fn settle_bytes(&self) -> Option<u64> {
+        self.settle_bytes
     }
 
     /// Records where a block was stored. It can be read from now on. Heights above the chain are ignored.
@@ -47,15 +79,63 @@ impl AwaitedBlocks {
         self.changed.notify_all();
     }
 
+    /// Records that all blocks below `next` are stored or come, and whether the download holds back there.
+    pub fn give(&self, next: Height, is_held: bool) {
+        let mut state = self.state();
+        (state.given, state.is_held) = (Some(next), is_held);
+        self.changed.notify_all();
+    }
+
+    /// Records that the blocks below `first` need not be read again, also after an interrupt.
+    pub fn settle(&self, first: Height) {
+        let mut state = self.state();
+        // The download decides anew whether it holds back.
+        (state.settled, state.is_held) = (Some(first), false);
+    }
+
+    /// Returns what was settled since the last call.
+    pub fn take_settled(&self) -> Option<Height> {
+        self.state().settled.take()
+    }
+
+    /// Records that files were deleted.
+    pub fn add_deleted(&self, files: &[FileNo]) {
+        self.state().deleted.extend(files);
+    }
+
+    /// Returns the files that were deleted since the last call.
+    pub fn take_deleted(&self) -> Vec<FileNo> {
+        std::mem::take(&mut self.state().deleted)
+    }
+
     /// Returns where a block was stored, if it has come.
     #[must_use]
     pub fn position(&self, height: Height) -> Option<(FileNo, u32)> {
         self.state().position(height)
     }
 
-    /// Waits until a block is stored. Returns false if `give_up` has returned true.
-    pub fn wait_for(&self, height: Height, give_up: &dyn Fn() -> bool) -> bool {
-        self.wait_until(|state| state.position(height).is_some(), give_up)
+    /// Allows workers to take all blocks that were given out, after all workers have stopped.
+    pub fn begin_round(&self) {
+        let mut state = self.state();
+        state.end = None;
+        if self.settle_bytes.is_some() {
+            state.given.get_or_insert_default();
+        }
+    }
+
+    /// Waits until a block is stored; `was_stored` before the job began. Returns false if `give_up` has
+    /// returned true, or if workers stop below the block.
+    pub fn wait_for(&self, height: Height, was_stored: bool, give_up: &dyn Fn() -> bool) -> bool {
+        let mut is_beyond = false;
+        let is_decided = |state: &mut State| {
+            let is_given = state.given.is_none_or(|given| height < given);
+            if state.is_held && !is_given {
+                state.end = state.end.or(state.given);
+            }
+            is_beyond = state.end.is_some_and(|end| height >= end);
+            is_beyond || is_given && (was_stored || state.position(height).is_some())
+        };
+        self.wait_until(is_decided, give_up) && !is_beyond
     }
 
     /// Waits until [`AwaitedBlocks::complete`] is called. Returns false if `give_up` has returned true.
@@ -63,9 +143,9 @@ impl AwaitedBlocks {
         self.wait_until(|state| state.is_complete, give_up)
     }
 
-    fn wait_until(&self, is_met: impl Fn(&State) -> bool, give_up: &dyn Fn() -> bool) -> bool {
+    fn wait_until(&self, mut is_met: impl FnMut(&mut State) -> bool, give_up: &dyn Fn() -> bool) -> bool {
         let mut state = self.state();
-        while !is_met(&state) {
+        while !is_met(&mut state) {
             if give_up() {
                 return false;
             }
@@ -95,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_thread_waits_until_a_block_comes_or_it_gives_up() {
-        let (awaited, gives_up) = (AwaitedBlocks::new(3), AtomicBool::new(false));
+        let (awaited, gives_up) = (AwaitedBlocks::new(3, None), AtomicBool::new(false));
         let give_up = || gives_up.load(Ordering::Relaxed);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| awaited.wait_for(Height(1), &give_up));
+            let waiting = scope.spawn(|| awaited.wait_for(Height(1), false, &give_up));
             let all = scope.spawn(|| awaited.wait_for_all(&give_up));
             awaited.place(Height(2), FileNo(4), ByteOffset(8));
             awaited.place(Height(7), FileNo(0), ByteOffset(9));
@@ -110,7 +190,32 @@ mod tests {
             awaited.complete();
             assert!(all.join().unwrap());
             gives_up.store(true, Ordering::Relaxed);
-            assert!(!awaited.wait_for(Height(0), &give_up) && awaited.wait_for(Height(1), &give_up));
+            assert!(
+                !awaited.wait_for(Height(0), false, &give_up) && awaited.wait_for(Height(1), false, &give_up)
+            );
         });
+    }
+
+    #[test]
+    fn all_workers_stop_where_the_download_holds_back() {
+        let awaited = AwaitedBlocks::new(9, Some(1));
+        let wait = |height, was_stored| awaited.wait_for(Height(height), was_stored, &|| true);
+        assert!(wait(0, true), "before the first round");
+        awaited.begin_round();
+        assert!(!wait(0, true), "nothing was given out");
+        awaited.give(Height(4), false);
+        assert!(wait(3, true) && !wait(2, false) && !wait(4, true));
+        awaited.give(Height(4), true);
+        assert!(!wait(5, true));
+        // Another worker must not go on, although the download does.
+        awaited.settle(Height(4));
+        awaited.give(Height(8), false);
+        awaited.place(Height(2), FileNo(0), ByteOffset(8));
+        assert!(!wait(5, true) && !wait(4, true) && wait(2, false));
+        awaited.begin_round();
+        assert!(wait(5, true));
+        assert_eq!((awaited.take_settled(), awaited.take_settled()), (Some(Height(4)), None));
+        awaited.add_deleted(&[FileNo(1)]);
+        assert_eq!((awaited.take_deleted(), awaited.take_deleted()), (vec![FileNo(1)], Vec::new()));
     }
 }

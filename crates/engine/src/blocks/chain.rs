@@ -102,9 +102,23 @@ impl Chain {
         }
     }
 
-    /// Makes all blocks that are not stored awaited ones, and returns what places them.
-    pub fn await_missing(&mut self) -> Arc<AwaitedBlocks> {
-        Arc::clone(self.awaited.insert(Arc::new(AwaitedBlocks::new(self.positions.len()))))
+    /// Whether the block with this height and hash is in the chain.
+    #[must_use]
+    pub fn has(&self, height: Height, hash: &BlockHash) -> bool {
+        self.hashes.get(height.0 as usize) == Some(hash)
+    }
+
+    /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` as in
+    /// [`AwaitedBlocks::new`].
+    pub fn await_missing(&mut self, settle_bytes: Option<u64>) -> Arc<AwaitedBlocks> {
+        let awaited = AwaitedBlocks::new(self.positions.len(), settle_bytes);
+        Arc::clone(self.awaited.insert(Arc::new(awaited)))
+    }
+
+    /// The awaited blocks, if block files are deleted behind the job.
+    #[must_use]
+    pub fn pruning(&self) -> Option<&AwaitedBlocks> {
+        self.awaited.as_deref().filter(|awaited| awaited.settle_bytes().is_some())
     }
 
     /// Whether a block was not stored when the chain was chosen.
@@ -116,10 +130,11 @@ impl Chain {
         self.positions[height.0 as usize].data_pos == 0
     }
 
-    /// Waits for a block that is awaited and has not come. Returns false if `give_up` has returned true.
+    /// Waits for a block that is awaited and has not come. Returns false if `give_up` has returned true, or
+    /// if workers stop below the block ([`AwaitedBlocks::wait_for`]).
     pub fn wait_for(&self, height: Height, give_up: &dyn Fn() -> bool) -> bool {
-        let awaited = self.awaited.as_ref().filter(|_| self.is_awaited(height));
-        awaited.is_none_or(|awaited| awaited.wait_for(height, give_up))
+        let wait = |awaited: &AwaitedBlocks| awaited.wait_for(height, !self.is_awaited(height), give_up);
+        self.awaited.as_deref().is_none_or(wait)
     }
 
     /// Returns the blocks up to a height, which must not be above the tip.
@@ -129,6 +144,18 @@ impl Chain {
         let (hashes, positions) = (self.hashes[..count].to_vec(), self.positions[..count].to_vec());
         let awaited = self.awaited.clone();
         Self { awaited, ..Self::from_parts(hashes, positions, self.median_times[..count].to_vec()) }
+    }
+
+    /// Returns the blocks up to `fork`, which must not be above the tip, and a branch that begins after it.
+    /// Median times of the branch are not known: it was connected before.
+    #[must_use]
+    pub fn with_branch(&self, fork: Height, branch: &[(BlockHash, BlockPosition)]) -> Self {
+        let mut chain = self.up_to(fork);
+        let (hashes, positions): (Vec<_>, Vec<_>) = branch.iter().copied().unzip();
+        chain.hashes.extend(hashes);
+        chain.positions.extend(positions);
+        chain.median_times.resize(chain.hashes.len(), BlockTime(u32::MAX));
+        Self::from_parts(chain.hashes, chain.positions, chain.median_times)
     }
 
     /// Drops the positions of undo data for which `keep`, called with file and position, returns false.

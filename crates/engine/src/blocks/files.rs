@@ -2,27 +2,21 @@
 
 use crate::{
     api::{
-        error::{Error, ErrorKind},
+        error::{Error, ErrorKind, io_text},
         remedy::Remedy,
     },
     blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage},
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
-    block_files::{BlockFiles, RecordError, RecordFile, RecordFlaw},
+    block_files::{BlockFiles, RecordBuffer, RecordError, RecordFile, RecordFlaw},
     datadir::{Datadir, FileKind},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
 use std::{io, path::PathBuf};
 use vfs::{Disk, During as _, Limit, NotRegular, ReadAt};
-use wire::{BlockArena, BlockView, FileNo, Height, Network};
-
-/// What to do if a file of this kind is missing or damaged.
-#[must_use]
-pub const fn remedies(kind: FileKind) -> [Remedy; 2] {
-    [Remedy::RestoreFile, Remedy::BitcoindReindex(Some(kind))]
-}
+use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
 
 /// Access to the block files of a datadir.
 pub struct Files<'a> {
@@ -32,18 +26,17 @@ pub struct Files<'a> {
     pub datadir: &'a Datadir,
     /// The key with which the files are obfuscated.
     pub obfuscation: Obfuscation,
-    /// The network, whose magic starts each record.
-    pub network: Network,
+    /// The parameters of the chain.
+    pub params: &'static ChainParams,
 }
 
 /// Reads the key that obfuscates the block files of a datadir.
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if it is not the key of these files; any I/O error.
-pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir) -> Result<Obfuscation, Error> {
+pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir, params: &ChainParams) -> Result<Obfuscation, Error> {
     let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    let genesis = &ChainParams::of(datadir.network()).genesis_hash;
-    check_block_obfuscation(disk, datadir, obfuscation, genesis)?;
+    check_block_obfuscation(disk, datadir, obfuscation, &params.genesis_hash)?;
     Ok(obfuscation)
 }
 
@@ -85,11 +78,50 @@ impl Files<'_> {
 
     fn not_opened(kind: FileKind, path: PathBuf, source: io::Error) -> Error {
         match source.kind() {
-            io::ErrorKind::NotFound => {
-                Error::damaged("the file is missing").in_file(path, None).with_remedies(remedies(kind))
-            }
+            io::ErrorKind::NotFound => Error::damaged("the file is missing")
+                .missing()
+                .in_file(path, None)
+                .with_remedies(Remedy::of_file(kind).iter().copied()),
             _ => Self::io(path, 0, source),
         }
+    }
+
+    /// Reads a block by itself, and checks that its bytes are those to which its header commits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if they are not; any I/O error.
+    pub fn check_stored(
+        &self,
+        hash: &BlockHash,
+        height: Height,
+        (file, data_pos): (FileNo, ByteOffset),
+    ) -> Result<(), Error> {
+        let (mut record, mut arena, mut hashes) = <(RecordBuffer, BlockArena, BlockHashes)>::default();
+        let damaged = |flaw: &str| {
+            Error::damaged(format!("the block is damaged: {flaw}"))
+                .in_file(self.path(FileKind::Blk, file), Some(data_pos.0))
+                .with_remedies(Remedy::of_file(FileKind::Blk).iter().copied())
+        };
+        let mut check = || {
+            self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
+            let view = arena.parse_first(record.bytes()).map_err(|error| damaged(&error.to_string()))?;
+            hashes.of_block(&view, &[]);
+            let checked = check_block(&BlockContext {
+                params: self.params,
+                height,
+                block: &view,
+                txids: &hashes.txids,
+                wtxids: &hashes.wtxids,
+                // It matters only for rules that do not matter here.
+                median_time_past_prev: view.header().time,
+            });
+            let is_mutated = checked.is_err_and(|broken| broken.rule.class == ViolationClass::Mutated);
+            match is_mutated || hashes.block != *hash {
+                true => Err(damaged("it does not match its header")),
+                false => Ok(()),
+            }
+        };
+        check().map_err(|error: Error| error.at_block(height, *hash))
     }
 
     /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
@@ -101,7 +133,7 @@ impl Files<'_> {
             _ if NotRegular::is_cause_of(&source) => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
-        Error::new(kind, format!("cannot read: {source}"))
+        Error::new(kind, format!("cannot read: {}", io_text(&source)))
             .in_file(path, Some(offset))
             .with_remedies(Limit::of(&source).map(Remedy::RaiseLimit))
             .caused_by(source)
@@ -111,16 +143,23 @@ impl Files<'_> {
 impl From<RecordError> for Error {
     fn from(error: RecordError) -> Self {
         let (cause, rebuild_index) = match error.flaw {
-            RecordFlaw::Io(source) => return Files::io(error.path, error.offset, source),
+            RecordFlaw::Io(source) => {
+                let kind = error.kind;
+                let error = Files::io(error.path, error.offset, source);
+                let helps = if error.is_of_medium() { Remedy::of_file(kind) } else { &[] };
+                return error.with_remedies(helps.iter().copied());
+            }
             RecordFlaw::StartsBeyondEnd { .. } | RecordFlaw::EndsBeyondEnd { .. } => {
                 (": the file is truncated, or the block index belongs to other files", true)
             }
-            RecordFlaw::Magic { .. } => ("; the file, xor.dat or the block index is damaged", true),
+            RecordFlaw::Magic { .. } => {
+                ("; the file or the block index is damaged, or blocks/xor.dat is missing or wrong", true)
+            }
             _ => ("; the file is damaged, or xor.dat belongs to other files", false),
         };
         Self::damaged(format!("{}{cause}", error.flaw))
             .in_file(error.path, Some(error.offset))
-            .with_remedies(remedies(error.kind))
+            .with_remedies(Remedy::of_file(error.kind).iter().copied())
             .with_remedies(rebuild_index.then_some(Remedy::RebuildIndex))
     }
 }
@@ -167,7 +206,7 @@ impl LocatedBlock<'_> {
             return Err(self.damaged(&Damage::OtherBlock(hashes.block)));
         }
         let checked = check_block(&BlockContext {
-            params: ChainParams::of(self.files.network),
+            params: self.files.params,
             height: self.height,
             block,
             txids: &hashes.txids,
@@ -191,6 +230,15 @@ impl LocatedBlock<'_> {
             FileKind::Rev => block.undo_pos,
         };
         (self.files.path(kind, block.file), pos.map(|pos| pos.0))
+    }
+
+    /// The error for a rule that the block breaks; `txids` are those of its transactions.
+    #[must_use]
+    pub fn verdict(&self, violation: &Violation, txids: &[Txid]) -> Error {
+        let txid = violation.tx.and_then(|tx| txids.get(tx.0 as usize)).copied();
+        let (path, offset) = self.position(FileKind::Blk);
+        let hash = self.chain.block(self.height).hash;
+        Error::violation(violation).at_block(self.height, hash).in_tx(txid).in_file(path, offset)
     }
 
     /// The error for damage to the block or its undo data.
@@ -221,7 +269,7 @@ impl LocatedBlock<'_> {
         let error = Error::damaged(format!("{what}: {flaw}"))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
-            .with_remedies(remedies(kind));
+            .with_remedies(Remedy::of_file(kind).iter().copied());
         match damage {
             Damage::Block(malformed) => error.caused_by(*malformed),
             Damage::Mutated(violation) => error.caused_by(violation.clone()),

@@ -5,7 +5,9 @@ use crate::{
         error::{Error, ErrorKind},
         event::{Event, EventSink},
         options::ReindexOptions,
+        remedy::Remedy,
         report::ReindexReport,
+        size::HumanSize,
         stage::Stage,
         sync::SyncOptions,
     },
@@ -14,6 +16,7 @@ use crate::{
     download::{
         fetch::{self, Fetched, Follower, fetch},
         header_chain::HeaderChain,
+        pruning::settle_bytes,
     },
     plan::existing_state::ExistingState,
     stages::threads::{lock, spawn},
@@ -37,6 +40,9 @@ const BLOCK_BYTES: u64 = 300;
 
 /// Maximum number of blocks above a chainstate that are left to bitcoind, which connects some in a second.
 const MAX_LEFT: u32 = 1_000;
+
+/// The same with pruning: more blocks than any branch of a public network has had that was left.
+const MAX_LEFT_BY_PRUNING: u32 = 24;
 
 /// Minimum memory in bytes for the rest of the rebuild.
 const MIN_REBUILD_BYTES: u64 = 64 << 20;
@@ -62,7 +68,7 @@ pub fn fetch_and_rebuild(
             let (planned_in, awaited) = (Some(planned_in), None);
             let mut follower =
                 Rebuilder { files, options, rebuild, sink, stop_fetch, stop_rebuild, planned_in, awaited };
-            let fetched = fetch(files, options, &mut follower, sink, stop_fetch)?;
+            let fetched = fetch(files, (options, None), &mut follower, sink, stop_fetch)?;
             held_back.release();
             if let Some((awaited, _)) = follower.awaited {
                 awaited.complete();
@@ -71,7 +77,7 @@ pub fn fetch_and_rebuild(
         };
         let follow = move || {
             let rebuilt = reindex_behind(files, rebuild, planned.recv().ok()?, held_back, stop_rebuild);
-            if rebuilt.as_ref().is_err_and(is_final) {
+            if rebuilt.as_ref().is_err_and(|error| is_final(error) || options.prune_bytes.is_some()) {
                 stop_fetch.store(true, Ordering::Relaxed);
             }
             Some(rebuilt)
@@ -91,6 +97,9 @@ pub fn fetch_and_rebuild(
     })?;
     match (fetched, rebuilt) {
         (_, Some(Err(error))) if is_final(&error) => Err(error),
+        (_, Some(Err(error))) if options.prune_bytes.is_some() && !interrupt.load(Ordering::Relaxed) => {
+            Err(explain_pruned(error))
+        }
         (Err(error), _) => Err(error),
         (Ok(_), Some(Err(error))) if interrupt.load(Ordering::Relaxed) => Err(explain_interrupt(error)),
         (Ok(fetched), rebuilt) => Ok((fetched, rebuilt.and_then(Result::ok))),
@@ -105,8 +114,30 @@ pub fn explain_interrupt(mut error: Error) -> Error {
     error
 }
 
-/// Whether bitcoind connects the blocks above a chainstate at height `best` sooner than it would be rebuilt.
-pub fn bitcoind_can_connect(best: Height, tip: Height) -> bool {
+/// With pruning, no other rebuild decides what becomes of a chain whose blocks are deleted.
+fn explain_pruned(mut error: Error) -> Error {
+    if error.kind == ErrorKind::Interrupted {
+        error.kind = ErrorKind::Environment;
+        error.detail =
+            "the best chain has changed below the block at which the rebuild ends, and block files \
+                        were deleted"
+                .to_owned();
+        return error.with_remedies([Remedy::StartOver]);
+    }
+    error.with_remedies([Remedy::WithoutPruning])
+}
+
+/// The last block of a rebuild behind a download of the blocks up to `target`. With pruning, the last blocks
+/// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no block
+/// is needed that is deleted.
+fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
+    let is_fixed = options.prune_bytes.is_none() || options.stop_at_height.is_some();
+    let left = if is_fixed { 0 } else { MAX_LEFT_BY_PRUNING.min(target.0 / 200) };
+    Height(target.0 - left)
+}
+
+/// Whether the blocks above a chainstate at height `best` are connected sooner than it would be rebuilt.
+pub fn is_sooner_connected(best: Height, tip: Height) -> bool {
     tip.0.saturating_sub(best.0) <= MAX_LEFT.min(best.0 / 100)
 }
 
@@ -136,28 +167,49 @@ impl Follower for Rebuilder<'_> {
         chain: &HeaderChain,
         target: Height,
         (missing, missing_bytes): (u32, u64),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
-        let Some(planned_in) = self.planned_in.take() else { return Ok(()) };
+        let Some(planned_in) = self.planned_in.take() else { return Ok(false) };
+        let prunes = options.prune_bytes.is_some();
         let best = ExistingState::read(files, false)?.best_block;
         let best = best.and_then(|best| chain.height_of(&best));
-        let is_done = best.is_some_and(|best| bitcoind_can_connect(best, target));
+        let is_done = best.is_some_and(|best| is_sooner_connected(best, target));
         let memory_bytes = fetch::memory_bytes(&options.chain);
         let need = u64::from(target.0) * BLOCK_BYTES + memory_bytes + MIN_REBUILD_BYTES;
-        if options.blocks_only || is_done || missing == 0 || options.chain.memory_bytes < need {
-            return Ok(());
+        if options.blocks_only || is_done || missing == 0 && !prunes {
+            return Ok(false);
         }
+        if options.chain.memory_bytes < need {
+            let detail = format!(
+                "the memory is too small to delete blocks while others are downloaded; {} are \
+                                  needed",
+                HumanSize(need)
+            );
+            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::MoreMemory]);
+            return if prunes { Err(error()) } else { Ok(false) };
+        }
+        let end = end_of_rebuild(options, target);
         // Elsewhere, sizes are not known before blocks come.
-        let bytes = if files.network == Network::Main { missing_bytes } else { 0 };
-        let awaiting = Awaiting { end: target, bytes, memory_bytes };
-        let planned = plan(files, rebuild, &[], Some(awaiting), sink, self.stop_fetch)?;
+        let bytes = if files.params.network == Network::Main { missing_bytes } else { 0 };
+        let settle_bytes = options.prune_bytes.map(settle_bytes);
+        let awaiting = Awaiting { end, bytes, memory_bytes, settle_bytes };
+        let planned = plan(files, rebuild, (&[], None), Some(awaiting), sink, self.stop_fetch)?;
+        let Some(awaited) = planned.awaited() else {
+            let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
+            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
+            return if prunes { Err(error()) } else { Ok(false) };
+        };
         // Of two chains with the same work, the block index may prefer the other one.
-        if let Some(awaited) = planned.awaited().filter(|_| chain.hash(target) == Some(planned.tip())) {
-            self.awaited = Some((awaited, target));
-            // If the rebuild could not be started, the download is stopped.
-            let _ = planned_in.send(planned);
+        if chain.hash(end) != Some(planned.tip()) {
+            let detail =
+                "block files cannot be deleted: the block index prefers another chain with the same work";
+            let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
+            return if prunes { Err(error()) } else { Ok(false) };
         }
-        Ok(())
+        self.awaited = Some((awaited, end));
+        // If the rebuild could not be started, the download is stopped.
+        let _ = planned_in.send(planned);
+        Ok(prunes)
     }
 
     fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset) {
@@ -166,8 +218,24 @@ impl Follower for Rebuilder<'_> {
         }
     }
 
+    fn given(&mut self, next: Height, is_held: bool) {
+        if let Some((awaited, _)) = &self.awaited {
+            awaited.give(next, is_held);
+        }
+    }
+
+    fn take_settled(&mut self) -> Option<Height> {
+        self.awaited.as_ref().and_then(|(awaited, _)| awaited.take_settled())
+    }
+
+    fn deleted(&mut self, files: &[FileNo]) {
+        if let Some((awaited, _)) = &self.awaited {
+            awaited.add_deleted(files);
+        }
+    }
+
     fn chain_changed(&mut self, fork: Height, target: Height) {
-        let is_other = |(_, last): &mut (_, Height)| fork < *last || !bitcoind_can_connect(*last, target);
+        let is_other = |(_, last): &mut (_, Height)| fork < *last || !is_sooner_connected(*last, target);
         if self.awaited.take_if(is_other).is_some() {
             self.stop_rebuild.store(true, Ordering::Relaxed);
         }
@@ -206,7 +274,7 @@ impl EventSink for HeldBack<'_> {
         let mut state = lock(&self.state);
         match event {
             Event::Started(stage) if !state.is_released => state.stage = Some(stage),
-            Event::Progress(_) if !state.is_released => {}
+            Event::Progress(_) | Event::Coins(_) if !state.is_released => {}
             event => self.sink.event(event),
         }
     }

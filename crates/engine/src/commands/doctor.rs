@@ -29,7 +29,7 @@ use crate::{
     job::{self, ChainPreferences, disk_need::directory_bytes, memory::MemoryBudget},
     plan::{dependents, existing_state::ExistingState, planner::tree_of_index},
     stages::{
-        commit::{has_unfinished, open_datadir},
+        commit::{has_unfinished, open_datadir, with_owner},
         work_dir::WORK_DIR,
     },
 };
@@ -46,7 +46,6 @@ use disk::{
     replace,
     xor::revealed_key,
 };
-use rules::ChainParams;
 use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -93,9 +92,9 @@ pub fn diagnose(
     interrupt: &AtomicBool,
 ) -> Result<Diagnosis, Error> {
     machine::sha256_kernel()?;
-    let (started, network) = (Instant::now(), options.chain.network);
+    let (started, network) = (Instant::now(), options.chain.params.network);
     let root = &options.chain.datadir;
-    let (found, advice) = match Datadir::find(disk, root, network) {
+    let (found, advice) = match Datadir::find(disk, &options.chain.location()) {
         Ok(Ok(datadir)) => {
             let (state, advice) = Examination { disk, datadir: &datadir, options, sink, interrupt }
                 .run()
@@ -115,7 +114,7 @@ pub fn diagnose(
             (Err(absence), advice)
         }
         // Also names the user who may read it.
-        Err(error) => return Err(open_datadir(disk, root, network).err().unwrap_or(error.into())),
+        Err(error) => return Err(open_datadir(disk, &options.chain).err().unwrap_or(error.into())),
     };
     Ok(Diagnosis { network, found, advice, elapsed: started.elapsed() })
 }
@@ -123,14 +122,6 @@ pub fn diagnose(
 /// Whether a directory is empty, or has nothing that shows its purpose but bitcoind's settings.
 fn is_new(disk: &dyn Disk, root: &Path) -> bool {
     disk.list(root).is_ok_and(|names| names.is_empty() || names.iter().any(|name| name == "bitcoin.conf"))
-}
-
-/// Adds to an error which user may read the datadir.
-fn with_owner(disk: &dyn Disk, root: &Path, error: Error) -> Error {
-    let owner = disk.ownership(root).ok().map(|ownership| ownership.uid);
-    let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
-    let run_as = run_as.filter(|_| error.kind == ErrorKind::Environment);
-    error.with_remedies(run_as.map(Remedy::RunAs))
 }
 
 struct Examination<'a> {
@@ -143,7 +134,8 @@ struct Examination<'a> {
 
 impl Examination<'_> {
     fn run(&self) -> Result<(DatadirState, Advice), Error> {
-        let Self { disk, datadir, .. } = *self;
+        let Self { disk, datadir, options, .. } = *self;
+        let params = options.chain.params;
         let lock = match DatadirLock::holder(disk, datadir) {
             Ok(None) => LockState::Free,
             Ok(Some(holder)) => LockState::Held(holder),
@@ -151,17 +143,18 @@ impl Examination<'_> {
         };
         let is_held = matches!(lock, LockState::Held(_));
         let lengths = &FileLengths::measure(disk, datadir)?;
-        let (obfuscation, key) = match files::obfuscation(disk, datadir) {
+        let (obfuscation, key) = match files::obfuscation(disk, datadir, params) {
             Ok(obfuscation) => (obfuscation, None),
             Err(error) => (Obfuscation::default(), Some(error)),
         };
-        let files = &Files { disk, datadir, obfuscation, network: datadir.network() };
+        let files = &Files { disk, datadir, obfuscation, params };
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
         let has_snapshot = dependents::has_snapshot(disk, datadir)?;
         let (index, [blocks, undo]) = self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held));
         let mut state = DatadirState {
             dir: datadir.net_dir().to_owned(),
+            blocks_dir: datadir.blocks_dir(),
             owner: self.owner(),
             lock,
             version: log::last_version(disk, &datadir.net_dir().join("debug.log")),
@@ -181,7 +174,7 @@ impl Examination<'_> {
             state.deep = Some(self.deep(files, &state)?);
         }
         let key = match state.key {
-            Some(_) => revealed_key(disk, datadir, &ChainParams::of(files.network).genesis_hash)?,
+            Some(_) => revealed_key(disk, datadir, &params.genesis_hash)?,
             None => None,
         };
         let advice = advise(&state, lengths.scan_precondition(), key);
@@ -266,7 +259,7 @@ impl Examination<'_> {
         lengths: &FileLengths,
         (has_snapshot, is_held): (bool, bool),
     ) -> (IndexState, [FilesState; 2]) {
-        let (mut tree, index) = match tree_of_index(files, ChainParams::of(files.network)) {
+        let (mut tree, index) = match tree_of_index(files, files.params) {
             Ok(read) => read,
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);

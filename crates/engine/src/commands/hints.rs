@@ -17,6 +17,7 @@ use crate::{
     job::{
         self, ChainPreferences, Job, checkpoint,
         clock::Clock,
+        hint_copy::with_plain_file,
         memory::MemoryBudget,
         read_only_job::{JobRequest, with_read_only_job},
         session::Session,
@@ -28,7 +29,12 @@ use crate::{
         work_dir::WorkDir,
     },
 };
-use ::hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
+use ::hints::{
+    HintFormat, HintInfo, HintReader, HintWriter, Numbering,
+    packed::{self, PackedFile},
+    pinned::Pinned,
+    renumber,
+};
 use coins::aggregate::{Aggregate, AggregateKey};
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
@@ -81,7 +87,7 @@ pub fn use_of(
     plan: &Plan,
 ) -> Result<(Height, UndoUse), Error> {
     let chain = &plan.chain;
-    check_belongs_to(info, chain, all.network).map_err(|error| error.in_file(&options.file, None))?;
+    check_belongs_to(info, chain, all.params.network).map_err(|error| error.in_file(&options.file, None))?;
     let with_undo = !options.without_undo;
     let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
     let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
@@ -89,9 +95,11 @@ pub fn use_of(
     let is_trusted = height == Height(0) || plan.assumed_valid_to.is_some_and(|valid| valid >= height);
     if !with_undo && !is_trusted {
         let detail = format!(
-            "scripts cannot be checked without undo data, but those above {} must be, and the hints are used \
-             up to height {height}",
-            plan.assumed_valid_to.map_or("genesis".to_owned(), |valid| format!("height {valid}"))
+            "scripts cannot be checked without undo data, so all blocks up to height {height}, where \
+             the hints end, must be assumed valid; {}",
+            plan.assumed_valid_to.map_or("none is".to_owned(), |valid| format!(
+                "only those up to height {valid} are: two weeks of blocks above a block are needed"
+            ))
         );
         return Err(Error::new(ErrorKind::Usage, detail)
             .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
@@ -168,14 +176,41 @@ fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<
     Ok(())
 }
 
-/// Opens a hint file, reads all of it, and returns its properties.
+/// A hint file: what is in it, and its digests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintFileInfo {
+    /// The hints.
+    pub hints: HintInfo,
+    /// The SHA-256 of the file when it is not packed. A checkpoint is bound to it.
+    pub sha256: [u8; 32],
+    /// Whether that is the digest of a published file.
+    pub pinned: Pinned,
+    /// The file as it is, if it is packed.
+    pub packed: Option<PackedFile>,
+}
+
+/// Opens a hint file, which may be packed, reads all of it, and returns its properties. A packed file is
+/// unpacked to the system's folder for temporary files.
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if the file has no known format or is incomplete.
-pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintInfo, Error> {
-    let reader = HintReader::open(disk, path, format)?;
-    reader.verify()?;
-    Ok(reader.info().clone())
+pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintFileInfo, Error> {
+    let hints = with_plain_file(disk, path, None, &AtomicBool::new(false), |plain| {
+        let reader = HintReader::open(disk, plain, format)?;
+        reader.verify()?;
+        Ok(reader.info().clone())
+    })?;
+    describe_hints(disk, path, hints)
+}
+
+/// Adds the digests of the file at `path`, which has these hints.
+///
+/// # Errors
+/// Any I/O error; [`ErrorKind::Damaged`] if the file cannot be unpacked.
+pub fn describe_hints(disk: &dyn Disk, path: &Path, hints: HintInfo) -> Result<HintFileInfo, Error> {
+    let (sha256, packed) = packed::digests(disk, path)?;
+    let pinned = Pinned::find(hints.network, &sha256);
+    Ok(HintFileInfo { hints, sha256, pinned, packed })
 }
 
 /// Makes hints for the chain in `options`, as of its last block.
@@ -198,7 +233,8 @@ pub fn make_hints(
         (sink, interrupt),
         |files, plan, each_block| {
             let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-            let mut writer = HintWriter::create(disk, path, format, Some(files.network), height, Some(hash))?;
+            let mut writer =
+                HintWriter::create(disk, path, format, Some(files.params.network), height, Some(hash))?;
             each_block(&mut |_, outputs, unspent| Ok(writer.push_block(Some(outputs), unspent)?))?;
             Ok(writer.finish()?)
         },
@@ -233,9 +269,9 @@ pub fn make_hints_from_coins(
     require_absent(disk, path)?;
     let MakeOptions { chain: options, stop_at_height, scan, .. } = options;
     if let CoinSource::Snapshot(file) = source {
-        let network = SnapshotReader::open(disk, file)?.metadata().network;
-        if network != options.network {
-            let (snapshot, datadir) = (network, options.network);
+        let reader = SnapshotReader::open(disk, file)?;
+        if reader.metadata().magic != options.params.magic {
+            let (snapshot, datadir) = (reader.metadata().network(), options.params.network);
             let detail = format!("the snapshot is for the network {snapshot}, the datadir for {datadir}");
             return Err(Error::new(ErrorKind::Usage, detail).in_file(file, None));
         }
@@ -253,7 +289,7 @@ pub fn make_hints_from_coins(
     with_read_only_job(disk, request, (sink, interrupt), |job, _| {
         let write = |file: &Path, coins: CoinReader<'_>| {
             write_hints_of(job, (file, coins), *stop_at_height, format.numbering(), |height, hash| {
-                Ok(HintWriter::create(disk, path, format, Some(options.network), height, Some(hash))?)
+                Ok(HintWriter::create(disk, path, format, Some(options.params.network), height, Some(hash))?)
             })
         };
         match source {
@@ -353,15 +389,18 @@ pub fn check_hints(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintCheck, Error> {
-    let mut reader = HintReader::open(disk, path, format)?;
-    let info = reader.info().clone();
     let CheckHintsOptions { chain, scan } = options;
-    let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::of(chain.undo));
-    let undo_sink = None;
-    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
-    with_positions(disk, request, info.numbering, (sink, interrupt), |files, plan, each_block| {
-        check_belongs_to(&info, &plan.chain, files.network).map_err(|error| error.in_file(path, None))?;
-        compare(&mut reader, &plan.chain, each_block)
+    with_plain_file(disk, path, chain.work_dir.as_deref(), interrupt, |path| {
+        let mut reader = HintReader::open(disk, path, format)?;
+        let info = reader.info().clone();
+        let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::of(chain.undo));
+        let undo_sink = None;
+        let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
+        with_positions(disk, request, info.numbering, (sink, interrupt), |files, plan, each_block| {
+            check_belongs_to(&info, &plan.chain, files.params.network)
+                .map_err(|error| error.in_file(path, None))?;
+            compare(&mut reader, &plan.chain, each_block)
+        })
     })
 }
 
@@ -500,21 +539,39 @@ enum UnspentOutputs<'a> {
 pub fn convert_hints(
     disk: &dyn Disk,
     (from, from_format): (&Path, Option<HintFormat>),
-    (to, to_format): (&Path, HintFormat),
-    datadir: Option<(&Path, Network)>,
+    to: (&Path, HintFormat),
+    datadir: Option<&ChainOptions>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
-    require_absent(disk, to)?;
+    require_absent(disk, to.0)?;
+    with_plain_file(disk, from, None, interrupt, |from| {
+        convert_plain(disk, (from, from_format), to, datadir, sink, interrupt)
+    })
+}
+
+/// Like [`convert_hints`], for a file that is not packed.
+fn convert_plain(
+    disk: &dyn Disk,
+    (from, from_format): (&Path, Option<HintFormat>),
+    (to, to_format): (&Path, HintFormat),
+    datadir: Option<&ChainOptions>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<HintInfo, Error> {
     let mut reader = HintReader::open(disk, from, from_format)?;
     let info = reader.info().clone();
     let needs_blocks = info.numbering != to_format.numbering()
         || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
     let mut unspent = Vec::new();
-    let Some((datadir, network)) = datadir else {
+    let Some(options) = datadir else {
         let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
         if needs_blocks || needs_hash {
-            let detail = format!("{} files do not contain everything that {to_format} needs", info.format);
+            let detail = format!(
+                "{to_format} needs the number of outputs of every block, or the hash of the last one, \
+                 which this {} file lacks",
+                info.format
+            );
             return Err(Error::new(ErrorKind::Usage, detail)
                 .in_file(from, None)
                 .with_remedies([Remedy::GiveDatadir]));
@@ -528,13 +585,13 @@ pub fn convert_hints(
         }
         return Ok(writer.finish()?);
     };
-    let session = Session::open_for_reading(disk, datadir, network, sink)?;
+    let session = Session::open_for_reading(disk, options, sink)?;
     let files = &session.files()?;
     let preferences = ChainPreferences { stop_at_height: Some(info.height), ..ChainPreferences::default() };
-    let chain = &job::plan(files, &ChainOptions::new(datadir, network), &preferences, sink, interrupt)?.chain;
-    check_belongs_to(&info, chain, files.network).map_err(|error| error.in_file(from, None))?;
+    let chain = &job::plan(files, options, &preferences, sink, interrupt)?.chain;
+    check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
-    let mut writer = HintWriter::create(disk, to, to_format, Some(files.network), info.height, hash)?;
+    let mut writer = HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
     let mut arena = BlockArena::default();
     while let Some(height) = reader.next_block(&mut unspent)? {
         if interrupt.load(Ordering::Relaxed) {
@@ -559,11 +616,12 @@ pub fn convert_hints(
 }
 
 impl HintsReport {
-    pub(crate) fn new(options: &HintOptions, method: &Method) -> Self {
-        let height = match method {
-            Method::Hints(run) => run.height,
-            Method::Join | Method::Positions(_) | Method::Routed { .. } => Height(0),
+    pub(crate) fn new(options: &HintOptions, method: &Method, network: Network) -> Self {
+        let (height, sha256) = match method {
+            Method::Hints(run) => (run.height, run.digest),
+            Method::Join | Method::Positions(_) | Method::Routed { .. } => (Height(0), [0; 32]),
         };
-        Self { height, aggregate: options.aggregate, with_undo: !options.without_undo }
+        let pinned = Pinned::find(Some(network), &sha256);
+        Self { height, aggregate: options.aggregate, with_undo: !options.without_undo, sha256, pinned }
     }
 }

@@ -2,11 +2,16 @@
 
 pub mod behind_download;
 pub mod doctor;
+pub mod get_coins;
 pub mod hints;
+pub mod load_snapshot;
 pub mod reindex;
+pub mod repair;
+pub mod scan_coins;
 pub mod snapshot;
 pub mod stats;
 pub mod sync;
 pub mod undo;
 pub mod unspent_outputs;
+pub mod update;
 pub mod verify;

@@ -6,24 +6,32 @@ use crate::{
         event::{Event, EventSink, Warnings},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{HintOptions, ReindexOptions},
+        options::{HintOptions, ReindexOptions, ResumeOptions},
         report::{BoundBy, HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
-    blocks::{awaited::AwaitedBlocks, files::Files},
+    blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
     commands::hints,
+    download::given_blocks,
     job::{
         self, ChainPreferences, Job, MatchStats, MatchedCoins, checkpoint,
         clock::Clock,
+        damage_survey::find_damage,
         disk_need,
+        hint_copy::{self, with_plain_hints},
         memory::MemoryBudget,
         session::Session,
         undo_files::{NewUndo, UndoFiles},
     },
-    plan::{dependents, existing_state::ExistingState, planner::Plan},
+    plan::{
+        dependents,
+        existing_state::{Accepted, ExistingState},
+        planner::Plan,
+    },
     stages::{
         commit::Destination,
         finish::{self, Finish},
+        make_undo::UndoSink as _,
         method::Method,
         work_dir::WorkDir,
     },
@@ -35,8 +43,8 @@ use disk::{
     made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
 };
-use rules::ChainParams;
 use std::{
+    cell::OnceCell,
     path::PathBuf,
     sync::{
         Arc,
@@ -47,7 +55,7 @@ use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
-/// either the old chainstate or the new one, whole.
+/// either the old chainstate or the new one, whole. Blocks that the caller passes are stored first, and stay.
 ///
 /// `interrupt` may be set from another thread at any time.
 ///
@@ -64,19 +72,43 @@ pub fn reindex(
     let sink = &Warnings::new(sink);
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let files = &session.files()?;
-    let target = Destination::prepare(disk, result_datadir, options)?;
-    let work = WorkDir::new(disk, target.work_dir(&options.chain));
-    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt };
-    rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
-        if !invalid.is_empty() {
-            // What the previous attempt left belongs to another chain.
-            target.start_over()?;
-            work.remove()?;
-        }
-        let planned = plan(files, options, invalid, None, sink, interrupt)?;
-        clock.lap(Stage::Plan);
-        rebuild.build(planned, &mut clock)
-    }))
+    if !options.blocks.is_empty() {
+        store_given(files, options, sink)?;
+    }
+    let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
+    let (hints, restart) = (options.hints.as_ref(), options.resume.restart);
+    with_plain_hints(copies, hints, restart, (sink, interrupt), |hints| {
+        // A checkpoint of the chain with the damaged blocks is of no use.
+        let discard_other = options.resume.discard_other || options.until_damage;
+        let resume = ResumeOptions { discard_other, ..options.resume };
+        let options = &ReindexOptions { hints, resume, ..options.clone() };
+        let target = Destination::prepare(disk, result_datadir, options)?;
+        let work = WorkDir::new(disk, target.work_dir(&options.chain));
+        let damage = OnceCell::new();
+        let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage };
+        rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
+            if !invalid.is_empty() {
+                // What the previous attempt left belongs to another chain.
+                target.start_over()?;
+                work.remove()?;
+            }
+            let excluded = (invalid, rebuild.find_damage()?);
+            let planned = plan(files, options, excluded, None, sink, interrupt)?;
+            clock.lap(Stage::Plan);
+            rebuild.build(planned, &mut clock)
+        }))
+    })
+}
+
+/// Stores the blocks that the caller passes.
+fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<(), Error> {
+    if options.scan || options.output.is_some() {
+        let detail = "blocks can be passed only to a rebuild in place that uses the block index";
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    let blocks = given_blocks::store(files, &options.chain, &options.blocks, sink)?;
+    sink.event(Event::Note(Note::StoredGivenBlocks { blocks }));
+    Ok(())
 }
 
 /// Like [`reindex`], for a chain of which some blocks are stored while it runs ([`Planned::awaited`]).
@@ -94,7 +126,8 @@ pub fn reindex_behind(
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
     let work = WorkDir::new(files.disk, target.work_dir(&options.chain));
-    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt };
+    let damage = OnceCell::new();
+    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage };
     rebuild.clean_up_after_error(rebuild.build(planned, &mut clock))
 }
 
@@ -108,7 +141,8 @@ fn match_spends<'a>(
         Ok(matched) => return Ok((matched, job.hints)),
         Err(error) => error,
     };
-    let options = job.hints.filter(|options| options.on_failure_join);
+    let can_start_over = job.plan.chain.pruning().is_none();
+    let options = job.hints.filter(|options| options.on_failure_join && can_start_over);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
     job.sink.event(Event::Note(Note::HintsFailed(error)));
     job.work.remove()?;
@@ -132,6 +166,8 @@ struct Rebuild<'a> {
     work: &'a WorkDir<'a>,
     sink: &'a Warnings<'a>,
     interrupt: &'a AtomicBool,
+    /// What is damaged, if it was looked for.
+    damage: OnceCell<KnownDamage>,
 }
 
 /// The chain of a rebuild, and what was found with it.
@@ -152,6 +188,8 @@ pub struct Awaiting {
     pub bytes: u64,
     /// Memory that storing them takes, in bytes.
     pub memory_bytes: u64,
+    /// With pruning, bytes of blocks after which the rebuild settles ([`AwaitedBlocks::new`]).
+    pub settle_bytes: Option<u64>,
 }
 
 impl Planned {
@@ -166,15 +204,15 @@ impl Planned {
     }
 }
 
-/// Chooses the chain without the blocks in `invalid`, and checks that its chainstate can replace the existing
-/// one.
+/// Chooses the chain without the blocks in `invalid`, and below what is damaged if that is given, and checks
+/// that its chainstate can replace the existing one.
 ///
 /// # Errors
 /// Those of [`reindex`] that can be found before a block is read.
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
-    invalid: &[BlockHash],
+    (invalid, damage): (&[BlockHash], Option<&KnownDamage>),
     awaiting: Option<Awaiting>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -189,14 +227,21 @@ pub fn plan(
         hints: hint_reader.as_ref().map(hints::end),
         preferred: before.best_block,
         invalid,
+        damage,
         makes_undo: options.makes_undo(),
         awaits_blocks: awaiting.is_some(),
+        connected: None,
     };
     let mut plan = job::plan(files, &options.chain, &preferences, sink, interrupt)?;
     if in_place {
         dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
     }
-    let lost_blocks = if in_place { before.check(&plan, files, options.accept_lower_tip, sink)? } else { 0 };
+    let accepted = match damage {
+        _ if options.accept_lower_tip => Accepted::AnyLoss,
+        Some(_) => Accepted::LossByDamage,
+        None => Accepted::Nothing,
+    };
+    let lost_blocks = if in_place { before.check(&plan, files, accepted, sink)? } else { 0 };
     let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
         Some((hints, reader)) => {
             hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height
@@ -205,7 +250,7 @@ pub fn plan(
     };
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
-        (plan.chain.await_missing(), blocks.memory_bytes)
+        (plan.chain.await_missing(blocks.settle_bytes), blocks.memory_bytes)
     });
     Ok(Planned { plan, hint_reader, lost_blocks, awaited })
 }
@@ -217,6 +262,7 @@ struct Rebuilt<'a> {
     hints: Option<&'a HintOptions>,
     total_amount: Sats,
     utxo_stats: UtxoStats,
+    is_pinned: bool,
     undo: Option<UndoReport>,
     kept: Vec<PathBuf>,
     lost_blocks: u32,
@@ -242,6 +288,28 @@ impl Rebuild<'_> {
         })
     }
 
+    /// Finds out what is damaged, unless that is known or the caller did not ask for it.
+    fn find_damage(&self) -> Result<Option<&KnownDamage>, Error> {
+        let Self { files, options, sink, interrupt, damage, .. } = self;
+        if options.until_damage && damage.get().is_none() {
+            let found = find_damage(files, &options.chain, options.scan, (*sink, interrupt))?;
+            if !found.is_empty() {
+                let KnownDamage { blocks, undo, first, .. } = &found;
+                let (blocks, undo) = (blocks.len() as u32, undo.len() as u32);
+                sink.event(Event::Warning(Warning::Damage { blocks, undo, first: first.clone() }));
+            }
+            // It was empty.
+            let _ = damage.set(found);
+            sink.event(Event::Started(Stage::Plan));
+        }
+        Ok(damage.get())
+    }
+
+    /// The number of blocks that are damaged, or not in their files.
+    fn damaged_blocks(&self) -> u32 {
+        self.damage.get().map_or(0, |damage| damage.blocks.len() as u32)
+    }
+
     /// Rebuilds the chainstate of the planned chain.
     fn build(&self, planned: Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
         let Self { files, options, work, sink, interrupt, .. } = *self;
@@ -265,6 +333,13 @@ impl Rebuild<'_> {
         let in_place = options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
         let makes_undo = method.makes_undo();
+        if self.lists_missing_files(plan) {
+            self.target.prepare_index()?;
+            sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
+        }
+        if self.damage.get().is_some_and(|damage| !damage.is_empty()) {
+            self.target.prepare_index()?;
+        }
         if makes_undo && lacking > 0 {
             if awaited.is_none() {
                 // Otherwise, the block index is still being written.
@@ -306,12 +381,18 @@ impl Rebuild<'_> {
         clock.lap(Stage::Finish);
 
         sink.event(Event::Started(Stage::Prove));
-        let utxo_stats = finish.prove(&written)?;
+        let utxo_stats = finish.prove(&written, sink)?;
+        let tip = (plan.chain.tip_height(), plan.chain.tip().hash);
+        let hash = &utxo_stats.hash_serialized_3.0;
+        let is_pinned = job::check_pinned_hash(options.chain.params, tip, hash)?;
         clock.lap(Stage::Prove);
 
         let is_interrupted = || interrupt.load(Ordering::Relaxed);
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
             return Err(Error::interrupted());
+        }
+        if let Some(pruning) = plan.chain.pruning() {
+            undo_files.forget(&plan.chain, &pruning.take_deleted())?;
         }
         let undo = undo_files.take();
         let kept = self.commit(files, plan, undo.as_ref(), clock)?;
@@ -322,12 +403,18 @@ impl Rebuild<'_> {
             hints,
             total_amount,
             utxo_stats,
+            is_pinned,
             undo,
             kept,
             lost_blocks,
             was_behind_download: awaited.is_some(),
         };
         self.report(&job, rebuilt, clock)
+    }
+
+    /// Whether the block index has to change because it places blocks in files that do not exist.
+    const fn lists_missing_files(&self, plan: &Plan) -> bool {
+        self.options.output.is_none() && !plan.missing_files.is_empty()
     }
 
     /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
@@ -338,11 +425,17 @@ impl Rebuild<'_> {
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         if self.options.makes_undo() {
             let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
+            // With pruning, about three times as many bytes of blocks are stored at once.
+            let kept = plan.chain.pruning().and_then(AwaitedBlocks::settle_bytes);
+            let block_bytes = kept.map_or(block_bytes, |bytes| block_bytes.min(3 * bytes));
             need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
         }
         let blocks_dir = self.target.datadir().blocks_dir();
         need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;
-        self.sink.event(Event::Note(Note::DiskNeed(need)));
+        // Behind a download, the size of blocks to come is only known on mainnet.
+        if need.chainstate > 0 {
+            self.sink.event(Event::Note(Note::DiskNeed(need)));
+        }
         Ok(())
     }
 
@@ -387,8 +480,19 @@ impl Rebuild<'_> {
     fn write_index(&self, files: &Files<'_>, plan: &Plan, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
         let change = |entry: &mut IndexEntry| {
+            if entry.file.is_some_and(|file| plan.missing_files.contains(&file)) {
+                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+                return;
+            }
+            if let Some(damage) = self.damage.get() {
+                damage.change_entry(&plan.chain, entry);
+            }
             if let Some(undo) = undo {
                 undo.change_entry(&plan.chain, entry);
+            }
+            let is_pruned = entry.tx_count > 0 && !entry.status.has_data();
+            if is_pruned && plan.chain.pruning().is_some() && plan.chain.has(entry.height, &entry.hash) {
+                entry.status = entry.status.validated();
             }
         };
         let change_files = |infos: &mut Vec<FileInfo>| {
@@ -412,19 +516,21 @@ impl Rebuild<'_> {
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
         let sha256_limit = Sha256Limit::since(rebuilt.hashed_before);
         Ok(ReindexReport {
-            hints: hints.map(|hints| HintsReport::new(hints, job.method)),
-            network: options.chain.network,
+            hints: hints.map(|hints| HintsReport::new(hints, job.method, options.chain.params.network)),
+            network: options.chain.params.network,
             height: plan.chain.tip_height(),
             hash: plan.chain.tip().hash,
             counts: stats.counts,
             txouts: utxo_stats.txouts,
             total_amount: rebuilt.total_amount,
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
+            is_pinned: rebuilt.is_pinned,
             scripts: job::scripts_report(&options.chain, plan, &stats.counts),
             matching: stats.matching,
             resumed: stats.resumed,
             memory_bytes: options.chain.memory_bytes,
             spilled: stats.spilled,
+            ages: stats.ages,
             threads,
             elapsed,
             bound_by: match clock.bound_by(threads) {
@@ -439,6 +545,7 @@ impl Rebuild<'_> {
             kept: rebuilt.kept,
             undo: rebuilt.undo,
             lost_blocks: rebuilt.lost_blocks,
+            damaged_blocks: self.damaged_blocks(),
             unconnected: plan.unconnected,
             notes: self.sink.take(),
         })
@@ -447,7 +554,7 @@ impl Rebuild<'_> {
 
 /// Returns the sum of all amounts, after checking that it does not exceed all subsidies.
 fn check_supply(job: &Job<'_>, written: &UtxoCounts, burned: u64, clock: &mut Clock) -> Result<Sats, Error> {
-    let params = ChainParams::of(job.options.network);
+    let params = job.options.params;
     if let Some(amount) = finish::check_supply(params, &job.plan.chain, written, burned) {
         return Ok(amount);
     }

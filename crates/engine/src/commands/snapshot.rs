@@ -11,7 +11,7 @@ use crate::{
         stage::Stage,
     },
     job::{
-        Job,
+        self, Job,
         read_only_job::{JobRequest, with_read_only_job},
     },
     stages::{
@@ -51,6 +51,9 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
     pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// there is no snapshot.
+    pub is_pinned: bool,
 }
 
 /// Result of [`verify_snapshot`].
@@ -103,14 +106,16 @@ impl CoinSink for SnapshotSink<'_> {
         let Self { job, path } = self;
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         let count = coins.count();
-        let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.network, hash, count)?;
+        let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.params.magic, hash, count)?;
         let mut hashing = Hashing::new();
         coins.in_sequence(|outpoint, coin| {
             writer.add(outpoint, coin)?;
             hashing.add(outpoint, coin)
         })?;
+        let hash_serialized_3 = hashing.finish();
+        let is_pinned = job::check_pinned_hash(job.files.params, (height, hash), &hash_serialized_3)?;
         let bytes = writer.finish()?;
-        Ok(SnapshotReport { height, hash, coins: count, bytes, hash_serialized_3: hashing.finish() })
+        Ok(SnapshotReport { height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
     }
 }
 
@@ -181,12 +186,11 @@ pub fn verify_snapshot(
         }
     }
     let hash_serialized_3 = hashing.finish();
-    let pinned = ChainParams::of(metadata.network).assume_utxo;
-    let pinned = pinned.iter().find(|pinned| pinned.block_hash == metadata.base_block);
+    let params = ChainParams::of(metadata.network());
     Ok(SnapshotVerdict {
         metadata,
         hash_serialized_3,
-        pinned: pinned.map(|pinned| pinned.hash_serialized_3 == hash_serialized_3),
+        pinned: params.has_pinned_hash(&metadata.base_block, &hash_serialized_3),
         proven: sum.as_mut().map(Sum::is_zero),
     })
 }
@@ -201,11 +205,11 @@ fn aggregate_from_blocks(
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
-    if metadata.network != options.network {
-        let (snapshot, datadir) = (metadata.network, options.network);
+    if metadata.magic != options.params.magic {
+        let (snapshot, datadir) = (metadata.network(), options.params.network);
         return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
     }
-    let datadir = Datadir::open(disk, &options.datadir, options.network)?;
+    let datadir = Datadir::open(disk, &options.location())?;
     let height = find_height(disk, &datadir.index_dir(), &metadata.base_block)?.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;

@@ -19,7 +19,10 @@ use crate::{
         session::Session,
         undo_files::{NewUndo, UndoFiles},
     },
-    plan::{existing_state::ExistingState, planner::Plan},
+    plan::{
+        existing_state::{Accepted, ExistingState},
+        planner::Plan,
+    },
     stages::{
         coin_sink::{CoinSink, Coins},
         commit::Destination,
@@ -28,7 +31,7 @@ use crate::{
         read::BlockReader,
         undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
         unspent::ForEachError,
-        work_dir::WorkDir,
+        work_dir::{WorkDir, temp_dir},
     },
 };
 use disk::index::{IndexEntry, find_height, rewrite_block_index};
@@ -133,7 +136,7 @@ pub fn check_undo(
     let CheckUndoOptions { chain: options, scan } = options;
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let session = Session::open_for_reading(disk, options, sink)?;
     let files = &session.files()?;
     let before = ExistingState::read(files, false)?;
     let plan = &plan(files, options, *scan, before.best_block, (sink, interrupt))?;
@@ -214,15 +217,15 @@ fn make_in_place(
     sink.event(Event::Started(Stage::Plan));
     let in_place = ReindexOptions {
         chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },
-        ..ReindexOptions::new(&options.datadir, options.network)
+        ..ReindexOptions::new(&options.datadir, options.params.network)
     };
     let (session, result) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files()?;
     let before = ExistingState::read(files, false)?;
     let plan = &plan(files, options, false, before.best_block, (sink, interrupt))?;
-    before.check(plan, files, true, sink)?;
+    before.check(plan, files, Accepted::AnyLoss, sink)?;
     clock.lap(Stage::Plan);
-    let parent = options.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
     let work = &WorkDir::exclusive(disk, &parent);
     let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
     undo_files.start_over()?;

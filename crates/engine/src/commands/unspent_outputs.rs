@@ -57,7 +57,8 @@ pub struct UnspentPositions<'a> {
 }
 
 impl<'a> UnspentPositions<'a> {
-    /// Matches the spends of `job` by output position. The temporary file is in the work directory of `home`.
+    /// Matches the spends of `job` by output position. The temporary file is in the work directory of
+    /// `home`.
     ///
     /// # Errors
     /// The same errors as [`Job::match_positions`].
@@ -70,7 +71,9 @@ impl<'a> UnspentPositions<'a> {
             let position = u64::from(coin.height().0) << 32 | u64::from(index);
             parts.add(parts.part_of(coin.height()), &position.to_le_bytes())
         };
-        Coins::new(unspent, job.interrupt).in_sequence(add).map_err(ForEachError::without_fallback)?;
+        Coins::new(unspent, job.sink, job.interrupt)
+            .in_sequence(add)
+            .map_err(ForEachError::without_fallback)?;
         Ok(Self { parts, outputs: stats.outputs })
     }
 

@@ -19,7 +19,7 @@ use crate::{
         coin_sink::{CoinSink, Coins},
         method::Method,
         unspent::ForEachError,
-        work_dir::WorkDir,
+        work_dir::{WorkDir, temp_dir},
     },
 };
 use disk::{
@@ -60,6 +60,14 @@ pub struct VerifyReport {
     pub against_chainstate: Option<Comparison>,
     /// Warnings for the operator.
     pub notes: Vec<Warning>,
+}
+
+impl VerifyReport {
+    /// Whether the chainstate was compared and differs.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.against_chainstate.as_ref().is_some_and(|comparison| comparison.differences > 0)
+    }
 }
 
 /// How a chainstate differs from the coins after the last block.
@@ -105,7 +113,7 @@ pub fn verify(
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.chain.datadir, options.chain.network, sink)?;
+    let session = Session::open_for_reading(disk, &options.chain, sink)?;
     let datadir = session.datadir();
     let chainstate = match options.against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
@@ -113,7 +121,7 @@ pub fn verify(
     };
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
     let stop_at_height = best.map(|best| height_of(disk, datadir, best)).transpose()?;
-    let parent = options.chain.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let parent = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
     let work = WorkDir::exclusive(disk, &parent);
     let files = &session.files()?;
     let method = &Method::of(options.chain.undo);
@@ -156,7 +164,10 @@ fn check(
     let job =
         Job { files, plan, budget, options, scan, hints, method, work, undo_sink, resume, sink, interrupt };
     let mut comparer = ChainstateComparer { chainstate, interrupt };
-    let result = job.match_spends(clock).and_then(|matched| job.for_each_coin(matched, clock, &mut comparer));
+    let result = job.match_spends(clock).and_then(|matched| {
+        sink.event(Event::Started(Stage::Match));
+        job.for_each_coin(matched, clock, &mut comparer)
+    });
     work.remove()?;
     let ((txouts, comparison), MatchStats { counts, .. }) = result?;
     Ok(VerifyReport {

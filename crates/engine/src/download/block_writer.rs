@@ -149,6 +149,28 @@ impl<'a> BlockWriter<'a> {
         Ok(position)
     }
 
+    /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn append_genesis(&self) -> Result<(FileNo, ByteOffset), Error> {
+        let genesis = &self.params.genesis;
+        let appending = &mut *lock(&self.appending);
+        Ok(appending.appender.append_block(Height(0), genesis.time, &self.params.genesis_block())?)
+    }
+
+    /// Records that files were deleted, which are not the last ones.
+    pub fn forget(&self, files: &[FileNo]) {
+        let appending = &mut *lock(&self.appending);
+        files.iter().for_each(|&file| appending.appender.forget(file));
+    }
+
+    /// What the block index must record about each pair of files once all that was appended is flushed.
+    #[must_use]
+    pub fn infos(&self) -> Vec<FileInfo> {
+        lock(&self.appending).appender.infos().to_vec()
+    }
+
     /// Returns when all that was appended is on the medium, with what the block index must record about each
     /// pair of files.
     ///

@@ -3,6 +3,7 @@
 use super::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     header_chain::{HeaderChain, RefusedHeaders},
+    pruning::Pruning,
     status::Peers,
     stored_blocks::{DatadirContents, StoredBlocks, write_index},
 };
@@ -17,21 +18,19 @@ use crate::{
         stage::Stage,
         sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, PeerStatus, SyncOptions},
     },
-    blocks::files::Files,
+    blocks::{damage::KnownDamage, files::Files},
     job,
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::block_files::{AppendOptions, BlockFiles};
 use net::{
-    addresses::Source,
     client::{Client, ClientEvent, ClientOptions},
     download::{DownloadOptions, SizeEstimate},
     headers::{HeaderBatch, locator_heights},
     message::{AddressRecord, Services},
     pool::{PoolOptions, Target},
-    seeds,
 };
-use rules::ChainParams;
+use seeds::Seeds;
 use std::{
     collections::HashSet,
     sync::atomic::{AtomicBool, Ordering},
@@ -40,6 +39,9 @@ use std::{
 };
 use vfs::During as _;
 use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
+
+mod prune;
+mod seeds;
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -80,7 +82,8 @@ pub struct Fetched {
 /// What follows a download while it runs. All functions are called by the thread that downloads.
 pub trait Follower {
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have.
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns
+    /// whether block files are deleted behind the follower.
     ///
     /// # Errors
     /// What makes the download useless.
@@ -89,13 +92,22 @@ pub trait Follower {
         chain: &HeaderChain,
         target: Height,
         missing: (u32, u64),
-    ) -> Result<(), Error>;
+    ) -> Result<bool, Error>;
 
     /// A block of the chain was stored.
     fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
 
     /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
     fn chain_changed(&mut self, fork: Height, target: Height);
+
+    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
+    fn given(&mut self, next: Height, is_held: bool);
+
+    /// With pruning: the lowest block that is needed, if it has changed since the last call.
+    fn take_settled(&mut self) -> Option<Height>;
+
+    /// With pruning: these files were deleted.
+    fn deleted(&mut self, files: &[FileNo]);
 }
 
 /// What the loop does at present.
@@ -111,24 +123,34 @@ enum Phase {
 
 /// Downloads the headers of the best chain and its missing blocks, and leaves a block index that has them.
 ///
+/// `damage`: blocks that are downloaded although they are stored; their entries stay until then.
+///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Interrupted`], after which the block index has all blocks that were stored.
 pub fn fetch(
     files: &Files<'_>,
-    options: &SyncOptions,
+    (options, damage): (&SyncOptions, Option<&KnownDamage>),
     follower: &mut dyn Follower,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
     sink.event(Event::Started(Stage::Headers));
-    let DatadirContents { chain, stored, infos, found, has_lost } = DatadirContents::read(files)?;
+    let prunes = options.prune_bytes.is_some();
+    let DatadirContents { chain, mut stored, infos, found, mut has_lost } =
+        DatadirContents::read(files, prunes)?;
+    if let Some(damage) = damage {
+        stored.forget_damaged(&chain, &damage.blocks);
+        has_lost = false;
+    }
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
-        write_index(files, &chain, &stored, &infos, sink)?;
+        write_index(files, &chain, &stored, &infos, &[], sink)?;
     }
-    let appender = BlockFiles::new(files.disk, files.datadir, files.obfuscation)
-        .append_after(infos, AppendOptions::default());
-    let writer = &BlockWriter::new(ChainParams::of(files.network), appender);
+    let max_file_len = options.chain.hooks.block_file_len;
+    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
+    let appender =
+        BlockFiles::new(files.disk, files.datadir, files.obfuscation).append_after(infos, append_options);
+    let writer = &BlockWriter::new(files.params, appender);
     let (arrived_in, arrived) = unbounded();
     let (handled_in, handled) = unbounded();
     let client = client(options, &chain)?;
@@ -137,6 +159,12 @@ pub fn fetch(
         // A loop that is not woken looks a little later.
         let _ = waker.wake();
     };
+    if damage.is_some() && !stored.has(Height(0)) {
+        // No peer is asked for it.
+        let (file, data_pos) = writer.append_genesis()?;
+        stored.set(Height(0), file, data_pos, 1);
+        has_lost = true;
+    }
     thread::scope(|scope| {
         let threads = options.chain.threads.get().min(MAX_WRITERS);
         writer.start(scope, threads, (&arrived, &handled_in), &wake)?;
@@ -165,11 +193,13 @@ pub fn fetch(
             last_closed: None,
             last_progress: None,
             missing: (0, 0),
+            pruning: None,
+            announced: None,
             peers: Peers::default(),
             targets: HashSet::new(),
         };
-        let addresses = addresses(options);
-        let mut done = fetch.run((&arrived_in, &handled), &addresses, interrupt);
+        let seeds = Seeds::ask(options, &mut fetch.client);
+        let mut done = fetch.run((&arrived_in, &handled), seeds, interrupt);
         drop(arrived_in);
         sink.event(Event::Peer(PeerEvent::Known(fetch.known_peers())));
         // What is in hand is stored or not; the index has it if it is.
@@ -199,16 +229,18 @@ pub fn memory_bytes(options: &ChainOptions) -> u64 {
 
 /// Creates the client, with the peers that the user named.
 fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
-    let PeerOptions { connect, add, known, peers_max, proxy, networks, use_v2, .. } = &options.peers;
+    let PeerOptions { connect, add, known, peers_max, proxy, i2p_sam, networks, use_v2, .. } = &options.peers;
     let memory_bytes = pool_bytes(&options.chain);
     let client = Client::new(
         ClientOptions {
             pool: PoolOptions {
-                network: options.chain.network,
+                network: options.chain.params.network,
+                magic: options.chain.params.magic,
                 user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
                 height: chain.tip_height().0 as i32,
                 needed: Services::FULL,
                 proxy: *proxy,
+                i2p_sam: *i2p_sam,
                 memory_bytes: memory_bytes as usize,
                 bytes_per_second: options.peers.bytes_per_second,
             },
@@ -230,33 +262,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
         let record = AddressRecord { time: 0, services: Services(services), address };
         client.restore_address(&record, bytes_per_second, needs_v1, failures);
     }
-    if connect.is_empty() && options.peers.use_dns_seeds && proxy.is_some() {
-        for seed in seeds::dns_seeds(options.chain.network) {
-            client.add_target(seeds::proxy_target(seed, options.chain.network));
-        }
-    }
     Ok(client)
-}
-
-/// Asks DNS seeds for addresses, each in a thread of its own, which may outlive the download: the system's
-/// resolver cannot be interrupted.
-fn addresses(options: &SyncOptions) -> Receiver<(Source, Vec<AddressRecord>)> {
-    let (found_in, found) = unbounded();
-    let PeerOptions { connect, proxy, use_dns_seeds, .. } = &options.peers;
-    if *use_dns_seeds && connect.is_empty() && proxy.is_none() {
-        let network = options.chain.network;
-        for (seed, number) in seeds::dns_seeds(network).iter().zip(0..) {
-            let found_in = found_in.clone();
-            // Other seeds are asked if this thread cannot be started. If the download has ended when the seed
-            // answers, nobody needs the addresses.
-            let _ = thread::Builder::new().name("seed".to_owned()).spawn(move || {
-                if let Ok(records) = seeds::resolve(seed, network) {
-                    let _ = found_in.send((Source::Seed(number), records));
-                }
-            });
-        }
-    }
-    found
 }
 
 fn poll_failed(error: std::io::Error) -> Error {
@@ -302,6 +308,10 @@ struct Fetch<'a> {
     last_progress: Option<Instant>,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),
+    /// Which files are deleted, if any are.
+    pruning: Option<Pruning>,
+    /// The last arguments of [`Follower::given`].
+    announced: Option<(Height, bool)>,
     /// Peers with which the handshake was done.
     peers: Peers,
     /// What they were, and those before them.
@@ -312,7 +322,7 @@ impl Fetch<'_> {
     fn run(
         &mut self,
         (arrived, handled): (&Sender<ArrivedBlock>, &Receiver<HandledBlock>),
-        addresses: &Receiver<(Source, Vec<AddressRecord>)>,
+        mut seeds: Seeds,
         interrupt: &AtomicBool,
     ) -> Result<(), Error> {
         loop {
@@ -320,9 +330,7 @@ impl Fetch<'_> {
                 let detail = "interrupted; the blocks that were downloaded are kept";
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
-            for (source, records) in addresses.try_iter() {
-                self.client.add_addresses(&records, source);
-            }
+            seeds.add(self.options, &mut self.client, self.sink);
             for event in self.client.poll(POLL_TIME).map_err(poll_failed)? {
                 self.event(event, arrived);
             }
@@ -330,6 +338,7 @@ impl Fetch<'_> {
                 self.handled(block)?;
             }
             self.leave_withheld_branch();
+            self.prune()?;
             if self.is_at_end()? {
                 return Ok(());
             }
@@ -414,6 +423,7 @@ impl Fetch<'_> {
         if self.next > first {
             self.next = first;
             self.client.truncate_download(first.0);
+            self.count_blocks_to_come();
         }
     }
 
@@ -441,6 +451,7 @@ impl Fetch<'_> {
                     self.stored.set(height, file, data_pos, tx_count);
                     self.follower.stored(height, file, data_pos);
                 }
+                self.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
                 self.report.blocks += 1;
                 self.report.bytes += len as u64;
                 self.unsaved += len as u64;
@@ -471,8 +482,14 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.save()?;
             self.missing = self.missing_blocks();
-            self.check_space()?;
-            self.follower.headers_known(&self.chain, self.target(), self.missing)?;
+            if self.follower.headers_known(&self.chain, self.target(), self.missing)? {
+                let (network, file_len) =
+                    (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
+                let new = |bytes| Pruning::new(network, bytes, file_len, &self.writer.infos());
+                self.pruning = self.options.prune_bytes.map(new);
+            } else {
+                self.check_space()?;
+            }
             self.sink.event(Event::Started(Stage::Download));
         }
         self.give_hashes();
@@ -520,15 +537,25 @@ impl Fetch<'_> {
     /// Gives the client as many blocks as it can take.
     fn give_hashes(&mut self) {
         let target = self.target();
+        let mut is_held = false;
         while self.next <= target && self.client.wanted_hashes() > 0 {
+            is_held = self.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.next));
+            if is_held {
+                break;
+            }
             let Some(hash) = self.chain.hash(self.next) else { return };
             let is_last = self.next == target;
             if self.stored.has(self.next) {
                 self.client.extend_stored(hash, is_last);
             } else {
                 self.client.extend([hash], is_last);
+                self.pruning.iter_mut().for_each(Pruning::given);
             }
             self.next.0 += 1;
+        }
+        if self.pruning.is_some() && self.announced != Some((self.next, is_held)) {
+            self.announced = Some((self.next, is_held));
+            self.follower.given(self.next, is_held);
         }
     }
 
@@ -536,7 +563,7 @@ impl Fetch<'_> {
     fn save(&mut self) -> Result<(), Error> {
         if self.unsaved > 0 || self.is_index_behind {
             let infos = self.writer.flush()?;
-            write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?;
+            write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
             (self.unsaved, self.is_index_behind) = (0, false);
         }
         Ok(())
@@ -544,16 +571,17 @@ impl Fetch<'_> {
 
     /// Number and estimated bytes of the blocks to download.
     fn missing_blocks(&self) -> (u32, u64) {
-        let sizes = SizeEstimate::new(self.options.chain.network);
+        let sizes = SizeEstimate::new(self.options.chain.params.network);
         let missing = (0..=self.target().0).filter(|&height| !self.stored.has(Height(height)));
         missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
     }
 
     /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
     fn check_space(&self) -> Result<(), Error> {
-        let (disk, dir, (_, need)) = (self.files.disk, self.files.datadir.blocks_dir(), self.missing);
+        let (disk, dir, (_, missing)) = (self.files.disk, self.files.datadir.blocks_dir(), self.missing);
+        let need = self.options.prune_bytes.map_or(missing, |bytes| bytes.min(missing));
         let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
-        if self.options.chain.network != Network::Main || need <= free {
+        if self.options.chain.params.network != Network::Main || need <= free {
             return Ok(());
         }
         let detail = format!(
@@ -583,7 +611,7 @@ impl Fetch<'_> {
         let DownloadReport { blocks, bytes, .. } = self.report;
         // Where the sizes of blocks are unknown, they are like those that have come.
         let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
-        let is_known = self.options.chain.network == Network::Main;
+        let is_known = self.options.chain.params.network == Network::Main;
         let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean };
         let bytes_total = bytes + to_come;
         let blocks_total = blocks_total.max(blocks);

@@ -1,7 +1,7 @@
 //! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
 
 use crate::{
-    api::{error::Error, event::EventSink, machine::random},
+    api::{error::Error, event::EventSink, machine::random, options::ChainOptions},
     stages::commit::{self, Destination},
 };
 use disk::{
@@ -13,23 +13,26 @@ use disk::{
 };
 use rules::ChainParams;
 use std::path::Path;
-use vfs::{AtomicFile, Disk, During as _};
-use wire::{ByteOffset, FileNo, Height, Network};
+use vfs::{AtomicFile, Disk, During as _, dir_of};
+use wire::{ByteOffset, FileNo, Height};
 
-/// Creates the datadir of a network at `root`, unless it has block files. Each step is complete after a power
+/// Creates the datadir, unless it has block files. Each step is complete after a power
 /// cut or did not happen, and the block file, which is what makes it a datadir, comes last.
 ///
 /// # Errors
 /// Any I/O error; [`crate::ErrorKind::Environment`] if another process uses the datadir;
 /// [`crate::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
-pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSink) -> Result<(), Error> {
-    let no_blocks = match Datadir::open(disk, root, network) {
+pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> Result<(), Error> {
+    let no_blocks = match Datadir::open(disk, &options.location()) {
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
-    let (datadir, params) = (Datadir::at(root, network), ChainParams::of(network));
+    let (datadir, params) = (Datadir::of(&options.location()), options.params);
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
-    create_dirs(disk, root, &blocks)?;
+    create_dirs(disk, &options.datadir, dir_of(&index_dir))?;
+    if let Some(home) = &options.blocksdir {
+        create_dirs(disk, home, &blocks)?;
+    }
     let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
     commit::recover(disk, &datadir, sink)?;
     let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
@@ -51,7 +54,7 @@ pub fn create(disk: &dyn Disk, root: &Path, network: Network, sink: &dyn EventSi
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
     let (path, mut record) = (datadir.blk_path(FileNo(0)), Vec::new());
-    write_record(&mut record, network.magic(), &params.genesis_block());
+    write_record(&mut record, params.magic, &params.genesis_block());
     obfuscation.apply(&mut record, 0);
     Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
 }

@@ -26,11 +26,12 @@ use disk::{
     made_undo::keep_made_undo,
 };
 use rules::ChainParams;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use vfs::During as _;
-use wire::{BlockArena, ByteOffset, FileNo, Header, Height};
+use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Height};
 
-/// Where a block is stored; `pos` is 0 if it is not.
+/// Where a block is stored; `pos` is 0 if it is not. If it was deleted by pruning, its number of transactions
+/// is known nevertheless.
 #[derive(Clone, Copy, Default)]
 struct Position {
     file: u32,
@@ -44,6 +45,13 @@ pub struct StoredBlocks {
     positions: Vec<Position>,
     /// Lengths of the files that have fewer bytes than are in use, in bytes.
     short_files: HashMap<FileNo, u64>,
+    /// The files in which the block index places blocks, of whatever branch.
+    placed: BTreeSet<FileNo>,
+    /// Whether entries of blocks of the chain that are lost stay as they are until the blocks are stored
+    /// again.
+    keeps_lost: bool,
+    /// Hashes of the damaged blocks, sorted.
+    damaged: Vec<BlockHash>,
 }
 
 /// What a datadir contains before a download.
@@ -61,10 +69,67 @@ pub struct DatadirContents {
 }
 
 impl StoredBlocks {
-    /// Returns whether a block is stored.
+    /// Returns whether a block is stored, or was deleted by pruning.
     #[must_use]
     pub fn has(&self, height: Height) -> bool {
-        self.positions.get(height.0 as usize).is_some_and(|position| position.pos > 0)
+        self.positions.get(height.0 as usize).is_some_and(|position| position.tx_count > 0)
+    }
+
+    /// Returns whether a block is stored.
+    #[must_use]
+    pub fn is_stored(&self, height: Height) -> bool {
+        self.get(height).is_some()
+    }
+
+    /// Records that the blocks in these files are deleted. Returns how many there are.
+    pub fn prune(&mut self, files: &[FileNo]) -> u32 {
+        let mut blocks = 0;
+        for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
+            if files.contains(&FileNo(position.file)) {
+                (position.file, position.pos) = (0, 0);
+                blocks += 1;
+            }
+        }
+        blocks
+    }
+
+    /// Forgets the blocks from `first` on that were deleted, so that they are downloaded again.
+    pub fn forget_pruned(&mut self, first: Height) {
+        for position in self.positions.iter_mut().skip(first.0 as usize) {
+            if position.pos == 0 {
+                *position = Position::default();
+            }
+        }
+    }
+
+    /// Forgets blocks of the chain that are damaged, so that they are stored again, at other places.
+    ///
+    /// Until then, the block index keeps its entries of these blocks, and of all that are lost: a chainstate
+    /// may be above them, with which bitcoind starts only if its blocks are connected. Damaged blocks outside
+    /// the chain lose their data.
+    pub fn forget_damaged(&mut self, chain: &HeaderChain, damaged: &[BlockHash]) {
+        (self.keeps_lost, self.damaged) = (true, damaged.to_vec());
+        for (height, position) in (0..).map(Height).zip(&mut self.positions) {
+            if chain.hash(height).is_some_and(|hash| damaged.binary_search(&hash).is_ok()) {
+                *position = Position::default();
+            }
+        }
+    }
+
+    /// Returns where a block is stored.
+    #[must_use]
+    pub fn place(&self, height: Height) -> Option<(FileNo, ByteOffset)> {
+        self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
+    }
+
+    /// Returns the lowest blocks that are not stored below one that is.
+    pub fn missing(&self) -> impl Iterator<Item = Height> {
+        let missing = (0..).map(Height).zip(&self.positions).filter(|(_, position)| position.pos == 0);
+        missing.map(|(height, _)| height)
+    }
+
+    fn has_pruned(&self) -> bool {
+        self.positions.iter().any(|position| position.pos == 0 && position.tx_count > 0)
     }
 
     /// Records where a block is.
@@ -98,6 +163,11 @@ impl StoredBlocks {
                 self.short_files.insert(number, len);
             }
         }
+        for &number in self.placed.range(FileNo(infos.len() as u32)..) {
+            if files.len(FileKind::Blk, number)? == 0 {
+                self.short_files.insert(number, 0);
+            }
+        }
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
             let number = FileNo(position.file);
             let len = match self.short_files.get(&number) {
@@ -123,8 +193,11 @@ impl StoredBlocks {
         Ok((has_lost || !self.short_files.is_empty(), is_last_short))
     }
 
-    /// Whether the file of a block of another branch ends before the block.
+    /// Whether a block of another branch is damaged, or its file ends before the block.
     fn is_lost(&self, entry: &IndexEntry) -> bool {
+        if self.damaged.binary_search(&entry.hash).is_ok() {
+            return true;
+        }
         let place = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         place.is_some_and(|(file, pos)| self.short_files.get(&file).is_some_and(|&len| pos.0 >= len))
     }
@@ -132,7 +205,14 @@ impl StoredBlocks {
     /// Makes an entry of the block index agree with what is stored.
     fn change_entry(&self, entry: &mut IndexEntry, params: &ChainParams) {
         let Some(position) = self.get(entry.height) else {
-            if entry.status.has_data() {
+            let pruned = self.positions.get(entry.height.0 as usize).map_or(0, |pruned| pruned.tx_count);
+            if pruned > 0 {
+                // What was connected stays so.
+                let stored = BlockStatus::stored(entry.height >= params.segwit_height);
+                let status = if entry.tx_count > 0 { entry.status } else { stored }.without_data();
+                let (file, data_pos, undo_pos) = (None, None, None);
+                *entry = IndexEntry { status, tx_count: pruned, file, data_pos, undo_pos, ..*entry };
+            } else if entry.status.has_data() && !self.keeps_lost {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
             }
             return;
@@ -141,21 +221,25 @@ impl StoredBlocks {
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
         }
-        // It was never connected, or its undo data is in the file of the place where it was.
-        let status = BlockStatus::stored(entry.height >= params.segwit_height);
+        // If it was connected, its undo data is in the file of the place where it was.
+        let status = match entry.status.has_data() {
+            true => BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO),
+            false => BlockStatus::stored(entry.height >= params.segwit_height),
+        };
         let tx_count = position.tx_count;
         *entry = IndexEntry { status, tx_count, file, data_pos, undo_pos: None, ..*entry };
     }
 }
 
 impl DatadirContents {
-    /// Reads the block index, and finds the blocks that an interrupted download has appended.
+    /// Reads the block index, and finds the blocks that an interrupted download has appended. `prunes`:
+    /// whether the index may be that of a pruned node.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node; any I/O
     /// error.
-    pub fn read(files: &Files<'_>) -> Result<Self, Error> {
-        let mut contents = Self::of_index(files)?;
+    pub fn read(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
+        let mut contents = Self::of_index(files, prunes)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
         contents.has_lost = has_lost;
         if is_last_short {
@@ -166,8 +250,8 @@ impl DatadirContents {
         Ok(contents)
     }
 
-    fn of_index(files: &Files<'_>) -> Result<Self, Error> {
-        let params = ChainParams::of(files.network);
+    fn of_index(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
+        let params = files.params;
         let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
         let branch = tree.best_headers();
         // Only what follows is kept, so that little memory is needed.
@@ -184,6 +268,7 @@ impl DatadirContents {
             if entry.status.is_failed() {
                 invalid.push(entry.hash);
             }
+            stored.placed.extend(entry.file.filter(|_| entry.status.has_data()));
             let height = heights.get(number).copied().unwrap_or(u32::MAX);
             number += 1;
             let Some(header) = headers.get_mut(height as usize) else { return };
@@ -194,13 +279,15 @@ impl DatadirContents {
             if let (Some(file), Some(pos)) = (entry.file, entry.data_pos.filter(|_| entry.status.has_data()))
             {
                 stored.set(Height(height), file, pos, entry.tx_count);
+            } else if prunes && entry.tx_count > 0 {
+                stored.set(Height(height), FileNo(0), ByteOffset(0), entry.tx_count);
             }
         })?;
-        if index.pruned {
+        if index.pruned && !prunes {
             let detail = "this node was pruned, so bitcoind would not accept the blocks that are missing";
             return Err(Error::new(ErrorKind::Usage, detail)
                 .in_file(dir, None)
-                .with_remedies([Remedy::EmptyOutput]));
+                .with_remedies([Remedy::Prune, Remedy::EmptyOutput]));
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         invalid.into_iter().for_each(|hash| chain.note_invalid(hash));
@@ -235,10 +322,10 @@ impl DatadirContents {
         used: u64,
         by_hash: &[Height],
     ) -> Result<(), Error> {
-        let params = ChainParams::of(files.network);
+        let params = files.params;
         let path = files.path(FileKind::Blk, number);
         let (open, _) = files.open(FileKind::Blk, number)?;
-        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.network.magic(), files.obfuscation)?;
+        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
         scanner.skip_to(ByteOffset(used));
         let (mut arena, mut hashes, mut end) = (BlockArena::default(), BlockHashes::default(), used);
         while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
@@ -273,8 +360,18 @@ impl DatadirContents {
     }
 }
 
+/// Puts a block index in place in which the `damaged` blocks outside the chain have no data.
+///
+/// # Errors
+/// The same errors as [`DatadirContents::read`]; the old index is then in place.
+pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSink) -> Result<(), Error> {
+    let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
+    stored.forget_damaged(&chain, damaged);
+    write_index(files, &chain, &stored, &infos, &[], sink)
+}
+
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
-/// besides stays.
+/// besides stays. `deleted`: numbers of files that are going to be deleted.
 ///
 /// # Errors
 /// Any I/O error; the old index is then in place.
@@ -283,10 +380,11 @@ pub fn write_index(
     chain: &HeaderChain,
     stored: &StoredBlocks,
     infos: &[FileInfo],
+    deleted: &[FileNo],
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
     let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
-    let params = ChainParams::of(files.network);
+    let params = files.params;
     let added = chain.heights_by_hash().into_iter().filter_map(|height| {
         let mut entry = IndexEntry::of_header(chain.hash(height)?, *chain.header(height)?, height);
         stored.change_entry(&mut entry, params);
@@ -298,6 +396,9 @@ pub fn write_index(
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+        } else if !stored.damaged.is_empty() {
+            // It may be above a block that has just lost its data.
+            entry.status = entry.status.not_connected();
         }
         if chain.is_invalid(&entry.hash) && !entry.status.is_failed() {
             entry.status.0 |= BlockStatus::FAILED_VALID;
@@ -306,9 +407,11 @@ pub fn write_index(
     let commit = || {
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
+        let added = (added, stored.has_pruned());
         extend_block_index(files.disk, &old, target.building(), added, change, change_files)?;
-        // Only `blk` files have grown, so undo data that waits for a rebuild to go on stays right.
-        keep_made_undo(files.disk, files.datadir, || target.commit(sink))
+        // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
+        // stays right.
+        keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink))
     };
     commit().map(drop).inspect_err(|_| target.discard())
 }

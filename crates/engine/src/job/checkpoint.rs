@@ -58,8 +58,17 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
 /// Returns a digest of the options that decide what is checked of a block, and which effects it has.
 #[must_use]
 pub fn settings(options: &ChainOptions, chain: &Chain, method: &Method) -> [u8; 32] {
-    let params = ChainParams::of(options.network);
+    let params = options.params;
     let mut sha = Sha256::new();
+    if params != ChainParams::of(params.network) {
+        let challenge = params.signet_challenge.unwrap_or_default();
+        sha.update(&(challenge.len() as u64).to_le_bytes());
+        sha.update(challenge);
+        let ChainParams { bip34_height, bip65_height, bip66_height, csv_height, segwit_height, .. } = params;
+        for height in [bip34_height, bip65_height, bip66_height, csv_height, segwit_height] {
+            sha.update(&height.0.to_le_bytes());
+        }
+    }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
     let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
     sha.update(&[options.scripts.is_some().into(), overwrites.into()]);
@@ -85,7 +94,7 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
 }
 
 impl Identity<'_> {
-    /// Returns a digest of the completed blocks and their positions.
+    /// Returns a digest of the completed blocks and their positions. With pruning, they need not be stored.
     fn chain_digest(&self, completed: &CompletedBlocks) -> [u8; 32] {
         let mut sha = Sha256::new();
         let mut row = [0; 32 + 4 + 4 + 8];
@@ -93,8 +102,10 @@ impl Identity<'_> {
             let block = self.chain.block(height);
             row[..32].copy_from_slice(&block.hash.0);
             row[32..36].copy_from_slice(&height.0.to_le_bytes());
-            row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
-            row[40..].copy_from_slice(&block.data_pos.0.to_le_bytes());
+            if self.chain.pruning().is_none() {
+                row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
+                row[40..].copy_from_slice(&block.data_pos.0.to_le_bytes());
+            }
             sha.update(&row);
         }
         sha.finalize()
@@ -114,7 +125,7 @@ impl Identity<'_> {
         // Sync the directory entries of the runs before the checkpoint that names them.
         work.disk().sync_dir(work.path()).during("sync", work.path())?;
         let checkpoint = Checkpoint {
-            network: self.files.network,
+            network: self.files.params.network,
             chain: self.chain_digest(&partial.completed),
             settings: self.settings,
             files: self.stamps.clone(),
@@ -146,13 +157,13 @@ impl Identity<'_> {
             return Ok(None);
         };
         let other = |what: &str| {
-            let detail = format!("an interrupted run has left a checkpoint there, but {what}");
+            let detail = format!("the checkpoint of an interrupted run cannot be resumed: {what}");
             Error::new(ErrorKind::Usage, detail)
                 .in_file(work.path(), None)
                 .with_remedies([Remedy::RepeatOptions, Remedy::StartOver])
         };
-        if checkpoint.network != self.files.network {
-            return Err(other(&format!("that run was on the network {}", checkpoint.network)));
+        if checkpoint.network != self.files.params.network {
+            return Err(other(&format!("it is for the network {}", checkpoint.network)));
         }
         let (saved, blocks) = (checkpoint.state, self.chain.block_count());
         let completed = CompletedBlocks::from_words(saved.completed.clone(), saved.blocks as usize);
@@ -164,13 +175,13 @@ impl Identity<'_> {
             return Err(other("it belongs to another chain, or the blocks have moved within their files"));
         }
         if checkpoint.settings != self.settings {
-            return Err(other("that run had other options for script checks or hints"));
+            return Err(other("it was made with other options for script checks or hints"));
         }
         let Some(partial) = PartialState::restore(saved, blocks, method) else {
-            return Err(other("another version made it"));
+            return Err(other("another version of peregrine made it"));
         };
         let runs: Result<Vec<SpillFile>, Error> =
-            checkpoint.runs.iter().map(|named| open(work, self.files.network, named)).collect();
+            checkpoint.runs.iter().map(|named| open(work, self.files.params.network, named)).collect();
         clear_runs(work, &checkpoint.runs)?;
         Ok(Some(Resumed {
             partial,

@@ -70,7 +70,8 @@ impl DiskNeed {
             }
             let free = disk.free_space(dir).during("find the free space of", dir)?;
             if free < need {
-                let detail = format!("the run {self}, but only {} are free there", HumanSize(free));
+                let detail =
+                    format!("not enough disk space: the run {self}, and {} are free", HumanSize(free));
                 return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).with_remedies([
                     Remedy::FreeDiskSpace,
                     Remedy::MoreMemory,

@@ -36,7 +36,6 @@ use crate::{
     },
 };
 use coins::{FullCoin, Join, Mismatch, OutputIndex, RoutedCoin, aggregate::Sum};
-use rules::ChainParams;
 use std::{
     collections::HashSet,
     thread,
@@ -192,9 +191,9 @@ impl Job<'_> {
                     let used_hints = matches!(matching, MatchState::Hints { .. });
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
                     let spilled = spill.volume();
-                    let counts = *counts;
+                    let (counts, ages) = (*counts, state.outcome.ages);
                     let stats =
-                        MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled };
+                        MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
                     return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
                 }
             }
@@ -235,9 +234,12 @@ impl Job<'_> {
             self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
+        if let Some(pruning) = self.plan.chain.pruning() {
+            pruning.settle(state.outcome.partial.completed.first_missing());
+        }
         let scripts = self.scripts();
         let join = Join::with_key(random_pair()?);
-        let (network, mut join_bytes) = (self.files.network, self.budget.join_bytes);
+        let (network, mut join_bytes) = (self.files.params.network, self.budget.join_bytes);
         if deliveries.is_some() {
             join_bytes -= join_bytes / DELIVERIES_SHARE;
         }
@@ -296,7 +298,7 @@ impl Job<'_> {
 
     /// Which scripts are run; `None` if none are.
     pub fn scripts(&self) -> Option<Scripts<'_>> {
-        let params = ChainParams::of(self.files.network);
+        let params = self.files.params;
         let skipped_to = self.plan.assumed_valid_to;
         self.options.scripts.as_deref().map(|verifier| Scripts { params, verifier, skipped_to })
     }
@@ -334,10 +336,13 @@ impl Job<'_> {
             }
             resumed => resumed?,
         };
-        let Some(resumed) = resumed else {
+        let Some(mut resumed) = resumed else {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };
+        if self.plan.chain.pruning().is_some() {
+            resumed.partial.made.retain(|&(height, _)| !self.plan.chain.is_awaited(height));
+        }
         if let Some(sink) = self.undo_sink
             && !sink.resume(&self.plan.chain, &resumed.partial.made)?
         {
@@ -348,7 +353,12 @@ impl Job<'_> {
         }
         state.resumed = resumed.partial.completed.count();
         state.outcome.partial = resumed.partial;
-        self.sink.event(Event::Note(Note::Resuming { done: state.resumed, total: blocks }));
+        self.sink.event(Event::Note(Note::Resuming {
+            done: state.resumed,
+            total: blocks,
+            bytes: state.outcome.partial.counts.block_bytes,
+            bytes_total: self.plan.block_bytes,
+        }));
         recheck::recheck(self, &state.outcome.partial, &resumed.changed)?;
         Ok((state, resumed.runs, resumed.next_run))
     }
@@ -403,8 +413,8 @@ impl Job<'_> {
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        let (used_hints, resumed, burned, outputs) = Default::default();
-        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled };
+        let (used_hints, resumed, burned, outputs, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
         Ok(MatchedCoins { unspent, stats })
     }
 
@@ -445,7 +455,8 @@ impl Job<'_> {
         sink: &mut S,
     ) -> Result<(S::Output, MatchStats), Error> {
         let consume = |matched: MatchedCoins, sink: &mut S| {
-            sink.consume(Coins::new(matched.unspent, self.interrupt)).map(|output| (output, matched.stats))
+            sink.consume(Coins::new(matched.unspent, self.sink, self.interrupt))
+                .map(|output| (output, matched.stats))
         };
         match consume(matched, sink) {
             Ok(done) => return Ok(done),

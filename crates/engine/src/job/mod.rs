@@ -3,7 +3,9 @@
 
 pub mod checkpoint;
 pub mod clock;
+pub mod damage_survey;
 pub mod disk_need;
+pub mod hint_copy;
 mod matching;
 pub mod memory;
 pub mod missing_undo;
@@ -11,6 +13,8 @@ pub mod read_only_job;
 mod recheck;
 pub mod session;
 mod settle;
+pub mod stored_chainstate;
+pub mod tip;
 pub mod undo_files;
 mod verdict;
 mod worker_pool;
@@ -24,8 +28,10 @@ use crate::{
         options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
         remedy::Remedy,
         report::{ScriptsReport, SpillVolume},
+        spend_ages::SpendAges,
     },
-    blocks::files::Files,
+    blocks::{damage::KnownDamage, files::Files},
+    hex_reversed,
     job::{clock::Clock, memory::MemoryBudget},
     plan::{
         chain_request::{ChainRequest, HintsEnd},
@@ -42,6 +48,27 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use wire::{BlockHash, BlockTime, Height};
+
+/// Compares the hash of the UTXO set after a block with the one that Core's source pins for it. Returns false
+/// if it pins none.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] if they differ: the blocks are those of Core's chain, and have been checked.
+pub fn check_pinned_hash(
+    params: &ChainParams,
+    (height, hash): (Height, BlockHash),
+    hash_serialized_3: &[u8; 32],
+) -> Result<bool, Error> {
+    if params.has_pinned_hash(&hash, hash_serialized_3) == Some(false) {
+        let detail = format!(
+            "the UTXO set has the hash {}, but Bitcoin Core's source has another one for this block; nothing \
+             was changed. Check the memory of the machine; if it is sound, please report this bug",
+            hex_reversed(hash_serialized_3)
+        );
+        return Err(Error::new(ErrorKind::Internal, detail).at_block(height, hash));
+    }
+    Ok(params.pinned_utxo_set(&hash).is_some())
+}
 
 /// The final UTXO set, and how it was obtained.
 pub struct MatchedCoins<P = FullCoin> {
@@ -67,6 +94,9 @@ pub struct MatchStats {
     pub outputs: Vec<u32>,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
+    /// Ages of the coins that were spent, in the blocks that this run has checked; not counted by sequential
+    /// validation.
+    pub ages: SpendAges,
 }
 
 /// What the choice of the chain depends on besides the options.
@@ -84,6 +114,10 @@ pub struct ChainPreferences<'a> {
     pub preferred: Option<BlockHash>,
     /// Blocks that earlier attempts found invalid.
     pub invalid: &'a [BlockHash],
+    /// A block that was connected, with its ancestors: they need not be stored.
+    pub connected: Option<BlockHash>,
+    /// What is damaged, if the chain is to end below that.
+    pub damage: Option<&'a KnownDamage>,
     /// Whether undo data is made where it is missing.
     pub makes_undo: bool,
     /// Whether blocks that are not stored come while the job runs.
@@ -103,12 +137,14 @@ pub fn plan(
 ) -> Result<Plan, Error> {
     let request = ChainRequest {
         stop_at: preferences.stop_at_height,
-        assume_valid: options.assume_valid.hash(ChainParams::of(options.network)),
+        assume_valid: options.assume_valid.hash(options.params),
         preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
         without_undo: preferences.hints.filter(|_| preferences.without_undo),
         makes_undo: preferences.makes_undo,
         awaits_blocks: preferences.awaits_blocks,
+        connected: preferences.connected,
         invalid: preferences.invalid,
+        damage: preferences.damage,
     };
     let plan = planner::plan(files, preferences.scan, &request, preferences.preferred, now(), interrupt)
         .map_err(|error| dependents::explain(files, error))?;

@@ -53,7 +53,7 @@ pub fn with_read_only_job<T>(
     let JobRequest { chain: options, scan, stop_at_height, result, method, undo_sink } = request;
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.datadir, options.network, sink)?;
+    let session = Session::open_for_reading(disk, options, sink)?;
     let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
         let makes_undo = method.makes_undo();

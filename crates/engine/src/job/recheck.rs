@@ -27,7 +27,7 @@ use crate::{
 };
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::undo::{CHECKSUM_LEN, UndoArena};
-use rules::{BlockContext, ChainParams, ViolationClass, check_block};
+use rules::{BlockContext, ViolationClass, check_block};
 use std::{
     collections::HashSet,
     sync::atomic::{AtomicU64, Ordering},
@@ -142,7 +142,7 @@ impl Recheck<'_> {
             return Err(Damage::OtherBlock(hashes.block));
         }
         let checked = check_block(&BlockContext {
-            params: ChainParams::of(job.files.network),
+            params: job.files.params,
             height,
             block: &block,
             txids: &hashes.txids,

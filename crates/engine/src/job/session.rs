@@ -22,21 +22,27 @@
 //! No step waits for a lock. A datadir in use is an error, so the order cannot lead to a deadlock.
 
 use crate::{
-    api::{error::Error, event::EventSink, machine, options::ReindexOptions},
+    api::{
+        error::Error,
+        event::EventSink,
+        machine,
+        options::{ChainOptions, ReindexOptions},
+    },
     blocks::files::{self, Files},
     stages::commit,
 };
 use disk::{
-    datadir::Datadir,
+    datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
 };
-use std::path::Path;
+use rules::ChainParams;
 use vfs::Disk;
-use wire::Network;
 
 /// A datadir that is open and locked.
 pub struct Session<'d> {
     disk: &'d dyn Disk,
+    /// The parameters of the chain.
+    params: &'static ChainParams,
     /// The datadir with the blocks.
     datadir: Datadir,
     /// Locks the datadir of the result for changes.
@@ -53,14 +59,13 @@ impl<'d> Session<'d> {
     /// [`ErrorKind::Environment`](crate::ErrorKind::Environment) if the datadir is in use.
     pub fn open_for_reading(
         disk: &'d dyn Disk,
-        root: &Path,
-        network: Network,
+        options: &ChainOptions,
         sink: &dyn EventSink,
     ) -> Result<Self, Error> {
         machine::sha256_kernel()?;
-        let datadir = commit::open_datadir(disk, root, network)?;
+        let datadir = commit::open_datadir(disk, options)?;
         let lock = lock_for_reading(disk, &datadir, sink)?;
-        Ok(Self { disk, datadir, _change_lock: None, _read_lock: Some(lock) })
+        Ok(Self { disk, params: options.params, datadir, _change_lock: None, _read_lock: Some(lock) })
     }
 
     /// Opens the datadir of a rebuild, and that of its result, which is another one with
@@ -75,11 +80,12 @@ impl<'d> Session<'d> {
         sink: &dyn EventSink,
     ) -> Result<(Self, Datadir), Error> {
         machine::sha256_kernel()?;
-        let datadir = commit::open_datadir(disk, &options.chain.datadir, options.chain.network)?;
+        let datadir = commit::open_datadir(disk, &options.chain)?;
         let (read_lock, result) = match &options.output {
             Some(output) => {
                 let lock = lock_for_reading(disk, &datadir, sink)?;
-                let result = Datadir::at(output, options.chain.network);
+                let location = options.chain.location();
+                let result = Datadir::of(&Location { root: output.clone(), blocksdir: None, ..location });
                 commit::prepare_output(disk, &result, options.scan, sink)?;
                 (Some(lock), result)
             }
@@ -90,7 +96,8 @@ impl<'d> Session<'d> {
         };
         let change_lock = DatadirLock::take(disk, &result, LockMode::Change)?;
         commit::recover(disk, &result, sink)?;
-        Ok((Self { disk, datadir, _change_lock: Some(change_lock), _read_lock: read_lock }, result))
+        let params = options.chain.params;
+        Ok((Self { disk, params, datadir, _change_lock: Some(change_lock), _read_lock: read_lock }, result))
     }
 
     /// The datadir with the blocks.
@@ -104,8 +111,9 @@ impl<'d> Session<'d> {
     /// # Errors
     /// The same errors as [`files::obfuscation`].
     pub fn files(&self) -> Result<Files<'_>, Error> {
-        let obfuscation = files::obfuscation(self.disk, &self.datadir)?;
-        Ok(Files { disk: self.disk, datadir: &self.datadir, obfuscation, network: self.datadir.network() })
+        let Self { disk, datadir, params, .. } = self;
+        let obfuscation = files::obfuscation(*disk, datadir, params)?;
+        Ok(Files { disk: *disk, datadir, obfuscation, params })
     }
 }
 

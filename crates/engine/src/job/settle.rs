@@ -23,7 +23,6 @@ use crate::{
     },
 };
 use coins::{Join, RoutedCoin, SHARDS};
-use rules::ChainParams;
 use std::{convert::Infallible, time::Instant};
 use wire::Height;
 
@@ -70,6 +69,7 @@ impl Job<'_> {
         partial.made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
         state.outcome.scripting += new.scripting;
+        state.outcome.ages += new.ages;
         state.outcome.making_undo += started.elapsed();
         if partial.completed.count() < self.plan.chain.block_count() as u32 {
             self.sink.event(Event::Started(Stage::Check));
@@ -95,7 +95,7 @@ impl Job<'_> {
             chain,
             reader: &BlockReader::new(chain, self.files),
             source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
-            params: ChainParams::of(self.files.network),
+            params: self.files.params,
             deliveries,
             scripts,
             faults: &faults,

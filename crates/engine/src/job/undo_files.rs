@@ -142,6 +142,13 @@ impl UndoSink for UndoFiles<'_> {
         Ok(true)
     }
 
+    fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
+        let mut state = self.state();
+        state.positions.retain(|&(height, _)| !files.contains(&chain.block(height).file));
+        let Some(made) = &state.made else { return Ok(()) };
+        Ok(files.iter().try_for_each(|&file| made.forget(file))?)
+    }
+
     fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error> {
         let mut state = self.state();
         let pos = self.made(&mut state)?.reserve(file, len)?;
@@ -203,7 +210,7 @@ impl NewUndo<'_> {
     /// bitcoind writes no undo data for a block that has one.
     pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
         let height = entry.height;
-        let is_in_chain = height <= chain.tip_height() && chain.block(height).hash == entry.hash;
+        let is_in_chain = chain.has(height, &entry.hash);
         let made = self.positions.binary_search_by_key(&height, |&(height, _)| height).ok();
         if let Some(&(_, pos)) = made.filter(|_| is_in_chain).and_then(|at| self.positions.get(at)) {
             entry.undo_pos = Some(ByteOffset(pos.into()));

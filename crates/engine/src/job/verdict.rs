@@ -15,6 +15,7 @@ use crate::{
         error::{Error, ErrorKind},
         event::Event,
         note::Note,
+        remedy::Remedy,
         stage::Stage,
     },
     blocks::{
@@ -100,6 +101,11 @@ impl Job<'_> {
     /// The first violation of the chain; [`ErrorKind::Damaged`] for false undo data; damage;
     /// [`ErrorKind::Interrupted`].
     pub fn check_without_undo(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        if self.plan.chain.pruning().is_some() {
+            let detail = "the blocks break a rule, or are damaged; it cannot be said which block is at \
+                          fault, because block files were deleted";
+            return Err(Error::new(ErrorKind::Damaged, detail).with_remedies([Remedy::WithoutPruning]));
+        }
         self.sink.event(Event::Note(Note::CheckingWithoutUndo));
         self.work.remove()?;
         let difference = FirstDifference { chain: &self.plan.chain, lowest: Mutex::default() };
@@ -168,7 +174,7 @@ impl Job<'_> {
             wanted.extend((0..tx.output_count() as u32).map(|vout| OutPoint { txid, vout }));
         }
         let mut coins = MemoryCoins::new();
-        let done = Coins::new(unspent, self.interrupt).in_sequence(|outpoint, coin| {
+        let done = Coins::new(unspent, self.sink, self.interrupt).in_sequence(|outpoint, coin| {
             if wanted.contains(outpoint) {
                 let Ok(()) = coins.add_coin(*outpoint, *coin, false);
             }
@@ -183,8 +189,8 @@ impl Job<'_> {
     fn judge(&self, height: Height, coins: MemoryCoins) -> Error {
         self.sink.event(Event::Started(Stage::Sequential));
         let undo = SequentialUndo::Make(None);
-        let (chain, network) = (&self.plan.chain, self.files.network);
-        let mut validator = SequentialValidator::new(chain, network, self.scripts(), undo, coins);
+        let (chain, params) = (&self.plan.chain, self.files.params);
+        let mut validator = SequentialValidator::new(chain, params, self.scripts(), undo, coins);
         let connected = read_block(&self.plan.chain, self.files, height, false)
             .and_then(|raw| validator.connect(&raw, &mut BlockArena::default(), height));
         match connected {
@@ -226,6 +232,7 @@ impl Plan {
             chain: self.chain.up_to(height),
             new_index: None,
             index_files: Vec::new(),
+            missing_files: Vec::new(),
             best_block: None,
             ..*self
         }

@@ -6,6 +6,7 @@ use crate::{
         event::{Event, PROGRESS_INTERVAL},
         stage::Stage,
     },
+    blocks::awaited::AwaitedBlocks,
     job::{Job, checkpoint::Identity},
     stages::{
         apply::JobPayload,
@@ -22,13 +23,12 @@ use crate::{
 };
 use coins::Join;
 use crossbeam::channel::{RecvTimeoutError, bounded};
-use rules::ChainParams;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
-use wire::Height;
+use wire::{FileNo, Height};
 
 /// Minimum number of blocks between checkpoints.
 const MIN_BLOCKS_BETWEEN_CHECKPOINTS: u32 = 16;
@@ -124,13 +124,30 @@ impl<P: JobPayload> WorkerPool<'_, P> {
                 return Ok((state, fault));
             }
             table_bytes = self.spill.volume().bytes;
-            if is_time {
+            let is_complete = state.outcome.partial.completed.count() == total;
+            let pruning = self.job.plan.chain.pruning();
+            if let Some(pruning) = pruning {
+                self.forget_deleted(&mut state, &pruning.take_deleted())?;
+            }
+            if is_time || pruning.is_some() && !is_complete {
                 self.save(&mut state, stopped)?;
             }
-            if state.outcome.partial.completed.count() == total {
+            if let Some(pruning) = pruning {
+                // At the end, the download must not wait. If the rest fails, only what was settled since the
+                // last checkpoint is downloaded again.
+                pruning.settle(state.outcome.partial.completed.first_missing());
+            }
+            if is_complete {
                 return Ok((state, None));
             }
         }
+    }
+
+    /// Forgets the undo data of blocks in files that were deleted.
+    fn forget_deleted(&self, state: &mut State, files: &[FileNo]) -> Result<(), Error> {
+        let chain = &self.job.plan.chain;
+        state.outcome.partial.made.retain(|&(height, _)| !files.contains(&chain.block(height).file));
+        self.job.undo_sink.map_or(Ok(()), |sink| sink.forget(chain, files))
     }
 
     /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
@@ -179,7 +196,7 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             scripts: self.queue,
             chain,
             source: &source,
-            params: ChainParams::of(self.job.files.network),
+            params: self.job.files.params,
             method: self.job.method,
             join: self.join,
             spill: self.spill,
@@ -190,7 +207,14 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
         };
         let memory = self.job.options.memory_bytes;
+        let settle_bytes = chain.pruning().and_then(AwaitedBlocks::settle_bytes);
+        chain.pruning().into_iter().for_each(AwaitedBlocks::begin_round);
+        let bytes_before = before.partial.counts.block_bytes;
         let is_epoch_complete = || {
+            let new_bytes = shared.bytes_done.load(Ordering::Relaxed) - bytes_before;
+            if settle_bytes.is_some_and(|settle_bytes| new_bytes >= settle_bytes) {
+                return true;
+            }
             let run_bytes = || self.spill.volume().bytes;
             self.deliveries.is_some_and(|all| is_epoch_complete(all, run_bytes(), table_bytes, memory))
         };

@@ -1,5 +1,6 @@
 //! What the choice of the chain depends on.
 
+use crate::blocks::damage::KnownDamage;
 use wire::{BlockHash, Height};
 
 /// The last block that hints cover.
@@ -26,6 +27,11 @@ pub struct ChainRequest<'a> {
     pub makes_undo: bool,
     /// Blocks that are not stored come while the job runs.
     pub awaits_blocks: bool,
+    /// A block that was connected, with its ancestors, so that none of them is needed: they may have been
+    /// deleted.
+    pub connected: Option<BlockHash>,
     /// Blocks that were found invalid.
     pub invalid: &'a [BlockHash],
+    /// What is damaged, if the chain is to end below that, and below whatever else is missing.
+    pub damage: Option<&'a KnownDamage>,
 }

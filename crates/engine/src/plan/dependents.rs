@@ -12,15 +12,10 @@ use crate::{
     blocks::files::Files,
     plan::planner::Plan,
 };
-use disk::datadir::Datadir;
+use disk::datadir::{Datadir, SNAPSHOT_BASE};
 use std::path::PathBuf;
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
-
-/// Directory of a snapshot's chainstate (Core `SNAPSHOT_CHAINSTATE_SUFFIX`), and the file in it that names
-/// the snapshot's base block (`SNAPSHOT_BLOCKHASH_FILENAME`).
-const SNAPSHOT_DIR: &str = "chainstate_snapshot";
-const SNAPSHOT_BASE_FILE: &str = "base_blockhash";
 
 /// Reports what will happen to the indexes and the second chainstate of a datadir whose chainstate is rebuilt
 /// in place, and with `scan` its block index too.
@@ -46,7 +41,7 @@ pub fn check(
 /// Explains an error about missing blocks: a node that was started from a snapshot lacks them until it has
 /// validated the chain below the snapshot.
 pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
-    let dir = files.datadir.net_dir().join(SNAPSHOT_DIR);
+    let dir = files.datadir.snapshot_dir();
     if error.kind != ErrorKind::Damaged || !has_snapshot(files.disk, files.datadir).unwrap_or_default() {
         return error;
     }
@@ -65,7 +60,7 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
 /// # Errors
 /// Any I/O error.
 pub fn has_snapshot(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
-    let dir = datadir.net_dir().join(SNAPSHOT_DIR);
+    let dir = datadir.snapshot_dir();
     Ok(disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir))
 }
 
@@ -94,8 +89,8 @@ fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error>
 /// Core's `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or a block
 /// before it, and `TargetBlock` that this block is in the block index.
 fn snapshot(disk: &dyn Disk, datadir: &Datadir, plan: &Plan, scan: bool) -> Result<Option<Warning>, Error> {
-    let dir = datadir.net_dir().join(SNAPSHOT_DIR);
-    let base = dir.join(SNAPSHOT_BASE_FILE);
+    let dir = datadir.snapshot_dir();
+    let base = dir.join(SNAPSHOT_BASE);
     if !has_snapshot(disk, datadir)? {
         return Ok(None);
     }

@@ -22,7 +22,6 @@ use crate::{
 };
 use disk::datadir::FileKind;
 use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
-use rules::ChainParams;
 use std::{error::Error as _, io};
 use vfs::{Disk, FileError};
 use wire::{BlockHash, ByteOffset, Height};
@@ -30,6 +29,17 @@ use wire::{BlockHash, ByteOffset, Height};
 /// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
 /// more than that have no undo data, it was lost.
 pub const DOWNLOAD_WINDOW: u32 = 1024;
+
+/// Which lower state a caller accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// None.
+    Nothing,
+    /// One that is lower only because blocks or undo data are damaged or missing.
+    LossByDamage,
+    /// Any.
+    AnyLoss,
+}
 
 /// What is in the datadir before a rebuild.
 #[derive(Debug, Default)]
@@ -53,7 +63,7 @@ impl ExistingState {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
         let mut existing = Self { best_block, ..Self::default() };
-        let tree = scan.then(|| links_of_index(files, ChainParams::of(files.network)));
+        let tree = scan.then(|| links_of_index(files, files.params));
         let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
         if let Some((mut tree, ..)) = tree {
             existing.index = tree.connected();
@@ -63,8 +73,8 @@ impl ExistingState {
         Ok(existing)
     }
 
-    /// Returns an error if the plan would leave a lower state than the existing one, unless `accepted`.
-    /// Returns the number of lost blocks. Sends warnings for the operator to `sink`.
+    /// Returns an error if the plan would leave a lower state than the existing one, unless that is
+    /// `accepted`. Returns the number of lost blocks. Sends warnings for the operator to `sink`.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
@@ -73,12 +83,14 @@ impl ExistingState {
         &self,
         plan: &Plan,
         files: &Files<'_>,
-        accepted: bool,
+        accepted: Accepted,
         sink: &dyn EventSink,
     ) -> Result<u32, Error> {
-        let loss = self.check_loss(plan, files)?;
-        if let Some(loss) = &loss {
-            if !accepted {
+        let mut loss = self.check_loss(plan, files)?;
+        if let Some(loss) = &mut loss {
+            let is_missing = matches!(loss.gap, Some(Gap::Block(_) | Gap::Undo(_) | Gap::Lost));
+            loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
+            if !loss.is_by_damage && accepted != Accepted::AnyLoss {
                 return Err(loss.error(files));
             }
             sink.event(Event::Warning(Warning::LowerTip(*loss)));
@@ -145,6 +157,7 @@ impl ExistingState {
                 hash: Some(best.known.hash),
                 blocks: best.known.height.0.saturating_sub(best.fork.0),
                 gap: best.gap,
+                is_by_damage: false,
             }),
             (Some(best), None) => Some(LowerTip {
                 tip,
@@ -153,6 +166,7 @@ impl ExistingState {
                 hash: Some(best),
                 blocks: self.best_in_index.map_or(1, |known| known.height.0.saturating_sub(tip.0).max(1)),
                 gap: Some(Gap::Lost),
+                is_by_damage: false,
             }),
             _ => None,
         };
@@ -163,6 +177,7 @@ impl ExistingState {
             hash: Some(known.hash),
             blocks: known.height.0.saturating_sub(tip.0).max(1),
             gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
+            is_by_damage: false,
         });
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
         let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
@@ -172,6 +187,7 @@ impl ExistingState {
             hash: None,
             blocks: plan.unconnected,
             gap: plan.gap,
+            is_by_damage: false,
         });
         chainstate.or(index).or(undo)
     }
@@ -208,26 +224,22 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
     let Some(denied) = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied) else {
         return Ok(None);
     };
-    let owner = disk.ownership(&denied.path).ok().map(|ownership| ownership.uid);
-    let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
-    Err(error.with_remedies(run_as.map(Remedy::RunAs)))
+    let run_as = Remedy::run_as_owner(disk, &denied.path);
+    Err(error.with_remedies(run_as))
 }
 
 impl LowerTip {
     /// The error for a result that would be lower.
     pub(crate) fn error(&self, files: &Files<'_>) -> Error {
-        let missing = match self.gap {
-            Some(Gap::Undo(_)) => FileKind::Rev,
-            _ => FileKind::Blk,
+        let helps: &[Remedy] = match self.gap {
+            Some(Gap::Undo(_)) => &[Remedy::RestoreFiles, Remedy::BitcoindReindex(Some(FileKind::Rev))],
+            Some(Gap::Block(_) | Gap::Lost) => &Remedy::FOR_MISSING_FILES,
+            Some(Gap::Invalid(_)) | None => &[],
         };
         Error::damaged(format!("{self}; nothing was changed"))
             .in_file(files.datadir.net_dir(), None)
-            .with_remedies([
-                Remedy::RestoreFiles,
-                Remedy::BitcoindReindex(Some(missing)),
-                Remedy::OtherOutput,
-                Remedy::AcceptLowerTip,
-            ])
+            .with_remedies(helps.iter().copied())
+            .with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
     }
 }
 

@@ -4,6 +4,7 @@ pub mod best_block;
 pub mod chain_request;
 pub mod dependents;
 pub mod existing_state;
+pub mod headers;
 pub mod planner;
 pub mod siblings;
 pub mod tree;

@@ -32,7 +32,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::During as _;
-use wire::{BlockHash, BlockTime, FileNo, Height};
+use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
 /// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
 pub const CHECKED_AT_START: usize = 6;
@@ -70,6 +70,9 @@ pub struct Plan {
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
+    /// `blk` files that do not exist, and in which the block index places blocks outside the chain. bitcoind
+    /// would not start.
+    pub missing_files: Vec<FileNo>,
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
@@ -97,18 +100,7 @@ pub fn plan(
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let params = ChainParams::of(files.network);
-    let mut contested = Vec::new();
-    let (mut tree, scanned, index_files) = if scan {
-        let scan = scan_all(files, interrupt)?;
-        let order = by_hash(&scan);
-        let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
-        contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
-        (tree, Some((scan, order)), Vec::new())
-    } else {
-        let (tree, index) = tree_of_index(files, params)?;
-        (tree, None, index.files)
-    };
+    let Found { mut tree, scanned, contested, index_files, .. } = find(files, scan, now, interrupt)?;
     let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected } =
         tree.choose(request)?;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
@@ -123,6 +115,8 @@ pub fn plan(
     });
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
+    let existing = files.datadir.blk_files(files.disk)?;
+    let missing_files = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
     let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
     if request.makes_undo {
         drop_unusable_undo(files, &mut chain, (!scan).then_some(index_files.as_slice()))?;
@@ -143,8 +137,77 @@ pub fn plan(
         tip_is_contested,
         never_connected_from,
         lacks_last_undo,
+        missing_files,
         marked_invalid,
     })
+}
+
+/// The blocks of a datadir, before a chain is chosen.
+struct Found {
+    tree: Tree<'static>,
+    /// With a scan: what it found, and the numbers of its blocks ordered by hash.
+    scanned: Option<(Scan, Vec<u32>)>,
+    /// With a scan: the blocks whose undo data could be that of a sibling.
+    contested: Vec<u32>,
+    /// Without a scan: the block index's entry for each pair of files.
+    index_files: Vec<FileInfo>,
+    /// Without a scan: whether the block index says that block files have been deleted.
+    is_pruned: bool,
+}
+
+/// Finds all blocks.
+fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -> Result<Found, Error> {
+    let params = files.params;
+    if !scan {
+        let (tree, BlockIndex { files: index_files, pruned: is_pruned, .. }) = tree_of_index(files, params)?;
+        return Ok(Found { tree, scanned: None, contested: Vec::new(), index_files, is_pruned });
+    }
+    let scan = scan_all(files, interrupt)?;
+    let mut order = by_hash(&scan);
+    let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
+    tree.prefer_sound_copies(files, &scan, &mut order)?;
+    let contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
+    Ok(Found { tree, scanned: Some((scan, order)), contested, index_files: Vec::new(), is_pruned: false })
+}
+
+/// A stored block outside the chain with the most work.
+pub struct StaleBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its height.
+    pub height: Height,
+    /// Number of its file.
+    pub file: FileNo,
+    /// Its position there.
+    pub data_pos: ByteOffset,
+}
+
+/// Returns the chain with the most work, whether its blocks are on disk or not, and all stored blocks outside
+/// it. Blocks of the chain that are not on disk have no position.
+///
+/// # Errors
+/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node; any I/O error.
+pub fn all_stored(
+    files: &Files<'_>,
+    scan: bool,
+    now: BlockTime,
+    interrupt: &AtomicBool,
+) -> Result<(Chain, Vec<StaleBlock>), Error> {
+    let Found { mut tree, is_pruned, .. } = find(files, scan, now, interrupt)?;
+    if is_pruned {
+        let detail = "this node was pruned: blocks are missing that are not damaged";
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .in_file(files.datadir.index_dir(), None)
+            .with_remedies([Remedy::BitcoindReindex(Some(FileKind::Blk))]));
+    }
+    let branch = tree.best_headers();
+    let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
+    let stale = outside.filter_map(|(number, height)| {
+        let (file, data_pos) = tree.data_pos(number)?;
+        Some(StaleBlock { hash: tree.hash(number), height, file, data_pos })
+    });
+    let stale = stale.collect();
+    Ok((tree.into_chain(branch, Height(0)), stale))
 }
 
 /// Reports whether bitcoind would lack undo data when it starts with this branch.
@@ -240,7 +303,8 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let index = stream_block_index(files.disk, &dir, |entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
-        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
+        // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
+        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
         hashes.push(entry.hash);
         heights.push(entry.height);
         // `stream_block_index` reports no invalid position, so no entry is dropped here.
@@ -283,6 +347,10 @@ fn index_of_scan(
     }
     for (number, height) in tree.valid() {
         let block = &scan.blocks[order[number as usize] as usize];
+        if tree.data_pos(number).is_none() {
+            index.entries.push(IndexEntry::of_header(block.hash, block.header, height));
+            continue;
+        }
         let chosen = branch.get(height.0 as usize) == Some(&number);
         let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
         let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;

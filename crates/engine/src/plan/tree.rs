@@ -14,6 +14,8 @@
 //! linked, height by height; merkle root and nonce, which no header rule uses, are not kept.
 
 mod best_block;
+mod copies;
+mod errors;
 
 use crate::{
     api::{
@@ -23,12 +25,11 @@ use crate::{
     },
     blocks::{
         chain::{BlockPosition, Chain},
-        files::remedies,
+        damage::KnownDamage,
         hash_list::HashList,
     },
     plan::chain_request::ChainRequest,
 };
-use disk::datadir::FileKind;
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
@@ -66,6 +67,8 @@ const INVALID: u8 = 16;
 const BREAKS_RULE: u8 = 32;
 /// The block is the preferred one or descends from it.
 const PREFERRED: u8 = 64;
+/// The caller knows that the block was connected ([`ChainRequest::connected`]).
+const KNOWN: u8 = 128;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -366,6 +369,17 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// Forgets where damaged blocks and damaged undo data are.
+    fn mark_damaged(&mut self, damage: &KnownDamage) {
+        for number in damage.blocks.iter().filter_map(|hash| self.hashes.find(hash)) {
+            let node = &mut self.nodes[number as usize];
+            (node.data_pos, node.undo_pos) = (None, None);
+        }
+        for number in damage.undo.iter().filter_map(|hash| self.hashes.find(hash)) {
+            self.nodes[number as usize].undo_pos = None;
+        }
+    }
+
     /// Evaluates all blocks, parents before children, and finds the most-work ones.
     fn evaluate_all(&mut self, order: &[u32], ends: &[u32], request: &ChainRequest<'_>) -> BestTips {
         let mut best_tips = BestTips::default();
@@ -394,11 +408,12 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & FAILED | LINKED | parent & (FAILED | INVALID | PREFERRED);
+        let mut state = node.state & (FAILED | KNOWN) | LINKED | parent & (FAILED | INVALID | PREFERRED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
-        if state & (FAILED | INVALID) == 0 && (node.data_pos.is_some() || request.awaits_blocks) {
+        let has_data = node.data_pos.is_some() || state & KNOWN != 0 || request.awaits_blocks;
+        if state & (FAILED | INVALID) == 0 && has_data {
             state |= parent & STORED;
         }
         if state & STORED != 0 && (block.height < request.undo_from() || self.has_undo(block.node)) {
@@ -459,6 +474,8 @@ impl<'a> Tree<'a> {
     /// (a pruned node, lost files); [`ErrorKind::Usage`] if the requested last block is above the tip.
     pub fn choose(&mut self, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
         self.mark_invalid(request.invalid);
+        self.mark_known(request.connected);
+        request.damage.into_iter().for_each(|damage| self.mark_damaged(damage));
         let heights = self.heights();
         let orphan = self.find_orphan(&heights);
         let (order, ends) = self.by_height(heights);
@@ -487,7 +504,8 @@ impl<'a> Tree<'a> {
             // If blocks above it are without their parent, that is what it was before.
             block.work > tip.work || is_altered && orphan.is_some()
         };
-        if let Some(block) = best_tips.with_undo.filter(is_missed) {
+        let must_have_all = request.damage.is_none();
+        if let Some(block) = best_tips.with_undo.filter(is_missed).filter(|_| must_have_all) {
             return Err(self.gap_error(block.node, undo_from));
         }
         if let Some(end) = self.hints_end_above_gap(request) {
@@ -495,7 +513,8 @@ impl<'a> Tree<'a> {
         }
         // The height of such a block is unknown, but its time shows that it was above the tip.
         let time_of = |number: u32| self.nodes[number as usize].time;
-        if let Some(orphan) = orphan.filter(|orphan| time_of(orphan.node) > time_of(tip.node)) {
+        let is_above_tip = |orphan: &Orphan| must_have_all && time_of(orphan.node) > time_of(tip.node);
+        if let Some(orphan) = orphan.filter(is_above_tip) {
             return Err(Error::damaged(format!(
                 "the chain on disk ends at height {}, but block {} above it was once connected, and the \
                  block before that, {}, is not on disk: files are missing or damaged",
@@ -584,58 +603,6 @@ impl<'a> Tree<'a> {
     fn has_undo(&self, number: u32) -> bool {
         let node = &self.nodes[number as usize];
         node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
-    }
-
-    /// Returns the error for a block that has its own data but is not connected, because of a block below it.
-    fn gap_error(&self, block: u32, undo_from: Height) -> Error {
-        let heights = (0..self.branch(block).count() as u32).rev().map(Height);
-        let gap = self.branch(block).zip(heights).filter(|&(number, height)| {
-            let node = &self.nodes[number as usize];
-            let has_all = self.has_undo(number) || height < undo_from && node.data_pos.is_some();
-            node.has(BREAKS_RULE) || !has_all
-        });
-        let Some((number, height)) = gap.last() else {
-            return Error::new(ErrorKind::Internal, "no gap below an unconnected block");
-        };
-        let error = match self.check_header(number, height) {
-            Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => {
-                self.bad_header(number, &violation)
-            }
-            _ => {
-                let what = match self.nodes[number as usize].data_pos {
-                    None => "the block",
-                    Some(_) => "the undo data of the block",
-                };
-                Error::damaged(format!(
-                    "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
-                     missing; a chainstate can only be rebuilt from all blocks and undo data"
-                ))
-                .with_remedies(Remedy::FOR_MISSING_FILES)
-            }
-        };
-        error.at_block(height, *self.hashes.get(number))
-    }
-
-    /// Returns the error for a header that breaks a rule. A header without proof of work was altered on disk,
-    /// since no node stores such a block.
-    fn bad_header(&self, number: u32, violation: &Violation) -> Error {
-        let mut error = Error::violation(violation);
-        let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
-            return error;
-        };
-        if violation.core == "time-too-new" {
-            return error.with_remedies([Remedy::CorrectClock]);
-        }
-        if violation.rule.id != rules::PROOF_OF_WORK {
-            return error;
-        }
-        error.kind = ErrorKind::Damaged;
-        error.detail = format!(
-            "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat \
-             was altered",
-            error.detail, file.0
-        );
-        error.with_remedies(remedies(FileKind::Blk))
     }
 }
 

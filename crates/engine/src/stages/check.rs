@@ -6,7 +6,7 @@
 //! invalid.
 
 use crate::{
-    api::{counts::Counts, error::Error},
+    api::{counts::Counts, error::Error, spend_ages::SpendAges},
     blocks::{
         block_hashes::BlockHashes,
         chain::Chain,
@@ -76,12 +76,14 @@ pub struct Outcome {
     pub matching: Duration,
     /// Time in which undo data was made; unlike the others, not a sum over threads.
     pub making_undo: Duration,
+    /// Ages of the coins that these blocks spend.
+    pub ages: SpendAges,
 }
 
 impl Outcome {
     /// An outcome that took no time.
     #[must_use]
-    pub const fn new(partial: PartialState) -> Self {
+    pub fn new(partial: PartialState) -> Self {
         Self {
             partial,
             reading: Duration::ZERO,
@@ -89,6 +91,7 @@ impl Outcome {
             scripting: Duration::ZERO,
             matching: Duration::ZERO,
             making_undo: Duration::ZERO,
+            ages: SpendAges::default(),
         }
     }
 
@@ -96,7 +99,8 @@ impl Outcome {
     ///
     /// # Errors
     /// The same errors as [`PartialState::merge`].
-    pub fn merge(self, other: Self) -> Result<Self, StateConflict> {
+    pub fn merge(mut self, other: Self) -> Result<Self, StateConflict> {
+        self.ages += other.ages;
         Ok(Self {
             partial: self.partial.merge(other.partial)?,
             reading: self.reading + other.reading,
@@ -104,6 +108,7 @@ impl Outcome {
             scripting: self.scripting + other.scripting,
             matching: self.matching + other.matching,
             making_undo: self.making_undo + other.making_undo,
+            ages: self.ages,
         })
     }
 }
@@ -230,11 +235,13 @@ impl<P: JobPayload> Worker<'_, P> {
         }
 
         let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops: sums.legacy_sigops };
-        let (arena, hashes, scripting) = (&mut self.undo_arena, &self.hashes, &mut self.outcome.scripting);
+        let (arena, hashes) = (&mut self.undo_arena, &self.hashes);
+        let Outcome { scripting, ages, .. } = &mut self.outcome;
         let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
             let undo = (undo_data, checksum, arena);
             let claims = claims_of(&block, undo, &hashes.undo_checksum).map_err(Damage::Undo)?;
             spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
+            ages.add(height, &claims);
             Ok(claims)
         };
         let claims = match self.shared.method.undo_use(height) {

@@ -5,7 +5,10 @@
 //! little, gives it them anew.
 
 use crate::{
-    api::error::Error,
+    api::{
+        error::Error,
+        event::{CoinMeter, EventSink},
+    },
     stages::{
         threads::spawn,
         unspent::{ForEachError, Range, Unspent},
@@ -76,14 +79,16 @@ pub trait RangeSink {
 /// The coins after the last block, to be walked once.
 pub struct Coins<'a, P = FullCoin> {
     unspent: Unspent<P>,
+    sink: &'a dyn EventSink,
     interrupt: &'a AtomicBool,
 }
 
 impl<'a, P: Payload> Coins<'a, P> {
-    /// The coins that matching has left; setting `interrupt` ends the walk.
+    /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
+    /// receives.
     #[must_use]
-    pub fn new(unspent: Unspent<P>, interrupt: &'a AtomicBool) -> Self {
-        Self { unspent, interrupt }
+    pub fn new(unspent: Unspent<P>, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
+        Self { unspent, sink, interrupt }
     }
 
     /// Number of coins, if each spend has a coin.
@@ -106,13 +111,19 @@ impl<'a, P: Payload> Coins<'a, P> {
         self,
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
     ) -> Result<(), ForEachError> {
+        let meter = CoinMeter::new(self.sink, self.count());
         // One shard at a time is sorted, and then freed.
         let (ranges, runs) = self.unspent.into_ranges(0);
         for range in ranges {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted().into());
             }
-            range.each(&runs, &mut each)?;
+            let mut count = 0;
+            range.each(&runs, |outpoint, coin| {
+                count += 1;
+                each(outpoint, coin)
+            })?;
+            meter.add(count);
         }
         Ok(())
     }
@@ -121,8 +132,9 @@ impl<'a, P: Payload> Coins<'a, P> {
     /// coins.
     #[must_use]
     pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a, P> {
+        let count = self.count();
         let (ranges, runs) = self.unspent.into_ranges(bytes);
-        CoinRanges { ranges, runs, interrupt: self.interrupt }
+        CoinRanges { ranges, runs, count, sink: self.sink, interrupt: self.interrupt }
     }
 }
 
@@ -130,6 +142,9 @@ impl<'a, P: Payload> Coins<'a, P> {
 pub struct CoinRanges<'a, P> {
     ranges: Vec<Range<P>>,
     runs: Vec<SortedRunReader>,
+    /// Number of coins.
+    count: u64,
+    sink: &'a dyn EventSink,
     interrupt: &'a AtomicBool,
 }
 
@@ -150,7 +165,8 @@ impl<P: Payload> CoinRanges<'_, P> {
         threads: usize,
         begin: impl Fn(u32) -> R + Sync,
     ) -> Result<Vec<R::Done>, ForEachError> {
-        let Self { ranges, runs, interrupt } = self;
+        let Self { ranges, runs, count, sink, interrupt } = self;
+        let meter = &CoinMeter::new(sink, count);
         let ranges = Mutex::new(ranges.into_iter());
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let failed = AtomicBool::new(false);
@@ -160,7 +176,7 @@ impl<P: Payload> CoinRanges<'_, P> {
                 && let Some(range) = next()
             {
                 let sink = begin(range.index);
-                let unsynced = consume_range(range, &runs, sink, interrupt).inspect_err(|_| fail())?;
+                let unsynced = consume_range(range, &runs, sink, meter, interrupt).inspect_err(|_| fail())?;
                 if to_sync.send(unsynced).is_err() {
                     break; // All sync threads have failed; their errors are returned.
                 }
@@ -200,17 +216,22 @@ fn consume_range<P: Payload, R: RangeSink>(
     range: Range<P>,
     runs: &[SortedRunReader],
     mut sink: R,
+    meter: &CoinMeter<'_>,
     interrupt: &AtomicBool,
 ) -> Result<R::Unsynced, ForEachError> {
     let mut count: u64 = 0;
     range.each(runs, |outpoint, coin| {
         sink.coin(outpoint, coin)?;
         count += 1;
-        if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) && interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
+        if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
+            meter.add(INTERRUPT_CHECK_INTERVAL);
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
         }
         Ok(())
     })?;
+    meter.add(count % INTERRUPT_CHECK_INTERVAL);
     Ok(sink.complete()?)
 }
 
@@ -290,7 +311,7 @@ mod tests {
 
     fn in_sequence(unspent: Unspent) -> Result<Rows, ForEachError> {
         let mut rows = Vec::new();
-        Coins::new(unspent, &AtomicBool::new(false)).in_sequence(|outpoint, coin| {
+        Coins::new(unspent, &|_| {}, &AtomicBool::new(false)).in_sequence(|outpoint, coin| {
             rows.push(row(outpoint, coin));
             Ok(())
         })?;
@@ -299,7 +320,7 @@ mod tests {
 
     fn by_ranges(unspent: Unspent, bytes: u64, threads: usize) -> Result<Rows, ForEachError> {
         let interrupt = AtomicBool::new(false);
-        let ranges = Coins::new(unspent, &interrupt).into_ranges(bytes);
+        let ranges = Coins::new(unspent, &|_| {}, &interrupt).into_ranges(bytes);
         let mut done = ranges.consume(threads, |index| RangeRows(index, Vec::new()))?;
         done.sort_by_key(|range| range.0);
         Ok(done.into_iter().flat_map(|range| range.1).collect())

@@ -16,7 +16,7 @@ use crate::{
     stages::work_dir::WORK_DIR,
 };
 use disk::{
-    datadir::{CHAINSTATE, Datadir, FileKind, INDEX, file_no},
+    datadir::{CHAINSTATE, Datadir, FileKind, INDEX, SNAPSHOT_CHAINSTATE, file_no},
     lock::{DatadirLock, LockMode},
     made_undo::{clear_made_undo, has_made_undo},
     replace::{self, CommitError, Recovery, Replacement},
@@ -26,12 +26,11 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 use vfs::{Disk, During as _, FileError};
-use wire::Network;
 
-/// All databases that a rebuild may replace, in the order in which they are put in place: the block index
-/// first, since it must contain the best block of the chainstate.
-fn replaceable() -> [&'static Path; 2] {
-    [INDEX, CHAINSTATE].map(Path::new)
+/// All databases that may be put in place, in that order: the block index first, since it must contain the
+/// best blocks of the chainstates.
+fn replaceable() -> [&'static Path; 3] {
+    [INDEX, CHAINSTATE, SNAPSHOT_CHAINSTATE].map(Path::new)
 }
 
 /// Where the new databases go.
@@ -77,19 +76,20 @@ pub fn prepare_output(
     Ok(())
 }
 
-/// Opens the datadir of a network.
+/// Opens the datadir of a chain.
 ///
 /// # Errors
 /// What is wrong with the directory. If it belongs to another user and is not accessible, the error names
 /// that user.
-pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Datadir, Error> {
-    Datadir::open(disk, root, network).map_err(|error| {
-        let error = Error::from(error);
-        let owner = disk.ownership(root).ok().map(|ownership| ownership.uid);
-        let run_as = owner.filter(|&owner| ![0, owner].contains(&disk.user()));
-        let run_as = run_as.filter(|_| error.kind == ErrorKind::Environment);
-        error.with_remedies(run_as.map(Remedy::RunAs))
-    })
+pub fn open_datadir(disk: &dyn Disk, options: &ChainOptions) -> Result<Datadir, Error> {
+    let opened = Datadir::open(disk, &options.location());
+    opened.map_err(|error| with_owner(disk, &options.datadir, error.into()))
+}
+
+/// Adds to an error of the environment which user may access the datadir at `root`.
+pub fn with_owner(disk: &dyn Disk, root: &Path, error: Error) -> Error {
+    let is_environment = error.kind == ErrorKind::Environment;
+    error.with_remedies(Remedy::run_as_owner(disk, root).filter(|_| is_environment))
 }
 
 /// Checks that this process can write files that belong to the owner of the datadir; `with_index` is whether
@@ -98,7 +98,8 @@ pub fn open_datadir(disk: &dyn Disk, root: &Path, network: Network) -> Result<Da
 /// # Errors
 /// [`ErrorKind::Environment`] if it cannot.
 pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Result<(), Error> {
-    let databases = if with_index { replaceable().to_vec() } else { vec![Path::new(CHAINSTATE)] };
+    let databases = if with_index { vec![INDEX, CHAINSTATE] } else { vec![CHAINSTATE] };
+    let databases: Vec<_> = databases.into_iter().map(Path::new).collect();
     Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
 }
 
@@ -169,6 +170,20 @@ impl<'d> Destination<'d> {
         let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, keep_old)?;
         let building = replacement.building(0).to_owned();
         let index = OnceLock::from(building.clone());
+        let replacement = Mutex::new(replacement);
+        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
+    }
+
+    /// Creates the directories of the chainstate of a snapshot, of which there is none yet, and of the block
+    /// index that belongs to it.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`].
+    pub fn of_snapshot(disk: &'d dyn Disk, datadir: Datadir) -> Result<Self, Error> {
+        let databases = [INDEX, SNAPSHOT_CHAINSTATE].map(Path::new);
+        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, false)?;
+        let index = OnceLock::from(replacement.building(0).to_owned());
+        let building = replacement.building(1).to_owned();
         let replacement = Mutex::new(replacement);
         Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
     }

@@ -46,6 +46,14 @@ impl CompletedBlocks {
         }
     }
 
+    /// Height of the lowest block that is not completed.
+    #[must_use]
+    pub fn first_missing(&self) -> Height {
+        let full = self.bits.iter().take_while(|&&word| word == u64::MAX).count();
+        let next = self.bits.get(full).map_or(0, |word| word.trailing_ones());
+        Height(full as u32 * 64 + next)
+    }
+
     /// Number of completed blocks.
     #[must_use]
     pub const fn count(&self) -> u32 {
@@ -69,5 +77,20 @@ impl CompletedBlocks {
     /// Returns the heights of the completed blocks, in order.
     pub fn heights(&self) -> impl Iterator<Item = Height> {
         (0..self.bits.len() as u32 * 64).map(Height).filter(|&height| self.has(height))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_block_that_is_missing_is_found_across_words() {
+        let mut completed = CompletedBlocks::none(200);
+        assert_eq!(completed.first_missing(), Height(0));
+        (0..130).chain([150]).for_each(|height| completed.add(Height(height)));
+        assert_eq!(completed.first_missing(), Height(130));
+        (130..192).for_each(|height| completed.add(Height(height)));
+        assert_eq!(completed.first_missing(), Height(192));
     }
 }

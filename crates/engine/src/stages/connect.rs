@@ -3,10 +3,11 @@
 //! Nothing here knows where blocks, undo data and coins are stored. The view changes step by step: after an
 //! error it is between two blocks, so a caller that continues needs a view that it can drop.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "only following the tip has to disconnect blocks"))]
 mod disconnect;
 #[cfg(test)]
 mod tests;
+
+pub use disconnect::{DisconnectError, DisconnectResult, disconnect_block};
 
 use crate::stages::scripts::Scripts;
 use coins::{CoinsView, OwnedCoin};
@@ -183,7 +184,8 @@ fn check_scripts(
 }
 
 /// Decodes coins. A view contains no malformed ones, so decoding succeeds for all.
-fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
+#[must_use]
+pub fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
     let decoded: Vec<_> =
         coins.iter().filter_map(|coin| SpentCoin::from_coin(&coin.as_coin()).ok()).collect();
     debug_assert_eq!(decoded.len(), coins.len());

@@ -5,7 +5,10 @@
 //! tables depend only on the coins and the obfuscation key.
 
 use crate::{
-    api::error::{Error, ErrorKind},
+    api::{
+        error::{Error, ErrorKind},
+        event::{CoinProgress, Event, EventSink, PROGRESS_INTERVAL},
+    },
     blocks::chain::Chain,
     stages::{
         coin_sink::{CoinSink, Coins, RangeSink},
@@ -16,10 +19,13 @@ use crate::{
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, RangeTables, RangeWriter, UnsyncedRange},
-    utxo_stats::{CoinCounter, UtxoCounts, UtxoStats, stats_unless_stopped},
+    utxo_stats::{CoinCounter, ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
-use std::sync::atomic::AtomicBool;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 use vfs::Disk;
 use wire::{Coin, Height, OutPoint, Sats};
 
@@ -104,11 +110,10 @@ impl Finish<'_, '_> {
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
-    pub fn prove(&self, written: &UtxoCounts) -> Result<UtxoStats, Error> {
+    pub fn prove(&self, written: &UtxoCounts, sink: &dyn EventSink) -> Result<UtxoStats, Error> {
         let dir = self.target.building();
         let reader = ChainstateReader::open(self.disk, dir)?;
-        let read = stats_unless_stopped(&reader, false, self.threads, self.interrupt)?;
-        let read = read.ok_or_else(Error::interrupted)?;
+        let read = read_back(&reader, Some(written.txouts), self.threads, sink, self.interrupt)?;
         if read.counts() == *written && reader.best_block() == self.chain.tip().hash {
             return Ok(read);
         }
@@ -116,6 +121,31 @@ impl Finish<'_, '_> {
             "the new chainstate reads back differently from what was written; check the disk and the memory";
         Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None))
     }
+}
+
+/// Reads a chainstate and returns its statistics. `sink` receives the progress; without the number of
+/// coins, it is estimated.
+///
+/// # Errors
+/// What is damaged or cannot be read; [`ErrorKind::Interrupted`].
+pub fn read_back(
+    reader: &ChainstateReader<'_>,
+    coins_total: Option<u64>,
+    threads: usize,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<UtxoStats, Error> {
+    let mut last: Option<Instant> = None;
+    let mut stop = |ReadBackProgress { coins, ranges }| {
+        if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
+            last = Some(Instant::now());
+            let estimate = || coins * 256 / u64::max(ranges, 1);
+            let coins_total = coins_total.unwrap_or_else(estimate).max(coins);
+            sink.event(Event::Coins(CoinProgress { coins, coins_total }));
+        }
+        interrupt.load(Ordering::Relaxed)
+    };
+    stats_unless_stopped(reader, false, threads, &mut stop)?.ok_or_else(Error::interrupted)
 }
 
 /// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all

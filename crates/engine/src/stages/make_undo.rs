@@ -9,7 +9,7 @@
 //! part by part in the same order, so that the files do not depend on which worker is faster.
 
 use crate::{
-    api::{error::Error, event::PROGRESS_INTERVAL},
+    api::{error::Error, event::PROGRESS_INTERVAL, spend_ages::SpendAges},
     blocks::{
         chain::Chain,
         damage::{Damage, UndoDefect},
@@ -57,6 +57,15 @@ pub trait UndoSink: Sync {
     /// # Errors
     /// Any I/O error; an error if that undo data is damaged.
     fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error>;
+
+    /// Forgets the undo data of blocks in files that were deleted.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
+        let _ = (chain, files);
+        Ok(())
+    }
 
     /// Assigns the next position in a file to undo data of `len` bytes, of the block at `height`. Calls have
     /// ascending heights.
@@ -114,6 +123,8 @@ pub struct MadeUndoData {
     pub lens: Vec<(Height, u32)>,
     /// Time spent running scripts, summed over all threads.
     pub scripting: Duration,
+    /// Ages of the coins that were delivered.
+    pub ages: SpendAges,
 }
 
 /// How far the workers are.
@@ -206,6 +217,7 @@ impl UndoMaker<'_> {
             let outcome = outcome?;
             all.lens.extend(outcome.lens);
             all.scripting += outcome.scripting;
+            all.ages += outcome.ages;
         }
         Ok(all)
     }
@@ -319,6 +331,7 @@ impl<'a> Worker<'a> {
             legacy_sigops: routed.legacy_sigops,
         };
         spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
+        done.ages.add(height, &claims);
         Ok(NewUndo { height, prev: block.header().prev, undo })
     }
 

@@ -124,6 +124,14 @@ impl<'a> BlockReader<'a> {
     }
 }
 
+impl<'a> BlockReader<'a> {
+    /// Returns the block at `height` and its files, for messages about it.
+    #[must_use]
+    pub const fn located(&self, height: Height) -> LocatedBlock<'a> {
+        LocatedBlock { chain: self.chain, files: self.files, height }
+    }
+}
+
 impl<'a> FileSource<'a> {
     /// Reads all blocks except the `completed` ones, and undo data. Records damage in `faults`.
     #[must_use]

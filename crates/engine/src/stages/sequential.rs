@@ -25,12 +25,11 @@ use crate::{
 use coins::{MemoryCoins, OwnedCoin};
 use disk::{
     block_files::RecordBuffer,
-    datadir::FileKind,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo},
 };
 use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{BlockArena, BlockHash, Height, Network, Txid};
+use wire::{BlockArena, BlockHash, Height, Txid};
 
 /// What becomes of the undo data of each block.
 #[derive(Clone, Copy)]
@@ -53,7 +52,7 @@ pub fn validate(
     interrupt: &AtomicBool,
     mut on_block: impl FnMut(&Counts),
 ) -> Result<(MemoryCoins, Counts), Error> {
-    let mut validator = SequentialValidator::new(chain, files.network, scripts, undo, MemoryCoins::default());
+    let mut validator = SequentialValidator::new(chain, files.params, scripts, undo, MemoryCoins::default());
     let mut arena = BlockArena::default();
     for height in (0..=chain.tip_height().0).map(Height) {
         if interrupt.load(Ordering::Relaxed) {
@@ -84,12 +83,12 @@ impl<'a> SequentialValidator<'a> {
     #[must_use]
     pub fn new(
         chain: &'a Chain,
-        network: Network,
+        params: &'static ChainParams,
         scripts: Option<Scripts<'a>>,
         undo: SequentialUndo<'a>,
         coins: MemoryCoins,
     ) -> Self {
-        let (params, hashes, counts) = (ChainParams::of(network), BlockHashes::default(), Counts::default());
+        let (hashes, counts) = (BlockHashes::default(), Counts::default());
         Self { chain, params, scripts, undo, coins, hashes, counts }
     }
 
@@ -109,11 +108,7 @@ impl<'a> SequentialValidator<'a> {
         if self.hashes.block != hash {
             return Err(raw.located.damaged(&Damage::OtherBlock(self.hashes.block)));
         }
-        let verdict = |violation: &Violation| {
-            let txid = violation.tx.and_then(|tx| self.hashes.txids.get(tx.0 as usize)).copied();
-            let (path, offset) = raw.located.position(FileKind::Blk);
-            Error::violation(violation).at_block(height, hash).in_tx(txid).in_file(path, offset)
-        };
+        let verdict = |violation: &Violation| raw.located.verdict(violation, &self.hashes.txids);
         if let Some(scripts) = &self.scripts {
             scripts
                 .check_solution(&block, height, &self.hashes.txids)
@@ -139,7 +134,7 @@ impl<'a> SequentialValidator<'a> {
             block: &block,
             txids: &self.hashes.txids,
             mtp_by_height: self.chain.median_times(),
-            bip34_ancestor: self.bip34_ancestor(height),
+            bip34_ancestor: bip34_ancestor(self.params, self.chain, height),
         };
         let undo = connect_block(&mut self.coins, &context, scripts)
             .map_err(|ConnectError::Violation(violation)| verdict(&violation))?;
@@ -170,23 +165,36 @@ impl<'a> SequentialValidator<'a> {
     ) -> Result<(), Error> {
         let LocatedBlock { chain, files, height } = raw.located;
         let undo = write_undo(spent.iter().map(|coins| coins.iter().map(OwnedCoin::as_coin)));
-        let mut existing = RecordBuffer::default();
-        match BlockReader::new(chain, files).read_undo(height, &mut existing) {
-            Err(error) if error.kind != ErrorKind::Damaged => return Err(error),
-            _ => {}
-        }
-        if existing.bytes() == [&undo[..], &checksum(prev, &undo)].concat() {
+        if has_undo(&BlockReader::new(chain, files), height, prev, &undo)? {
             return Ok(());
         }
         let file = chain.block(height).file;
         let pos = sink.reserve(height, file, undo.len())?;
         sink.write((file, pos), prev, &undo, &mut Vec::new())
     }
+}
 
-    /// Returns the hash of the block's ancestor at the height of BIP-0034.
-    fn bip34_ancestor(&self, height: Height) -> Option<BlockHash> {
-        let bip34_height = self.params.bip34_height;
-        (bip34_height < height).then(|| self.chain.block(bip34_height).hash)
+/// Returns the hash of a block's ancestor at the height of BIP-0034.
+#[must_use]
+pub fn bip34_ancestor(params: &ChainParams, chain: &Chain, height: Height) -> Option<BlockHash> {
+    let bip34_height = params.bip34_height;
+    (bip34_height < height).then(|| chain.block(bip34_height).hash)
+}
+
+/// Whether the undo file has this undo data for the block at `height`; `prev` is the hash of its parent.
+///
+/// # Errors
+/// Any I/O error.
+pub fn has_undo(
+    reader: &BlockReader<'_>,
+    height: Height,
+    prev: &BlockHash,
+    undo: &[u8],
+) -> Result<bool, Error> {
+    let mut existing = RecordBuffer::default();
+    match reader.read_undo(height, &mut existing) {
+        Err(error) if error.kind != ErrorKind::Damaged => Err(error),
+        _ => Ok(existing.bytes() == [undo, &checksum(prev, undo)].concat()),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::api::{
 };
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
-    thread::{Builder, Scope, ScopedJoinHandle},
+    thread::{self, Builder, Scope, ScopedJoinHandle},
 };
 
 /// Starts a thread in `scope`, named `name`.
@@ -22,6 +22,30 @@ pub fn spawn<'scope, T: Send + 'scope>(
         Error::new(ErrorKind::Environment, format!("the system cannot start another thread: {error}"))
             .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
             .caused_by(error)
+    })
+}
+
+/// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.
+///
+/// # Errors
+/// The same errors as [`spawn`]; [`ErrorKind::Internal`] if a thread panics.
+pub fn for_all<T: Send, R: Send>(
+    threads: usize,
+    items: impl ExactSizeIterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+) -> Result<Vec<R>, Error> {
+    let others = threads.min(items.len()).saturating_sub(1);
+    let items = Mutex::new(items);
+    let next = || lock(&items).next();
+    let work_all = || std::iter::from_fn(next).map(&work).collect::<Vec<R>>();
+    thread::scope(|scope| {
+        let started = (0..others).map(|_| spawn(scope, "checker", work_all));
+        let started = started.collect::<Result<Vec<_>, _>>()?;
+        let mut results = work_all();
+        for thread in started {
+            results.extend(thread.join().map_err(|_| Error::panicked())?);
+        }
+        Ok(results)
     })
 }
 

@@ -147,7 +147,7 @@ impl UndoSurvey {
             let prev = walk.chain.block(Height(height.0 - 1)).hash;
             let shape = match reader.read_undo(height, &mut buffers.record) {
                 Ok(()) => shape_of_undo(&prev, buffers),
-                Err(error) if error.kind == ErrorKind::Damaged => None,
+                Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => None,
                 Err(error) => return Err(error),
             };
             states[height.0 as usize].store(shape.unwrap_or(DAMAGED), Ordering::Relaxed);

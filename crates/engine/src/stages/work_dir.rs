@@ -2,16 +2,24 @@
 //!
 //! It is created when the first file is written to it, and removed when the job is done.
 
-use crate::api::{
-    error::{Error, ErrorKind},
-    options::ChainOptions,
-    remedy::Remedy,
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        options::ChainOptions,
+        remedy::Remedy,
+    },
+    hex_reversed,
 };
+use digest::sha256::sha256;
 use disk::checkpoint::{Checkpoint, is_work_file};
 use std::{
+    ffi::OsStr,
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use vfs::{Disk, During as _, Lock, dir_of};
 
@@ -21,14 +29,48 @@ pub const WORK_DIR: &str = "peregrine-work";
 /// Lock file; the process that holds the lock owns the directory.
 const LOCK_NAME: &str = "peregrine.lock";
 
-/// Prefix of the name of a directory that belongs to one process. The process id follows.
+/// Prefix of the name of a directory that belongs to one job. The process id and a number follow.
 const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
+
+/// Prefix of the name of a copy of hints. Digits of the digest of their origin follow.
+const HINT_COPY_PREFIX: &str = "hints-";
+/// Number of these digits.
+const HINT_COPY_DIGITS: usize = 16;
+
+/// Returns the name for a copy of the hints that have this name elsewhere.
+#[must_use]
+pub fn hint_copy_name(origin: &str) -> String {
+    let digest = hex_reversed(&sha256(origin.as_bytes()));
+    format!("{HINT_COPY_PREFIX}{}", digest.get(..HINT_COPY_DIGITS).unwrap_or_default())
+}
+
+/// Whether a path has the name of a copy of hints, complete or not.
+#[must_use]
+pub fn is_hint_copy(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let digits = name.strip_suffix(".part").unwrap_or(name).strip_prefix(HINT_COPY_PREFIX);
+    digits.is_some_and(|digits| {
+        digits.len() == HINT_COPY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
 
 /// The work directory, which need not exist.
 pub struct WorkDir<'a> {
     disk: &'a dyn Disk,
     path: PathBuf,
     lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// Returns the system's directory for temporary files that may be large: that of the environment variable
+/// `TMPDIR`, or the one that is kept on a disk, since the usual one may be kept in memory.
+#[must_use]
+pub fn temp_dir(disk: &dyn Disk) -> PathBuf {
+    let on_disk = PathBuf::from("/var/tmp");
+    let is_there = || disk.metadata(&on_disk).ok().flatten().is_some_and(|found| found.is_dir);
+    match std::env::var_os("TMPDIR").is_none() && is_there() {
+        true => on_disk,
+        false => std::env::temp_dir(),
+    }
 }
 
 impl<'a> WorkDir<'a> {
@@ -38,29 +80,37 @@ impl<'a> WorkDir<'a> {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
-    /// A directory for this process alone, below `home`. Removes those there that killed processes have left
+    /// A directory for this job alone, below `home`. Removes those there that killed processes have left
     /// behind.
     #[must_use]
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let of_this_process = format!("{EXCLUSIVE_PREFIX}{}-", std::process::id());
+        let new = format!("{of_this_process}{}", NEXT.fetch_add(1, Ordering::Relaxed));
         for name in disk.list(home).unwrap_or_default() {
-            let is_exclusive = name.to_str().is_some_and(|name| name.starts_with(EXCLUSIVE_PREFIX));
-            if is_exclusive && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
+            let Some(text) = name.to_str().filter(|text| text.starts_with(EXCLUSIVE_PREFIX)) else {
+                continue;
+            };
+            // Locks do not protect a directory from the process that holds them. A process that had the same
+            // id can have left the new one's name.
+            let is_in_use = text.starts_with(&of_this_process) && text != new;
+            if !is_in_use && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
                 // If that fails, or another process works there, nothing depends on it.
                 let _ = Self::new(disk, home.join(&name)).remove();
             }
         }
-        Self::new(disk, home.join(format!("{EXCLUSIVE_PREFIX}{}", std::process::id())))
+        Self::new(disk, home.join(new))
     }
 
     /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
-    /// this process alone.
+    /// this job alone.
     #[must_use]
     pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
         let path = match (&options.work_dir, beside) {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
             (None, Some(beside)) => beside.with_file_name(WORK_DIR),
             (dir, None) => {
-                return Self::exclusive(disk, &dir.clone().unwrap_or_else(std::env::temp_dir));
+                return Self::exclusive(disk, &dir.clone().unwrap_or_else(|| temp_dir(disk)));
             }
         };
         Self::new(disk, path)
@@ -146,7 +196,7 @@ impl<'a> WorkDir<'a> {
         Checkpoint::remove(self.disk, &self.path)?;
         for name in self.disk.list(&self.path).during("list", &self.path)? {
             let path = self.path.join(&name);
-            if is_work_file(self.disk, &path)? {
+            if is_hint_copy(&path) || is_work_file(self.disk, &path)? {
                 self.disk.remove_file(&path).during("remove", &path)?;
             }
         }
@@ -157,5 +207,28 @@ impl<'a> WorkDir<'a> {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             done => Ok(done.during("remove", &self.path)?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    #[test]
+    fn a_job_keeps_its_directory_when_another_begins_in_the_same_process() {
+        let home = tempfile::tempdir().unwrap();
+        let of_killed_process = WorkDir::new(&RealDisk, home.path().join("peregrine-work-0-7"));
+        of_killed_process.take().unwrap();
+        let first = WorkDir::exclusive(&RealDisk, home.path());
+        first.take().unwrap();
+        let second = WorkDir::exclusive(&RealDisk, home.path());
+        second.take().unwrap();
+        assert_ne!(first.path(), second.path());
+        assert!(first.exists().unwrap() && second.exists().unwrap());
+        assert!(!of_killed_process.exists().unwrap());
+        first.remove().unwrap();
+        second.remove().unwrap();
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
     }
 }

@@ -6,11 +6,12 @@
 pub mod lies;
 pub mod sync;
 pub mod undo;
+pub mod update;
 
 use disk::index::IndexEntry;
 use peregrine_engine::{
-    CheckHintsOptions, Error, ErrorKind, Height, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy,
-    StatsOptions, UndoPolicy, UtxoStatsReport, VerifyOptions,
+    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Height, MakeOptions, Network, ReindexOptions,
+    ReindexReport, Remedy, StatsOptions, UndoPolicy, UtxoStatsReport, VerifyOptions,
 };
 use std::{
     collections::BTreeMap,
@@ -127,7 +128,8 @@ pub fn error_text(error: &Error, root: &Path) -> String {
 /// Statistics of the chainstate below `root`.
 pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let threads = NonZeroUsize::new(2).unwrap();
-    let options = StatsOptions { datadir: root.to_owned(), network, threads, muhash: true };
+    let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
+    let options = StatsOptions { chainstate, muhash: true };
     peregrine_engine::utxo_stats(&FaultDisk::healthy(), &options)
 }
 
@@ -302,12 +304,14 @@ pub fn rev(case: &Case, entry: &IndexEntry) -> PathBuf {
     case.blocks(&format!("rev{:05}.dat", entry.file.unwrap().0))
 }
 
-/// Asserts that an error names a file, a byte and a block, and advises `-reindex`.
+/// Asserts that an error names a file, a byte and a block, and what helps.
 pub fn assert_names(error: &Error, file: &Path, height: u32) {
     assert_eq!(error.file.as_deref(), Some(file), "{error}");
     assert_eq!(error.height, Some(Height(height)), "{error}");
     assert!(error.offset.is_some(), "{error}");
-    assert_mentions(error, &["-reindex", &format!("height {height}")]);
+    let is_block = file.file_name().unwrap().to_string_lossy().starts_with("blk");
+    let helps = if is_block { "rebuild the chainstate up to the block below" } else { "-reindex" };
+    assert_mentions(error, &[helps, &format!("height {height}")]);
 }
 
 /// Height of a block with witnesses and spends, in the middle of the chain, and neither first nor last in its

@@ -337,7 +337,7 @@ pub fn assert_mends(
     expected: &Expected,
     what: &str,
 ) -> (ReindexReport, (BlockIndex, BTreeMap<PathBuf, Vec<u8>>)) {
-    let (root, network) = (&options.chain.datadir, options.chain.network);
+    let (root, network) = (&options.chain.datadir, options.chain.params.network);
     let before = UndoFiles::read(root, network);
     let lacking = before.lacking(expected, options.scan);
     let paths = Datadir::at(root, network);

@@ -118,6 +118,7 @@ impl Truth {
 pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
     let hints = HintOptions {
         file: file.to_owned(),
+        remote: None,
         format: None,
         aggregate,
         without_undo: false,
@@ -147,7 +148,7 @@ pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
 /// be assumed valid.
 pub fn bury(index_dir: &Path) {
     let mut index: BlockIndex = read_block_index(&vfs::RealDisk, index_dir).unwrap();
-    let tip = index.entries.iter().filter(|entry| entry.status.has_undo()).max_by_key(|entry| entry.height);
+    let tip = index.entries.iter().max_by_key(|entry| (entry.status.has_undo(), entry.height));
     let mut last = *tip.unwrap();
     for _ in 0..BURIAL {
         let mut header =

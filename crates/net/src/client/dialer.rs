@@ -15,6 +15,8 @@ use std::{
 
 /// Connections that are opened at the same time.
 const MAX_OPENING: usize = 8;
+/// How many of them may be to I2P addresses, unless all are: an address that leads nowhere takes minutes.
+const MAX_OPENING_I2P: usize = 4;
 /// Connections at the start.
 const FIRST_PEERS: usize = 16;
 /// Connections that are added while the download gets faster.
@@ -42,6 +44,12 @@ struct UserTarget {
 struct Open {
     group: Option<NetGroup>,
     is_ready: bool,
+}
+
+impl Open {
+    fn is_i2p(&self) -> bool {
+        self.group.is_some_and(|group| group.network() == NetworkKind::I2p)
+    }
 }
 
 /// See the module.
@@ -103,7 +111,12 @@ impl Dialer {
     fn choose(&self, now: Instant) -> Option<(Target, TransportVersion)> {
         let groups: HashSet<NetGroup> = self.open.values().filter_map(|open| open.group).collect();
         let random = u64::from_le_bytes(crate::random::bytes());
-        let entry = self.table.choose(&self.networks, &groups, random, now)?;
+        let opening_i2p = self.open.values().filter(|open| !open.is_ready && open.is_i2p()).count();
+        let all = self.networks.as_slice();
+        let others: Vec<_> = all.iter().copied().filter(|network| *network != NetworkKind::I2p).collect();
+        let has_enough_i2p = opening_i2p >= MAX_OPENING_I2P && !others.is_empty();
+        let networks = if has_enough_i2p { others.as_slice() } else { all };
+        let entry = self.table.choose(networks, &groups, random, now)?;
         let has_v2 = entry.services.has(Services::P2P_V2) && !entry.needs_v1;
         let version = if self.use_v2 && has_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
         Some((Target::Address(entry.address), version))

@@ -1,7 +1,7 @@
 //! Why a connection ended.
 
 use crate::{
-    handshake::HandshakeError, headers::HeaderFault, message::MessageError, socks::SocksError,
+    handshake::HandshakeError, headers::HeaderFault, message::MessageError, sam::SamError, socks::SocksError,
     transport::TransportError,
 };
 use std::io;
@@ -19,6 +19,9 @@ pub enum CloseReason {
     /// The proxy did not connect us.
     #[error("the proxy: {0}")]
     Proxy(SocksError),
+    /// The I2P router did not connect us.
+    #[error("the I2P router: {0}")]
+    I2p(SamError),
     /// The bytes are not those of the protocol.
     #[error(transparent)]
     Transport(TransportError),

@@ -6,6 +6,7 @@ use crate::{
     handshake::{Handshake, HandshakeOptions, Progress},
     message::Message,
     peer::{CloseReason, PeerId},
+    sam::Sam,
     socks::{Socks, Step},
     transport::Transport,
 };
@@ -19,6 +20,9 @@ use std::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for opening a connection through a proxy (Core `SOCKS5_RECV_TIMEOUT`).
 const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for opening a connection through an I2P router, which may have to build tunnels first (Core waits as
+/// long for each of its answers).
+pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time without a byte after which a ping is sent, and then again until the connection is closed.
 const QUIET: Duration = Duration::from_secs(60);
 /// Bytes that may wait to be sent. A peer that reads nothing and sends pings could make them grow without
@@ -29,14 +33,36 @@ const READ_QUOTA: usize = 256 << 10;
 /// Bit of the numbers of our pings that keep the connection alive, which markers of requests do not have.
 const KEEP_ALIVE: u64 = 1 << 63;
 
+/// What connects us to a peer.
+pub(super) enum Proxy {
+    Socks(Socks),
+    I2p(Sam),
+}
+
+impl Proxy {
+    fn receive(&mut self, bytes: &mut &[u8]) -> Result<Step, CloseReason> {
+        match self {
+            Self::Socks(socks) => socks.receive(bytes).map_err(CloseReason::Proxy),
+            Self::I2p(sam) => sam.receive(bytes).map_err(CloseReason::I2p),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        match self {
+            Self::Socks(_) => PROXY_TIMEOUT,
+            Self::I2p(_) => I2P_TIMEOUT,
+        }
+    }
+}
+
 /// A request to the proxy, and the bytes that open it.
-pub(super) type ProxyRequest = (Socks, Vec<u8>);
+pub(super) type ProxyRequest = (Proxy, Vec<u8>);
 
 pub(super) enum Stage {
     /// The socket connects. Then the proxy is asked, if there is one.
     Connecting(Option<ProxyRequest>),
     /// The proxy connects.
-    Proxy(Socks),
+    Proxy(Proxy),
     /// Both sides introduce themselves.
     Handshake(Box<Handshake>),
     /// Messages are exchanged.
@@ -143,14 +169,29 @@ impl Connection {
         // Requests are small and must not wait for each other.
         self.socket.set_nodelay(true).map_err(|error| CloseReason::Io(error.kind()))?;
         let Stage::Connecting(proxy) = &mut self.stage else { return Ok(()) };
-        if let Some((socks, greeting)) = proxy.take() {
+        if let Some((proxy, greeting)) = proxy.take() {
             self.proxy_out = greeting;
-            self.deadline = now + PROXY_TIMEOUT;
-            self.stage = Stage::Proxy(socks);
+            self.deadline = now + proxy.timeout();
+            self.stage = Stage::Proxy(proxy);
         } else {
             self.start_handshake(now);
         }
         Ok(())
+    }
+
+    /// The stream that an I2P router opens for this connection, as long as it is not open.
+    pub(super) fn i2p_stream(&mut self) -> Option<&mut Sam> {
+        match &mut self.stage {
+            Stage::Connecting(Some((Proxy::I2p(sam), _))) | Stage::Proxy(Proxy::I2p(sam)) => Some(sam),
+            _ => None,
+        }
+    }
+
+    /// Notes that the session with the I2P router is ready.
+    pub(super) fn i2p_session_ready(&mut self) {
+        if let Some(request) = self.i2p_stream().and_then(Sam::session_ready) {
+            self.proxy_out.extend_from_slice(&request);
+        }
     }
 
     fn start_handshake(&mut self, now: Instant) {
@@ -198,8 +239,8 @@ impl Connection {
         found: &mut Vec<PoolEvent>,
         now: Instant,
     ) -> Result<(), CloseReason> {
-        while let Stage::Proxy(socks) = &mut self.stage {
-            match socks.receive(&mut bytes).map_err(CloseReason::Proxy)? {
+        while let Stage::Proxy(proxy) = &mut self.stage {
+            match proxy.receive(&mut bytes)? {
                 Step::Wait => return Ok(()),
                 Step::Send(reply) => self.proxy_out.extend_from_slice(&reply),
                 Step::Connected => self.start_handshake(now),

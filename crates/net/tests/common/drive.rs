@@ -23,10 +23,12 @@ pub fn options() -> ClientOptions {
     ClientOptions {
         pool: PoolOptions {
             network: Network::Regtest,
+            magic: Network::Regtest.magic(),
             user_agent: "/peregrine:test/".to_owned(),
             height: 0,
             needed: Services::FULL,
             proxy: None,
+            i2p_sam: None,
             memory_bytes: 64 << 20,
             bytes_per_second: None,
         },

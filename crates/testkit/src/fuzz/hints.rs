@@ -2,12 +2,19 @@
 
 use super::memory::MemoryDisk;
 use ::wire::{BlockHash, Height, Network};
-use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS};
-use std::path::Path;
+use flate2::{Compression, write::GzEncoder};
+use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS, packed::Unpacked};
+use std::{
+    io::{Read as _, Write as _},
+    path::Path,
+};
 use vfs::RealDisk;
 
 /// Maximum number of blocks that are read: gzip makes millions of empty ones out of few bytes.
 const MAX_BLOCKS: u32 = 5_000;
+
+/// Number of bytes up to which packed files are unpacked.
+const MAX_UNPACKED: usize = 64 << 10;
 
 /// The file is read as each format, and as the format that is detected.
 pub fn file(bytes: &[u8]) -> bool {
@@ -33,6 +40,30 @@ pub fn peregrine(bytes: &[u8]) -> bool {
     let walked = walk(reader, HintFormat::Peregrine);
     assert!(walked || !verified, "what is verified can be read");
     walked
+}
+
+/// A file that may be packed: what it unpacks to does not depend on how much is asked for at once.
+pub fn packed(bytes: &[u8]) -> bool {
+    let read = |piece: usize| {
+        let mut unpacked = Unpacked::new(bytes).expect("bytes in memory can be read");
+        let (mut plain, mut buffer) = (Vec::new(), vec![0; piece]);
+        loop {
+            match unpacked.read(&mut buffer) {
+                Ok(0) => return (plain, true),
+                Ok(len) => plain.extend_from_slice(&buffer[..len]),
+                Err(_) => return (plain, false),
+            }
+            if plain.len() >= MAX_UNPACKED {
+                plain.truncate(MAX_UNPACKED);
+                return (plain, true);
+            }
+        }
+    };
+    let (plain, is_complete) = read(MAX_UNPACKED);
+    let (in_pieces, is_complete_too) = read(17);
+    assert_eq!(is_complete, is_complete_too);
+    assert!(!is_complete || plain == in_pieces);
+    is_complete
 }
 
 fn open(disk: &MemoryDisk, format: Option<HintFormat>) -> Option<HintReader> {
@@ -104,6 +135,20 @@ fn seal(file: &mut [u8]) {
 pub fn files() -> Vec<Vec<u8>> {
     let forms = HintFormat::ALL.into_iter().map(|format| (format, format == HintFormat::Bip456));
     forms.chain([(HintFormat::Bip456, false)]).map(|(format, genesis)| sample(format, genesis)).collect()
+}
+
+/// Returns files of some bytes in xz and in gzip, and one in btcd's format, which is gzip by itself.
+pub fn packed_files() -> Vec<Vec<u8>> {
+    let plain = sample(HintFormat::TheStack, false);
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&plain).expect("memory can be written");
+    let gzip = gzip.finish().expect("memory can be written");
+    vec![
+        liblzma::encode_all(plain.as_slice(), 1).expect("memory can be read"),
+        [&gzip[..], &gzip].concat(),
+        gzip,
+        sample(HintFormat::Btcd, false),
+    ]
 }
 
 /// Returns a file in Peregrine's format.

@@ -3,6 +3,7 @@
 use net::{
     frame::{Command, RawMessage, Received, write_frame},
     message::{AddressRecord, Inventory, Message, Services, Version},
+    sam::Sam,
     socks::{Socks, Step},
     transport::{Role, Transport, TransportError},
 };
@@ -116,6 +117,40 @@ pub fn proxy(bytes: &[u8]) -> bool {
     whole.1.is_some()
 }
 
+/// An I2P router's answers do not depend on how they are cut, and what follows them is left to the peer.
+pub fn i2p_router(bytes: &[u8]) -> bool {
+    let run = |piece: usize| {
+        let (mut sam, _) = Sam::stream("session", "peer.b32.i2p");
+        let _ = sam.session_ready();
+        let mut steps = Vec::new();
+        for (at, chunk) in bytes.chunks(piece).enumerate() {
+            let mut chunk = chunk;
+            while !chunk.is_empty() {
+                match sam.receive(&mut chunk) {
+                    Ok(Step::Send(request)) => {
+                        let lines = request.iter().filter(|byte| **byte == b'\n').count();
+                        assert!(
+                            lines == 1 && request.ends_with(b"\n"),
+                            "one request, however it was answered"
+                        );
+                        steps.push(Ok(request));
+                    }
+                    Ok(Step::Wait) => assert!(chunk.is_empty()),
+                    Ok(Step::Connected) => {
+                        let end = (at * piece + piece).min(bytes.len());
+                        return (steps, Some(end - chunk.len()));
+                    }
+                    Err(error) => return ([steps, vec![Err(error.to_string())]].concat(), None),
+                }
+            }
+        }
+        (steps, None)
+    };
+    let whole = run(bytes.len().max(1));
+    assert_eq!(run(1), whole);
+    whole.1.is_some()
+}
+
 /// A message of each kind.
 fn some_messages() -> Vec<Message> {
     let hash = BlockHash([7; 32]);
@@ -180,6 +215,12 @@ pub fn payloads() -> Vec<Vec<u8>> {
         }
     });
     sizes.map(|size| vec![size as u8; size]).collect()
+}
+
+pub fn i2p_router_answers() -> Vec<Vec<u8>> {
+    let answers = "HELLO REPLY RESULT=OK VERSION=3.1\nNAMING REPLY RESULT=OK NAME=a VALUE=abc~-=\n\
+                   STREAM STATUS RESULT=OK\npeer";
+    vec![answers.into()]
 }
 
 pub fn proxy_answers() -> Vec<Vec<u8>> {

@@ -4,27 +4,29 @@
 mod report;
 
 use crate::{
-    measure::{Measured, add_datadir, find_program, measure, utxo_hash},
+    measure::{Measured, add_datadir, find_program, measure, stored_height, utxo_hash},
     place::{self, Copy, Scratch, copy_blocks, environment},
+    rows::{OutputArgs, Rows},
 };
 use clap::Args as ClapArgs;
 use cli::{
-    exit::Exit,
-    output::{Done, json, print_message},
-    run_log::create_new,
+    output::{Done, print_message},
     stop::{self, interrupt},
 };
 use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, Stage};
-use report::{Report, Row, csv_row};
+use report::{Report, Row};
 use serde_json::Value;
 use std::{
-    fs::{self, File},
-    io::Write,
+    fs,
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
+    str::FromStr,
     sync::atomic::{AtomicBool, Ordering},
 };
+
+/// The name of Peregrine's own runs.
+const OURS: &str = "peregrine";
 
 #[derive(ClapArgs, Debug)]
 pub struct CompareArgs {
@@ -40,9 +42,15 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value = "5")]
     pub runs: NonZeroU32,
 
-    /// Measure this shell command too; {datadir} becomes a copy of the datadir that it may write to
-    #[arg(long, value_name = "COMMAND")]
-    pub against: Option<String>,
+    /// Measure this shell command too, under this name; can be given repeatedly. {datadir} becomes a copy of
+    /// the datadir that it may write to, {height} the height of the last stored block, {run} the number of
+    /// the run
+    #[arg(long, value_name = "[NAME=]COMMAND")]
+    pub against: Vec<Against>,
+
+    /// Measure only the commands of --against, the first of which is what others are compared with
+    #[arg(long, requires = "against")]
+    pub no_peregrine: bool,
 
     /// The program to measure [default: peregrine in the folder of this program]
     #[arg(long, value_name = "FILE")]
@@ -61,17 +69,8 @@ pub struct CompareArgs {
     #[arg(long)]
     pub warm: bool,
 
-    /// Where copies and results go while it runs; should be on the disk that is to be measured
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub work_dir: PathBuf,
-
-    /// Write a line per run to this new file
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-
-    /// Print the report as one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl CompareArgs {
@@ -82,87 +81,129 @@ impl CompareArgs {
 
 /// Measures the programs in turns, and returns the report.
 pub fn run(args: &CompareArgs) -> Done {
-    if args.against.as_ref().is_some_and(|command| !command.contains("{datadir}")) {
-        let detail = "--against must say {datadir} where the command takes its data directory";
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
-    let interrupt = interrupt(args.json)?;
+    let programs = programs(args)?;
+    let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
-    let csv = args.csv.as_deref().map(create_new).transpose()?;
-    let mut bench = Comparison::new(args, csv, &interrupt)?;
+    let rows = Rows::new(&args.output)?;
+    let mut bench = Comparison::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
-        for program in 0..bench.programs.len() {
+        for program in &programs {
             bench.once(run, program)?;
         }
     }
-    let report = Report::new(args, bench.programs, bench.rows);
-    Ok((if args.json { json(&report) } else { report.text() }, Exit::Done))
+    args.output.done(&Report::new(args, programs, bench.rows.finish()?), Report::text)
+}
+
+/// A shell command to measure, and its name in reports.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Against {
+    name: String,
+    command: String,
+}
+
+impl FromStr for Against {
+    type Err = String;
+
+    /// Parses `NAME=COMMAND` or `COMMAND`. A word in capitals before the first equals sign is a variable of
+    /// the command's environment, as in a shell.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            let is_part = |c: char| c.is_alphanumeric() || "-_.+@".contains(c);
+            name.chars().all(is_part) && name.contains(|c: char| !c.is_ascii_uppercase() && c != '_')
+        };
+        let named = text.split_once('=').filter(|(name, _)| is_name(name));
+        let (name, command) =
+            named.map_or_else(|| (program_name(text), text), |(name, rest)| (name.to_owned(), rest));
+        if !command.contains("{datadir}") {
+            return Err("it must say {datadir} where the command takes its data directory".to_owned());
+        }
+        if name == OURS {
+            return Err(format!("the name {OURS} is that of this program"));
+        }
+        Ok(Self { name, command: command.to_owned() })
+    }
+}
+
+/// Returns the programs to compare, in the order of their turns.
+fn programs(args: &CompareArgs) -> Result<Vec<Program>, Error> {
+    let ours = (!args.no_peregrine).then(|| Program { name: OURS.to_owned(), command: None });
+    let others = args.against.iter().cloned();
+    let others = others.map(|Against { name, command }| Program { name, command: Some(command) });
+    let programs: Vec<_> = ours.into_iter().chain(others).collect();
+    for (at, Program { name, .. }) in programs.iter().enumerate() {
+        if programs.iter().take(at).any(|other| other.name == *name) {
+            let detail = format!("two commands are called {name}; name them with --against NAME=COMMAND");
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
+    }
+    Ok(programs)
 }
 
 /// One of the programs to compare.
 struct Program {
     name: String,
-    /// The shell command, with `{datadir}` for its data directory; `None` for Peregrine's reindex.
+    /// The shell command with its placeholders; `None` for Peregrine's reindex.
     command: Option<String>,
 }
 
 struct Comparison<'a> {
     args: &'a CompareArgs,
     interrupt: &'a AtomicBool,
-    csv: Option<File>,
     /// The executable of Peregrine.
     program: PathBuf,
-    programs: Vec<Program>,
+    /// Height of the last stored block, if a command asks for it.
+    height: Option<u64>,
     /// What all programs rebuild from.
     datadir: PathBuf,
     copy: Option<Copy>,
-    rows: Vec<Row>,
+    rows: Rows<Row>,
     // Dropped last: all of the above may be in it.
     scratch: Scratch,
 }
 
 impl<'a> Comparison<'a> {
     /// Checks that there are blocks and enough disk space, and creates a scratch directory.
-    fn new(args: &'a CompareArgs, csv: Option<File>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
+    fn new(args: &'a CompareArgs, rows: Rows<Row>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
         let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
         let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
         // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
-        let needed = if args.against.is_some() { bytes + 2 * results } else { results };
+        let needed = if !args.against.is_empty() { bytes + 2 * results } else { results };
         let free = RealDisk
-            .free_space(&args.work_dir)
-            .map_err(|error| environment("look at the disk of", &args.work_dir, error))?;
+            .free_space(&args.output.work_dir)
+            .map_err(|error| environment("look at the disk of", &args.output.work_dir, error))?;
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         print_message(&format!(
             "needs about {} MiB of the {} MiB free in {}",
             mib(needed),
             mib(free),
-            args.work_dir.display()
+            args.output.work_dir.display()
         ));
         if free < needed {
             let detail = "too little free disk; name another place with --work-dir";
-            return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.work_dir, None));
+            return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.output.work_dir, None));
         }
-        let work_dir = fs::canonicalize(&args.work_dir);
+        let work_dir = fs::canonicalize(&args.output.work_dir);
         let scratch = work_dir.and_then(|folder| Scratch::new(&folder));
-        let scratch = scratch.map_err(|error| environment("make a folder in", &args.work_dir, error))?;
+        let scratch =
+            scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
         let program = find_program(args.peregrine.as_deref())?;
-        let mut programs = vec![Program { name: "peregrine".to_owned(), command: None }];
+        let asks_height = args.against.iter().any(|against| against.command.contains("{height}"));
+        let height = asks_height.then(|| stored_height(&program, args.chain, &args.datadir)).transpose()?;
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
-        if let Some(command) = &args.against {
-            programs.push(Program { name: program_name(command), command: Some(command.clone()) });
+        if !args.against.is_empty() {
             datadir = scratch.0.join("datadir");
             copy = Some(copy_blocks(&args.datadir, &folder, &datadir)?);
         }
-        Ok(Self { args, interrupt, csv, program, programs, datadir, copy, rows: Vec::new(), scratch })
+        Ok(Self { args, interrupt, program, height, datadir, copy, rows, scratch })
     }
 
     /// Measures one run of one program: restores the copy, prepares the cache, runs the program, and compares
     /// its UTXO set.
-    fn once(&mut self, run: u32, program: usize) -> Result<(), Error> {
+    fn once(&mut self, run: u32, program: &Program) -> Result<(), Error> {
         if let Some(copy) = &mut self.copy {
             copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
         }
@@ -171,43 +212,21 @@ impl<'a> Comparison<'a> {
             fs::remove_dir_all(&output).map_err(|error| environment("empty", &output, error))?;
         }
         let cached = self.prepare_cache()?;
-        let measured = self.measure(program, &output)?;
+        let measured = self.measure(run, program, &output)?;
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
         let answer: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
         let ok = measured.status.success();
-        let hash = match (&self.programs[program].command, answer["hash_serialized_3"].as_str()) {
+        let hash = match (&program.command, answer["hash_serialized_3"].as_str()) {
             (_, Some(hash)) => Some(hash.to_owned()),
             (Some(_), None) if ok => utxo_hash(&self.program, self.args.chain, &self.datadir)
                 .map_err(|error| environment("look at", &self.datadir, error))?,
             _ => None,
         };
-        let name = self.programs[program].name.clone();
+        let name = program.name.clone();
         let row = Row::new(name, self.args.cache(), run, cached, &measured, &answer, hash);
-        if let Some(csv) = &mut self.csv {
-            let header = if self.rows.is_empty() { report::CSV_HEADER } else { "" };
-            write!(csv, "{header}{}", csv_row(&row)).map_err(|error| {
-                environment("write", self.args.csv.as_deref().unwrap_or(Path::new("")), error)
-            })?;
-        }
-        print_message(&format!("run {run} of {}: {}", self.args.runs, row.text()));
-        if !ok {
-            return Err(failed(&row, &measured));
-        }
-        let first = self.rows.iter().find_map(|row| Some((&row.program, row.utxo_hash.as_ref()?)));
-        if let (Some((program, first)), Some(hash)) = (first, &row.utxo_hash)
-            && first != hash
-        {
-            let detail = format!(
-                "the answers differ: UTXO set {first} by {program}, {hash} by {}; give both the same \
-                 last block",
-                row.program
-            );
-            return Err(Error::new(ErrorKind::Environment, detail));
-        }
-        self.rows.push(row);
-        Ok(())
+        self.rows.add(row, self.args.runs, &measured)
     }
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
@@ -227,8 +246,8 @@ impl<'a> Comparison<'a> {
         Ok(cached)
     }
 
-    fn measure(&self, program: usize, output: &Path) -> Result<Measured, Error> {
-        let mut command = match &self.programs[program].command {
+    fn measure(&self, run: u32, program: &Program, output: &Path) -> Result<Measured, Error> {
+        let mut command = match &program.command {
             None => {
                 let mut command = Command::new(&self.program);
                 command.args(["reindex", "--progress", "none"]);
@@ -238,6 +257,8 @@ impl<'a> Comparison<'a> {
             }
             Some(line) => {
                 let mut command = Command::new("sh");
+                let height = self.height.map_or(String::new(), |height| height.to_string());
+                let line = line.replace("{height}", &height).replace("{run}", &run.to_string());
                 command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
                 command
             }
@@ -247,25 +268,17 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Returns the name of a shell command in reports: the file name of its first word, unless that is
-/// `peregrine`.
+/// Returns the name of a shell command that has been given none: the file name of its first word, unless that
+/// is `peregrine`.
 fn program_name(command: &str) -> String {
     let word = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("command");
     let name = word.trim_matches(['\'', '"']).rsplit('/').next().unwrap_or(word);
-    if name == "peregrine" { "against".to_owned() } else { name.to_owned() }
+    if name == OURS { "against".to_owned() } else { name.to_owned() }
 }
 
 /// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
-}
-
-fn failed(row: &Row, measured: &Measured) -> Error {
-    let detail = format!(
-        "run {} of {} failed ({}); it said:\n{}{}",
-        row.run, row.program, measured.status, measured.messages, measured.output
-    );
-    Error::new(ErrorKind::Environment, detail.trim_end())
 }
 
 #[cfg(test)]
@@ -277,6 +290,22 @@ mod tests {
         assert_eq!(program_name("A=1 bin/bitcoind -datadir={datadir}"), "bitcoind");
         assert_eq!(program_name("'other/peregrine' reindex"), "against");
         assert_eq!(program_name(""), "command");
+    }
+
+    #[test]
+    fn a_name_is_before_the_first_equals_sign_unless_it_is_a_variable() {
+        let parsed = |text: &str| text.parse::<Against>().map(|Against { name, command }| (name, command));
+        let known = |name: &str, command: &str| Ok((name.to_owned(), command.to_owned()));
+        assert_eq!(parsed("v30.0=bitcoind {datadir}"), known("v30.0", "bitcoind {datadir}"));
+        assert_eq!(parsed("head=A=1 bitcoind {datadir}"), known("head", "A=1 bitcoind {datadir}"));
+        for unnamed in
+            ["A_B=1 bitcoind {datadir}", "bitcoind -datadir={datadir}", "bin/bitcoind -d={datadir}"]
+        {
+            let (name, command) = parsed(unnamed).unwrap();
+            assert!(name.starts_with("bitcoind") && command == unnamed, "{name}: {command}");
+        }
+        assert!(parsed("a=true").unwrap_err().contains("{datadir}"));
+        assert!(parsed("peregrine=x {datadir}").is_err());
     }
 
     #[test]

@@ -3,22 +3,20 @@
 use super::{CompareArgs, Program};
 use crate::{
     measure::Measured,
+    rows,
     statistics::{Ratio, Spread},
     table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
 };
+use cli::version::commit_or_version;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
-
-/// The columns of [`csv_row`]: those of the recorded runs, then those that only this program measures.
-pub const CSV_HEADER: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
-    blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
 
 /// One run. The fields of CSV and JSON, and their order, are stable.
 #[derive(Serialize, Clone, Debug)]
 pub struct Row {
     pub program: String,
-    /// Version of Peregrine, for its runs.
+    /// Commit of Peregrine's sources, or its version if that is not known, for its runs.
     pub commit: Option<&'static str>,
     pub threads: Option<u64>,
     pub cache: &'static str,
@@ -49,7 +47,7 @@ impl Row {
         utxo_hash: Option<String>,
     ) -> Self {
         Self {
-            commit: (program == "peregrine").then_some(env!("CARGO_PKG_VERSION")),
+            commit: (program == "peregrine").then(commit_or_version),
             program,
             threads: answer["threads"].as_u64(),
             cache,
@@ -67,9 +65,49 @@ impl Row {
             cached_percent,
         }
     }
+}
 
-    /// Summarises the run in one line.
-    pub fn text(&self) -> String {
+impl rows::Row for Row {
+    /// The columns of the recorded runs, then those that only this program measures.
+    const CSV_HEADER: &'static str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
+        blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
+
+    fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn run(&self) -> u32 {
+        self.run
+    }
+
+    fn utxo_hash(&self) -> Option<&str> {
+        self.utxo_hash.as_deref()
+    }
+
+    fn csv(&self) -> String {
+        let program = self.program.replace([',', '"', '\n'], "_");
+        let fields = [
+            program,
+            or_empty(self.commit),
+            or_empty(self.threads),
+            self.cache.to_owned(),
+            self.run.to_string(),
+            format!("{:.3}", self.wall_s),
+            format!("{:.3}", self.user_s),
+            format!("{:.3}", self.system_s),
+            self.peak_rss_kib.to_string(),
+            or_empty(self.blocks),
+            or_empty(self.bytes),
+            or_empty(self.utxo_hash.as_ref()),
+            or_empty(self.read_bytes),
+            or_empty(self.written_bytes),
+            or_empty(self.exit),
+            or_empty(self.cached_percent.map(|percent| format!("{percent:.1}"))),
+        ];
+        fields.join(",") + "\n"
+    }
+
+    fn text(&self) -> String {
         format!(
             "{} {:.2} s, {:.2} s of CPU, {} MiB",
             self.program,
@@ -78,30 +116,6 @@ impl Row {
             self.peak_rss_kib >> 10
         )
     }
-}
-
-/// Returns a run as a line of [`CSV_HEADER`]'s columns. Unknown values are empty.
-pub fn csv_row(row: &Row) -> String {
-    let program = row.program.replace([',', '"', '\n'], "_");
-    let fields = [
-        program,
-        or_empty(row.commit),
-        or_empty(row.threads),
-        row.cache.to_owned(),
-        row.run.to_string(),
-        format!("{:.3}", row.wall_s),
-        format!("{:.3}", row.user_s),
-        format!("{:.3}", row.system_s),
-        row.peak_rss_kib.to_string(),
-        or_empty(row.blocks),
-        or_empty(row.bytes),
-        or_empty(row.utxo_hash.as_ref()),
-        or_empty(row.read_bytes),
-        or_empty(row.written_bytes),
-        or_empty(row.exit),
-        or_empty(row.cached_percent.map(|percent| format!("{percent:.1}"))),
-    ];
-    fields.join(",") + "\n"
 }
 
 /// The values in the report, and how each is taken from a run.
@@ -119,6 +133,8 @@ struct Summary {
     /// The shell command; `None` for Peregrine.
     command: Option<String>,
     quantities: Vec<Quantity>,
+    /// Its time divided by that of the first program, and the 95 % interval; `None` for the first.
+    ratio: Option<Ratio>,
     /// Megabytes of blocks per second, at the median time.
     mb_per_second: Option<f64>,
     utxo_hash: Option<String>,
@@ -133,27 +149,29 @@ pub struct Report {
     runs: u32,
     args: String,
     programs: Vec<Summary>,
-    /// Time of the other program divided by Peregrine's, and its 95 % interval.
+    /// With two programs: the ratio of the second.
     ratio: Option<Ratio>,
     rows: Vec<Row>,
 }
 
 impl Report {
     pub fn new(args: &CompareArgs, programs: Vec<Program>, rows: Vec<Row>) -> Self {
+        let mut programs: Vec<_> = programs.into_iter().map(|program| summary(program, &rows)).collect();
         let times = |name: &str| {
             rows.iter().filter(|row| row.program == name).map(|row| row.wall_s).collect::<Vec<_>>()
         };
-        let ratio = match &programs[..] {
-            [ours, other] => Ratio::of(&times(&other.name), &times(&ours.name)),
-            _ => None,
-        };
+        let first = programs.first().map(|first| times(&first.program)).unwrap_or_default();
+        for program in programs.iter_mut().skip(1) {
+            program.ratio = Ratio::of(&times(&program.program), &first);
+        }
+        let ratio = if let [_, second] = &programs[..] { second.ratio } else { None };
         Self {
             datadir: args.datadir.display().to_string(),
             chain: args.chain.name(),
             cache: args.cache(),
             runs: args.runs.get(),
             args: args.args.clone(),
-            programs: programs.into_iter().map(|program| summary(program, &rows)).collect(),
+            programs,
             ratio,
             rows,
         }
@@ -167,18 +185,19 @@ impl Report {
             self.chain,
             self.cache,
             self.runs,
-            if self.ratio.is_some() { " of each, in turns" } else { "" }
+            if self.programs.len() > 1 { " of each, in turns" } else { "" }
         );
         for program in &self.programs {
             add_table(&mut text, &program.program, &program.quantities);
             if let Some(rate) = program.mb_per_second {
                 let _ = writeln!(text, "  {:<20}{rate:>10.0}", "blocks, MB/s");
             }
-            let hash = program.utxo_hash.as_deref().unwrap_or("not told");
+            let hash = program.utxo_hash.as_deref().unwrap_or("unknown");
             let _ = writeln!(text, "  UTXO set            {hash}");
         }
-        let name = |at: usize| self.programs.get(at).map_or("", |program| &program.program);
-        add_comparison(&mut text, (name(0), name(1)), self.ratio, self.runs);
+        let first = self.programs.first().map_or("", |program| &program.program);
+        let others = self.programs.iter().skip(1).map(|program| (&*program.program, program.ratio));
+        add_comparison(&mut text, first, others, self.runs);
         text.trim_end().to_owned()
     }
 }
@@ -193,6 +212,7 @@ fn summary(program: Program, rows: &[Row]) -> Summary {
     let seconds = seconds.map(|spread| spread.median);
     Summary {
         mb_per_second: bytes.zip(seconds).map(|(bytes, seconds)| bytes as f64 / 1e6 / seconds.max(1e-9)),
+        ratio: None,
         program: program.name,
         command: program.command,
         quantities: quantities(QUANTITIES, &own),

@@ -1,8 +1,13 @@
 //! Reads logs: Peregrine's run logs and Bitcoin Core's `debug.log`. Logs are hostile: long lines are
 //! counted and skipped, and the number of points that are kept does not depend on the length of the log.
 
-use cli::run_log::Line;
+use super::{
+    core_log::{Activity, Settings, message, tip_point, unix_time},
+    text::{cut, memory},
+};
+use cli::{output::command_line, run_log::Line};
 use engine::open_regular;
+use serde_json::Value;
 use std::{
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -14,6 +19,10 @@ const MOST_LINE: u64 = 64 << 10;
 const KEEP: usize = 2048;
 /// Greater heights are refused: this is 2,000 years of blocks.
 const MOST_HEIGHT: u32 = 100_000_000;
+/// Stages of a run that are kept; a run has twelve kinds.
+const MOST_STAGES: usize = 100;
+/// Characters of a description that are kept.
+const MOST_TEXT: usize = 2000;
 
 /// The progress of a run at one time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -39,6 +48,23 @@ pub enum Writer {
     Core,
 }
 
+/// What a log says of its run, as far as it does.
+#[derive(Default, PartialEq, Debug)]
+pub struct About {
+    /// Name and version of the program.
+    pub program: Option<String>,
+    /// The command as one would type it.
+    pub command: Option<String>,
+    pub machine: Option<String>,
+    /// Threads, memory, which scripts were run.
+    pub settings: Vec<String>,
+    /// Hash of the last block.
+    pub tip: Option<String>,
+    /// `hash_serialized_3` of the result.
+    pub utxo_hash: Option<String>,
+    pub exit_code: Option<i64>,
+}
+
 /// A log as a line to draw.
 #[derive(Debug)]
 pub struct Series {
@@ -48,8 +74,26 @@ pub struct Series {
     pub points: Vec<Point>,
     /// When the run ended, if the log contains it; work may continue after the last block.
     pub end: Option<f64>,
+    /// When each stage began; only in Peregrine's logs.
+    pub stages: Vec<(f64, String)>,
+    /// Only in Core's logs.
+    pub activity: Activity,
+    pub about: About,
     /// Number of lines that could not be parsed.
     pub bad_lines: u64,
+}
+
+impl Series {
+    /// Returns the height of the last block.
+    pub fn height(&self) -> u32 {
+        self.points.last().map_or(0, |point| point.height)
+    }
+
+    /// Returns the time of the whole run, in seconds.
+    pub fn seconds(&self) -> f64 {
+        let last = self.points.last().map_or(0.0, |point| point.seconds);
+        self.end.unwrap_or(last)
+    }
 }
 
 /// Reads a log.
@@ -72,24 +116,26 @@ fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {
         }
         log.line(String::from_utf8_lossy(&line).trim());
     }
-    let Reading { points, last, writer, end, bad_lines, .. } = log;
+    log.describe_core();
+    let Reading { points, last, writer, end, stages, activity, about, bad_lines, .. } = log;
     let mut points = points.kept;
     points.extend(last.filter(|last| points.last() != Some(last)));
     let end = end.filter(|end| *end >= 0.0).or_else(|| points.last().map(|point| point.seconds));
-    Ok(Series { name, writer, points, end, bad_lines })
+    Ok(Series { name, writer, points, end, stages, activity, about, bad_lines })
 }
 
-/// An even sample of the points.
-#[derive(Default)]
-struct Thinned {
-    kept: Vec<Point>,
+/// An even sample of points.
+#[derive(Default, Debug)]
+pub struct Thinned<T> {
+    pub kept: Vec<T>,
     seen: usize,
     /// One point is kept, then this number is dropped.
     skip: usize,
 }
 
-impl Thinned {
-    fn push(&mut self, point: Point) {
+impl<T> Thinned<T> {
+    /// Adds a point, or drops it.
+    pub fn push(&mut self, point: T) {
         if self.seen.is_multiple_of(self.skip + 1) {
             self.kept.push(point);
             if self.kept.len() == 2 * KEEP {
@@ -107,16 +153,22 @@ impl Thinned {
 
 #[derive(Default)]
 struct Reading {
-    points: Thinned,
+    points: Thinned<Point>,
     last: Option<Point>,
     writer: Option<Writer>,
     end: Option<f64>,
+    stages: Vec<(f64, String)>,
+    activity: Activity,
+    about: About,
+    /// Core: what the node said when it was started.
+    settings: Settings,
     bad_lines: u64,
     /// Core: the time that counts as 0, in seconds since 1970.
     zero: Option<f64>,
-    /// Core: the time of the previous line, and when the node was last started if no block followed yet.
+    /// Core: the time of the previous line.
     before: Option<f64>,
-    started: Option<f64>,
+    /// Core: when the node was last started, and what it said then, if no block followed yet.
+    started: Option<(f64, Settings)>,
 }
 
 impl Reading {
@@ -135,6 +187,7 @@ impl Reading {
             Ok(Line::Start { .. }) => {
                 *self = Self { bad_lines: self.bad_lines, ..Self::default() };
                 self.writer = Some(Writer::Peregrine);
+                self.about = About::start(&serde_json::from_str(line).unwrap_or_default());
             }
             Ok(Line::Progress { seconds, blocks, bytes, memory_bytes, .. }) => {
                 self.writer = Some(Writer::Peregrine);
@@ -143,7 +196,16 @@ impl Reading {
                 let (bytes, point) = (Some(bytes), Point { seconds, height, ..Point::default() });
                 self.point(Point { bytes, memory_bytes, ..point });
             }
-            Ok(Line::End { seconds }) if seconds.is_finite() && seconds >= 0.0 => self.end = Some(seconds),
+            Ok(Line::Stage { seconds, stage }) => {
+                if seconds.is_finite() && seconds >= 0.0 && self.stages.len() < MOST_STAGES {
+                    self.stages.push((seconds, stage));
+                }
+            }
+            Ok(Line::Plan { hash, .. }) => self.about.tip = Some(hash),
+            Ok(Line::End { seconds, .. }) if seconds.is_finite() && seconds >= 0.0 => {
+                self.end = Some(seconds);
+                self.about.end(&serde_json::from_str(line).unwrap_or_default());
+            }
             Ok(Line::End { .. }) => self.bad_lines += 1,
             Ok(_) => {}
             // Events of a later version.
@@ -159,34 +221,60 @@ impl Reading {
     /// started over, earlier lines do not count.
     fn cores(&mut self, line: &str) {
         let time = line.split_once(' ').and_then(|(stamp, _)| unix_time(stamp));
-        if line.contains("Bitcoin Core version v") {
-            self.started = time;
+        let message = message(line);
+        if let Some(settings) = Settings::of_version(message) {
+            self.started = time.map(|time| (time, settings));
         }
         if let Some((_, tip)) = line.split_once("UpdateTip: new best=") {
             self.writer = Some(Writer::Core);
             match (time, tip_point(tip)) {
-                (Some(time), Some(point)) => self.tip(time, point),
+                (Some(time), Some(point)) => {
+                    self.tip(time, point);
+                    if self.last.is_some_and(|last| last.height == point.height) {
+                        self.about.tip = tip.split(' ').next().map(|hash| cut(hash, 64));
+                    }
+                }
                 _ => self.bad_lines += 1,
             }
+        } else if let Some((_, settings)) = &mut self.started {
+            settings.line(message);
+        } else if let Some((time, zero)) = time.zip(self.zero) {
+            // What databases do before the first block belongs to the start.
+            self.activity.line(time - zero, message);
         }
-        if line.ends_with("Shutdown done") {
+        // A node that was only started and stopped again adds nothing to the run.
+        if line.ends_with("Shutdown done") && self.started.is_none() {
             self.end = time.zip(self.zero).map(|(time, zero)| time - zero);
         }
         self.before = time.or(self.before);
     }
 
     fn tip(&mut self, time: f64, point: Point) {
-        if let Some(started) = self.started.take() {
+        if let Some((started, settings)) = self.started.take() {
+            self.settings = settings;
             if self.last.is_some_and(|last| point.height > last.height) {
                 let pause = started - self.before_start(started);
                 self.zero = self.zero.map(|zero| zero + pause.max(0.0));
             } else {
-                let bad_lines = self.bad_lines;
-                *self = Self { bad_lines, writer: self.writer, zero: Some(started), ..Self::default() };
+                let (bad_lines, settings) = (self.bad_lines, std::mem::take(&mut self.settings));
+                let (writer, zero) = (self.writer, Some(started));
+                *self = Self { bad_lines, settings, writer, zero, ..Self::default() };
             }
         }
         let zero = *self.zero.get_or_insert(self.before.unwrap_or(time).min(time));
         self.point(Point { seconds: time - zero, ..point });
+    }
+
+    /// Turns what the node said of itself into a description.
+    fn describe_core(&mut self) {
+        if self.writer != Some(Writer::Core) {
+            return;
+        }
+        let Settings { program, command, dbcache, assumevalid } = std::mem::take(&mut self.settings);
+        let dbcache = dbcache.map(|mebibytes| format!("dbcache {mebibytes}"));
+        self.about.program = Some(program).filter(|program| !program.is_empty());
+        self.about.command = (!command.is_empty()).then(|| format!("bitcoind{command}"));
+        self.about.settings = [dbcache, assumevalid].into_iter().flatten().collect();
     }
 
     /// The time of the last line before the node was restarted.
@@ -207,39 +295,43 @@ impl Reading {
     }
 }
 
-/// Parses the text after `UpdateTip: new best=`: names and values. The cache is `12.3MiB(4567txo)`.
-fn tip_point(text: &str) -> Option<Point> {
-    let field = |name: &str| {
-        let mut words = text.split_ascii_whitespace();
-        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    };
-    let cache = field("cache").and_then(|cache| cache.split_once("MiB("));
-    let mib = cache.and_then(|(mib, _)| mib.parse::<f64>().ok()).filter(|mib| *mib >= 0.0);
-    Some(Point {
-        height: field("height")?.parse().ok()?,
-        transactions: field("tx").and_then(|tx| tx.parse().ok()),
-        cache_bytes: mib.map(|mib| (mib * 1_048_576.0) as u64),
-        cache_coins: cache.and_then(|(_, coins)| coins.strip_suffix("txo)")?.parse().ok()),
-        ..Point::default()
-    })
-}
-
-/// Parses `2026-01-02T03:04:05Z`, with or without a fraction, to seconds since 1970.
-fn unix_time(stamp: &str) -> Option<f64> {
-    let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.splitn(3, ':');
-    let (hours, minutes): (u32, u32) = (time.next()?.parse().ok()?, time.next()?.parse().ok()?);
-    let seconds: f64 = time.next()?.parse().ok()?;
-    let fits = (1970..3000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !fits || hours > 23 || minutes > 59 || !(0.0..61.0).contains(&seconds) {
-        return None;
+impl About {
+    /// Takes what the first line of Peregrine's log says. Logs of older versions have only `version`.
+    fn start(line: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(|text| cut(text, MOST_TEXT));
+        let memory = |value: &Value| value.as_u64().map(|bytes| memory(bytes as f64));
+        let commit = text(&line["commit"]).map(|commit| commit.chars().take(10).collect::<String>());
+        let commit = commit.map_or(String::new(), |commit| format!(" ({commit})"));
+        let words =
+            line["arguments"].as_array().map(|words| words.iter().filter_map(text).collect::<Vec<_>>());
+        let machine = &line["machine"];
+        let parts = [
+            text(&machine["cpu"]),
+            machine["cores"].as_u64().map(|cores| format!("{cores} cores")),
+            memory(&machine["memory_bytes"]),
+            text(&machine["kernel"]),
+            text(&machine["filesystem"]),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let settings = [
+            line["threads"].as_u64().map(|threads| format!("{threads} threads")),
+            memory(&line["memory_bytes"]).map(|memory| format!("{memory} memory limit")),
+            text(&line["assumevalid"]).map(|block| format!("assumevalid {block}")),
+        ];
+        Self {
+            program: text(&line["version"]).map(|version| format!("Peregrine {version}{commit}")),
+            command: words.map(|words| cut(&command_line(words.into_iter()), MOST_TEXT)),
+            machine: Some(parts.join(", ")).filter(|machine| !machine.is_empty()),
+            settings: settings.into_iter().flatten().collect(),
+            ..Self::default()
+        }
     }
-    // Days from 1970 in years that begin in March, so that the leap day is the last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    Some(days as f64 * 86_400.0 + f64::from(hours * 3600 + minutes * 60) + seconds)
+
+    /// Takes what the last line of Peregrine's log says.
+    fn end(&mut self, line: &Value) {
+        self.utxo_hash = line["hash_serialized_3"].as_str().map(|hash| cut(hash, 64));
+        self.exit_code = line["exit_code"].as_i64();
+    }
 }
 
 #[cfg(test)]
@@ -254,17 +346,6 @@ mod tests {
         format!(
             "{stamp} UpdateTip: new best=00 height={height} version=0x1 tx={height} cache=1.5MiB(10txo)\n"
         )
-    }
-
-    #[test]
-    fn time_stamps_are_read() {
-        assert_eq!(unix_time("1970-01-01T00:00:00Z"), Some(0.0));
-        assert_eq!(unix_time("2000-02-29T00:00:01.5Z"), Some(951_782_401.5));
-        assert_eq!(unix_time("2026-11-21T10:15:17.500000Z"), Some(1_795_256_117.5));
-        for text in ["", "2026-11-21", "2026-13-01T00:00:00Z", "2026-11-21T10:15:17", "2026-11-21T99:00:00Z"]
-        {
-            assert_eq!(unix_time(text), None, "{text}");
-        }
     }
 
     #[test]
@@ -303,12 +384,12 @@ mod tests {
             let (blocks_total, bytes_total) = (9, 900);
             line(&Line::Progress { seconds, blocks, blocks_total, bytes, bytes_total, memory_bytes })
         };
-        let text = line(&Line::Start { version: "1".to_owned() })
+        let text = "{\"event\":\"start\",\"version\":\"1\"}\n".to_owned()
             + &progress(1.0, 3)
             + "{\"event\":\"of_a_later_version\"}\n{\"event\":\"progress\",\"seconds\":\n"
             + &progress(0.5, 4)
             + &progress(2.0, 9)
-            + &line(&Line::End { seconds: 2.5 });
+            + "{\"event\":\"end\",\"seconds\":2.5}\n";
         let log = series(&text);
         assert_eq!((log.writer, log.bad_lines, log.end), (Some(Writer::Peregrine), 2, Some(2.5)));
         let heights: Vec<_> = log.points.iter().map(|point| (point.height, point.bytes)).collect();

@@ -1,29 +1,38 @@
 //! `peregrine-bench plot`: logs of rebuilds as one self-contained HTML page, and their numbers as CSV.
 
 mod chart;
+mod charts;
+mod core_log;
+mod input;
 mod log;
+mod numbers;
 mod page;
+mod tables;
+mod text;
 
+use crate::{hyperfine::Timing, place::environment};
 use clap::Args as ClapArgs;
 use cli::{exit::Exit, output::Done, run_log::create_new};
 use engine::{Error, ErrorKind};
+use input::Inputs;
 use log::{Series, Writer};
 use std::{
     fmt::Write as _,
-    io::Write,
+    fs::File,
+    io::{Read, Write},
     path::{Path, PathBuf},
 };
 
-/// The page has this number of colours.
-const MOST_LOGS: usize = 6;
+/// Number of colours that the page has.
+const STYLES: usize = 6;
 /// Blocks below this height are small, so that long chains are compared above it.
 const SMALL_BLOCKS: u32 = 400_000;
 
 #[derive(ClapArgs, Debug)]
 pub struct PlotArgs {
-    /// Logs: of reindex --log, or Bitcoin Core's debug.log
-    #[arg(required = true)]
-    pub logs: Vec<PathBuf>,
+    /// Logs: of reindex --log, or Bitcoin Core's debug.log; or results of hyperfine's --export-json
+    #[arg(required = true, value_name = "[LABEL=]FILE")]
+    pub files: Vec<PathBuf>,
 
     /// The page to write
     #[arg(long, short, value_name = "FILE")]
@@ -33,7 +42,12 @@ pub struct PlotArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// The log that others are compared with, from 1 [default: the first of Bitcoin Core's]
+    /// Overwrite files that this command has not written, too
+    #[arg(long)]
+    pub force: bool,
+
+    /// The log, or without logs the result, that others are compared with, from 1 [default: the first of
+    /// Bitcoin Core's, else the first]
     #[arg(long, value_name = "N")]
     pub baseline: Option<usize>,
 
@@ -45,82 +59,102 @@ pub struct PlotArgs {
 /// The contents of a page.
 struct Plot {
     series: Vec<Series>,
+    timings: Vec<Timing>,
+    /// Index into `series`, or into `timings` if there are no logs.
     baseline: usize,
     from_height: u32,
+    csv: String,
+    csv_name: String,
+}
+
+impl Plot {
+    /// Returns the logs that are compared with the baseline.
+    fn others(&self) -> impl Iterator<Item = (usize, &Series)> {
+        self.series.iter().enumerate().filter(|(index, _)| *index != self.baseline)
+    }
+
+    /// Returns the colour of a log or a result: the first is for the baseline.
+    fn style(&self, at: usize) -> usize {
+        let is_alone = self.series.len().max(self.timings.len()) == 1;
+        let style = if at == self.baseline && !is_alone {
+            0
+        } else {
+            at + usize::from(at < self.baseline || is_alone)
+        };
+        style % STYLES
+    }
 }
 
 /// Reads the logs, writes the page and the CSV, and returns a summary.
 pub fn run(args: &PlotArgs) -> Done {
-    if args.logs.len() > MOST_LOGS {
-        let detail = format!("{} logs: at most {MOST_LOGS} fit one page", args.logs.len());
+    let csv_path = args.csv.clone().unwrap_or_else(|| args.output.with_extension("csv"));
+    for path in [&args.output, &csv_path] {
+        exists(path, args.force)?;
+    }
+    let Inputs { series, timings } = input::read(&args.files)?;
+    if series.len() > STYLES {
+        let detail = format!("{} logs: at most {STYLES} fit one page", series.len());
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    if args.baseline.is_some_and(|baseline| baseline == 0 || baseline > args.logs.len()) {
-        let detail = format!("--baseline must be from 1 to {}, the number of logs", args.logs.len());
+    let compared = if series.is_empty() { timings.len() } else { series.len() };
+    if args.baseline.is_some_and(|baseline| baseline == 0 || baseline > compared) {
+        let detail = format!("--baseline must be from 1 to {compared}, the number of logs or results");
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    let series = args.logs.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let core = || series.iter().position(|series| series.writer == Some(Writer::Core));
     let baseline = args.baseline.map(|number| number - 1).or_else(core).unwrap_or(0);
-    let top = series.iter().filter_map(|series| series.points.last()).map(|point| point.height).max();
-    let whole = top.is_some_and(|height| height > SMALL_BLOCKS);
-    let from_height = args.from_height.unwrap_or(if whole { SMALL_BLOCKS } else { 0 });
-    let plot = Plot { series, baseline, from_height };
-    let csv = args.csv.clone().unwrap_or_else(|| args.output.with_extension("csv"));
-    write(&args.output, &page::html(&plot))?;
-    write(&csv, &numbers(&plot.series))?;
-    let mut text = format!("wrote {} and {}", args.output.display(), csv.display());
+    let is_long = series.iter().any(|series| series.height() > SMALL_BLOCKS);
+    let from_height = args.from_height.unwrap_or(if is_long { SMALL_BLOCKS } else { 0 });
+    let csv = numbers::csv(&series);
+    let csv_name = csv_path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let plot = Plot { series, timings, baseline, from_height, csv, csv_name };
+    write(&args.output, args.force, &page::page(&plot))?;
+    let mut text = format!("wrote {}", args.output.display());
+    if !plot.series.is_empty() {
+        write(&csv_path, args.force, &plot.csv)?;
+        let _ = write!(text, " and {}", csv_path.display());
+    }
     for series in &plot.series {
         let _ = write!(text, "\n{}", found(series));
+    }
+    for timing in &plot.timings {
+        let _ = write!(text, "\n{}: {}", timing.command, text::duration(timing.seconds()));
     }
     Ok((text, Exit::Done))
 }
 
-fn read(path: &Path) -> Result<Series, Error> {
-    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let series = log::read(path, name).map_err(|error| {
-        Error::new(ErrorKind::Environment, format!("cannot be read: {error}")).in_file(path, None)
-    })?;
-    if series.points.is_empty() {
-        let detail = format!(
-            "no progress in it ({} bad lines); it must be a log of reindex --log, or a debug.log of Bitcoin \
-             Core with time stamps and UpdateTip lines",
-            series.bad_lines
-        );
-        return Err(Error::new(ErrorKind::Damaged, detail).in_file(path, None));
-    }
-    Ok(series)
-}
-
 fn found(series: &Series) -> String {
-    let height = series.points.last().map_or(0, |point| point.height);
     let bad = match series.bad_lines {
         0 => String::new(),
         lines => format!("; {lines} bad lines skipped"),
     };
-    format!("{}: {} points, up to height {height}{bad}", series.name, series.points.len())
+    format!("{}: {} points, up to height {}{bad}", series.name, series.points.len(), series.height())
 }
 
-/// Returns all points of all logs as CSV. Unknown values are empty.
-fn numbers(series: &[Series]) -> String {
-    fn or_empty(value: Option<u64>) -> String {
-        value.map_or(String::new(), |value| value.to_string())
+/// Returns whether a file exists. Without `force`, one that exists must be one that this command has written.
+fn exists(path: &Path, force: bool) -> Result<bool, Error> {
+    let exists = path.try_exists().map_err(|error| environment("look at", path, error))?;
+    if exists && !force && !is_ours(path).map_err(|error| environment("read", path, error))? {
+        let detail = "exists, and is not of this command; give --force to overwrite it, or name another file";
+        return Err(Error::new(ErrorKind::Environment, detail).in_file(path, None));
     }
-    let mut text = "log,seconds,height,bytes,transactions,cache_bytes,cache_coins,memory_bytes\n".to_owned();
-    for series in series {
-        let name = format!("\"{}\"", series.name.replace('"', "\"\"").replace(char::is_control, "_"));
-        for point in &series.points {
-            let told =
-                [point.bytes, point.transactions, point.cache_bytes, point.cache_coins, point.memory_bytes];
-            let told = told.map(or_empty).join(",");
-            let _ = writeln!(text, "{name},{:.6},{},{told}", point.seconds, point.height);
-        }
-    }
-    text
+    Ok(exists)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    create_new(path)?.write_all(text.as_bytes()).map_err(|error| {
-        Error::new(ErrorKind::Environment, format!("cannot be written: {error}")).in_file(path, None)
-    })
+/// Returns whether a file is a page or a table of this command.
+fn is_ours(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    engine::open_regular(path)?.take(1024).read_to_end(&mut start)?;
+    let start = String::from_utf8_lossy(&start);
+    let mark = format!("<meta name=\"generator\" content=\"{}\">", page::GENERATOR);
+    Ok(start.contains(&mark) || start.starts_with(numbers::COLUMNS))
+}
+
+fn write(path: &Path, force: bool, text: &str) -> Result<(), Error> {
+    let file = if exists(path, force)? {
+        File::create(path).map_err(|error| environment("write", path, error))
+    } else {
+        create_new(path)
+    };
+    file?.write_all(text.as_bytes()).map_err(|error| environment("write", path, error))
 }

@@ -1,255 +1,403 @@
-//! The page: charts, a legend, and the numbers as tables. No script, no other file; colours follow the
-//! reader's choice of light or dark.
+//! The page: a headline, total times, time by height, stages, what was measured, and below them all charts
+//! and numbers. No script, no other file; colours follow the reader's choice of light or dark.
 
 use super::{
-    Plot,
-    chart::{Axis, Chart, Curve, escaped, grouped, precise},
-    log::{Point, Series, Writer},
+    Plot, charts,
+    log::{Series, Writer},
+    numbers, tables,
+    text::{cut, data, duration, height, times},
 };
-use std::fmt::Write;
+use engine::Stage;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Number of heights at which logs are compared, in the picture and in the table.
-const COMPARED: u32 = 200;
-const ROWS: u32 = 10;
-/// A ratio of shorter times is noise.
-const LEAST_SECONDS: f64 = 0.001;
+/// What marks a page as made by this program, so that it may be overwritten.
+pub const GENERATOR: &str = "peregrine-bench";
+const STYLE: &str = include_str!("page.css");
+/// Percent of a bar's room that the shortest bar has, so that it can be seen.
+const LEAST_BAR: f64 = 0.6;
 
 /// Returns the whole page.
-pub fn html(plot: &Plot) -> String {
-    let mut body = String::new();
-    for (chart, about) in charts(plot) {
-        if let Some(svg) = chart.svg() {
-            let _ = write!(
-                body,
-                "<figure>\n<h2>{}</h2>\n{}{svg}<figcaption>{}</figcaption>\n</figure>\n",
-                escaped(&chart.title),
-                legend(&chart.curves),
-                escaped(&about)
-            );
+pub fn page(plot: &Plot) -> String {
+    let headline = headline(plot);
+    let rest = [charts::more(plot), tables::all(plot)].concat();
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(GENERATOR);
+                title { (headline.big) ": " (headline.over) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    header {
+                        p { (headline.over) }
+                        h1 { (headline.big) }
+                        p { (headline.sentence) }
+                        @if let Some(warning) = headline.warning { p class="warning" { (warning) } }
+                    }
+                    (totals(plot))
+                    (timings(plot))
+                    @if let Some(chart) = charts::by_height(plot).figure() { section { (chart) } }
+                    (stages(plot))
+                    (measurement(plot))
+                    @if !rest.is_empty() {
+                        details {
+                            summary {
+                                @if plot.series.is_empty() { "All numbers" }
+                                @else { "More charts, and the numbers as tables" }
+                            }
+                            @for part in rest { section { (part) } }
+                        }
+                    }
+                    footer { (footer(plot)) }
+                }
+            }
+        }
+    };
+    document.into_string()
+}
+
+/// What a reader should know first.
+#[derive(Default)]
+struct Headline {
+    over: String,
+    big: String,
+    sentence: String,
+    warning: Option<String>,
+}
+
+fn headline(plot: &Plot) -> Headline {
+    match plot.series.get(plot.baseline) {
+        None => headline_of_timings(plot),
+        Some(base) => match plot.others().next() {
+            None => headline_of_one(base),
+            Some((_, subject)) => headline_of_two(plot, base, subject),
+        },
+    }
+}
+
+fn headline_of_one(series: &Series) -> Headline {
+    let last = series.points.last().copied().unwrap_or_default();
+    let time = duration(series.seconds());
+    let reached = format!("Height {}", height(f64::from(series.height())));
+    let size = last.bytes.map(|bytes| {
+        let bytes = bytes as f64;
+        format!("{} of blocks, checked at {}/s. ", data(bytes), data(bytes / last.seconds.max(1e-9)))
+    });
+    Headline {
+        over: format!("Chainstate rebuild · {}", series.name),
+        big: match series.writer {
+            Some(Writer::Core) => format!("{reached} in {time}"),
+            _ => format!("Rebuilt in {time}"),
+        },
+        sentence: format!("{reached}. {}", size.unwrap_or_default()).trim().to_owned(),
+        warning: failure(series),
+    }
+}
+
+/// Returns a sentence about a run that did not succeed.
+fn failure(series: &Series) -> Option<String> {
+    let code = series.about.exit_code.filter(|code| *code != 0)?;
+    Some(format!("{} ended with exit code {code}.", series.name))
+}
+
+fn headline_of_two(plot: &Plot, base: &Series, subject: &Series) -> Headline {
+    let top = base.height().min(subject.height());
+    let is_whole = base.height() == subject.height();
+    let time = |series: &Series| match is_whole {
+        true => Some(series.seconds()),
+        false => charts::at_height(series, top, |point| Some(point.seconds)),
+    };
+    let failed = plot.series.iter().find_map(failure);
+    let over = format!("Chainstate rebuild · {} · height {}", subject.name, height(f64::from(top)));
+    let Some((base_time, own_time)) =
+        time(base).zip(time(subject)).filter(|(base, own)| *base > 0.0 && *own > 0.0)
+    else {
+        let big = format!("{} and {}", subject.name, base.name);
+        return Headline {
+            over,
+            big,
+            sentence: "They have no height in common.".to_owned(),
+            warning: failed,
+        };
+    };
+    let mut sentence = format!("{} instead of {}", duration(own_time), duration(base_time));
+    if is_whole {
+        for (_, other) in plot.others().skip(1).filter(|(_, other)| other.height() == top) {
+            sentence += &format!("; {} {}", other.name, duration(other.seconds()));
+        }
+    } else {
+        sentence += &format!(" to height {}, the highest that both have reached", height(f64::from(top)));
+    }
+    let (agreed, differ) = agreement(plot);
+    Headline {
+        over,
+        big: comparison(base_time / own_time, &base.name),
+        sentence: sentence + "." + &agreed,
+        warning: differ.or(failed),
+    }
+}
+
+/// Returns how a time compares with that of the baseline. `ratio` is the baseline's time, divided by it.
+fn comparison(ratio: f64, base: &str) -> String {
+    // Benchmarks of commits call them `base (HASH)`.
+    let base = cut(base.split(" (").next().unwrap_or(base), 30);
+    match ratio {
+        ratio if ratio >= 1.0 => format!("{}× as fast as {base}", times(ratio)),
+        ratio => format!("{}× as long as {base}", times(1.0 / ratio)),
+    }
+}
+
+/// Returns a sentence that says that the runs had the same result, if the logs prove it, and a warning if
+/// they had not.
+fn agreement(plot: &Plot) -> (String, Option<String>) {
+    let all = if plot.series.len() == 2 { "Both" } else { "All" };
+    let same = |of: fn(&Series) -> Option<&str>| {
+        let values = plot.series.iter().map(of).collect::<Option<Vec<_>>>()?;
+        Some(values.windows(2).all(|pair| pair[0] == pair[1]))
+    };
+    let has_same_height = plot.series.windows(2).all(|pair| pair[0].height() == pair[1].height());
+    match (same(|series| series.about.utxo_hash.as_deref()), same(|series| series.about.tip.as_deref())) {
+        _ if !has_same_height => (String::new(), None),
+        (Some(true), _) => (format!(" {all} arrived at the same UTXO set."), None),
+        (Some(false), _) => {
+            (String::new(), Some("Their UTXO sets differ: times cannot be compared.".to_owned()))
+        }
+        (None, Some(true)) => (format!(" {all} ended at the same block."), None),
+        (None, Some(false)) => {
+            (String::new(), Some("They ended at different blocks: times cannot be compared.".to_owned()))
+        }
+        (None, None) => (String::new(), None),
+    }
+}
+
+fn headline_of_timings(plot: &Plot) -> Headline {
+    let over = "Measured times".to_owned();
+    let runs = |count: usize| if count > 1 { format!(", the median of {count} runs") } else { String::new() };
+    let Some(base) = plot.timings.get(plot.baseline) else { return Headline { over, ..Headline::default() } };
+    let subject = plot.timings.iter().enumerate().find(|(at, _)| *at != plot.baseline);
+    match subject {
+        None => Headline {
+            over: format!("{over} · {}", base.command),
+            big: duration(base.seconds()),
+            sentence: format!(
+                "{} takes {}{}.",
+                base.command,
+                duration(base.seconds()),
+                runs(base.times.len())
+            ),
+            warning: None,
+        },
+        Some((_, subject)) => Headline {
+            over: format!("{over} · {}", subject.command),
+            big: comparison(base.seconds() / subject.seconds(), &base.command),
+            sentence: format!(
+                "{} instead of {}{}.",
+                duration(subject.seconds()),
+                duration(base.seconds()),
+                runs(base.times.len().min(subject.times.len()))
+            ),
+            warning: None,
+        },
+    }
+}
+
+/// One bar of a picture of total times.
+struct Bar {
+    style: usize,
+    name: String,
+    about: String,
+    seconds: f64,
+}
+
+fn bars(title: &str, bars: &[Bar]) -> Markup {
+    let longest = bars.iter().map(|bar| bar.seconds).fold(0.0, f64::max).max(1e-9);
+    html! {
+        section {
+            h2 { (title) }
+            @for Bar { style, name, about, seconds } in bars {
+                div class="row" {
+                    span { (name) @if !about.is_empty() { small { (about) } } }
+                    span class="track" aria-hidden="true" {
+                        span class=(format!("b{style}"))
+                            style=(format!("width:{:.2}%", (seconds / longest * 100.0).max(LEAST_BAR))) {}
+                    }
+                    b { (duration(*seconds)) }
+                }
+            }
         }
     }
-    body.push_str(&summary(plot));
-    body.push_str(&times(plot));
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>Chainstate rebuilds</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>Chainstate rebuilds</h1>\n{body}\
-         <p class=\"note\">Drawn by peregrine {}.</p>\n</main>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION")
-    )
 }
 
-const STYLE: &str = include_str!("page.css");
-
-fn charts(plot: &Plot) -> Vec<(Chart, String)> {
-    let series = &plot.series;
-    let longest = series.iter().filter_map(|series| series.points.last()).map(|point| point.seconds);
-    let time = time_axis(longest.fold(0.0, f64::max));
-    let axis = |title: &str, unit| Axis { title: title.to_owned(), unit, from_zero: true };
-    let seconds = || axis(&format!("time, {}", time.0), time.1);
-    let curves = |of: &dyn Fn(&Point) -> Option<(f64, f64)>| lines(series, |_, point| of(point));
-    let mut charts = vec![(
-        Chart {
-            id: "height",
-            title: "Time by height".to_owned(),
-            x: axis("height", 1.0),
-            y: seconds(),
-            curves: curves(&|point| Some((f64::from(point.height), point.seconds))),
-            level: None,
-        },
-        "From the start of each run. A run's last stages, after its last block, are in the table below."
-            .to_owned(),
-    )];
-    // The log that reports bytes up to the greatest height also provides the bytes of the others.
-    let telling = series.iter().filter(|series| series.points.iter().any(|point| point.bytes.is_some()));
-    if let Some(telling) = telling.max_by_key(|series| series.points.last().map(|point| point.height)) {
-        let by_bytes = |_: usize, point: &Point| {
-            let bytes = point.bytes.map(|bytes| bytes as f64);
-            Some((
-                bytes.or_else(|| at_height(telling, point.height, |p| p.bytes.map(|b| b as f64)))?,
-                point.seconds,
-            ))
-        };
-        charts.push((
-            Chart {
-                id: "bytes",
-                title: "Time by block data".to_owned(),
-                x: axis("block data, GB", 1e9),
-                y: seconds(),
-                curves: lines(series, by_bytes),
-                level: None,
-            },
-            format!("Where a log tells heights only, bytes are those that {} tells.", telling.name),
-        ));
-    }
-    if series.len() > 1 {
-        charts.push(ratio(plot));
-    }
-    charts.push((
-        Chart {
-            id: "memory",
-            title: "Cache and memory over time".to_owned(),
-            x: seconds(),
-            y: axis("MiB", 1_048_576.0),
-            curves: curves(&|point| Some((point.seconds, point.memory_bytes.or(point.cache_bytes)? as f64))),
-            level: None,
-        },
-        "Peregrine: resident memory of the process. Bitcoin Core: its coins cache alone.".to_owned(),
-    ));
-    charts
-}
-
-/// Returns how many times as fast as the baseline each other log reached a height.
-fn ratio(plot: &Plot) -> (Chart, String) {
-    let base = &plot.series[plot.baseline];
-    let top = base.points.last().map_or(0, |point| point.height);
-    let curves = others(plot)
-        .map(|(style, series)| {
-            let top = series.points.last().map_or(0, |point| point.height).min(top);
-            let points = steps(plot.from_height, top, COMPARED);
-            let points = points.filter_map(|height| Some((f64::from(height), faster(base, series, height)?)));
-            Curve { style, name: series.name.clone(), points: points.collect() }
-        })
-        .filter(|curve| !curve.points.is_empty())
-        .collect();
-    let from = plot.from_height;
-    let chart = Chart {
-        id: "ratio",
-        title: format!("Speed, compared with {}", base.name),
-        x: Axis { title: "height".to_owned(), unit: 1.0, from_zero: from == 0 },
-        y: Axis { title: "times as fast".to_owned(), unit: 1.0, from_zero: true },
-        curves,
-        level: Some(1.0),
-    };
-    let heights = if from == 0 { "all heights".to_owned() } else { format!("heights from {from} on") };
-    (chart, format!("Time of {} up to a height, by that of the other log; {heights}.", base.name))
-}
-
-fn others(plot: &Plot) -> impl Iterator<Item = (usize, &Series)> {
-    plot.series.iter().enumerate().filter(|(index, _)| *index != plot.baseline)
-}
-
-/// Returns how many times as fast as `base` the run `series` reached a height.
-fn faster(base: &Series, series: &Series, height: u32) -> Option<f64> {
-    let [base, own] = [base, series].map(|series| at_height(series, height, |point| Some(point.seconds)));
-    let (base, own) = base.zip(own)?;
-    (own >= LEAST_SECONDS && base >= LEAST_SECONDS).then(|| base / own)
-}
-
-fn steps(from: u32, to: u32, count: u32) -> impl Iterator<Item = u32> {
-    let span = u64::from(to.saturating_sub(from));
-    let step = move |index: u32| from + (span * u64::from(index) / u64::from(count)) as u32;
-    (1..=count.min(span as u32))
-        .map(move |index| if span < u64::from(count) { from + index } else { step(index) })
-}
-
-/// Returns the value of a log at a height, interpolated linearly; `None` outside its points.
-fn at_height(series: &Series, height: u32, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
-    let after = series.points.partition_point(|point| point.height < height);
-    let above = series.points.get(after)?;
-    if above.height == height {
-        return of(above);
-    }
-    let below = series.points.get(after.checked_sub(1)?)?;
-    let share = f64::from(height - below.height) / f64::from(above.height - below.height);
-    let (low, high) = of(below).zip(of(above))?;
-    Some(low + (high - low) * share)
-}
-
-fn lines(series: &[Series], of: impl Fn(usize, &Point) -> Option<(f64, f64)>) -> Vec<Curve> {
-    let curve = |(style, series): (usize, &Series)| Curve {
-        style,
+fn totals(plot: &Plot) -> Markup {
+    let has_same_height = plot.series.windows(2).all(|pair| pair[0].height() == pair[1].height());
+    let bar = |(at, series): (usize, &Series)| Bar {
+        style: plot.style(at),
         name: series.name.clone(),
-        points: series.points.iter().filter_map(|point| of(style, point)).collect(),
+        about: {
+            let program = series.about.program.iter().cloned();
+            // A hash is no use here; it is in the card.
+            let settings = series.about.settings.iter().filter(|setting| setting.len() < 40).cloned();
+            let top = format!("to height {}", height(f64::from(series.height())));
+            let top = (!has_same_height).then_some(top);
+            program.chain(settings).chain(top).collect::<Vec<_>>().join(", ")
+        },
+        seconds: series.seconds(),
     };
-    series.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect()
+    let all: Vec<_> = plot.series.iter().enumerate().map(bar).collect();
+    // The headline has the time of a single run.
+    html! { @if all.len() > 1 { (bars("Total time", &all)) } }
 }
 
-fn time_axis(longest: f64) -> (&'static str, f64) {
-    match longest {
-        seconds if seconds > 3.0 * 3600.0 => ("hours", 3600.0),
-        seconds if seconds > 180.0 => ("minutes", 60.0),
-        _ => ("seconds", 1.0),
-    }
-}
-
-fn legend(curves: &[Curve]) -> String {
-    let mut text = "<ul class=\"legend\">".to_owned();
-    for curve in curves {
-        let _ = write!(
-            text,
-            "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\">\
-             <path class=\"c{}\" d=\"M0 4H36\"/></svg>{}</li>",
-            curve.style,
-            escaped(&curve.name)
-        );
-    }
-    text + "</ul>\n"
-}
-
-/// Returns a table with the totals of each log.
-fn summary(plot: &Plot) -> String {
-    let heads =
-        ["log", "written by", "last height", "reached after, s", "run ended after, s", "blocks, MB/s"];
-    let heads = heads.into_iter().chain(["most memory, MiB", "most cache, MiB", "bad lines"]);
-    let rows = plot.series.iter().map(|series| {
-        let last = series.points.last().copied().unwrap_or_default();
-        let most = |of: fn(&Point) -> Option<u64>| {
-            let most = series.points.iter().filter_map(of).max();
-            most.map_or("not told".to_owned(), |bytes| precise(bytes as f64 / 1_048_576.0))
-        };
-        let rate = last.bytes.map(|bytes| precise(bytes as f64 / 1e6 / last.seconds.max(1e-9)));
-        vec![
-            series.name.clone(),
-            series
-                .writer
-                .map_or("", |writer| match writer {
-                    Writer::Peregrine => "Peregrine",
-                    Writer::Core => "Bitcoin Core",
-                })
-                .to_owned(),
-            grouped(&last.height.to_string()),
-            precise(last.seconds),
-            precise(series.end.unwrap_or(last.seconds)),
-            rate.unwrap_or("not told".to_owned()),
-            most(|point| point.memory_bytes),
-            most(|point| point.cache_bytes),
-            grouped(&series.bad_lines.to_string()),
-        ]
-    });
-    table("Runs", heads.map(str::to_owned).collect(), rows)
-}
-
-/// Returns a table of times by height, and their ratios.
-fn times(plot: &Plot) -> String {
-    let base = &plot.series[plot.baseline];
-    let top = plot.series.iter().filter_map(|series| series.points.last()).map(|point| point.height).max();
-    let mut heads = vec!["height".to_owned()];
-    heads.extend(plot.series.iter().map(|series| format!("{}, s", series.name)));
-    heads.extend(others(plot).map(|(_, series)| format!("{}, times as fast", series.name)));
-    let rows = steps(0, top.unwrap_or(0), ROWS).map(|height| {
-        let said = |number: Option<f64>| number.map_or("–".to_owned(), precise);
-        let mut row = vec![grouped(&height.to_string())];
-        row.extend(plot.series.iter().map(|series| said(at_height(series, height, |p| Some(p.seconds)))));
-        row.extend(others(plot).map(|(_, series)| said(faster(base, series, height))));
-        row
-    });
-    table("Times by height", heads, rows)
-}
-
-fn table(title: &str, heads: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
-    let cells = |cells: &[String]| {
-        cells.iter().fold(String::new(), |text, cell| text + &format!("<td>{}</td>", escaped(cell)))
+fn timings(plot: &Plot) -> Markup {
+    let bar = |(at, timing): (usize, &crate::hyperfine::Timing)| Bar {
+        style: if plot.series.is_empty() { plot.style(at) } else { (at + 1) % super::STYLES },
+        name: timing.command.clone(),
+        about: match (timing.times.len(), timing.min, timing.max) {
+            (runs, Some(min), Some(max)) if runs > 1 => {
+                format!("median of {runs} runs, {} to {}", duration(min), duration(max))
+            }
+            _ => String::new(),
+        },
+        seconds: timing.seconds(),
     };
-    let heads = heads
-        .iter()
-        .fold(String::new(), |text, head| text + &format!("<th scope=\"col\">{}</th>", escaped(head)));
-    let mut text =
-        format!("<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n");
-    for row in rows {
-        let Some((first, rest)) = row.split_first() else { continue };
-        let _ = writeln!(text, "<tr><th scope=\"row\">{}</th>{}</tr>", escaped(first), cells(rest));
+    let all: Vec<_> = plot.timings.iter().enumerate().map(bar).collect();
+    html! { @if !all.is_empty() { (bars("Measured times", &all)) } }
+}
+
+/// Returns in which stages the runs spent their time.
+fn stages(plot: &Plot) -> Markup {
+    let all = plot.series.iter().map(|series| (series, spent(series)));
+    let all: Vec<_> = all.filter(|(_, spent)| spent.len() > 1).collect();
+    let color = |at: usize| format!("t{}", at % super::STYLES);
+    html! {
+        @if !all.is_empty() {
+            section {
+                h2 { "Where the time went" }
+                @for (series, spent) in all {
+                    @if plot.series.len() > 1 { h3 { (series.name) } }
+                    div class="stages" aria-hidden="true" {
+                        @for (at, (_, seconds)) in spent.iter().enumerate() {
+                            span class=(color(at)) style=(format!("flex-grow:{:.3}", seconds * 1000.0)) {}
+                        }
+                    }
+                    ul {
+                        @for (at, (name, seconds)) in spent.iter().enumerate() {
+                            li { i class=(color(at)) {} (name) " " b { (duration(*seconds)) } }
+                        }
+                    }
+                }
+            }
+        }
     }
-    text + "</tbody></table></div>\n"
+}
+
+/// Returns the seconds that a run spent in each stage.
+fn spent(series: &Series) -> Vec<(&str, f64)> {
+    let mut spent: Vec<(&str, f64)> = Vec::new();
+    let ends = series.stages.iter().skip(1).map(|(begin, _)| *begin).chain([series.seconds()]);
+    for ((begin, stage), end) in series.stages.iter().zip(ends) {
+        let (name, seconds) = (stage_name(stage), (end - begin).max(0.0));
+        match spent.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += seconds,
+            None => spent.push((name, seconds)),
+        }
+    }
+    spent
+}
+
+/// Returns the name of a stage for readers who do not know the program.
+fn stage_name(stage: &str) -> &str {
+    let known = Stage::ALL.into_iter().find(|known| known.name() == stage);
+    match known {
+        Some(Stage::Plan) => "choose the chain",
+        Some(Stage::Check) => "check blocks",
+        Some(Stage::Undo) => "make undo data",
+        Some(Stage::Sequential) => "validate in order",
+        Some(Stage::Finish) => "write the chainstate",
+        Some(Stage::Prove) => "read it back",
+        Some(Stage::Commit) => "put it in place",
+        _ => stage,
+    }
+}
+
+/// Returns a card that says what was measured, where and how, and with which result.
+fn measurement(plot: &Plot) -> Markup {
+    let hashes: Vec<_> = plot.series.iter().filter_map(|series| series.about.utxo_hash.as_deref()).collect();
+    let is_same =
+        hashes.len() > 1 && hashes.len() == plot.series.len() && hashes.iter().all(|hash| *hash == hashes[0]);
+    let facts = |series: &Series| {
+        let about = &series.about;
+        let hash = about.utxo_hash.as_ref().map(|hash| {
+            let mark = if is_same { " ✓ the same in all runs" } else { "" };
+            format!("hash_serialized_3 {hash}{mark}")
+        });
+        let tip = about.tip.as_ref().map(|tip| format!(", block {tip}")).unwrap_or_default();
+        let settings = Some(about.settings.join(", ")).filter(|settings| !settings.is_empty());
+        let all = [
+            ("command", about.command.clone()),
+            ("machine", about.machine.clone()),
+            ("version", about.program.clone()),
+            ("settings", settings),
+            ("reached", Some(format!("height {}{tip}", height(f64::from(series.height()))))),
+            ("result", hash),
+            ("exit code", about.exit_code.map(|code| code.to_string())),
+        ];
+        all.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect::<Vec<_>>()
+    };
+    html! {
+        @if !plot.series.is_empty() {
+            section {
+                h2 { @if plot.series.len() == 1 { "This measurement" } @else { "These measurements" } }
+                @for series in &plot.series {
+                    @if plot.series.len() > 1 { h3 { (series.name) } }
+                    dl {
+                        @for (name, fact) in facts(series) {
+                            dt { (name) }
+                            // No line ends within a short argument.
+                            dd { @for word in fact.split(' ') { span { (word) } " " } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn footer(plot: &Plot) -> Markup {
+    let logs = plot.series.iter().map(|series| match &series.about.program {
+        Some(program) => format!("{} ({program})", series.name),
+        None => series.name.clone(),
+    });
+    let logs = logs.collect::<Vec<_>>().join(", ");
+    html! {
+        @if !plot.series.is_empty() {
+            p class="download" {
+                @let address = format!("data:text/csv;charset=utf-8,{}", in_address(&plot.csv));
+                a download=(plot.csv_name) href=(address) { "Download all points as CSV" }
+                " (" (numbers::COLUMNS.replace(',', ", ")) ")"
+            }
+        }
+        p {
+            "Drawn by " (GENERATOR) " " (env!("CARGO_PKG_VERSION"))
+            @if !logs.is_empty() { " from the logs of " (logs) }
+            "."
+        }
+    }
+}
+
+/// Writes a text so that it can stand in a data address.
+fn in_address(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + text.len() / 8);
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b',' | b'.' | b'_' | b'-' => safe.push(byte.into()),
+            _ => safe.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    safe
 }

@@ -14,12 +14,11 @@ mod tunnel;
 use crate::{
     measure::{Measured, add_datadir, find_program, measure, utxo_hash},
     place::{self, Scratch, environment},
+    rows::{OutputArgs, Rows},
 };
 use clap::Args as ClapArgs;
 use cli::{
-    exit::Exit,
-    output::{Done, json, print_message},
-    run_log::create_new,
+    output::{Done, print_message},
     stop::{self, interrupt},
 };
 use engine::{Error, ErrorKind, Network, Stage};
@@ -30,8 +29,7 @@ use report::{Report, Row};
 use serde_json::Value;
 use served::{PORT, Peers, Served, option};
 use std::{
-    fs::{self, File},
-    io::{self, Write},
+    fs, io,
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
@@ -116,17 +114,8 @@ pub struct SyncArgs {
     #[arg(long, value_name = "LIMITS")]
     pub limits: Option<Limits>,
 
-    /// Where copies and results go while it runs; should be on the disk that is to be measured
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub work_dir: PathBuf,
-
-    /// Write a line per run to this new file
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-
-    /// Print the report as one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Measures the programs in turns, and returns the report.
@@ -139,20 +128,18 @@ pub fn run(args: &SyncArgs) -> Done {
         let detail = "network namespaces and TUN devices need root: run this command as root";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    let interrupt = interrupt(args.json)?;
+    let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
-    let csv = args.csv.as_deref().map(create_new).transpose()?;
-    let mut bench = Bench::new(args, csv, &interrupt)?;
+    let rows = Rows::new(&args.output)?;
+    let mut bench = Bench::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
         bench.once(run, Program::Peregrine)?;
         if args.against {
             bench.once(run, Program::Bitcoind)?;
         }
     }
-    let report = Report::new(args, std::mem::take(&mut bench.rows));
-    drop(bench);
-    Ok((if args.json { json(&report) } else { report.text() }, Exit::Done))
+    args.output.done(&Report::new(args, bench.rows.finish()?), Report::text)
 }
 
 /// A program that is measured.
@@ -235,10 +222,9 @@ struct Download {
 struct Bench<'a> {
     args: &'a SyncArgs,
     interrupt: &'a AtomicBool,
-    csv: Option<File>,
     peregrine: PathBuf,
     bitcoind: PathBuf,
-    rows: Vec<Row>,
+    rows: Rows<Row>,
     height: u64,
     // Dropped in this order: nodes, network, and the folder in which all of it is.
     _peers: Peers,
@@ -248,7 +234,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// Makes the network, and starts the peers.
-    fn new(args: &'a SyncArgs, csv: Option<File>, stop: &'a AtomicBool) -> Result<Self, Error> {
+    fn new(args: &'a SyncArgs, rows: Rows<Row>, stop: &'a AtomicBool) -> Result<Self, Error> {
         let peregrine = find_program(args.peregrine.as_deref())?;
         let missing = |error: io::Error| {
             let detail = format!("there is no bitcoind at {}: {error}", args.bitcoind.display());
@@ -256,9 +242,10 @@ impl<'a> Bench<'a> {
         };
         let bitcoind = args.bitcoind.canonicalize().map_err(missing)?;
         let links = Links::new(args)?;
-        let parent = args.work_dir.canonicalize();
+        let parent = args.output.work_dir.canonicalize();
         let scratch = parent.and_then(|folder| Scratch::new(&folder));
-        let scratch = scratch.map_err(|error| environment("make a folder in", &args.work_dir, error))?;
+        let scratch =
+            scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
         let served = Served::new(args, &bitcoind, &scratch.0.join("served"), stop)?;
         print_message(&format!("starting {} peers", links.addresses.len()));
         let mut peers = Peers::default();
@@ -268,19 +255,9 @@ impl<'a> Bench<'a> {
             peers.add(args, (&served, &bitcoind), place, &scratch.0.join(format!("peer{at}")))?;
         }
         peers.wait(stop)?;
-        let (rows, height) = (Vec::new(), served.height);
-        let bench = Self {
-            args,
-            interrupt: stop,
-            csv,
-            peregrine,
-            bitcoind,
-            rows,
-            height,
-            _peers: peers,
-            links,
-            scratch,
-        };
+        let height = served.height;
+        let bench =
+            Self { args, interrupt: stop, peregrine, bitcoind, rows, height, _peers: peers, links, scratch };
         bench.make_start()?;
         Ok(bench)
     }
@@ -322,31 +299,9 @@ impl<'a> Bench<'a> {
             None => utxo_hash(&self.peregrine, self.args.chain, &datadir)
                 .map_err(|error| environment("look at", &datadir, error))?,
         };
-        let block_bytes = self.rows.iter().find_map(|row| row.bytes);
+        let block_bytes = self.rows.rows().iter().find_map(|row| row.bytes);
         let row = Row::new(program, self.args, run, (&measured, &download), (&answer, block_bytes), hash);
-        if let Some(csv) = &mut self.csv {
-            let header = if self.rows.is_empty() { report::CSV_HEADER } else { "" };
-            write!(csv, "{header}{}", row.csv()).map_err(|error| {
-                environment("write", self.args.csv.as_deref().unwrap_or(Path::new("")), error)
-            })?;
-        }
-        print_message(&format!("run {run} of {}: {}", self.args.runs, row.text()));
-        if !measured.status.success() {
-            let detail = format!(
-                "run {run} of {} failed ({}); it said:\n{}{}",
-                row.program, measured.status, measured.messages, measured.output
-            );
-            return Err(Error::new(ErrorKind::Environment, detail.trim_end()));
-        }
-        let first = self.rows.iter().find_map(|row| Some((&row.program, row.utxo_hash.as_ref()?)));
-        if let (Some((program, first)), Some(hash)) = (first, &row.utxo_hash)
-            && first != hash
-        {
-            let detail = format!("the UTXO sets differ: {first} by {program}, {hash} by {}", row.program);
-            return Err(Error::new(ErrorKind::Environment, detail));
-        }
-        self.rows.push(row);
-        Ok(())
+        self.rows.add(row, self.args.runs, &measured)
     }
 
     /// Runs a program in the namespace of the links, and counts what comes over them.

@@ -3,17 +3,14 @@
 use super::{Download, Program, SyncArgs};
 use crate::{
     measure::Measured,
+    rows,
     statistics::Ratio,
     table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
 };
+use cli::version::commit_or_version;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
-
-/// The columns of [`Row::csv`].
-pub const CSV_HEADER: &str = "program,commit,threads,run,wall_s,download_s,after_s,user_s,system_s,\
-    peak_rss_kib,bytes,received_bytes,received_packets,twice_bytes,link_share,utxo_hash,read_bytes,\
-    written_bytes,exit\n";
 
 /// Bytes of the headers of IPv4 and TCP (with time stamps) in each packet.
 const PACKET_HEADERS: u64 = 52;
@@ -22,7 +19,7 @@ const PACKET_HEADERS: u64 = 52;
 #[derive(Serialize, Clone, Debug)]
 pub struct Row {
     pub program: &'static str,
-    /// Version of Peregrine, for its runs.
+    /// Commit of Peregrine's sources, or its version if that is not known, for its runs.
     pub commit: Option<&'static str>,
     pub threads: Option<u64>,
     pub run: u32,
@@ -69,7 +66,7 @@ impl Row {
         let share = |bytes: u64| Some(bytes as f64 / download_s.max(1e-3) / links_rate(args)? as f64);
         Self {
             program: if is_ours { "peregrine" } else { "bitcoind" },
-            commit: is_ours.then_some(env!("CARGO_PKG_VERSION")),
+            commit: is_ours.then(commit_or_version),
             threads: answer["rebuild"]["threads"].as_u64(),
             run,
             wall_s: measured.wall.as_secs_f64(),
@@ -91,8 +88,32 @@ impl Row {
         }
     }
 
-    /// Summarises the run in one line.
-    pub fn text(&self) -> String {
+    /// Bytes that came besides the blocks, for each byte of blocks, in percent.
+    fn beyond_percent(&self) -> Option<f64> {
+        let bytes = self.bytes? as f64;
+        let payload = self.received_bytes.saturating_sub(self.received_packets * PACKET_HEADERS) as f64;
+        Some((payload / bytes - 1.0) * 100.0)
+    }
+}
+
+impl rows::Row for Row {
+    const CSV_HEADER: &'static str = "program,commit,threads,run,wall_s,download_s,after_s,user_s,system_s,\
+        peak_rss_kib,bytes,received_bytes,received_packets,twice_bytes,link_share,utxo_hash,read_bytes,\
+        written_bytes,exit\n";
+
+    fn program(&self) -> &str {
+        self.program
+    }
+
+    fn run(&self) -> u32 {
+        self.run
+    }
+
+    fn utxo_hash(&self) -> Option<&str> {
+        self.utxo_hash.as_deref()
+    }
+
+    fn text(&self) -> String {
         format!(
             "{} {:.2} s, the last byte after {:.2} s, {:.2} s of CPU, {} MiB",
             self.program,
@@ -103,8 +124,7 @@ impl Row {
         )
     }
 
-    /// Returns the run as a line of [`CSV_HEADER`]'s columns. Unknown values are empty.
-    pub fn csv(&self) -> String {
+    fn csv(&self) -> String {
         let fields = [
             self.program.to_owned(),
             or_empty(self.commit),
@@ -127,13 +147,6 @@ impl Row {
             or_empty(self.exit),
         ];
         fields.join(",") + "\n"
-    }
-
-    /// Bytes that came besides the blocks, for each byte of blocks, in percent.
-    fn beyond_percent(&self) -> Option<f64> {
-        let bytes = self.bytes? as f64;
-        let payload = self.received_bytes.saturating_sub(self.received_packets * PACKET_HEADERS) as f64;
-        Some((payload / bytes - 1.0) * 100.0)
     }
 }
 
@@ -232,10 +245,11 @@ impl Report {
             for (link, megabytes) in self.links.iter().zip(&program.link_mb) {
                 let _ = writeln!(text, "  over {link:<30} {megabytes:>10.1} MB");
             }
-            let hash = program.utxo_hash.as_deref().unwrap_or("not told");
+            let hash = program.utxo_hash.as_deref().unwrap_or("unknown");
             let _ = writeln!(text, "  UTXO set            {hash}");
         }
-        add_comparison(&mut text, ("peregrine", "bitcoind"), self.ratio, self.runs);
+        let other = std::iter::once(("bitcoind", self.ratio));
+        add_comparison(&mut text, "peregrine", other, self.runs);
         text.trim_end().to_owned()
     }
 }

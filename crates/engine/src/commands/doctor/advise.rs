@@ -65,6 +65,7 @@ fn of_key(found: &DatadirState, key: Option<[u8; 8]>) -> Option<Advice> {
     let error = found.key.as_ref()?;
     let other = error.remedies.iter().find_map(|remedy| match remedy {
         Remedy::ChooseNetwork(network) => Some(Advice::ChooseNetwork(*network)),
+        Remedy::NameChallenge => Some(Advice::NameChallenge),
         _ => None,
     });
     Some(other.or(key.map(Advice::RestoreKey)).unwrap_or(Advice::BitcoindReindex))
@@ -87,13 +88,15 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
             false => Advice::BitcoindReindex,
         };
     }
-    if has_damaged || blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
+    if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
         return Advice::BitcoindReindex;
     }
+    // Stale blocks need no download: an index without them is sufficient.
+    if has_damaged || blocks.lacking() > blocks.lost_stale {
+        return Advice::Repair;
+    }
     if blocks.lacking() > 0 {
-        // Stale blocks need no download: an index without them is sufficient.
-        let only_stale = blocks.lacking() == blocks.lost_stale;
-        return if only_stale { Advice::ReindexByScan } else { Advice::Sync };
+        return Advice::ReindexByScan;
     }
     if blocks.beyond_use > 0 {
         return Advice::ReindexByScan;

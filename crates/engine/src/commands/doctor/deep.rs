@@ -7,26 +7,18 @@ use crate::{
         event::{Event, EventSink},
         stage::Stage,
     },
-    blocks::{
-        block_hashes::BlockHashes,
-        files::{Files, LocatedBlock},
-    },
+    blocks::files::Files,
     commands::undo::{UndoFileCheck, by_file},
-    job::{self, ChainPreferences, memory::MemoryBudget},
-    stages::{
-        read::BlockReader,
-        undo_survey::{BlockWalk, UndoSurvey, WalkBuffers},
+    job::{
+        self, ChainPreferences,
+        damage_survey::{BlockSurvey, MAX_NAMED_BLOCKS},
+        memory::MemoryBudget,
     },
+    stages::{finish, undo_survey::BlockWalk},
 };
-use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use disk::chainstate::ChainstateReader;
+use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, Height};
-
-/// Maximum number of damaged blocks that are described; all are counted.
-const MAX_NAMED_BLOCKS: usize = 5;
 
 /// How the places of blocks are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +56,7 @@ pub fn read_all(
         Err(error) => DeepState::refused(unless_interrupted(error)?),
     };
     sink.event(Event::Started(Stage::Prove));
-    state.coins = match count_coins(files, options, interrupt) {
+    state.coins = match count_coins(files, options, (sink, interrupt)) {
         Ok(coins) => Ok(coins),
         Err(error) => Err(unless_interrupted(error)?),
     };
@@ -75,11 +67,10 @@ pub fn read_all(
 fn count_coins(
     files: &Files<'_>,
     options: &DoctorOptions,
-    interrupt: &AtomicBool,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-    let stats = stats_unless_stopped(&reader, false, options.chain.threads.get(), interrupt)?;
-    let stats = stats.ok_or_else(Error::interrupted)?;
+    let stats = finish::read_back(&reader, None, options.chain.threads.get(), sink, interrupt)?;
     Ok((stats.txouts, stats.hash_serialized_3.0))
 }
 
@@ -99,30 +90,8 @@ fn read_blocks(
     let threads = MemoryBudget::after_plan(&options.chain, chain.block_count()).threads;
     let progress = |blocks: u32| job::progress(sink, &plan, blocks);
     let walk = &BlockWalk { chain, files, threads, progress: &progress, interrupt };
-    let reader = &BlockReader::new(chain, files);
     sink.event(Event::Started(Stage::Check));
-    let survey = UndoSurvey::of_records(walk, reader)?;
-    let flawed = Mutex::new(Vec::new());
-    let begin = || (WalkBuffers::default(), BlockHashes::default());
-    walk.each(0..chain.block_count() as u32, begin, |(buffers, hashes), height| {
-        let block = LocatedBlock { chain, files, height };
-        let checked = survey.check_block(walk, reader, buffers, height, |view| {
-            let broken = |violation| Error::violation(&violation).at_block(height, chain.block(height).hash);
-            block.check_view(view, hashes)?.map(drop).map_err(broken)
-        });
-        match checked {
-            Err(error) if [ErrorKind::Damaged, ErrorKind::Consensus].contains(&error.kind) => {
-                flawed.lock().unwrap_or_else(PoisonError::into_inner).push((height, error));
-                Ok(())
-            }
-            checked => checked,
-        }
-    })?;
-    if interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
-    let mut flawed = flawed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    flawed.sort_by_key(|(height, _)| *height);
+    let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
     let last = best_height.unwrap_or(chain.tip_height());
     // A file in which nothing is missing needs no line.
     let has_flaw = |file: &UndoFileCheck| file.missing + file.damaged > 0;
@@ -130,7 +99,7 @@ fn read_blocks(
         blocks: chain.block_count() as u32,
         damaged: flawed.len() as u32,
         first: flawed.into_iter().take(MAX_NAMED_BLOCKS).map(|(_, error)| error).collect(),
-        undo: by_file(chain, &survey, last).into_iter().filter(has_flaw).collect(),
+        undo: by_file(chain, &undo, last).into_iter().filter(has_flaw).collect(),
         ..DeepState::empty()
     })
 }

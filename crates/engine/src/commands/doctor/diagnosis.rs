@@ -27,6 +27,8 @@ pub struct Diagnosis {
 pub struct DatadirState {
     /// The directory of the network.
     pub dir: PathBuf,
+    /// The directory of the block files.
+    pub blocks_dir: PathBuf,
     /// Whose it is.
     pub owner: Owner,
     /// Which other process uses it.
@@ -251,6 +253,8 @@ pub enum Advice {
     NameDatadir,
     /// Choose this network.
     ChooseNetwork(Network),
+    /// Name the challenge of this signet.
+    NameChallenge,
     /// Diagnose as the user with this id.
     RunAs(u32),
     /// Give these databases to the owner of the datadir.
@@ -261,8 +265,10 @@ pub enum Advice {
     RestoreKey([u8; 8]),
     /// Finish or undo the replacement of databases that was interrupted, by reading the chainstate.
     FinishReplacement,
-    /// Download what is missing.
+    /// Download all blocks.
     Sync,
+    /// Download the blocks that are damaged or missing.
+    Repair,
     /// Rebuild the chainstate.
     Reindex,
     /// Rebuild block index and chainstate by scanning the block files.

@@ -1,13 +1,14 @@
 //! Locates blocks relative to the chosen chain: for the comparison with an existing chainstate, and to find
 //! what the chain leaves out.
 
-use super::{BestTip, CONNECTED, ChainRequest, FAILED, INVALID, LINKED, NONE, Tree};
+use super::{BestTip, CONNECTED, ChainRequest, FAILED, INVALID, KNOWN, LINKED, NONE, Tree};
 use crate::{
     api::lower_tip::Gap,
     plan::best_block::{BestBlock, KnownBlock},
 };
 use rules::U256;
-use wire::{BlockHash, Height};
+use std::collections::BTreeSet;
+use wire::{BlockHash, FileNo, Height};
 
 impl Tree<'_> {
     /// Returns number and height of each block whose header and ancestors' headers are valid.
@@ -87,6 +88,20 @@ impl Tree<'_> {
         let fork =
             self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
         Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+    }
+
+    /// Returns the numbers of the files in which blocks are placed.
+    #[must_use]
+    pub fn files(&self) -> BTreeSet<FileNo> {
+        self.nodes.iter().filter(|node| node.data_pos.is_some()).map(|node| node.file).collect()
+    }
+
+    /// Marks a block that was connected, and its ancestors.
+    pub(super) fn mark_known(&mut self, connected: Option<BlockHash>) {
+        let Some(known) = connected.and_then(|hash| self.hashes.find(&hash)) else { return };
+        for number in self.branch(known).collect::<Vec<_>>() {
+            self.nodes[number as usize].state |= KNOWN;
+        }
     }
 
     /// Returns the lowest reason why the block or an ancestor cannot be connected.

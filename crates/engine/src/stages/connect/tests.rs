@@ -4,8 +4,8 @@ mod chains;
 mod errors;
 
 use super::{
-    BlockUndo, ConnectContext, ConnectError, connect_block,
-    disconnect::{DisconnectError, DisconnectResult, disconnect_block},
+    BlockUndo, ConnectContext, ConnectError, DisconnectError, DisconnectResult, connect_block,
+    disconnect_block,
 };
 use crate::stages::scripts::Scripts;
 use coins::{CoinsView, MemoryCoins, OwnedCoin};

@@ -3,7 +3,7 @@
 use super::*;
 use disk::{
     blk::RECORD_HEADER_LEN,
-    datadir::Datadir,
+    datadir::{Datadir, Location},
     index::{IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
@@ -97,7 +97,7 @@ fn each_block_of_a_chain_has_the_nodes_undo_data_and_disconnects_to_the_coins_be
 
 /// Reads the active chain of a datadir: the branch of the highest block that has undo data.
 fn read_chain(root: &Path, network: Network) -> NodeChain {
-    let datadir = Datadir::open(&RealDisk, root, network).unwrap();
+    let datadir = Datadir::open(&RealDisk, &Location::new(root, network)).unwrap();
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
     let entries: HashMap<BlockHash, &IndexEntry> =

@@ -1,0 +1,510 @@
+//! The options that bitcoind has too: which datadir, and which chain. Their values come from the command
+//! line, then from `bitcoin.conf`, then from Core's defaults.
+
+use crate::{args::assume_valid, bitcoin_conf::BitcoinConf};
+use clap::Args as ClapArgs;
+use engine::{
+    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _, Error,
+    ErrorKind, Height, Location, Network, RealDisk,
+};
+use hex_conservative::decode_to_vec;
+use peregrine::output::{print_message, set_chain};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+#[derive(ClapArgs, Clone, Debug, Default)]
+pub struct CoreArgs {
+    /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it) [default:
+    /// as for bitcoind]
+    #[arg(long, value_name = "DIR")]
+    pub datadir: Option<PathBuf>,
+
+    /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest [default: main, or the only one
+    /// in the datadir]
+    #[arg(long, value_name = "NAME", value_parser = chain)]
+    pub chain: Option<Network>,
+
+    /// Directory with the folder of the block files, as for bitcoind -blocksdir [default: the datadir]
+    #[arg(long, value_name = "DIR")]
+    pub blocksdir: Option<PathBuf>,
+
+    /// Bitcoin Core's configuration file; a relative path starts at the datadir [default: bitcoin.conf]
+    #[arg(long, value_name = "FILE")]
+    pub conf: Option<PathBuf>,
+
+    /// Read no configuration file
+    #[arg(long, conflicts_with = "conf", hide_short_help = true)]
+    pub noconf: bool,
+
+    /// Challenge of a custom signet, as for bitcoind -signetchallenge
+    #[arg(long, value_name = "HEX", hide_short_help = true)]
+    pub signetchallenge: Option<String>,
+
+    /// On regtest, activation height of segwit, bip34, dersig, cltv or csv; can be given repeatedly
+    #[arg(long, value_name = "NAME@HEIGHT", hide_short_help = true)]
+    pub testactivationheight: Vec<String>,
+}
+
+/// Which datadir of which chain a command works on.
+#[derive(Clone, Debug)]
+pub struct Located {
+    /// The datadir.
+    pub root: PathBuf,
+    /// The directory of the block files, if it is elsewhere.
+    pub blocksdir: Option<PathBuf>,
+    /// The parameters of the chain.
+    pub params: &'static ChainParams,
+    /// What the configuration file says of assumed validity.
+    pub assume_valid: Option<AssumeValid>,
+    /// The configuration file, if it was read.
+    conf: Option<PathBuf>,
+    /// Options that another command needs, besides those of the datadir and the configuration file, to work
+    /// on the same chain: names and values.
+    repeated: Vec<(&'static str, String)>,
+    noconf: bool,
+}
+
+/// Parses the name of a network, with the names that people use besides Core's.
+fn chain(name: &str) -> Result<Network, String> {
+    match name {
+        "mainnet" => Ok(Network::Main),
+        "testnet" | "testnet3" => Ok(Network::Test),
+        name => name.parse().map_err(|error| format!("{error}")),
+    }
+}
+
+/// Rewrites options that are written as for bitcoind: `-datadir=DIR` to `--datadir=DIR`, and `-testnet` to
+/// `--chain=test`.
+pub fn accept_core_spelling(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    const NAMES: [&str; 15] = [
+        "addnode",
+        "assumevalid",
+        "blocksdir",
+        "chain",
+        "conf",
+        "connect",
+        "datadir",
+        "dnsseed",
+        "fixedseeds",
+        "noconf",
+        "onlynet",
+        "proxy",
+        "signetchallenge",
+        "testactivationheight",
+        "v2transport",
+    ];
+    let rewrite = |word: OsString| {
+        let Some((option, text)) = word.to_str().and_then(|text| Some((text.strip_prefix('-')?, text)))
+        else {
+            return word;
+        };
+        let name = option.split('=').next().unwrap_or_default();
+        match option.trim_start_matches('-').trim_end_matches("=1") {
+            "testnet" => "--chain=test".into(),
+            network @ ("testnet4" | "signet" | "regtest") => format!("--chain={network}").into(),
+            _ if NAMES.contains(&name) => format!("-{text}").into(),
+            _ => word,
+        }
+    };
+    let mut is_option = true;
+    let words = words.map(|word| {
+        is_option &= word != "--";
+        if is_option { rewrite(word) } else { word }
+    });
+    words.collect()
+}
+
+/// Returns the datadir that bitcoind uses if it is not told one (Core `GetDefaultDataDir`).
+fn default_datadir() -> PathBuf {
+    let home = env::var_os("HOME").filter(|home| !home.is_empty()).map_or("/".into(), PathBuf::from);
+    let is_mac = cfg!(target_os = "macos");
+    home.join(if is_mac { "Library/Application Support/Bitcoin" } else { ".bitcoin" })
+}
+
+fn usage(detail: String) -> Error {
+    Error::new(ErrorKind::Usage, detail)
+}
+
+impl CoreArgs {
+    /// Finds the datadir and the chain, and says which they are where the command line does not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if options or the configuration file contradict themselves;
+    /// [`ErrorKind::Environment`] if the configuration file cannot be read.
+    pub fn locate(&self) -> Result<Located, Error> {
+        self.locate_with(true)
+    }
+
+    /// Like [`CoreArgs::locate`], for a command that creates what is missing: which networks the datadir has
+    /// says nothing about the one that is meant.
+    ///
+    /// # Errors
+    /// The same errors as [`CoreArgs::locate`].
+    pub fn locate_new(&self) -> Result<Located, Error> {
+        self.locate_with(false)
+    }
+
+    fn locate_with(&self, may_guess: bool) -> Result<Located, Error> {
+        let mut named = self.datadir.clone().unwrap_or_else(default_datadir);
+        if named.file_name().is_none() {
+            // Such as `.`: its name can be that of a network.
+            named = RealDisk.resolve(&named).unwrap_or(named);
+        }
+        let own = own_network(&named).filter(|own| self.chain.is_none_or(|chain| chain == *own));
+        let base = match own {
+            Some(_) => named.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+            None => &named,
+        };
+        let chain = self.chain.or(own);
+        let (conf, conf_path) = self.read_conf(base, chain)?;
+        let from_conf = match conf.chain() {
+            Err(detail) if chain.is_none() => {
+                return Err(usage(detail).in_file(conf_path.unwrap_or_default(), None));
+            }
+            // If the command line names the chain, it counts.
+            from_conf => from_conf.unwrap_or_default(),
+        };
+        let known = chain.or(from_conf);
+        let network = known.unwrap_or(Network::Main);
+        let path = |name: &str| conf.path(network, name);
+        let given = self.datadir.as_ref().map(|_| base.to_owned());
+        let root = given.or_else(|| path("datadir")).unwrap_or(base.to_owned());
+        let blocksdir = self.blocksdir.clone().or_else(|| path("blocksdir"));
+        if let Some(dir) = blocksdir.as_ref().filter(|dir| !dir.is_dir()) {
+            let detail = "no such directory, but it is to contain the block files (blocksdir)";
+            return Err(usage(detail.to_owned()).in_file(dir, None));
+        }
+        let location = Location { blocksdir: blocksdir.clone(), ..Location::new(&root, network) };
+        // What cannot be read is reported when it is opened.
+        let there = || location.networks(&RealDisk).unwrap_or_default();
+        let only = (known.is_none() && may_guess).then(there);
+        let guess = only.and_then(|only| <[Network; 1]>::try_from(only).ok()).map(|[only]| only);
+        let network = guess.unwrap_or(network);
+        let why = match (own, guess) {
+            (Some(_), _) if self.chain.is_none() => " (by the folder's name)",
+            (_, Some(_)) => " (there is no other)",
+            _ => "",
+        };
+        let is_named = from_conf != Some(network) && (network != Network::Main || from_conf.is_some());
+        set_chain(network.name());
+        let located = Located {
+            params: self.params(network, &conf)?,
+            assume_valid: conf
+                .get(network, "assumevalid")
+                .map(|text| conf_assume_valid(&text))
+                .transpose()?,
+            repeated: self.repeated(is_named.then_some(network)),
+            noconf: self.noconf,
+            conf: conf_path,
+            root,
+            blocksdir,
+        };
+        let is_unsaid = network != Network::Main && self.chain.is_none();
+        if self.datadir.is_none() || located.conf.is_some() || is_unsaid {
+            located.announce(if is_unsaid { Some(why) } else { None });
+        }
+        Ok(located)
+    }
+
+    /// Reads the configuration file. Returns its path too, if there is one.
+    fn read_conf(
+        &self,
+        base: &Path,
+        chain: Option<Network>,
+    ) -> Result<(BitcoinConf, Option<PathBuf>), Error> {
+        if self.noconf {
+            return Ok(Default::default());
+        }
+        let path = base.join(self.conf.as_deref().unwrap_or(Path::new("bitcoin.conf")));
+        match BitcoinConf::read(&path, base, chain)? {
+            Some(conf) => Ok((conf, Some(path))),
+            None if self.conf.is_some() => {
+                Err(usage("no such configuration file".to_owned()).in_file(path, None))
+            }
+            None => Ok(Default::default()),
+        }
+    }
+
+    /// Returns the parameters of the chain.
+    fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
+        let needs = |option: &str, network: &str| Err(usage(format!("--{option} needs --chain {network}")));
+        if self.signetchallenge.is_some() && network != Network::Signet {
+            return needs("signetchallenge", "signet");
+        }
+        if !self.testactivationheight.is_empty() && network != Network::Regtest {
+            return needs("testactivationheight", "regtest");
+        }
+        match network {
+            Network::Signet => {
+                let challenges = match &self.signetchallenge {
+                    Some(challenge) => vec![challenge.clone()],
+                    None => conf.list(network, "signetchallenge"),
+                };
+                match challenges.as_slice() {
+                    [] => Ok(ChainParams::of(network)),
+                    [hex] => match decode_to_vec(hex) {
+                        Ok(challenge) => Ok(ChainParams::custom_signet(challenge)),
+                        Err(error) => Err(usage(format!("signetchallenge: {error}; give a script in hex"))),
+                    },
+                    _ => Err(usage("signetchallenge: bitcoin.conf has several; keep one".to_owned())),
+                }
+            }
+            Network::Regtest => {
+                let mut heights = self.testactivationheight.clone();
+                if heights.is_empty() {
+                    heights = conf.list(network, "testactivationheight");
+                }
+                let heights: Result<Vec<_>, Error> = heights.iter().map(|text| activation(text)).collect();
+                Ok(match heights?.as_slice() {
+                    [] => ChainParams::of(network),
+                    heights => ChainParams::custom_regtest(heights),
+                })
+            }
+            _ => Ok(ChainParams::of(network)),
+        }
+    }
+
+    /// The options of the command line that choose the chain and its block files.
+    fn repeated(&self, chain: Option<Network>) -> Vec<(&'static str, String)> {
+        let blocksdir = self.blocksdir.as_ref().map(|dir| dir.display().to_string());
+        let heights = self.testactivationheight.iter().map(|text| ("testactivationheight", text.clone()));
+        let single = [
+            ("chain", chain.map(|network| network.name().to_owned())),
+            ("blocksdir", blocksdir),
+            ("signetchallenge", self.signetchallenge.clone()),
+        ];
+        single.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(heights).collect()
+    }
+}
+
+impl Located {
+    /// The network.
+    pub fn network(&self) -> Network {
+        self.params.network
+    }
+
+    /// The paths of the datadir.
+    pub fn datadir(&self) -> Datadir {
+        let (root, blocksdir) = (self.root.clone(), self.blocksdir.clone());
+        Datadir::of(&Location { root, blocksdir, network: self.params.network, magic: self.params.magic })
+    }
+
+    /// The engine's default options for this datadir and chain.
+    pub fn chain_options(&self) -> ChainOptions {
+        ChainOptions {
+            blocksdir: self.blocksdir.clone(),
+            params: self.params,
+            ..ChainOptions::new(&self.root, self.params.network)
+        }
+    }
+
+    /// The engine's default options for the chainstate of this datadir.
+    pub fn chainstate_options(&self) -> ChainstateOptions {
+        let blocksdir = self.blocksdir.clone();
+        ChainstateOptions { blocksdir, ..ChainstateOptions::new(&self.root, self.network()) }
+    }
+
+    /// The same with another network, and nothing that is special about it.
+    pub fn with_network(&self, network: Network) -> Self {
+        let mut other = self.clone();
+        other.params = ChainParams::of(network);
+        other.repeated.retain(|(name, _)| *name == "blocksdir");
+        other.repeated.insert(0, ("chain", network.name().to_owned()));
+        other
+    }
+
+    /// Returns the options with which another `peregrine` works on the same datadir and chain.
+    pub fn flags(&self) -> Vec<String> {
+        let mut words = vec!["--datadir".to_owned(), self.root.display().to_string()];
+        words.extend(self.other_conf().into_iter().flat_map(|path| ["--conf".to_owned(), path]));
+        words.extend(self.noconf.then(|| "--noconf".to_owned()));
+        words.extend(self.repeated.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]));
+        words
+    }
+
+    /// Returns the options with which bitcoind works on the same chain of the datadir at `root`.
+    pub fn core_flags(&self, root: &Path) -> Vec<String> {
+        let mut words = vec![format!("-datadir={}", root.display())];
+        words.extend(self.other_conf().map(|path| format!("-conf={path}")));
+        words.extend(self.noconf.then(|| "-noconf".to_owned()));
+        words.extend(self.repeated.iter().map(|(name, value)| format!("-{name}={value}")));
+        words
+    }
+
+    /// The configuration file, if it is not the one that belongs to the datadir.
+    fn other_conf(&self) -> Option<String> {
+        let other = self.conf.as_ref().filter(|path| **path != self.root.join("bitcoin.conf"));
+        other.map(|path| env::current_dir().unwrap_or_default().join(path).display().to_string())
+    }
+
+    /// Says which datadir and which file are used; with `why`, which chain too.
+    fn announce(&self, why: Option<&str>) {
+        // With `--progress json`, a program reads stderr, and learns the chain from the report.
+        let words: Vec<_> = env::args().skip_while(|word| !word.starts_with("--progress")).take(2).collect();
+        if matches!(words.first().map(String::as_str), Some("--progress=json"))
+            || words.get(1).is_some_and(|style| style == "json")
+        {
+            return;
+        }
+        let conf = match (&self.conf, self.other_conf()) {
+            (_, Some(other)) => format!(" ({other})"),
+            (Some(_), None) => " (bitcoin.conf)".to_owned(),
+            _ => String::new(),
+        };
+        let chain = why.map_or(String::new(), |why| format!(", chain {}{why}", self.params.network));
+        print_message(&format!("using {}{conf}{chain}", self.root.display()));
+    }
+}
+
+/// Returns the network whose own folder in a datadir `dir` is, by its name and because it has block files.
+fn own_network(dir: &Path) -> Option<Network> {
+    let network = Location::network_of_name(dir)?;
+    let has_blocks = |dir: &Path| dir.join("blocks").is_dir();
+    let below = dir.join(network.subdirectory()?);
+    (has_blocks(dir) && !has_blocks(&below) && !dir.join("bitcoin.conf").exists()).then_some(network)
+}
+
+/// Parses `NAME@HEIGHT`.
+fn activation(text: &str) -> Result<(BuriedDeployment, Height), Error> {
+    let wrong = |what: String| usage(format!("testactivationheight={text}: {what}"));
+    let (name, height) = text.split_once('@').ok_or_else(|| wrong("give NAME@HEIGHT".to_owned()))?;
+    let deployment = name.parse().map_err(|error| wrong(format!("{error}")))?;
+    match height.parse() {
+        Ok(height) if height < i32::MAX as u32 => Ok((deployment, Height(height))),
+        _ => Err(wrong("the height is not a number below 2147483647".to_owned())),
+    }
+}
+
+/// Parses `assumevalid` of a configuration file, which may lack zeros at its start.
+fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    match digits.chars().all(|digit| digit == '0') {
+        true => Ok(AssumeValid::Off),
+        false => assume_valid(&format!("{digits:0>64}"))
+            .map_err(|error| usage(format!("assumevalid={text} in bitcoin.conf: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tempfile::TempDir;
+
+    fn located(core: &CoreArgs) -> Result<Located, String> {
+        core.locate().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_in_bitcoinds_spelling_are_accepted() {
+        let accepted = |line: &str| {
+            let words = accept_core_spelling(line.split(' ').map(OsString::from));
+            words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        for (written, meant) in [
+            ("reindex -datadir=d -testnet", "reindex --datadir=d --chain=test"),
+            ("reindex --regtest -signet=1", "reindex --chain=regtest --chain=signet"),
+            ("reindex -datadir d -o x", "reindex --datadir d -o x"),
+            ("reindex --datadir=d -assumevalid=0", "reindex --datadir=d --assumevalid=0"),
+            ("hints info -- -datadir=d", "hints info -- -datadir=d"),
+            ("reindex -reindex -testnet=0", "reindex -reindex -testnet=0"),
+        ] {
+            assert_eq!(accepted(written), meant);
+        }
+        assert_eq!(
+            ["mainnet", "testnet", "testnet3", "signet"].map(chain),
+            [Ok(Network::Main), Ok(Network::Test), Ok(Network::Test), Ok(Network::Signet)]
+        );
+    }
+
+    #[test]
+    fn the_command_line_counts_before_the_configuration_file() {
+        let dir = TempDir::new().unwrap();
+        let blocks = dir.path().join("blocks");
+        fs::create_dir(&blocks).unwrap();
+        let conf = format!(
+            "datadir={0}/there\nblocksdir={0}/blocks\nsignet=1\nassumevalid=1f\n",
+            dir.path().display()
+        );
+        fs::write(dir.path().join("node.conf"), conf).unwrap();
+        let given = CoreArgs { conf: Some(dir.path().join("node.conf")), ..CoreArgs::default() };
+        let found = located(&given).unwrap();
+        assert_eq!((found.network(), found.root.clone()), (Network::Signet, dir.path().join("there")));
+        assert_eq!(found.datadir().blocks_dir(), dir.path().join("blocks/signet/blocks"));
+        assert_eq!(found.assume_valid, Some(assume_valid(&format!("{:0>64}", "1f")).unwrap()));
+        let conf = dir.path().join("node.conf").display().to_string();
+        assert_eq!(found.flags()[1..], [found.root.display().to_string(), "--conf".to_owned(), conf]);
+        let args = CoreArgs {
+            datadir: Some(dir.path().to_owned()),
+            chain: Some(Network::Main),
+            blocksdir: Some(blocks.clone()),
+            ..given
+        };
+        let found = located(&args).unwrap();
+        assert_eq!((found.network(), &*found.root), (Network::Main, dir.path()));
+        assert_eq!(found.datadir().blocks_dir(), blocks.join("blocks"));
+        // Another command must not be led astray by the file either.
+        assert!(found.flags().join(" ").ends_with(&format!("--chain main --blocksdir {}", blocks.display())));
+        assert_eq!(
+            found.core_flags(Path::new("r"))[2..],
+            ["-chain=main".to_owned(), format!("-blocksdir={}", blocks.display())]
+        );
+        let missing = CoreArgs { blocksdir: Some("absent".into()), ..args };
+        assert!(located(&missing).unwrap_err().contains("absent: no such directory"));
+        let none = CoreArgs { conf: Some("absent".into()), ..CoreArgs::default() };
+        assert!(located(&none).unwrap_err().contains("no such configuration file"));
+    }
+
+    #[test]
+    fn a_networks_own_folder_and_the_only_network_are_found() {
+        let dir = TempDir::new().unwrap();
+        let own = dir.path().join("testnet4");
+        fs::create_dir_all(own.join("blocks")).unwrap();
+        let at = |dir: &Path| CoreArgs { datadir: Some(dir.to_owned()), ..CoreArgs::default() };
+        for named in [&own, dir.path()] {
+            let found = located(&at(named)).unwrap();
+            assert_eq!((found.network(), &*found.root), (Network::Testnet4, dir.path()));
+            assert!(found.flags().join(" ").ends_with("--chain testnet4"));
+        }
+        assert_eq!(at(dir.path()).locate_new().unwrap().network(), Network::Main);
+        // A network that is named is not guessed; nor is one of two.
+        let signet = CoreArgs { chain: Some(Network::Signet), ..at(&own) };
+        assert_eq!(located(&signet).unwrap().root, own);
+        fs::create_dir_all(dir.path().join("signet/blocks")).unwrap();
+        assert_eq!(located(&at(dir.path())).unwrap().network(), Network::Main);
+    }
+
+    #[test]
+    fn chains_of_tests_have_their_own_parameters() {
+        let dir = TempDir::new().unwrap();
+        let args = |network, challenge: Option<&str>, heights: &[&str]| CoreArgs {
+            datadir: Some(dir.path().to_owned()),
+            chain: Some(network),
+            signetchallenge: challenge.map(str::to_owned),
+            testactivationheight: heights.iter().map(|&text| text.to_owned()).collect(),
+            ..CoreArgs::default()
+        };
+        let custom = located(&args(Network::Signet, Some("51"), &[])).unwrap();
+        assert_eq!(custom.params.signet_challenge, Some(&[0x51][..]));
+        let regtest = located(&args(Network::Regtest, None, &["csv@432", "bip34@2"])).unwrap();
+        assert_eq!((regtest.params.csv_height, regtest.params.bip34_height), (Height(432), Height(2)));
+        for (args, message) in [
+            (args(Network::Signet, Some("5x"), &[]), "give a script in hex"),
+            (args(Network::Main, Some("51"), &[]), "--signetchallenge needs --chain signet"),
+            (args(Network::Signet, None, &["csv@1"]), "--testactivationheight needs --chain regtest"),
+            (args(Network::Regtest, None, &["csv"]), "give NAME@HEIGHT"),
+            (args(Network::Regtest, None, &["csv@-1"]), "the height is not a number"),
+            (args(Network::Regtest, None, &["taproot@1"]), "unknown deployment"),
+        ] {
+            assert!(located(&args).unwrap_err().contains(message), "{args:?}");
+        }
+        let text = "[signet]\nsignetchallenge=51\n[regtest]\ntestactivationheight=cltv@9\n";
+        fs::write(dir.path().join("bitcoin.conf"), text).unwrap();
+        let from_file = located(&args(Network::Signet, None, &[])).unwrap();
+        assert_eq!(from_file.params.magic, custom.params.magic);
+        assert_eq!(located(&args(Network::Regtest, None, &[])).unwrap().params.bip65_height, Height(9));
+    }
+}

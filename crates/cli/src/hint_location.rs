@@ -1,0 +1,244 @@
+//! Where hints are: a file, or a URL, which is downloaded by HTTPS.
+//!
+//! Hints need no trust, so that the connection protects only against wasted hours and prying eyes. Therefore
+//! plain HTTP is accepted where the connection cannot be tampered with: to this machine, and to an onion
+//! service. Redirects are followed from HTTPS to HTTPS only.
+
+use engine::{Error, ErrorKind};
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
+
+/// The value of `--hints`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HintLocation {
+    /// A file on this machine.
+    File(PathBuf),
+    /// A URL that may be downloaded.
+    Url(String),
+}
+
+impl HintLocation {
+    /// Returns the path of a file; an empty one for a URL.
+    pub fn file(&self) -> PathBuf {
+        match self {
+            Self::File(file) => file.clone(),
+            Self::Url(_) => PathBuf::new(),
+        }
+    }
+
+    /// Checks that no name server would be asked for the name of an onion service.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`].
+    pub fn check(&self, proxy: Option<SocketAddr>) -> Result<(), Error> {
+        match self {
+            Self::Url(url) if proxy.is_none() && is_onion(host_of_url(url)) => {
+                let detail = format!("{url}: onion services are reached through --proxy only");
+                Err(Error::new(ErrorKind::Usage, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the file on another machine, if it is one. All connections go through `proxy`, if there is
+    /// one, and it resolves the names.
+    pub fn remote(&self, proxy: Option<SocketAddr>) -> Option<Arc<dyn engine::RemoteFile>> {
+        match self {
+            Self::File(_) => None,
+            #[cfg(feature = "hints-url")]
+            Self::Url(url) => Some(Arc::new(download::UrlFile { url: url.clone(), proxy })),
+            #[cfg(not(feature = "hints-url"))]
+            Self::Url(_) => proxy.and(None),
+        }
+    }
+}
+
+impl fmt::Display for HintLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::Url(url) => f.write_str(url),
+        }
+    }
+}
+
+impl FromStr for HintLocation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else { return Ok(Self::File(text.into())) };
+        let host = host_of_url(text);
+        match scheme.to_ascii_lowercase().as_str() {
+            "https" => {}
+            "http" if is_private(host) => {}
+            "http" => {
+                let why = "is not encrypted: give an https URL, or download the file yourself";
+                return Err(format!("http {why}; http is accepted for onion services and for this machine"));
+            }
+            _ => return Err("give the path of a file, or an https URL".to_owned()),
+        }
+        if host.to_ascii_lowercase().ends_with(".i2p") {
+            return Err("hints cannot be downloaded through an I2P router".to_owned());
+        }
+        if host.is_empty() || rest.contains('@') || text.chars().any(|c| c.is_whitespace() || c.is_control())
+        {
+            return Err("this is not a URL of the form https://HOST[:PORT]/PATH".to_owned());
+        }
+        if cfg!(feature = "hints-url") {
+            Ok(Self::Url(text.to_owned()))
+        } else {
+            Err("this build cannot download (feature hints-url): download the file yourself".to_owned())
+        }
+    }
+}
+
+/// Returns the host of a URL.
+fn host_of_url(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    match authority.strip_prefix('[').and_then(|v6| v6.split_once(']')) {
+        Some((v6, _)) => v6,
+        None => authority.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// Whether nobody between this program and the host can read or change what is sent.
+fn is_private(host: &str) -> bool {
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    is_loopback || host.eq_ignore_ascii_case("localhost") || is_onion(host)
+}
+
+fn is_onion(host: &str) -> bool {
+    host.to_ascii_lowercase().ends_with(".onion")
+}
+
+#[cfg(feature = "hints-url")]
+mod download {
+    use engine::{RemoteBody, RemoteFile};
+    use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+    use ureq::{
+        Agent, Error, Proxy,
+        tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
+    };
+
+    /// Time for resolving a name and connecting; through Tor it may take as long.
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+    /// Time without a byte.
+    const READ_TIMEOUT: Duration = Duration::from_secs(60);
+    /// Maximum number of redirects.
+    const MAX_REDIRECTS: u32 = 5;
+
+    /// See [`super::HintLocation::remote`].
+    #[derive(Debug)]
+    pub struct UrlFile {
+        pub url: String,
+        pub proxy: Option<SocketAddr>,
+    }
+
+    impl UrlFile {
+        fn agent(&self) -> io::Result<Agent> {
+            let is_https = self.url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+            let proxy = self.proxy.map(|address| Proxy::new(&format!("socks5h://{address}")));
+            let mut config = Agent::config_builder()
+                // Also without a proxy: otherwise variables of the environment would name one.
+                .proxy(proxy.transpose().map_err(Error::into_io)?)
+                .https_only(is_https)
+                .max_redirects(if is_https { MAX_REDIRECTS } else { 0 })
+                .user_agent(concat!("peregrine/", env!("CARGO_PKG_VERSION")))
+                .timeout_resolve(Some(CONNECT_TIMEOUT))
+                .timeout_connect(Some(CONNECT_TIMEOUT))
+                .timeout_recv_response(Some(READ_TIMEOUT))
+                .timeout_per_read(Some(READ_TIMEOUT));
+            if is_https {
+                config = config.tls_config(tls()?);
+            }
+            Ok(config.build().new_agent())
+        }
+    }
+
+    /// Trusts the authorities that the system trusts.
+    fn tls() -> io::Result<TlsConfig> {
+        let found = rustls_native_certs::load_native_certs();
+        if found.certs.is_empty() {
+            let text = "no certificate authorities are found on this machine: install them (most systems \
+                        call the package ca-certificates), or name a file of them in SSL_CERT_FILE";
+            return Err(io::Error::other(text));
+        }
+        let roots = found.certs.iter().map(|root| Certificate::from_der(root).to_owned());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Ok(TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(provider)
+            .root_certs(RootCerts::Specific(Arc::new(roots.collect())))
+            .build())
+    }
+
+    fn redirected() -> io::Error {
+        io::Error::other("the server redirects to another address; give that one")
+    }
+
+    impl RemoteFile for UrlFile {
+        fn name(&self) -> &str {
+            &self.url
+        }
+
+        fn open(&self) -> io::Result<RemoteBody> {
+            let response = self.agent()?.get(&self.url).call().map_err(|error| match error {
+                Error::StatusCode(code) => {
+                    io::Error::other(format!("the server answered with status {code}"))
+                }
+                Error::RequireHttpsOnly(to) => {
+                    io::Error::other(format!("the server redirects to {to}, which is not https"))
+                }
+                Error::TooManyRedirects => redirected(),
+                error => error.into_io(),
+            })?;
+            if response.status().is_redirection() {
+                return Err(redirected());
+            }
+            let body = response.into_body();
+            let len = body.content_length();
+            Ok(RemoteBody { len, bytes: Box::new(body.into_reader()) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_urls_are_told_apart() {
+        for file in ["hints", "../a/b.xz", "./https", "C:hints"] {
+            assert_eq!(file.parse(), Ok(HintLocation::File(file.into())));
+        }
+        for url in [
+            "https://example.org/hints.xz",
+            "HTTPS://example.org:8443/h?x=1",
+            "http://127.0.0.1:80/hints",
+            "http://[::1]:8000/hints",
+            "http://localhost/hints",
+            "http://abcdefgh.onion/hints",
+        ] {
+            let expected = cfg!(feature = "hints-url").then(|| HintLocation::Url(url.to_owned()));
+            assert_eq!(url.parse::<HintLocation>().ok(), expected, "{url}");
+        }
+        for (url, why) in [
+            ("http://example.org/hints", "http is not encrypted"),
+            ("http://127.0.0.1.example.org/hints", "http is not encrypted"),
+            ("http://onion/hints", "http is not encrypted"),
+            ("http://localhost@example.org/hints", "http is not encrypted"),
+            ("ftp://example.org/hints", "give the path of a file, or an https URL"),
+            ("https://hints.i2p/file", "through an I2P router"),
+            ("https:///hints", "not a URL"),
+            ("https://user@example.org/", "not a URL"),
+            ("https://example.org/a b", "not a URL"),
+        ] {
+            let error = url.parse::<HintLocation>().unwrap_err();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+        let (onion, proxy) = ("https://abcd.ONION/hints".to_owned(), "127.0.0.1:9050".parse().ok());
+        let onion = HintLocation::Url(onion);
+        assert!(onion.check(proxy).is_ok());
+        assert!(onion.check(None).unwrap_err().to_string().contains("through --proxy only"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Progress without a terminal: lines with time and level for people and journals, or JSON objects for
+//! programs.
+
+use super::{
+    frame::{count_of, rate_text},
+    state::{Amount, State, Work},
+};
+use crate::{
+    notes::NoteCode,
+    units::{count, duration},
+};
+use engine::{HumanShare, Stage};
+use peregrine::output::json;
+use serde::Serialize;
+use std::time::Instant;
+
+/// How important a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Info,
+    Note,
+    Warning,
+}
+
+impl Level {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Note => "note",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One line of `--progress json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProgressJson {
+    /// A stage begins.
+    Stage { time: String, stage: &'static str, number: Option<usize>, stages: Option<usize> },
+    /// How much of a stage is done.
+    Progress {
+        time: String,
+        stage: &'static str,
+        blocks: Option<u32>,
+        blocks_total: Option<u32>,
+        bytes: Option<u64>,
+        bytes_total: Option<u64>,
+        coins: Option<u64>,
+        coins_total: Option<u64>,
+        per_second: Option<f64>,
+        seconds_remaining: Option<f64>,
+        seconds: f64,
+        peers: Option<usize>,
+    },
+    /// Something that the user should know. `note` has it as a code with fields, if it has one.
+    Message { time: String, level: Level, note: Option<NoteCode>, text: String },
+}
+
+/// Returns the time now, in UTC.
+fn time() -> String {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+}
+
+/// The line about a message.
+pub fn message(level: Level, text: &str) -> String {
+    format!("{} {:<7} {text}", time(), level.name())
+}
+
+/// The JSON object about a message.
+pub fn message_json(level: Level, text: &str, note: Option<NoteCode>) -> String {
+    json(&ProgressJson::Message { time: time(), level, note, text: text.to_owned() })
+}
+
+/// The line about a stage that begins.
+pub fn stage(state: &State, stage: Stage, as_json: bool) -> String {
+    let stages = state.number.map(|_| state.stages_total());
+    if as_json {
+        return json(&ProgressJson::Stage {
+            time: time(),
+            stage: stage.name(),
+            number: state.number,
+            stages,
+        });
+    }
+    let text = match state.number.zip(stages) {
+        Some((number, stages)) => format!("stage {number} of {stages}: {stage}"),
+        None => format!("stage: {stage}"),
+    };
+    message(Level::Info, &text)
+}
+
+/// The line about how much is done; `None` before the first stage.
+pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
+    let stage = state.stage?;
+    let amount = state.amount.as_ref();
+    if as_json {
+        return Some(json(&progress_json(state, stage, now)));
+    }
+    let elapsed = duration(now.saturating_duration_since(state.started));
+    let mut parts = vec![match amount.and_then(Amount::share) {
+        Some(share) => format!("{stage} {} %", (share * 100.0) as u32),
+        None => format!("{stage}, {elapsed} since the start"),
+    }];
+    if let Some(amount) = amount.filter(|amount| amount.total > 0) {
+        match amount.work {
+            Work::Blocks { blocks, blocks_total } => parts.extend([
+                HumanShare { done: amount.done, total: amount.total }.to_string(),
+                format!("{} of {} blocks", count(blocks), count(blocks_total)),
+            ]),
+            Work::Coins => parts.push(format!("{} of {} coins", count(amount.done), count(amount.total))),
+        }
+        parts.extend(rate_text(amount, now));
+        parts.extend(amount.remaining(now).map(|time| format!("{} left", duration(time))));
+    }
+    if let Some((peers, limit)) = &state.peers {
+        parts.extend([count_of(peers.len()), format!("limited by {}", limit.name())]);
+    }
+    Some(message(Level::Info, &parts.join(", ")))
+}
+
+fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson {
+    let amount = state.amount.as_ref();
+    let blocks = amount.and_then(|amount| match amount.work {
+        Work::Blocks { blocks, blocks_total } => Some((blocks, blocks_total)),
+        Work::Coins => None,
+    });
+    let of = |is_blocks: bool| amount.filter(|_| blocks.is_some() == is_blocks);
+    ProgressJson::Progress {
+        time: time(),
+        stage: stage.name(),
+        blocks: blocks.map(|(blocks, _)| blocks),
+        blocks_total: blocks.map(|(_, total)| total),
+        bytes: of(true).map(|amount| amount.done),
+        bytes_total: of(true).map(|amount| amount.total),
+        coins: of(false).map(|amount| amount.done),
+        coins_total: of(false).map(|amount| amount.total),
+        per_second: amount.and_then(|amount| amount.rate(now)),
+        seconds_remaining: amount.and_then(|amount| amount.remaining(now)).map(|time| time.as_secs_f64()),
+        seconds: now.saturating_duration_since(state.started).as_secs_f64(),
+        peers: state.peers.as_ref().map(|(peers, _)| peers.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Event;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_has_time_and_level_and_how_much_is_done() {
+        let start = Instant::now();
+        let mut state = State::new(&[Stage::Plan, Stage::Check], start);
+        assert!(progress(&state, false, start).is_none());
+        state.event(&Event::Started(Stage::Check), start);
+        let line = |state: &State, seconds| {
+            let line = progress(state, false, start + Duration::from_secs(seconds)).unwrap();
+            let (time, rest) = line.split_once(" info    ").unwrap();
+            assert!(humantime::parse_rfc3339(time).is_ok() && time.ends_with('Z'), "{line}");
+            rest.to_owned()
+        };
+        assert_eq!(line(&state, 3), "check, 3 s since the start");
+        assert!(stage(&state, Stage::Check, false).ends_with(" info    stage 2 of 2: check"));
+        for (seconds, gigabytes) in [(0, 1), (10, 217)] {
+            let (bytes, bytes_total) = (gigabytes * 1_000_000_000, 632_000_000_000);
+            let (blocks, blocks_total) = (712_000, 964_000);
+            let progress = engine::Progress { blocks, blocks_total, bytes, bytes_total };
+            state.event(&Event::Progress(progress), start + Duration::from_secs(seconds));
+        }
+        let text = "check 34 %, 217 of 632 GB, 712,000 of 964,000 blocks, 21 GB/s, 19 s left";
+        assert_eq!(line(&state, 10), text);
+        let object: serde_json::Value =
+            serde_json::from_str(&progress(&state, true, start + Duration::from_secs(10)).unwrap()).unwrap();
+        assert_eq!((&object["event"], &object["stage"]), (&"progress".into(), &"check".into()));
+        assert_eq!((&object["blocks_total"], object["coins"].is_null()), (&964_000.into(), true));
+    }
+}

@@ -1,0 +1,234 @@
+//! Shows progress on stderr: a bar on a terminal, otherwise a line every few seconds, or JSON objects.
+//! Work is counted in bytes, not in heights: a block of 2024 has a thousand times the bytes of one of
+//! 2009.
+//!
+//! Events only change the [`State`]; a clock decides when it is shown, so that the elapsed time goes on
+//! in a stage that sends no events.
+
+mod frame;
+mod lines;
+mod state;
+
+pub use frame::transport_name;
+#[cfg(test)]
+pub use lines::ProgressJson;
+
+use crate::{notes::NoteCode, units::count};
+use anstream::{AutoStream, ColorChoice};
+use clap::ValueEnum;
+use engine::{Event, EventSink, PeerEvent, Stage};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lines::Level;
+use peregrine::{output, remedy, stop};
+use rustix::termios::tcgetwinsize;
+use state::State;
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{RecvTimeoutError, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Time between two frames of the bar.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two JSON objects about the same stage.
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The stages of each command, if they do not depend on too much.
+pub mod stages {
+    use engine::Stage::{self, *};
+
+    pub const REINDEX: &[Stage] = &[Plan, Check, Finish, Prove, Commit];
+    pub const UPDATE: &[Stage] = &[Plan, Connect];
+    pub const SYNC: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect];
+    pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];
+    pub const REPAIR: &[Stage] = &[Plan, Check, Headers, Download, Prove, Finish, Commit];
+    pub const VERIFY: &[Stage] = &[Plan, Check, Match];
+    pub const MAKE: &[Stage] = &[Plan, Check, Finish];
+    pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];
+    pub const MAKE_UNDO: &[Stage] = &[Plan, Check, Commit];
+    pub const CHECK: &[Stage] = &[Plan, Check];
+    pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
+    pub const UNKNOWN: &[Stage] = &[];
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Style {
+    /// A bar on a terminal, otherwise lines
+    Auto,
+    /// A bar
+    Bar,
+    /// A line with time and level every few seconds
+    #[value(alias = "log")]
+    Lines,
+    /// JSON objects, one on each line
+    Json,
+    /// Nothing, not even notes
+    None,
+}
+
+/// Shows the engine's events on stderr.
+pub struct Progress {
+    state: Arc<Mutex<State>>,
+    shown: Shown,
+}
+
+enum Shown {
+    Bar(ProgressBar),
+    Lines { as_json: bool, clock: Mutex<Option<Clock>> },
+    None,
+}
+
+/// A thread that writes a line from time to time.
+struct Clock {
+    thread: JoinHandle<()>,
+    /// When this is dropped, the thread ends.
+    until: Sender<()>,
+}
+
+impl Progress {
+    /// Begins to show the progress of a command that has these stages.
+    pub fn new(style: Style, stages: &'static [Stage]) -> Self {
+        let state = Arc::new(Mutex::new(State::new(stages, Instant::now())));
+        let shown = match style {
+            Style::Auto if io::stderr().is_terminal() => Self::bar(&state),
+            Style::Bar => Self::bar(&state),
+            Style::Auto | Style::Lines => Self::lines(&state, false),
+            Style::Json => Self::lines(&state, true),
+            Style::None => Shown::None,
+        };
+        Self { state, shown }
+    }
+
+    fn bar(state: &Arc<Mutex<State>>) -> Shown {
+        let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+        let state = Arc::clone(state);
+        let frame = move |_: &indicatif::ProgressState, text: &mut dyn fmt::Write| {
+            let width = tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+            let width = if width == 0 { 80 } else { usize::from(width) };
+            let _ = text.write_str(&frame::lines(&lock(&state), width, colour, Instant::now()));
+        };
+        let style = ProgressStyle::with_template("{frame}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("frame", frame);
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        bar.set_style(style);
+        bar.enable_steady_tick(FRAME_INTERVAL);
+        Shown::Bar(bar)
+    }
+
+    fn lines(state: &Arc<Mutex<State>>, as_json: bool) -> Shown {
+        if as_json {
+            output::errors_as_json();
+        }
+        let (until, ended) = channel();
+        let state = Arc::clone(state);
+        let interval = if as_json { JSON_INTERVAL } else { LINE_INTERVAL };
+        let write = move || {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let line = lines::progress(&lock(&state), as_json, Instant::now());
+                line.iter().for_each(|line| output::print_message(line));
+            }
+        };
+        // Without this thread, only the stages are shown.
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(write);
+        let clock = thread.ok().map(|thread| Clock { thread, until });
+        Shown::Lines { as_json, clock: Mutex::new(clock) }
+    }
+
+    /// Removes the bar from the screen.
+    pub fn close(&self) {
+        match &self.shown {
+            Shown::Bar(bar) => stop::writing(|| bar.finish_and_clear()),
+            Shown::Lines { clock, .. } => {
+                let clock = clock.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(Clock { thread, until }) = clock {
+                    drop(until);
+                    // It may be in a write that nobody reads.
+                    let _ = stop::writing(|| thread.join());
+                }
+            }
+            Shown::None => {}
+        }
+    }
+
+    /// Prints a message. `note` is what it is about, for programs.
+    fn print(&self, level: Level, text: &str, note: Option<NoteCode>) {
+        match &self.shown {
+            Shown::Bar(bar) => {
+                let text = match level {
+                    Level::Info => text.to_owned(),
+                    Level::Note => output::message(output::Level::Note, "note", text),
+                    Level::Warning => output::message(output::Level::Warning, "warning", text),
+                };
+                stop::writing(|| bar.suspend(|| output::print_message(&text)));
+            }
+            Shown::Lines { as_json: false, .. } => output::print_message(&lines::message(level, text)),
+            Shown::Lines { as_json: true, .. } => {
+                output::print_message(&lines::message_json(level, text, note));
+            }
+            Shown::None => {}
+        }
+    }
+}
+
+impl EventSink for Progress {
+    fn event(&self, event: Event) {
+        let now = Instant::now();
+        let estimate = {
+            let mut state = lock(&self.state);
+            state.event(&event, now);
+            state.estimate(now)
+        };
+        if let Some(text) = estimate {
+            self.print(Level::Note, &text, None);
+        }
+        match event {
+            Event::Started(stage) => {
+                stop::at_stage(stage);
+                if let Shown::Lines { as_json, .. } = &self.shown {
+                    let line = lines::stage(&lock(&self.state), stage, *as_json);
+                    output::print_message(&line);
+                }
+            }
+            Event::Planned { height, hash, .. } => {
+                let text = format!("best chain: height {}, block {hash}", count(height.0));
+                self.print(Level::Info, &text, None);
+            }
+            Event::Peer(peer) => {
+                if let Some(text) = peer_text(&peer) {
+                    self.print(Level::Info, &text, None);
+                }
+            }
+            Event::Note(note) => {
+                self.print(Level::Note, &remedy::note_text(&note), Some(NoteCode::of_note(&note)));
+            }
+            Event::Warning(warning) => {
+                let code = NoteCode::of_warning(&warning);
+                self.print(Level::Warning, &remedy::warning_text(&warning), Some(code));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn peer_text(event: &PeerEvent) -> Option<String> {
+    match event {
+        PeerEvent::Connected { peer, user_agent, transport, height } => {
+            let transport = transport_name(*transport);
+            Some(format!("peer {peer}: connected, {transport}, {user_agent}, height {height}"))
+        }
+        PeerEvent::Closed { peer, reason } => Some(format!("peer {peer}: {reason}")),
+        _ => None,
+    }
+}

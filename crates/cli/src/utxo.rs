@@ -1,0 +1,369 @@
+//! The commands `peregrine utxo stats`, `get` and `scan`, which read a chainstate on disk. Amounts in JSON
+//! are in satoshis.
+
+use crate::{
+    args::DatadirArgs,
+    core_args::CoreArgs,
+    descriptor::{self, Wanted},
+    json::{self, Report},
+    report::pinned_text,
+    script_type::{self, ScriptType},
+    units::{btc, count},
+};
+use bitcoin::{Script, hex::DisplayHex as _};
+use clap::{Args as ClapArgs, Subcommand};
+use engine::{
+    FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, ScanReport, StatsOptions, StoredCoin,
+    UtxoStatsReport, hex_reversed,
+};
+use peregrine::{exit::Exit, output::Done};
+use serde::Serialize;
+use std::ops::RangeInclusive;
+
+#[derive(Subcommand, Debug)]
+pub enum UtxoCommand {
+    /// Print what Bitcoin Core's gettxoutsetinfo reports, from the chainstate on disk
+    Stats(StatsArgs),
+    /// Look up coins by their outpoints, as Bitcoin Core's gettxout; exit code 7 if one is not unspent
+    Get(GetArgs),
+    /// Find all coins of addresses, scripts or output descriptors, as Bitcoin Core's scantxoutset
+    Scan(ScanArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Also compute MuHash3072 (about 3 microseconds per coin)
+    #[arg(long)]
+    pub muhash: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct GetArgs {
+    /// Outpoints: TXID:VOUT
+    #[arg(value_name = "OUTPOINT", required = true)]
+    pub outpoints: Vec<OutPoint>,
+
+    #[command(flatten)]
+    pub core: CoreArgs,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ScanArgs {
+    /// Addresses, scripts in hex, or output descriptors, with or without checksum
+    #[arg(value_name = "DESCRIPTOR|ADDRESS|SCRIPT", required = true)]
+    pub wanted: Vec<String>,
+
+    /// Indices at which keys that end in /* are derived: 0 to LAST, or FIRST to LAST
+    #[arg(long, value_name = "LAST|FIRST-LAST", default_value = "1000", value_parser = index_range)]
+    pub range: RangeInclusive<u32>,
+
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+}
+
+/// Maximum number of indices of a range (Core `ParseDescriptorRange`).
+const MAX_RANGE: u32 = 1_000_000;
+
+/// Parses the indices of derived keys.
+fn index_range(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or(("0", text));
+    let index = |text: &str| text.parse().ok().filter(|index| *index <= i32::MAX as u32);
+    match (index(first), index(last)) {
+        (Some(first), Some(last)) if first > last => Err("the first index is above the last".to_owned()),
+        (Some(first), Some(last)) if last - first >= MAX_RANGE => {
+            Err(format!("more than {MAX_RANGE} indices"))
+        }
+        (Some(first), Some(last)) => Ok(first..=last),
+        _ => Err("must be an index below 2147483648, or two of them: 1000, 500-600".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StatsJson {
+    chain: &'static str,
+    height: Option<u32>,
+    block_hash: String,
+    coins: u64,
+    transactions: u64,
+    bogosize: u64,
+    total_amount_sat: i64,
+    hash_serialized_3: String,
+    /// `null` if Core's source has no hash for this block.
+    matches_core_assumeutxo_hash: Option<bool>,
+    muhash: Option<String>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GetJson {
+    chain: &'static str,
+    height: Option<u32>,
+    block_hash: String,
+    unspent: Vec<CoinJson>,
+    /// The other outpoints: spent, or never created.
+    not_unspent: Vec<OutPointJson>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OutPointJson {
+    txid: String,
+    vout: u32,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct CoinJson {
+    txid: String,
+    vout: u32,
+    amount_sat: i64,
+    /// In hex.
+    script: String,
+    #[serde(rename = "type")]
+    script_type: ScriptType,
+    address: Option<String>,
+    /// Height of the block that created it.
+    height: u32,
+    coinbase: bool,
+    /// `null` if the height of the best block is unknown.
+    confirmations: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ScanJson {
+    chain: &'static str,
+    height: Option<u32>,
+    block_hash: String,
+    /// Number of all coins of the chainstate.
+    coins: u64,
+    found: Vec<FoundJson>,
+    found_amount_sat: i64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FoundJson {
+    #[serde(flatten)]
+    coin: CoinJson,
+    /// Of the script, with the origin of its keys.
+    descriptor: String,
+    /// The block that created it; `null` if the block index does not have it.
+    block_hash: Option<String>,
+}
+
+/// Runs a command. Returns whether its output is JSON, and its result.
+pub fn run(command: &UtxoCommand) -> (bool, Done) {
+    match command {
+        UtxoCommand::Stats(args) => (args.datadir.json, stats(args)),
+        UtxoCommand::Get(args) => (args.json, get(args)),
+        UtxoCommand::Scan(args) => (args.datadir.json, scan(args)),
+    }
+}
+
+fn stats(args: &StatsArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    let chainstate = args.datadir.chainstate_options(&located);
+    let stats = engine::utxo_stats(&RealDisk, &StatsOptions { chainstate, muhash: args.muhash })?;
+    let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
+    Ok(match args.datadir.json {
+        true => json::report(Report::UtxoStats(stats_json(&stats, located.network())), exit),
+        false => (stats_text(&stats), exit),
+    })
+}
+
+fn get(args: &GetArgs) -> Done {
+    let located = args.core.locate()?;
+    let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
+    let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
+    Ok(match args.json {
+        true => json::report(Report::UtxoGet(get_json(&report, located.network())), exit),
+        false => (get_text(&report, located.network()), exit),
+    })
+}
+
+fn scan(args: &ScanArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    let chain = located.network();
+    let mut wanted = Vec::new();
+    for text in &args.wanted {
+        wanted.extend(descriptor::parse(text, chain, &args.range)?);
+    }
+    let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
+    let options = args.datadir.chainstate_options(&located);
+    let report = engine::scan_coins(&RealDisk, &options, &scripts)?;
+    Ok(match args.datadir.json {
+        true => json::report(Report::UtxoScan(scan_json(&report, &wanted, chain)), Exit::Done),
+        false => (scan_text(&report, &wanted, chain), Exit::Done),
+    })
+}
+
+fn stats_json(stats: &UtxoStatsReport, chain: Network) -> StatsJson {
+    StatsJson {
+        chain: chain.name(),
+        height: stats.height.map(|height| height.0),
+        block_hash: stats.best_block.to_string(),
+        coins: stats.txouts,
+        transactions: stats.transactions,
+        bogosize: stats.bogosize,
+        total_amount_sat: stats.total_amount.0,
+        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
+        matches_core_assumeutxo_hash: stats.pinned,
+        muhash: stats.muhash.as_ref().map(hex_reversed),
+    }
+}
+
+fn stats_text(stats: &UtxoStatsReport) -> String {
+    let mut text = format!(
+        "height             {}\n\
+         best block         {}\n\
+         coins              {} of {} transactions\n\
+         amount             {} BTC\n\
+         bogosize           {}\n\
+         hash_serialized_3  {}{}",
+        height_text(stats.height),
+        stats.best_block,
+        stats.txouts,
+        stats.transactions,
+        btc(stats.total_amount.0),
+        stats.bogosize,
+        hex_reversed(&stats.hash_serialized_3),
+        pinned_text(stats.pinned),
+    );
+    if let Some(muhash) = &stats.muhash {
+        text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
+    }
+    text
+}
+
+fn height_text(height: Option<Height>) -> String {
+    height.map_or("unknown (not in the block index)".to_owned(), |height| height.to_string())
+}
+
+fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
+    let script = Script::from_bytes(&coin.script);
+    CoinJson {
+        txid: coin.outpoint.txid.to_string(),
+        vout: coin.outpoint.vout,
+        amount_sat: coin.amount.0,
+        script: coin.script.to_lower_hex_string(),
+        script_type: ScriptType::of(script),
+        address: script_type::address(script, chain),
+        height: coin.height.0,
+        coinbase: coin.is_coinbase,
+        confirmations: coin.confirmations,
+    }
+}
+
+fn get_json(report: &GetReport, chain: Network) -> GetJson {
+    let not_unspent = report.not_unspent.iter();
+    GetJson {
+        chain: chain.name(),
+        height: report.height.map(|height| height.0),
+        block_hash: report.best_block.to_string(),
+        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
+        not_unspent: not_unspent
+            .map(|outpoint| OutPointJson { txid: outpoint.txid.to_string(), vout: outpoint.vout })
+            .collect(),
+    }
+}
+
+fn scan_json(report: &ScanReport, wanted: &[Wanted], chain: Network) -> ScanJson {
+    ScanJson {
+        chain: chain.name(),
+        height: report.height.map(|height| height.0),
+        block_hash: report.best_block.to_string(),
+        coins: report.txouts,
+        found: report
+            .found
+            .iter()
+            .map(|found| FoundJson {
+                coin: coin_json(&found.coin, chain),
+                descriptor: descriptor_of(found, wanted).to_owned(),
+                block_hash: found.block_hash.map(|hash| hash.to_string()),
+            })
+            .collect(),
+        found_amount_sat: report.found_amount.0,
+    }
+}
+
+/// Returns the descriptor of the script that a scan has found.
+fn descriptor_of<'a>(found: &FoundCoin, wanted: &'a [Wanted]) -> &'a str {
+    wanted.get(found.script_index).map_or("", |wanted| &wanted.descriptor)
+}
+
+fn get_text(report: &GetReport, chain: Network) -> String {
+    let mut text = format!(
+        "height             {}\n\
+         best block         {}",
+        height_text(report.height),
+        report.best_block
+    );
+    text.extend(report.coins.iter().map(|coin| coin_text(coin, chain)));
+    for outpoint in &report.not_unspent {
+        text += &format!("\n\ncoin               {outpoint}");
+        text += "\n                   NOT UNSPENT: it was spent, or never created";
+    }
+    text
+}
+
+/// Returns the lines about a coin, with an empty one before them.
+fn coin_text(coin: &StoredCoin, chain: Network) -> String {
+    let script = Script::from_bytes(&coin.script);
+    let address = script_type::address(script, chain);
+    let confirmations = coin.confirmations.map_or(String::new(), |number| {
+        format!(", {} confirmation{}", count(number), if number == 1 { "" } else { "s" })
+    });
+    format!(
+        "\n\ncoin               {}\n\
+         amount             {} BTC\n\
+         script             {}\n\
+         type               {}{}\n\
+         created            at height {}{}{confirmations}",
+        coin.outpoint,
+        btc(coin.amount.0),
+        coin.script.to_lower_hex_string(),
+        ScriptType::of(script).name(),
+        address.map_or(String::new(), |address| format!("\naddress            {address}")),
+        coin.height,
+        if coin.is_coinbase { " by a coinbase" } else { "" },
+    )
+}
+
+fn scan_text(report: &ScanReport, wanted: &[Wanted], chain: Network) -> String {
+    let mut text = format!(
+        "height             {}\n\
+         best block         {}\n\
+         found              {} of {} coins\n\
+         amount             {} BTC",
+        height_text(report.height),
+        report.best_block,
+        count(report.found.len() as u64),
+        count(report.txouts),
+        btc(report.found_amount.0)
+    );
+    for found in &report.found {
+        text += &coin_text(&found.coin, chain);
+        text += &format!("\ndescriptor         {}", descriptor_of(found, wanted));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_begin_at_0_or_where_they_are_told_to() {
+        assert_eq!((index_range("7"), index_range("5-7")), (Ok(0..=7), Ok(5..=7)));
+        assert_eq!(index_range("2146483648-2147483647"), Ok(2_146_483_648..=2_147_483_647));
+    }
+}

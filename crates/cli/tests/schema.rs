@@ -1,0 +1,208 @@
+//! Real output of the commands, compared with the schemas in `docs/json`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{command, json};
+use serde_json::Value;
+use std::{fs, path::Path};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+
+/// A schema as `schemars` generates it.
+struct Schema(Value);
+
+impl Schema {
+    fn read(name: &str) -> Self {
+        let path = format!("{}/../../docs/json/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+        Self(serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap())
+    }
+
+    fn check(&self, value: &Value) {
+        let mut known = Vec::new();
+        self.matches(&self.0, value, &mut known).unwrap_or_else(|error| panic!("{error}: {value}"));
+        // What no part of the schema describes was added without it.
+        let unknown = value.as_object().unwrap().keys().find(|name| !known.contains(name));
+        assert_eq!(unknown, None, "{value}");
+    }
+
+    /// Checks a value against a part of the schema; adds the fields that this describes to `known`.
+    fn matches<'a>(
+        &'a self,
+        part: &'a Value,
+        value: &Value,
+        known: &mut Vec<&'a String>,
+    ) -> Result<(), String> {
+        let Some(part) = part.as_object() else { return Ok(()) };
+        for (keyword, rule) in part {
+            let list = || rule.as_array().into_iter().flatten();
+            let is_right = match keyword.as_str() {
+                "$ref" => {
+                    let name = rule.as_str().unwrap().trim_start_matches("#/$defs/");
+                    self.matches(&self.0["$defs"][name], value, known)?;
+                    true
+                }
+                "type" if rule.is_array() => list().any(|name| is_of_type(name, value)),
+                "type" => is_of_type(rule, value),
+                "const" => rule == value,
+                "enum" => list().any(|one| one == value),
+                "required" => list().all(|name| value.get(name.as_str().unwrap()).is_some()),
+                "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
+                "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
+                "anyOf" | "oneOf" => list().any(|one| {
+                    let mut found = Vec::new();
+                    let is_right = self.matches(one, value, &mut found).is_ok();
+                    known.extend(found.into_iter().filter(|_| is_right));
+                    is_right
+                }),
+                "properties" => {
+                    for (name, property) in rule.as_object().unwrap() {
+                        if let Some(value) = value.get(name) {
+                            self.matches(property, value, &mut Vec::new())
+                                .map_err(|error| format!("{name}: {error}"))?;
+                        }
+                        known.push(name);
+                    }
+                    true
+                }
+                "items" => {
+                    for item in value.as_array().into_iter().flatten() {
+                        self.matches(rule, item, &mut Vec::new())?;
+                    }
+                    true
+                }
+                "$schema" | "$defs" | "title" | "description" | "format" => true,
+                other => return Err(format!("this test does not know the keyword {other}")),
+            };
+            if !is_right {
+                return Err(format!("{keyword} {rule} does not match {value}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_of_type(name: &Value, value: &Value) -> bool {
+    match name.as_str().unwrap() {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs a command that takes `--datadir` or, without one, only files, and returns what it prints as JSON.
+fn run(words: &str, datadir: &Path) -> Value {
+    let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+    let report = json(&command(&words, datadir).output().unwrap());
+    assert_eq!(report["schema"], 1, "{report}");
+    report
+}
+
+#[test]
+fn reports_of_all_commands_match_the_schema() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    let schema = Schema::read("report");
+    let (hints, snapshot) = (dir.path().join("hints"), dir.path().join("utxo.dat"));
+    let (hints, snapshot) = (hints.to_str().unwrap(), snapshot.to_str().unwrap());
+    let mut commands = Vec::new();
+    for words in [
+        "reindex",
+        "reindex --stop-at-height 100 --accept-lower-tip",
+        "update --stop-at-height 110 --memory 200M --assumevalid 0",
+        "update",
+        "verify --against-chainstate",
+        "doctor",
+        "doctor --deep",
+        "undo check",
+        "undo make",
+        "utxo stats",
+        "utxo stats --muhash",
+        "utxo scan 51 --range 5-6",
+        &format!("hints make --output {hints}"),
+        &format!("hints check {hints}"),
+        &format!("snapshot make --output {snapshot}"),
+        &format!("reindex --hints {hints}"),
+    ] {
+        let report = run(&format!("{words} --chain regtest"), dir.path());
+        schema.check(&report);
+        assert_eq!((&report["chain"], &report["exit_code"]), (&"regtest".into(), &0.into()), "{report}");
+        let height = report["height"].as_u64().or(report["datadir"]["chainstate"]["height"].as_u64());
+        assert!(height.is_some(), "{words}: {report}");
+        commands.push(report["command"].as_str().unwrap().to_owned());
+    }
+    let hints_file = ["hints", "info", hints, "--json"];
+    let snapshot_file = ["snapshot", "info", snapshot, "--json"];
+    let verified = ["snapshot", "verify", snapshot, "--json"];
+    for words in [&hints_file, &snapshot_file, &verified] {
+        let output =
+            std::process::Command::new(env!("CARGO_BIN_EXE_peregrine")).args(words).output().unwrap();
+        let report = json(&output);
+        schema.check(&report);
+        assert_eq!(report["command"], words[..2].join(" "), "{report}");
+    }
+    assert!(commands.iter().any(|name| name == "snapshot make"), "{commands:?}");
+    let (outpoint, _) = chain.model.coins.first_key_value().unwrap();
+    let report = run(&format!("utxo get {outpoint} --chain regtest"), dir.path());
+    schema.check(&report);
+    assert_eq!(report["unspent"][0]["txid"], outpoint.txid.to_string());
+}
+
+#[test]
+fn shared_reports_match_their_schema() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    let schema = Schema::read("shared-report");
+    for words in ["reindex", "verify", "reindex --stop-at-height 9999"] {
+        let file = dir.path().join("shared.json");
+        let _ = fs::remove_file(&file);
+        let words = format!("{words} --chain regtest --report {}", file.display());
+        run(&words, dir.path());
+        let shared: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        schema.check(&shared);
+        assert_eq!(shared["error"].is_null(), !words.contains("9999"), "{shared}");
+    }
+}
+
+#[test]
+fn failures_match_their_schema() {
+    let dir = TempDir::new().unwrap();
+    let report = run("reindex", dir.path());
+    Schema::read("failure").check(&report);
+    assert_eq!((&report["command"], &report["exit_code"]), (&"reindex".into(), &4.into()), "{report}");
+    assert_eq!((&report["chain"], &report["error"]["kind"]), (&"main".into(), &"missing".into()), "{report}");
+}
+
+#[test]
+fn each_line_of_progress_matches_its_schema() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    let schema = Schema::read("progress");
+    let words = ["reindex", "--chain", "regtest", "--progress", "json"];
+    let output = command(&words, dir.path()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let mut stages = Vec::new();
+    for line in stderr.lines() {
+        let object: Value = serde_json::from_str(line).unwrap();
+        schema.check(&object);
+        stages.extend(object["number"].as_u64());
+    }
+    assert_eq!(stages, [1, 2, 3, 4, 5], "{stderr}");
+    let guessed = command(&["verify", "--progress", "json"], dir.path()).output().unwrap();
+    let stderr = String::from_utf8(guessed.stderr).unwrap();
+    assert!(guessed.status.success() && stderr.lines().all(|line| line.starts_with('{')), "{stderr}");
+    let empty = TempDir::new().unwrap();
+    let failed = command(&["verify", "--progress", "json"], empty.path()).output().unwrap();
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["error"]["kind"]), (&"error".into(), &"missing".into()), "{stderr}");
+}

@@ -1,0 +1,281 @@
+//! Makes the chainstate of a snapshot, with which bitcoind starts as after its `loadtxoutset`: it continues
+//! from the snapshot's block, and validates the blocks below it in the background.
+//!
+//! What Core keeps of a loaded snapshot on disk (`ActivateSnapshot`, `PopulateAndValidateSnapshot`):
+//!
+//! - `chainstate_snapshot`: the coins, and the snapshot's block as the best block.
+//! - `chainstate_snapshot/base_blockhash`: the hash of that block. Without it, bitcoind ignores the
+//!   directory.
+//! - In the block index, all blocks up to that one from the height of BIP-0141 on have the mark that they
+//!   were received with witness data. Otherwise bitcoind asks for a `-reindex` when it starts
+//!   (`NeedsRedownload`).
+//!
+//! Everything else is in memory, and is computed when bitcoind starts. Both databases are put in place
+//! together.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{CoinMeter, Event, EventSink, Warnings},
+        machine,
+        note::Warning,
+        options::{ChainOptions, ReindexOptions, UndoPolicy},
+        remedy::Remedy,
+        stage::Stage,
+    },
+    hex_reversed,
+    job::{clock::Clock, session::Session},
+    plan::{dependents::has_snapshot, headers::Headers},
+    stages::{commit::Destination, finish::read_back},
+};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::{ChainstateReader, ChainstateWriter, read_best_block},
+    datadir::{Datadir, SNAPSHOT_BASE},
+    index::{BlockStatus, IndexEntry, rewrite_block_index},
+    snapshot::{SnapshotMetadata, SnapshotReader},
+};
+use rules::params::PinnedUtxoSet;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, Height, Network};
+
+/// Number of coins between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
+
+/// Result of [`load_snapshot`].
+#[derive(Clone, Debug)]
+pub struct LoadedSnapshotReport {
+    /// The network.
+    pub network: Network,
+    /// Height of the snapshot's block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of coins.
+    pub coins: u64,
+    /// `hash_serialized_3` of the coins, in internal byte order: the hash in Core's source.
+    pub hash_serialized_3: [u8; 32],
+    /// Path of the new chainstate.
+    pub chainstate: PathBuf,
+    /// Time from the call to the end.
+    pub elapsed: Duration,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// Makes the chainstate of the snapshot at `path` in the datadir of `options`, if the coins have the hash
+/// that Core's source has for their block. The conditions are those of `loadtxoutset`. On failure, the
+/// datadir is as it was.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if Core would not load this snapshot into this datadir; [`ErrorKind::Damaged`] if the
+/// snapshot or the block index is damaged, or the hash is another one; [`ErrorKind::Environment`].
+pub fn load_snapshot(
+    disk: &dyn Disk,
+    path: &Path,
+    options: &ChainOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<LoadedSnapshotReport, Error> {
+    load(disk, path, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn load(
+    disk: &dyn Disk,
+    path: &Path,
+    options: &ChainOptions,
+    sink: &Warnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<LoadedSnapshotReport, Error> {
+    let clock = Clock::start();
+    sink.event(Event::Started(Stage::Plan));
+    let reader = SnapshotReader::open(disk, path)?;
+    let pinned = pinned(path, reader.metadata(), options)?;
+    let in_place = ReindexOptions {
+        // The block index is replaced.
+        chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },
+        ..ReindexOptions::new(&options.datadir, options.params.network)
+    };
+    let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+    let below = blocks_below(disk, &datadir, options, pinned)?;
+    let target = Destination::of_snapshot(disk, datadir.clone())?;
+    let load = Load { disk, datadir: &datadir, options, pinned, target: &target, sink, interrupt };
+    let coins = load.build(reader, path, &below).inspect_err(|_| target.discard())?;
+    Ok(LoadedSnapshotReport {
+        network: options.params.network,
+        height: pinned.height,
+        hash: pinned.block_hash,
+        coins,
+        hash_serialized_3: pinned.hash_serialized_3,
+        chainstate: datadir.snapshot_dir(),
+        elapsed: clock.started.elapsed(),
+        notes: sink.take(),
+    })
+}
+
+/// Returns what Core's source says of the snapshot's block.
+fn pinned(
+    path: &Path,
+    metadata: &SnapshotMetadata,
+    options: &ChainOptions,
+) -> Result<&'static PinnedUtxoSet, Error> {
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(path, None);
+    let params = options.params;
+    if metadata.magic != params.magic {
+        let (snapshot, datadir) = (metadata.network(), params.network);
+        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
+    }
+    params.pinned_utxo_set(&metadata.base_block).ok_or_else(|| {
+        let heights: Vec<String> = params.assume_utxo.iter().map(|set| set.height.to_string()).collect();
+        usage(format!(
+            "bitcoind loads no snapshot of block {}; its source has hashes of snapshots for the heights {}",
+            metadata.base_block,
+            heights.join(", ")
+        ))
+    })
+}
+
+/// Checks the conditions that Core has for a snapshot of this block. Returns the hashes of the blocks from
+/// its block down to the one above genesis, sorted.
+fn blocks_below(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    options: &ChainOptions,
+    pinned: &PinnedUtxoSet,
+) -> Result<Vec<BlockHash>, Error> {
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
+    let base = pinned.block_hash;
+    if has_snapshot(disk, datadir)? {
+        let error = usage("the datadir has a chainstate of a snapshot already".to_owned());
+        return Err(error.in_file(datadir.snapshot_dir(), None).with_remedies([Remedy::MoveSnapshotAway]));
+    }
+    let index_dir = datadir.index_dir();
+    let in_index = |error: Error| error.in_file(&index_dir, None);
+    let headers = Headers::read(disk, &index_dir, options.params)?;
+    let Some(block) = headers.find(&base).filter(|block| headers.height(*block) == pinned.height) else {
+        let detail = format!(
+            "the block index has no header of the snapshot's block {base}; start bitcoind until it has \
+             synchronised the headers, and stop it"
+        );
+        return Err(in_index(usage(detail)));
+    };
+    if headers.has_failed(block) {
+        let detail = format!("the block index marks the snapshot's block {base} as invalid");
+        return Err(in_index(usage(detail)));
+    }
+    if headers.best().and_then(|best| headers.ancestor(best, pinned.height)) != Some(block) {
+        let detail = "another chain of headers than that of the snapshot's block has more work";
+        return Err(in_index(usage(detail.to_owned())));
+    }
+    let chainstate = datadir.chainstate_dir();
+    if let Some(best) = read_best_block(disk, &chainstate)? {
+        let detail = format!("the chainstate's best block {best} is not in the block index");
+        let known = headers.find(&best).ok_or_else(|| {
+            Error::damaged(detail).in_file(&chainstate, None).with_remedies([Remedy::RebuildChainstate])
+        })?;
+        if headers.work(known) >= headers.work(block) {
+            let detail = format!(
+                "the chainstate is at height {} already; a snapshot of height {} would be of no use",
+                headers.height(known),
+                pinned.height
+            );
+            return Err(usage(detail).in_file(&chainstate, None));
+        }
+    }
+    let mut below: Vec<BlockHash> = headers.chain_to(block).collect();
+    below.retain(|hash| *hash != options.params.genesis_hash);
+    below.sort_unstable();
+    Ok(below)
+}
+
+/// What loading a snapshot needs.
+struct Load<'a> {
+    disk: &'a dyn Disk,
+    datadir: &'a Datadir,
+    options: &'a ChainOptions,
+    pinned: &'a PinnedUtxoSet,
+    target: &'a Destination<'a>,
+    sink: &'a Warnings<'a>,
+    interrupt: &'a AtomicBool,
+}
+
+impl Load<'_> {
+    /// Writes, proves and puts in place both databases. Returns the number of coins.
+    fn build(&self, reader: SnapshotReader, path: &Path, below: &[BlockHash]) -> Result<u64, Error> {
+        let Self { disk, target, pinned, sink, interrupt, .. } = *self;
+        let dir = target.building();
+        sink.event(Event::Started(Stage::Finish));
+        let coins = self.write_coins(reader, path, dir)?;
+
+        sink.event(Event::Started(Stage::Prove));
+        let written = ChainstateReader::open(disk, dir)?;
+        let threads = self.options.threads.get();
+        let stats = read_back(&written, Some(coins), threads, sink, interrupt)?;
+        if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
+            let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));
+            let detail = format!(
+                "the coins have the hash {found}, but Bitcoin Core's source has {expected} for this block; \
+                 the snapshot is damaged or forged, get it from elsewhere"
+            );
+            let error = Error::damaged(detail).at_block(pinned.height, pinned.block_hash);
+            return Err(error.in_file(path, None));
+        }
+
+        sink.event(Event::Started(Stage::Commit));
+        let base = dir.join(SNAPSHOT_BASE);
+        let mut file = disk.create(&base).during_creation(&base)?;
+        file.write_all(&pinned.block_hash.0).during("write", &base)?;
+        file.sync().during("sync", &base)?;
+        disk.sync_dir(dir).during("sync", dir)?;
+        self.write_index(below)?;
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        target.commit(sink)?;
+        Ok(coins)
+    }
+
+    /// Writes the coins of the snapshot into a new chainstate in `dir`.
+    fn write_coins(&self, mut reader: SnapshotReader, path: &Path, dir: &Path) -> Result<u64, Error> {
+        let pinned = self.pinned;
+        let meter = CoinMeter::new(self.sink, reader.metadata().coins);
+        let key = Obfuscation::from_key(machine::random()?);
+        let writer = ChainstateWriter::create(self.disk, dir, key, 1)?;
+        let (mut range, mut coins) = (writer.range(0), 0u64);
+        while let Some((outpoint, coin)) = reader.advance()? {
+            if coin.height() > pinned.height {
+                let (created, height) = (coin.height(), pinned.height);
+                let detail =
+                    format!("coin {outpoint} of height {created} is above the snapshot's height {height}");
+                return Err(Error::damaged(detail).in_file(path, None));
+            }
+            range.add(&outpoint, &coin)?;
+            coins += 1;
+            if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
+                meter.add(INTERRUPT_CHECK_INTERVAL);
+                if self.interrupt.load(Ordering::Relaxed) {
+                    return Err(Error::interrupted());
+                }
+            }
+        }
+        writer.finish(pinned.block_hash, [range.finish()?])?;
+        Ok(coins)
+    }
+
+    /// Writes the block index with the marks of the blocks up to the snapshot's.
+    fn write_index(&self, below: &[BlockHash]) -> Result<(), Error> {
+        let Some(to) = self.target.building_index() else { return Ok(()) };
+        let segwit_height = self.options.params.segwit_height;
+        let change = |entry: &mut IndexEntry| {
+            if entry.height >= segwit_height && below.binary_search(&entry.hash).is_ok() {
+                entry.status.0 |= BlockStatus::OPT_WITNESS;
+            }
+        };
+        Ok(rewrite_block_index(self.disk, &self.datadir.index_dir(), to, change, |_| {})?)
+    }
+}

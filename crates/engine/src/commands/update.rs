@@ -1,0 +1,344 @@
+//! Brings a chainstate to the best chain that is stored: connects the blocks above its best block, and first
+//! disconnects blocks if another stored branch has more work. A rebuild does the same for any chainstate; an
+//! update takes as long as its blocks (ADR 16).
+
+use crate::{
+    api::{
+        counts::Counts,
+        error::{Error, ErrorKind},
+        event::{Event, EventSink, PROGRESS_INTERVAL, Progress, Warnings},
+        options::{ChainOptions, ReindexOptions},
+        remedy::Remedy,
+        report::UpdateReport,
+        stage::Stage,
+    },
+    blocks::files::Files,
+    job::{self, ChainPreferences, clock::Clock, memory::MemoryBudget, session::Session, tip::Tip},
+    plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
+    stages::{
+        read::BlockReader,
+        scripts::Scripts,
+        window::{BlockBuffers, Window},
+    },
+};
+use disk::chainstate::ChainstateReader;
+use std::{
+    mem,
+    ops::Range,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, Height, Network};
+
+/// Maximum number of blocks in a window.
+const WINDOW_BLOCKS: u32 = 32;
+/// Memory that a block of a window can take, in bytes: the block itself, its transactions and coins.
+const BLOCK_BYTES: usize = 12 << 20;
+
+/// What [`update`] does.
+#[derive(Clone, Debug)]
+pub struct UpdateOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+}
+
+impl UpdateOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { chain: ChainOptions::new(datadir, network), stop_at_height: None }
+    }
+}
+
+/// Connects the stored blocks above the chainstate's best block, in place. Blocks are disconnected first if a
+/// stored branch without them has more work. The changes of many blocks are committed at once, whenever the
+/// memory for them is used up. On failure, the chainstate is as the last commit left it, or as it was.
+///
+/// `interrupt` may be set from another thread at any time.
+///
+/// # Errors
+/// [`ErrorKind::Consensus`] for the first invalid block; [`ErrorKind::Damaged`] if the chainstate, the block
+/// index, a block or undo data is missing or damaged; [`ErrorKind::Usage`] for a height below the best block,
+/// and for a node with a snapshot's chainstate; [`ErrorKind::Environment`] if the datadir is in use.
+pub fn update(
+    disk: &dyn Disk,
+    options: &UpdateOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<UpdateReport, Error> {
+    update_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn update_in_place(
+    disk: &dyn Disk,
+    options: &UpdateOptions,
+    sink: &Warnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<UpdateReport, Error> {
+    let mut clock = Clock::start();
+    let chain_options = &options.chain;
+    let in_place = ReindexOptions {
+        chain: chain_options.clone(),
+        ..ReindexOptions::new(&chain_options.datadir, chain_options.params.network)
+    };
+    sink.event(Event::Started(Stage::Plan));
+    let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+    let files = &session.files()?;
+    let mut report = UpdateReport {
+        network: chain_options.params.network,
+        height_before: Height(0),
+        hash_before: BlockHash::default(),
+        height: Height(0),
+        hash: BlockHash::default(),
+        disconnected: 0,
+        counts: Counts::default(),
+        undo_written: 0,
+        commits: 0,
+        scripts: None,
+        threads: 0,
+        elapsed: Duration::ZERO,
+        stages: Vec::new(),
+        chainstate: datadir.chainstate_dir(),
+        notes: Vec::new(),
+    };
+    // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
+    // last commit on.
+    let mut exactly = 0..0;
+    loop {
+        let coins = open_chainstate(files)?;
+        let preferences = ChainPreferences {
+            stop_at_height: options.stop_at_height,
+            preferred: Some(coins.best_block()),
+            connected: Some(coins.best_block()),
+            makes_undo: true,
+            ..ChainPreferences::default()
+        };
+        let plan = &job::plan(files, chain_options, &preferences, sink, interrupt)?;
+        let before = check(plan, files, sink)?;
+        clock.lap(Stage::Plan);
+        if exactly.is_empty() {
+            (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
+        }
+        sink.event(Event::Started(Stage::Connect));
+        let job =
+            Update { files, plan, before, options: chain_options, exactly: exactly.clone(), sink, interrupt };
+        let done = job.run(coins, &mut report)?;
+        clock.lap(Stage::Connect);
+        match done {
+            Some(suspect) => exactly = suspect,
+            None => {
+                (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+                report.scripts = job::scripts_report(chain_options, plan, &report.counts);
+                break;
+            }
+        }
+    }
+    (report.elapsed, report.stages, report.notes) = (clock.started.elapsed(), clock.stages, sink.take());
+    Ok(report)
+}
+
+/// Opens the chainstate, if it is the only one.
+fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Error> {
+    let dir = files.datadir.chainstate_dir();
+    if dependents::has_snapshot(files.disk, files.datadir)? {
+        let detail = "this node was started from a UTXO snapshot and has two chainstates, which only \
+                      bitcoind can complete";
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .in_file(files.datadir.net_dir(), None)
+            .with_remedies([Remedy::LetBitcoindFinish]));
+    }
+    let current = dir.join("CURRENT");
+    if !files.disk.exists(&current).during("look for", &current)? {
+        let error = Error::damaged("there is no chainstate").missing().in_file(dir, None);
+        return Err(error.with_remedies([Remedy::RebuildChainstate]));
+    }
+    let opened = ChainstateReader::open(files.disk, &dir).map_err(Error::from);
+    opened.map_err(|error| match error.kind {
+        ErrorKind::Damaged => error.with_remedies([Remedy::RebuildChainstate]),
+        _ => error,
+    })
+}
+
+/// Checks that the planned chain has at least the work of the chainstate, and returns where the latter is.
+fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<BestBlock, Error> {
+    let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
+    if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
+        && best.known.work > plan.work
+    {
+        let detail = format!(
+            "the chainstate is at height {}; an update does not go back to height {}",
+            best.known.height,
+            plan.chain.tip_height()
+        );
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .in_file(files.datadir.chainstate_dir(), None)
+            .with_remedies([Remedy::StopAtHeight(best.known.height), Remedy::RebuildChainstate]));
+    }
+    if let Some(loss) = loss {
+        return Err(loss.error(files));
+    }
+    dependents::check(files.disk, files.datadir, plan, false, sink)?;
+    plan.best_block.ok_or_else(Error::inconsistent_data)
+}
+
+/// What an update works on.
+struct Update<'a> {
+    files: &'a Files<'a>,
+    plan: &'a Plan,
+    before: BestBlock,
+    options: &'a ChainOptions,
+    /// The heights of the blocks that are connected one by one.
+    exactly: Range<u32>,
+    sink: &'a dyn EventSink,
+    interrupt: &'a AtomicBool,
+}
+
+impl<'a> Update<'a> {
+    /// Disconnects and connects blocks, and commits. Returns the heights of a window in which something is
+    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report.
+    fn run(
+        &self,
+        mut coins: ChainstateReader<'a>,
+        report: &mut UpdateReport,
+    ) -> Result<Option<Range<u32>>, Error> {
+        let (plan, files) = (self.plan, self.files);
+        // Nothing is kept for each block of the chain but the plan itself.
+        let budget = MemoryBudget::after_plan(self.options, 0);
+        report.threads = budget.threads;
+        // Half for changed coins, of which a sorted list is made in the end; an eighth each for blocks and
+        // open tables.
+        let (coins_bytes, part) = (budget.join_bytes / 2, budget.join_bytes / 8);
+        coins.keep_open(part as u64);
+        let mut tip = Tip::open(files, coins, &plan.index_files)?;
+        let mut work = Uncommitted::default();
+        let BestBlock { known, fork, .. } = self.before;
+        if fork < known.height {
+            let old = tip.branch(&plan.chain, fork, (known.hash, known.height))?;
+            for height in (fork.0 + 1..=known.height.0).rev().map(Height) {
+                self.check_interrupt(report)?;
+                tip.disconnect(&old, height)?;
+                work.disconnected += 1;
+                if tip.coins.bytes() > coins_bytes {
+                    work.commit(&mut tip, report)?;
+                }
+            }
+        }
+        let reader = &BlockReader::new(&plan.chain, files);
+        let scripts = self.options.scripts.as_deref();
+        let scripts = scripts.map(|verifier| Scripts {
+            params: files.params,
+            verifier,
+            skipped_to: plan.assumed_valid_to,
+        });
+        let threads = budget.threads;
+        let window = Window { chain: &plan.chain, reader, params: files.params, scripts, threads };
+        let window_blocks = (part / BLOCK_BYTES).clamp(1, WINDOW_BLOCKS as usize) as u32;
+        let mut buffers = Vec::<BlockBuffers>::new();
+        let (mut next, end) = (fork.0 + 1, plan.chain.block_count() as u32);
+        let mut meter = Meter::new(self, next..end);
+        while next < end {
+            self.check_interrupt(report)?;
+            let connected = if self.exactly.contains(&next) {
+                let connected =
+                    window.connect_exactly(&mut tip.coins, Height(next), &mut BlockBuffers::default());
+                let (block, counts) = connected.map_err(|error| self.explain(error))?;
+                (vec![block], counts)
+            } else {
+                let limit = if next < self.exactly.start { self.exactly.start } else { end };
+                let heights = next..limit.min(end).min(next + window_blocks);
+                match window.connect(&mut tip.coins, heights.clone(), &mut buffers)? {
+                    Some(connected) => connected,
+                    None => return Ok(Some(heights)),
+                }
+            };
+            let (connected, counts) = connected;
+            connected.iter().try_for_each(|block| tip.record(block))?;
+            next += connected.len() as u32;
+            work.counts += counts;
+            meter.show(next, &counts);
+            if tip.coins.bytes() > coins_bytes {
+                work.commit(&mut tip, report)?;
+            }
+        }
+        work.commit(&mut tip, report)?;
+        Ok(None)
+    }
+
+    fn check_interrupt(&self, report: &UpdateReport) -> Result<(), Error> {
+        if !self.interrupt.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if report.commits == 0 {
+            return Err(Error::interrupted());
+        }
+        let detail = "interrupted; the chainstate has the blocks of the last commit";
+        Err(Error::new(ErrorKind::Interrupted, detail))
+    }
+
+    /// Adds to the error for an invalid block how to connect those below it.
+    fn explain(&self, error: Error) -> Error {
+        let below = error.height.and_then(|height| height.0.checked_sub(1)).map(Height);
+        let is_above = |below: &Height| {
+            *below > self.before.known.height && self.before.fork == self.before.known.height
+        };
+        match error.kind {
+            ErrorKind::Consensus => error.with_remedies(below.filter(is_above).map(Remedy::StopAtHeight)),
+            _ => error,
+        }
+    }
+}
+
+/// What was done since the last commit.
+#[derive(Default)]
+struct Uncommitted {
+    disconnected: u32,
+    counts: Counts,
+}
+
+impl Uncommitted {
+    /// Commits, if there is something to commit, and adds it to the report.
+    fn commit(&mut self, tip: &mut Tip<'_>, report: &mut UpdateReport) -> Result<(), Error> {
+        if self.disconnected == 0 && self.counts.blocks == 0 {
+            return Ok(());
+        }
+        report.undo_written += tip.commit()?;
+        report.commits += 1;
+        report.disconnected += mem::take(&mut self.disconnected);
+        report.counts += mem::take(&mut self.counts);
+        Ok(())
+    }
+}
+
+/// Sends progress events.
+struct Meter<'a> {
+    sink: &'a dyn EventSink,
+    heights: Range<u32>,
+    bytes: u64,
+    bytes_total: u64,
+    last: Instant,
+}
+
+impl<'a> Meter<'a> {
+    /// `heights` are those of the blocks that are connected.
+    fn new(update: &Update<'a>, heights: Range<u32>) -> Self {
+        let plan = update.plan;
+        let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * heights.len() as u64;
+        Self { sink: update.sink, heights, bytes: 0, bytes_total, last: Instant::now() }
+    }
+
+    /// Counts blocks that were connected; `next` is the height of the next one.
+    fn show(&mut self, next: u32, counts: &Counts) {
+        self.bytes += counts.block_bytes;
+        if self.last.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        self.last = Instant::now();
+        let (blocks, blocks_total) = (next - self.heights.start, self.heights.len() as u32);
+        let (bytes, bytes_total) = (self.bytes, self.bytes_total.max(self.bytes));
+        self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+    }
+}

@@ -1,0 +1,63 @@
+//! The chainstate of a datadir, open for commands that only read coins.
+
+use crate::{
+    api::{error::Error, machine, options::ChainstateOptions, remedy::Remedy},
+    job::session::lock_for_reading,
+};
+use disk::{
+    chainstate::ChainstateReader,
+    datadir::{Datadir, Location},
+    index::find_height,
+    lock::DatadirLock,
+};
+use std::path::PathBuf;
+use vfs::{Disk, During as _};
+use wire::Height;
+
+/// A chainstate that is open and locked for reading.
+pub struct StoredChainstate<'d> {
+    /// The coins.
+    pub reader: ChainstateReader<'d>,
+    /// The directory of the block index, which can be missing.
+    pub index_dir: PathBuf,
+    /// Height of the best block; `None` if the block index does not have it.
+    pub height: Option<Height>,
+    _lock: DatadirLock,
+}
+
+impl<'d> StoredChainstate<'d> {
+    /// Opens the chainstate of a datadir; nothing is written.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is
+    /// missing or damaged.
+    pub fn open(disk: &'d dyn Disk, options: &ChainstateOptions) -> Result<Self, Error> {
+        machine::sha256_kernel()?;
+        let ChainstateOptions { datadir: root, blocksdir, network, .. } = options;
+        let location = Location { blocksdir: blocksdir.clone(), ..Location::new(root, *network) };
+        let mut datadir = Datadir::of(&location);
+        let chainstate = datadir.chainstate_dir();
+        // A chainstate is enough: a rebuild into another place leaves no blocks there. Without one, report
+        // what is wrong with the directory.
+        if !disk.exists(&chainstate).during("look for", &chainstate)? {
+            datadir = Datadir::open(disk, &location)?;
+        }
+        let lock = lock_for_reading(disk, &datadir, &|_| {})?;
+        let dir = datadir.chainstate_dir();
+        if !disk.exists(&dir).during("look for", &dir)? {
+            let error = Error::damaged("there is no chainstate").missing().in_file(&dir, None);
+            return Err(error.with_remedies([Remedy::RebuildChainstate]));
+        }
+        let reader = ChainstateReader::open(disk, &dir)?;
+        let index_dir = datadir.index_dir();
+        // The coins are what was asked for: if the index is missing or damaged, only the height is unknown.
+        let height = find_height(disk, &index_dir, &reader.best_block()).ok().flatten();
+        Ok(Self { reader, index_dir, height, _lock: lock })
+    }
+
+    /// Returns the error for amounts whose sum does not fit into 64 bits.
+    pub fn too_large_amounts(&self) -> Error {
+        Error::damaged("the amounts exceed 64 bits; the chainstate is damaged")
+            .in_file(self.reader.dir(), None)
+    }
+}

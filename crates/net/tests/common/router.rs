@@ -1,0 +1,93 @@
+//! An I2P router with SAM 3.1 that notes its requests and connects to one address, whatever the destination
+//! is.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// How long a session takes to be created.
+const TUNNEL_TIME: Duration = Duration::from_millis(200);
+
+/// What the router has seen, and how it behaves.
+#[derive(Default)]
+pub struct Router {
+    pub requests: Mutex<Vec<String>>,
+    /// Sessions that are open.
+    pub sessions: Mutex<Vec<String>>,
+    /// Sessions that were created.
+    pub created: AtomicUsize,
+    /// Whether sessions are refused.
+    pub refuses: AtomicBool,
+    /// Whether sessions end as soon as they are there.
+    pub forgets: AtomicBool,
+}
+
+/// Starts a router. It ends with the test program.
+pub fn start(to: SocketAddr) -> (SocketAddr, Arc<Router>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Arc::new(Router::default());
+    let shared = Arc::clone(&router);
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || serve(socket.unwrap(), to, &shared).ok());
+        }
+    });
+    (address, router)
+}
+
+/// Returns the value of a field of a request.
+fn field<'a>(request: &'a str, key: &str) -> &'a str {
+    request.split(' ').find_map(|field| field.strip_prefix(key)).unwrap_or_default()
+}
+
+fn serve(mut socket: TcpStream, to: SocketAddr, router: &Router) -> io::Result<()> {
+    let mut reader = BufReader::new(socket.try_clone()?);
+    loop {
+        let mut request = String::new();
+        if reader.read_line(&mut request)? == 0 {
+            return Ok(());
+        }
+        let request = request.trim_end().to_owned();
+        router.requests.lock().unwrap().push(request.clone());
+        if request == "HELLO VERSION MIN=3.1 MAX=3.1" {
+            socket.write_all(b"HELLO REPLY RESULT=OK VERSION=3.1\n")?;
+        } else if request.starts_with("SESSION CREATE ") {
+            thread::sleep(TUNNEL_TIME);
+            if router.refuses.load(Ordering::Relaxed) {
+                return socket.write_all(b"SESSION STATUS RESULT=I2P_ERROR MESSAGE=\"no tunnels\"\n");
+            }
+            router.created.fetch_add(1, Ordering::Relaxed);
+            if !router.forgets.load(Ordering::Relaxed) {
+                router.sessions.lock().unwrap().push(field(&request, "ID=").to_owned());
+            }
+            socket.write_all(b"SESSION STATUS RESULT=OK DESTINATION=priv~key\n")?;
+        } else if request.starts_with("NAMING LOOKUP ") {
+            let name = field(&request, "NAME=");
+            let destination = name.trim_end_matches(".b32.i2p");
+            let reply = format!("NAMING REPLY RESULT=OK NAME={name} VALUE=dest~{destination}==\n");
+            socket.write_all(reply.as_bytes())?;
+        } else if request.starts_with("STREAM CONNECT ") {
+            let is_known = router.sessions.lock().unwrap().contains(&field(&request, "ID=").to_owned());
+            if !is_known {
+                return socket.write_all(b"STREAM STATUS RESULT=INVALID_ID\n");
+            }
+            let peer = TcpStream::connect(to)?;
+            socket.write_all(b"STREAM STATUS RESULT=OK\n")?;
+            let (mut from, mut back) = (socket.try_clone()?, peer.try_clone()?);
+            thread::spawn(move || io::copy(&mut back, &mut from));
+            io::copy(&mut reader, &mut &peer)?;
+            return Ok(());
+        } else {
+            return socket.write_all(b"I2P_ERROR\n");
+        }
+    }
+}
