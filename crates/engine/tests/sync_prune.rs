@@ -239,6 +239,24 @@ fn without_its_checkpoint_all_blocks_are_downloaded_again() {
 }
 
 #[test]
+fn a_lost_block_that_the_checkpoint_has_is_reported() {
+    let (dir, peer) = (scratch(), peer());
+    let mut options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 330);
+    let index = index(dir.path());
+    // Those in other files may not have been checked yet.
+    let lowest = (0..index.files.len()).filter(|&number| index.files[number].height_last > 0);
+    let lowest = lowest.min_by_key(|&number| index.files[number].height_last).unwrap();
+    let lost = format!("regtest/blocks/blk{lowest:05}.dat");
+    fs::remove_file(dir.path().join(lost)).unwrap();
+    let error = run(&options).unwrap_err();
+    assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::StartOver][..]), "{error}");
+    options.resume.restart = true;
+    run(&options).unwrap();
+    assert_pruned(dir.path(), "started over");
+}
+
+#[test]
 fn a_checkpoint_of_other_options_is_refused_and_can_be_discarded() {
     let (dir, peer) = (scratch(), peer());
     let mut options = pruned(dir.path(), &[&peer]);

@@ -418,8 +418,9 @@ impl WriteAt for FaultWriteAt {
 
     fn sync(&mut self) -> io::Result<()> {
         self.state.change()?;
-        if let Some((_, synced)) = self.state.synced().get_mut(self.number) {
-            *synced = self.len;
+        if let Some((path, synced)) = self.state.synced().get_mut(self.number) {
+            // Also what others have written to this file.
+            *synced = RealDisk.metadata(path)?.map_or(self.len, |found| found.len);
         }
         Ok(())
     }

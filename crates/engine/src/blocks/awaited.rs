@@ -6,6 +6,7 @@
 //! files without higher blocks can be deleted, and the download goes on.
 
 use std::{
+    collections::BTreeSet,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -40,6 +41,8 @@ struct State {
     settled: Option<Height>,
     /// Files that were deleted, as long as the job does not know.
     deleted: Vec<FileNo>,
+    /// Files that got blocks since the job last made sure that they are on the medium.
+    unsynced: BTreeSet<FileNo>,
 }
 
 impl AwaitedBlocks {
@@ -55,6 +58,7 @@ impl AwaitedBlocks {
             end: None,
             settled: None,
             deleted: Vec::new(),
+            unsynced: BTreeSet::new(),
         };
         Self { settle_bytes, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -67,8 +71,10 @@ impl AwaitedBlocks {
 
     /// Records where a block was stored. It can be read from now on. Heights above the chain are ignored.
     pub fn place(&self, height: Height, file: FileNo, data_pos: ByteOffset) {
-        if let Some(position) = self.state().positions.get_mut(height.0 as usize) {
+        let state = &mut *self.state();
+        if let Some(position) = state.positions.get_mut(height.0 as usize) {
             *position = (file, data_pos.0 as u32);
+            state.unsynced.insert(file);
         }
         self.changed.notify_all();
     }
@@ -106,6 +112,11 @@ impl AwaitedBlocks {
     /// Returns the files that were deleted since the last call.
     pub fn take_deleted(&self) -> Vec<FileNo> {
         std::mem::take(&mut self.state().deleted)
+    }
+
+    /// Returns the files in which blocks were placed since the last call.
+    pub fn take_unsynced(&self) -> BTreeSet<FileNo> {
+        std::mem::take(&mut self.state().unsynced)
     }
 
     /// Returns where a block was stored, if it has come.

@@ -115,10 +115,16 @@ impl Chain {
         Arc::clone(self.awaited.insert(Arc::new(awaited)))
     }
 
+    /// The awaited blocks, if it is known that they come.
+    #[must_use]
+    pub fn awaited(&self) -> Option<&AwaitedBlocks> {
+        self.awaited.as_deref()
+    }
+
     /// The awaited blocks, if block files are deleted behind the job.
     #[must_use]
     pub fn pruning(&self) -> Option<&AwaitedBlocks> {
-        self.awaited.as_deref().filter(|awaited| awaited.settle_bytes().is_some())
+        self.awaited().filter(|awaited| awaited.settle_bytes().is_some())
     }
 
     /// Whether a block was not stored when the chain was chosen.

@@ -92,11 +92,13 @@ pub fn fetch_and_rebuild(
             stop_fetch.fetch_or(is_interrupted, Ordering::Relaxed);
             thread::sleep(INTERRUPT_INTERVAL);
         }
-        let fetched = fetching.join().map_err(|_| Error::panicked())?;
+        let fetched: Result<Fetched, Error> = fetching.join().map_err(|_| Error::panicked())?;
         Ok::<_, Error>((fetched, rebuilding.join().map_err(|_| Error::panicked())?))
     })?;
     match (fetched, rebuilt) {
         (_, Some(Err(error))) if is_final(&error) => Err(error),
+        // The rebuild was stopped because of it.
+        (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
         (_, Some(Err(error))) if options.prune_bytes.is_some() && !interrupt.load(Ordering::Relaxed) => {
             Err(explain_pruned(error))
         }

@@ -6,7 +6,7 @@ use crate::{
         event::{Event, PROGRESS_INTERVAL},
         stage::Stage,
     },
-    blocks::awaited::AwaitedBlocks,
+    blocks::{awaited::AwaitedBlocks, files::Files},
     job::{Job, checkpoint::Identity},
     stages::{
         apply::JobPayload,
@@ -24,10 +24,12 @@ use crate::{
 use coins::Join;
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
+    io,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
+use vfs::During as _;
 use wire::{FileNo, Height};
 
 /// Minimum number of blocks between checkpoints.
@@ -177,10 +179,26 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
         self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
+        self.sync_awaited()?;
         self.identity.write(self.job.work, partial, (&runs, next))?;
         self.spill.checkpointed(runs.iter().map(|job| job.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
         Ok(())
+    }
+
+    /// Syncs the files of awaited blocks: after a power cut, those in the checkpoint must be where they were.
+    fn sync_awaited(&self) -> Result<(), Error> {
+        let Some(awaited) = self.job.plan.chain.awaited() else { return Ok(()) };
+        let Files { disk, datadir, .. } = *self.job.files;
+        for file in awaited.take_unsynced() {
+            let path = datadir.blk_path(file);
+            match disk.open_for_writing(&path) {
+                // The download has deleted it, because its blocks are settled.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => opened.and_then(|mut open| open.sync()).during("sync", &path)?,
+            }
+        }
+        Ok(disk.sync_dir(&datadir.blocks_dir()).during("sync", &datadir.blocks_dir())?)
     }
 
     /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for

@@ -2,7 +2,7 @@
 
 use super::Fetch;
 use crate::{
-    api::error::Error,
+    api::{error::Error, remedy::Remedy},
     download::{pruning::delete_files, stored_blocks::write_index},
 };
 use wire::{FileNo, Height};
@@ -14,6 +14,17 @@ impl Fetch<'_> {
         self.pruning.iter_mut().for_each(|pruning| pruning.set_to_come(to_come as u32));
     }
 
+    /// Checks that the blocks below `settled`, which the rebuild does not check again, are stored or were
+    /// pruned: undo data that was made for them belongs to the files in which they were.
+    fn check_completed(&self, settled: Height) -> Result<(), Error> {
+        let is_lost = |&height: &Height| !self.stored.has(height);
+        let Some(lost) = (1..settled.0).map(Height).find(is_lost) else { return Ok(()) };
+        let error =
+            Error::damaged("an interrupted run has checked this block, but the block files lack it now");
+        let hash = self.chain.hash(lost).unwrap_or_default();
+        Err(error.at_block(lost, hash).with_remedies([Remedy::StartOver]))
+    }
+
     /// With pruning, deletes the files that are not needed any more.
     pub(super) fn prune(&mut self) -> Result<(), Error> {
         let Some(pruning) = &mut self.pruning else { return Ok(()) };
@@ -21,6 +32,7 @@ impl Fetch<'_> {
         self.announced = None;
         if pruning.settle(settled) {
             self.stored.forget_pruned(settled);
+            self.check_completed(settled)?;
             self.missing = self.missing_blocks();
             self.check_space()?;
             // A crash may have left files that the index does not list.
