@@ -169,9 +169,9 @@ impl Follower for Rebuilder<'_> {
         chain: &HeaderChain,
         target: Height,
         (missing, missing_bytes): (u32, u64),
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Height>, Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
-        let Some(planned_in) = self.planned_in.take() else { return Ok(false) };
+        let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
         let best = ExistingState::read(files, false)?.best_block;
         let best = best.and_then(|best| chain.height_of(&best));
@@ -179,7 +179,7 @@ impl Follower for Rebuilder<'_> {
         let memory_bytes = fetch::memory_bytes(&options.chain);
         let need = u64::from(target.0) * BLOCK_BYTES + memory_bytes + MIN_REBUILD_BYTES;
         if options.blocks_only || is_done || missing == 0 && !prunes {
-            return Ok(false);
+            return Ok(None);
         }
         if options.chain.memory_bytes < need {
             let detail = format!(
@@ -188,7 +188,7 @@ impl Follower for Rebuilder<'_> {
                 HumanSize(need)
             );
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::MoreMemory]);
-            return if prunes { Err(error()) } else { Ok(false) };
+            return if prunes { Err(error()) } else { Ok(None) };
         }
         let end = end_of_rebuild(options, target);
         // Elsewhere, sizes are not known before blocks come.
@@ -199,19 +199,19 @@ impl Follower for Rebuilder<'_> {
         let Some(awaited) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
-            return if prunes { Err(error()) } else { Ok(false) };
+            return if prunes { Err(error()) } else { Ok(None) };
         };
         // Of two chains with the same work, the block index may prefer the other one.
         if chain.hash(end) != Some(planned.tip()) {
             let detail =
                 "block files cannot be deleted: the block index prefers another chain with the same work";
             let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
-            return if prunes { Err(error()) } else { Ok(false) };
+            return if prunes { Err(error()) } else { Ok(None) };
         }
         self.awaited = Some((awaited, end));
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);
-        Ok(prunes)
+        Ok(prunes.then_some(end))
     }
 
     fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset) {

@@ -197,8 +197,8 @@ fn explain_interrupt(mut error: Error) -> Error {
 struct Nobody;
 
 impl Follower for Nobody {
-    fn headers_known(&mut self, _: &HeaderChain, _: Height, _: (u32, u64)) -> Result<bool, Error> {
-        Ok(false)
+    fn headers_known(&mut self, _: &HeaderChain, _: Height, _: (u32, u64)) -> Result<Option<Height>, Error> {
+        Ok(None)
     }
 
     fn stored(&mut self, _: Height, _: FileNo, _: ByteOffset) {}

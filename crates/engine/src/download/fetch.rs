@@ -82,8 +82,8 @@ pub struct Fetched {
 /// What follows a download while it runs. All functions are called by the thread that downloads.
 pub trait Follower {
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns
-    /// whether block files are deleted behind the follower.
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
+    /// last block that the follower needs, if block files are deleted behind it.
     ///
     /// # Errors
     /// What makes the download useless.
@@ -92,7 +92,7 @@ pub trait Follower {
         chain: &HeaderChain,
         target: Height,
         missing: (u32, u64),
-    ) -> Result<bool, Error>;
+    ) -> Result<Option<Height>, Error>;
 
     /// A block of the chain was stored.
     fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
@@ -482,13 +482,14 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.save()?;
             self.missing = self.missing_blocks();
-            if self.follower.headers_known(&self.chain, self.target(), self.missing)? {
-                let (network, file_len) =
-                    (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
-                let new = |bytes| Pruning::new(network, bytes, file_len, &self.writer.infos());
-                self.pruning = self.options.prune_bytes.map(new);
-            } else {
-                self.check_space()?;
+            match self.follower.headers_known(&self.chain, self.target(), self.missing)? {
+                Some(end) => {
+                    let (network, file_len) =
+                        (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
+                    let new = |bytes| Pruning::new(network, (bytes, file_len), end, &self.writer.infos());
+                    self.pruning = self.options.prune_bytes.map(new);
+                }
+                None => self.check_space()?,
             }
             self.sink.event(Event::Started(Stage::Download));
         }

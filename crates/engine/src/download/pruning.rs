@@ -44,12 +44,20 @@ pub struct Pruning {
     to_come: u32,
     /// The lowest block that is not settled; `None` before the rebuild has said where it begins.
     settled: Option<Height>,
+    /// The last block that the rebuild needs.
+    end: Height,
 }
 
 impl Pruning {
-    /// Keeps the files, which have at most `file_len` bytes each, within `prune_bytes`.
+    /// Keeps the files, which have at most `file_len` bytes each, within `prune_bytes`. `end` is the last
+    /// block that the rebuild needs.
     #[must_use]
-    pub fn new(network: Network, prune_bytes: u64, file_len: u32, infos: &[FileInfo]) -> Self {
+    pub fn new(
+        network: Network,
+        (prune_bytes, file_len): (u64, u32),
+        end: Height,
+        infos: &[FileInfo],
+    ) -> Self {
         Self {
             sizes: SizeEstimate::new(network),
             space: space_for_blocks(prune_bytes),
@@ -57,6 +65,7 @@ impl Pruning {
             used: infos.iter().map(|info| u64::from(info.size)).sum(),
             to_come: 0,
             settled: None,
+            end,
         }
     }
 
@@ -88,7 +97,10 @@ impl Pruning {
         let Some(settled) = self.settled else { return false };
         let bytes = self.sizes.bytes(height.0);
         let ahead = u64::from(height.0.saturating_sub(settled.0)) * bytes;
-        let fits = self.used + u64::from(self.to_come + 1) * bytes <= self.space || ahead < self.min_ahead;
+        // When the rebuild has all its blocks, nothing will be settled for those above.
+        let fits = self.used + u64::from(self.to_come + 1) * bytes <= self.space
+            || ahead < self.min_ahead
+            || settled > self.end;
         fits && u64::from(self.to_come) < (self.space / MAX_BLOCK_BYTES).max(MIN_TO_COME)
     }
 
@@ -135,7 +147,7 @@ mod tests {
     #[test]
     fn files_below_what_is_settled_and_below_what_is_kept_are_deletable_but_not_the_last() {
         let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), info(10, 9)];
-        let mut pruning = Pruning::new(Network::Regtest, 800, 10, &infos);
+        let mut pruning = Pruning::new(Network::Regtest, (800, 10), Height(999), &infos);
         assert_eq!(pruning.deletable(&infos, Height(1_000)), []);
         assert!(pruning.settle(Height(121)) && !pruning.settle(Height(121)));
         assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3)]);
@@ -147,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_download_runs_ahead_as_far_as_there_is_space() {
-        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, &[]);
+        let mut pruning = Pruning::new(Network::Regtest, (8_000, 100), Height(99), &[]);
         assert!(!pruning.has_space_for(Height(0)), "the rebuild has not begun");
         pruning.settle(Height(0));
         (0..20).for_each(|height| pruning.stored(Height(height), 200));
@@ -159,5 +171,10 @@ mod tests {
         assert!(!pruning.has_space_for(Height(36)));
         pruning.set_to_come(0);
         assert!(pruning.has_space_for(Height(36)));
+        (36..90).for_each(|height| pruning.stored(Height(height), 200));
+        pruning.settle(Height(90));
+        assert!(!pruning.has_space_for(Height(100)));
+        pruning.settle(Height(100));
+        assert!(pruning.has_space_for(Height(130)), "the rebuild needs no other block");
     }
 }
