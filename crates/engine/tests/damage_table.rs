@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    Case, blk, chain, entry, rev, run, scratch, stats,
+    Case, assert_table_of, blk, chain, entry, rev, run, scratch, stats,
     sync::{assert_index_is_true, from, honest},
 };
 use peregrine_engine::{
@@ -145,14 +145,5 @@ fn each_command_does_what_the_table_of_damage_says() {
         let cells = COMMANDS.map(|command| cell(damage, command));
         table += &format!("| {what} | {} |\n", cells.join(" | "));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/repair.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- table -->\n", "<!-- end of table -->\n");
-    let (head, rest) = text.split_once(begin).unwrap();
-    let (old, tail) = rest.split_once(end).unwrap();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
-    } else {
-        assert_eq!(old, table, "docs/repair.md is out of date; run this test with UPDATE_DOCS=1");
-    }
+    assert_table_of("docs/repair.md", &table);
 }

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, chain, for_making, for_verifying, run, stats, tree};
+use common::{Case, assert_table_of, chain, for_making, for_verifying, run, stats, tree};
 use disk::index::BlockStatus;
 use peregrine_engine::{
     ChainstateOptions, DoctorOptions, Error, ErrorKind, Height, HintFormat, Network, ReindexOptions,
@@ -275,17 +275,5 @@ fn each_command_does_what_the_table_says() {
         let cells = COMMANDS.map(|command| cell(&row, command));
         table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/safety.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- table -->\n", "<!-- end of table -->\n");
-    let (head, rest) = text.split_once(begin).unwrap();
-    let (old, tail) = rest.split_once(end).unwrap();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
-    } else {
-        assert_eq!(
-            old, table,
-            "docs/safety.md is out of date; run UPDATE_DOCS=1 cargo test -p peregrine-engine --test safety"
-        );
-    }
+    assert_table_of("docs/safety.md", &table);
 }

@@ -317,3 +317,18 @@ pub fn assert_names(error: &Error, file: &Path, height: u32) {
 /// Height of a block with witnesses and spends, in the middle of the chain, and neither first nor last in its
 /// file.
 pub const BUSY: u32 = 125;
+
+/// Asserts that the table in a page of the documentation is this one; with `UPDATE_DOCS`, puts it there.
+#[track_caller]
+pub fn assert_table_of(page: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- table -->\n", "<!-- end of table -->\n");
+    let (head, rest) = text.split_once(begin).unwrap();
+    let (old, tail) = rest.split_once(end).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
+    } else {
+        assert_eq!(old, table, "{page} is out of date; run this test with UPDATE_DOCS=1");
+    }
+}

@@ -94,23 +94,8 @@ pub fn v2_stream(bytes: &[u8]) -> bool {
 pub fn proxy(bytes: &[u8]) -> bool {
     let run = |piece: usize| {
         let (mut socks, _) = Socks::start("node.example", 8333).expect("a short name");
-        let mut steps = Vec::new();
-        for (at, chunk) in bytes.chunks(piece).enumerate() {
-            let mut chunk = chunk;
-            while !chunk.is_empty() {
-                match socks.receive(&mut chunk) {
-                    // The credentials are random.
-                    Ok(Step::Send(bytes)) => steps.push(Ok(bytes.len())),
-                    Ok(Step::Wait) => assert!(chunk.is_empty()),
-                    Ok(Step::Connected) => {
-                        let end = (at * piece + piece).min(bytes.len());
-                        return (steps, Some(end - chunk.len()));
-                    }
-                    Err(error) => return ([steps, vec![Err(error.to_string())]].concat(), None),
-                }
-            }
-        }
-        (steps, None)
+        // The credentials are random.
+        dial(bytes, piece, |chunk| socks.receive(chunk), |request| request.len())
     };
     let whole = run(bytes.len().max(1));
     assert_eq!(run(1), whole);
@@ -122,33 +107,45 @@ pub fn i2p_router(bytes: &[u8]) -> bool {
     let run = |piece: usize| {
         let (mut sam, _) = Sam::stream("session", "peer.b32.i2p");
         let _ = sam.session_ready();
-        let mut steps = Vec::new();
-        for (at, chunk) in bytes.chunks(piece).enumerate() {
-            let mut chunk = chunk;
-            while !chunk.is_empty() {
-                match sam.receive(&mut chunk) {
-                    Ok(Step::Send(request)) => {
-                        let lines = request.iter().filter(|byte| **byte == b'\n').count();
-                        assert!(
-                            lines == 1 && request.ends_with(b"\n"),
-                            "one request, however it was answered"
-                        );
-                        steps.push(Ok(request));
-                    }
-                    Ok(Step::Wait) => assert!(chunk.is_empty()),
-                    Ok(Step::Connected) => {
-                        let end = (at * piece + piece).min(bytes.len());
-                        return (steps, Some(end - chunk.len()));
-                    }
-                    Err(error) => return ([steps, vec![Err(error.to_string())]].concat(), None),
-                }
-            }
-        }
-        (steps, None)
+        let check = |request: Vec<u8>| {
+            let lines = request.iter().filter(|byte| **byte == b'\n').count();
+            assert!(lines == 1 && request.ends_with(b"\n"), "one request, however it was answered");
+            request
+        };
+        dial(bytes, piece, |chunk| sam.receive(chunk), check)
     };
     let whole = run(bytes.len().max(1));
     assert_eq!(run(1), whole);
     whole.1.is_some()
+}
+
+/// Gives what dials for us the answer `bytes`, `piece` bytes at a time. Returns its requests and its error,
+/// and how many bytes it took until the peer was connected.
+fn dial<E: std::fmt::Display, T>(
+    bytes: &[u8],
+    piece: usize,
+    mut receive: impl FnMut(&mut &[u8]) -> Result<Step, E>,
+    request: impl Fn(Vec<u8>) -> T,
+) -> (Vec<Result<T, String>>, Option<usize>) {
+    let mut steps = Vec::new();
+    for (at, chunk) in bytes.chunks(piece).enumerate() {
+        let mut chunk = chunk;
+        while !chunk.is_empty() {
+            match receive(&mut chunk) {
+                Ok(Step::Send(bytes)) => steps.push(Ok(request(bytes))),
+                Ok(Step::Wait) => assert!(chunk.is_empty()),
+                Ok(Step::Connected) => {
+                    let end = (at * piece + piece).min(bytes.len());
+                    return (steps, Some(end - chunk.len()));
+                }
+                Err(error) => {
+                    steps.push(Err(error.to_string()));
+                    return (steps, None);
+                }
+            }
+        }
+    }
+    (steps, None)
 }
 
 /// A message of each kind.
