@@ -9,7 +9,7 @@ use crate::{
     node::{Node, Start, Started},
     program::{Disturbance, Program, Ran},
     scene::Scene,
-    steps::{Step, plan},
+    steps::{Command, Step, plan},
     tree::{Tree, What, look},
     undo_files::UndoFiles,
 };
@@ -310,9 +310,9 @@ impl Case<'_> {
         self.look()?;
         for step in steps {
             match step {
-                Step::Run { args, disturbance, reindex, hints, keep_old } => {
+                Step::Run { args, disturbance, command, hints, keep_old } => {
                     self.keep_old |= keep_old;
-                    self.step(&args, &disturbance, reindex, hints)?;
+                    self.step(&args, &disturbance, command, hints)?;
                 }
                 Step::Node { stopped } => self.node_between(stopped)?,
                 Step::BesideNode { args } => self.beside_node(&args)?,
@@ -336,7 +336,8 @@ impl Case<'_> {
         }
     }
 
-    fn step(&mut self, args: &[String], disturbance: &Disturbance, reindex: bool, hints: bool) -> Res<()> {
+    fn step(&mut self, args: &[String], disturbance: &Disturbance, command: Command, hints: bool) -> Res<()> {
+        let reindex = command == Command::Reindex;
         let ran = self.program().run(args, disturbance)?;
         self.log += &ran.description();
         self.check_end(&ran, disturbance, reindex, hints);
@@ -346,12 +347,17 @@ impl Case<'_> {
             before: &self.tree,
             after: &after,
             foreign: &self.scene.foreign,
-            undo: (reindex && may_make_undo(args)).then(|| (&self.undo, has(args, "--scan"))),
+            undo: match command {
+                Command::Reindex => may_make_undo(args),
+                Command::Update => true,
+                Command::Other => false,
+            }
+            .then(|| (&self.undo, has(args, "--scan"))),
         };
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
-        if !done && !killed && !self.dirty {
+        if !done && !killed && !self.dirty && command != Command::Update {
             found.extend(compared.refused());
         }
         if done && !self.keep_old {
@@ -367,6 +373,8 @@ impl Case<'_> {
             self.done = done;
             self.has_undo = !has(args, "--without-undo");
             self.dirty &= !done;
+        }
+        if command != Command::Other {
             self.check_height(args, done);
         }
         Ok(())

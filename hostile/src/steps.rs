@@ -11,8 +11,8 @@ pub enum Step {
         args: Vec<String>,
         /// How it is disturbed.
         disturbance: Disturbance,
-        /// Whether it is a `reindex` in place.
-        reindex: bool,
+        /// What it may change.
+        command: Command,
         /// Whether it uses hints.
         hints: bool,
         /// Whether it keeps what it replaces.
@@ -30,6 +30,17 @@ pub enum Step {
     },
 }
 
+/// What a run of `peregrine` may change in the datadir.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// A `reindex` in place: replaces databases, and appends undo data.
+    Reindex,
+    /// An `update`: adds to databases, and appends undo data, also before it fails.
+    Update,
+    /// Nothing.
+    Other,
+}
+
 /// A `reindex` in place with some options.
 #[derive(Clone)]
 struct Reindex {
@@ -41,7 +52,7 @@ struct Reindex {
 impl Reindex {
     fn step(&self, disturbance: Disturbance) -> Step {
         let Self { args, hints, keep_old } = self.clone();
-        Step::Run { args, disturbance, reindex: true, hints, keep_old }
+        Step::Run { args, disturbance, command: Command::Reindex, hints, keep_old }
     }
 
     /// Returns the same command with another treatment of undo data.
@@ -155,7 +166,16 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     if let Some(undo) = scene.pick(&UNDO).filter(|_| verb[0] != "utxo" && scene.rng.chance(1, 3)) {
         args.extend(["--undo", undo].map(str::to_owned));
     }
-    Step::Run { args, disturbance: Disturbance::None, reindex: false, hints: false, keep_old: false }
+    let disturbance = Disturbance::None;
+    Step::Run { args, disturbance, command: Command::Other, hints: false, keep_old: false }
+}
+
+/// Returns a step with `update`.
+fn update(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
+    let mut args = common(scene, &["update", "--progress", "lines"]);
+    let threads = (1 + scene.rng.below(3)).to_string();
+    args.extend(["--threads".to_owned(), threads]);
+    Step::Run { args, disturbance, command: Command::Update, hints: false, keep_old: false }
 }
 
 /// Chooses the steps of a case.
@@ -166,6 +186,16 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Vec<Step> {
         steps.push(Step::BesideNode { args: main.args.clone() });
     }
     let traced = context.has_strace;
+    if scene.rng.chance(1, 5) {
+        let disturbance = match scene.rng.chance(1, 2) {
+            true => Disturbance::random(&mut scene.rng, traced),
+            false => Disturbance::None,
+        };
+        steps.push(update(scene, disturbance));
+        if scene.rng.chance(1, 2) {
+            return steps;
+        }
+    }
     let disturbed = |scene: &mut Scene<'_>| main.step(Disturbance::random(&mut scene.rng, traced));
     match scene.rng.below(20) {
         0..8 => steps.push(main.step(Disturbance::None)),
