@@ -9,7 +9,7 @@ use crate::{
     blocks::block_hashes::BlockHashes,
     stages::threads::{lock, spawn},
 };
-use crossbeam::channel::{Receiver, Sender};
+use crossbeam::channel::{Receiver, SendError, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
 use std::{sync::Mutex, thread::Scope};
@@ -71,6 +71,15 @@ struct Appending<'a> {
 }
 
 impl Appending<'_> {
+    fn append(&mut self, block: &ArrivedBlock, time: BlockTime) -> Result<(FileNo, ByteOffset), Error> {
+        let position = self.appender.append_block(block.height, time, &block.bytes)?;
+        self.unflushed += block.bytes.len() as u64;
+        if self.unflushed >= FLUSH_BYTES {
+            self.flush()?;
+        }
+        Ok(position)
+    }
+
     fn flush(&mut self) -> Result<(), Error> {
         if self.is_in_doubt {
             let detail = "blocks may not have reached the disk, so the block index is not changed; the \
@@ -115,10 +124,7 @@ impl<'a> BlockWriter<'a> {
             spawn(scope, "store", move || {
                 let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
                 for block in arrived {
-                    let outcome = self.handle(&block, &mut arena, &mut hashes);
-                    let ArrivedBlock { height, hash, ref bytes, .. } = block;
-                    let len = bytes.len();
-                    if handled.send(HandledBlock { height, hash, len, outcome }).is_err() {
+                    if self.handle(&block, &mut arena, &mut hashes, &handled).is_err() {
                         return;
                     }
                     wake();
@@ -128,25 +134,28 @@ impl<'a> BlockWriter<'a> {
         Ok(())
     }
 
-    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks.
-    fn handle(&self, block: &ArrivedBlock, arena: &mut BlockArena, hashes: &mut BlockHashes) -> BlockOutcome {
+    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks. Fails
+    /// if nobody takes the result.
+    fn handle(
+        &self,
+        block: &ArrivedBlock,
+        arena: &mut BlockArena,
+        hashes: &mut BlockHashes,
+        handled: &Sender<HandledBlock>,
+    ) -> Result<(), SendError<HandledBlock>> {
+        let &ArrivedBlock { height, hash, ref bytes, .. } = block;
+        let send = |outcome| handled.send(HandledBlock { height, hash, len: bytes.len(), outcome });
         match check_arrived(self.params, block, arena, hashes) {
-            Err(outcome) => outcome,
-            Ok((time, tx_count)) => match self.append(block, time) {
-                Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, tx_count },
-                Err(error) => BlockOutcome::Failed(error.at_block(block.height, block.hash)),
-            },
+            Err(outcome) => send(outcome),
+            Ok((time, tx_count)) => {
+                // Until it is sent, nobody flushes.
+                let appending = &mut *lock(&self.appending);
+                send(match appending.append(block, time) {
+                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, tx_count },
+                    Err(error) => BlockOutcome::Failed(error.at_block(height, hash)),
+                })
+            }
         }
-    }
-
-    fn append(&self, block: &ArrivedBlock, time: BlockTime) -> Result<(FileNo, ByteOffset), Error> {
-        let appending = &mut *lock(&self.appending);
-        let position = appending.appender.append_block(block.height, time, &block.bytes)?;
-        appending.unflushed += block.bytes.len() as u64;
-        if appending.unflushed >= FLUSH_BYTES {
-            appending.flush()?;
-        }
-        Ok(position)
     }
 
     /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
@@ -171,14 +180,15 @@ impl<'a> BlockWriter<'a> {
         lock(&self.appending).appender.infos().to_vec()
     }
 
-    /// Returns when all that was appended is on the medium, with what the block index must record about each
-    /// pair of files.
+    /// Calls `take_handled` when all that was appended is on the medium, and the results of all these blocks
+    /// were sent. Returns what the block index must record about each pair of files if it has them.
     ///
     /// # Errors
-    /// Any I/O error.
-    pub fn flush(&self) -> Result<Vec<FileInfo>, Error> {
+    /// Any I/O error; those of `take_handled`.
+    pub fn flush(&self, take_handled: impl FnOnce() -> Result<(), Error>) -> Result<Vec<FileInfo>, Error> {
         let appending = &mut *lock(&self.appending);
         appending.flush()?;
+        take_handled()?;
         Ok(appending.appender.infos().to_vec())
     }
 }
@@ -227,12 +237,13 @@ fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossbeam::channel::unbounded;
     use digest::obfuscation::Obfuscation;
     use disk::{
         block_files::{AppendOptions, BlockFiles},
         datadir::Datadir,
     };
-    use std::{io, path::Path};
+    use std::{io, path::Path, thread};
     use testkit::fault::{FaultDisk, InjectedFault, Operations};
     use wire::Network;
 
@@ -245,11 +256,41 @@ mod tests {
         let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
         let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
         let block = ArrivedBlock { height, hash, median_time_past_prev, bytes: params.genesis_block() };
-        let appended = writer.append(&block, params.genesis.time).map(drop);
+        let appended = lock(&writer.appending).append(&block, params.genesis.time).map(drop);
         let before = disk.count();
-        let flushes = [(); 2].map(|()| writer.flush().map(drop));
+        let flushes = [(); 2].map(|()| writer.flush(|| Ok(())).map(drop));
         let [first, second] = flushes;
         ([appended, first, second], before)
+    }
+
+    #[test]
+    fn what_the_index_records_of_files_is_known_by_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let (datadir, disk) = (Datadir::at(dir.path(), Network::Regtest), FaultDisk::healthy());
+        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        let files = BlockFiles::new(&disk, &datadir, Obfuscation::default());
+        let params = ChainParams::of(Network::Regtest);
+        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let (arrived_in, arrived) = unbounded();
+        let (outcomes_in, outcomes) = unbounded();
+        for _ in 0..500 {
+            let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
+            let bytes = params.genesis_block();
+            arrived_in.send(ArrivedBlock { height, hash, median_time_past_prev, bytes }).unwrap();
+        }
+        drop(arrived_in);
+        thread::scope(|scope| {
+            writer.start(scope, 3, (&arrived, &outcomes_in), &|| {}).unwrap();
+            let mut handled = 0;
+            while handled < 500 {
+                let count = || {
+                    handled += outcomes.try_iter().count();
+                    Ok(())
+                };
+                let infos = writer.flush(count).unwrap();
+                assert_eq!(infos.iter().map(|info| info.blocks as usize).sum::<usize>(), handled);
+            }
+        });
     }
 
     #[test]

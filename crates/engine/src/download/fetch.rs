@@ -22,7 +22,10 @@ use crate::{
     job,
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use disk::block_files::{AppendOptions, BlockFiles};
+use disk::{
+    block_files::{AppendOptions, BlockFiles},
+    index::FileInfo,
+};
 use net::{
     client::{Client, ClientEvent, ClientOptions},
     download::{DownloadOptions, SizeEstimate},
@@ -152,7 +155,7 @@ pub fn fetch(
         BlockFiles::new(files.disk, files.datadir, files.obfuscation).append_after(infos, append_options);
     let writer = &BlockWriter::new(files.params, appender);
     let (arrived_in, arrived) = unbounded();
-    let (handled_in, handled) = unbounded();
+    let (outcomes_in, outcomes) = unbounded();
     let client = client(options, &chain)?;
     let waker = client.waker();
     let wake = move || {
@@ -167,8 +170,8 @@ pub fn fetch(
     }
     thread::scope(|scope| {
         let threads = options.chain.threads.get().min(MAX_WRITERS);
-        writer.start(scope, threads, (&arrived, &handled_in), &wake)?;
-        drop((arrived, handled_in));
+        writer.start(scope, threads, (&arrived, &outcomes_in), &wake)?;
+        drop((arrived, outcomes_in));
         let start = Instant::now();
         let report = DownloadReport { found, ..DownloadReport::default() };
         let mut fetch = Fetch {
@@ -177,6 +180,7 @@ pub fn fetch(
             follower,
             sink,
             writer,
+            outcomes: &outcomes,
             client,
             chain,
             stored,
@@ -199,11 +203,11 @@ pub fn fetch(
             targets: HashSet::new(),
         };
         let seeds = Seeds::ask(options, &mut fetch.client);
-        let mut done = fetch.run((&arrived_in, &handled), seeds, interrupt);
+        let mut done = fetch.run(&arrived_in, seeds, interrupt);
         drop(arrived_in);
         sink.event(Event::Peer(PeerEvent::Known(fetch.known_peers())));
         // What is in hand is stored or not; the index has it if it is.
-        for block in handled {
+        for block in &outcomes {
             done = done.and(fetch.handled(block));
         }
         done.and(fetch.save())?;
@@ -282,6 +286,8 @@ struct Fetch<'a> {
     follower: &'a mut dyn Follower,
     sink: &'a dyn EventSink,
     writer: &'a BlockWriter<'a>,
+    /// What became of the blocks that the writer had.
+    outcomes: &'a Receiver<HandledBlock>,
     client: Client,
     chain: HeaderChain,
     stored: StoredBlocks,
@@ -321,7 +327,7 @@ struct Fetch<'a> {
 impl Fetch<'_> {
     fn run(
         &mut self,
-        (arrived, handled): (&Sender<ArrivedBlock>, &Receiver<HandledBlock>),
+        arrived: &Sender<ArrivedBlock>,
         mut seeds: Seeds,
         interrupt: &AtomicBool,
     ) -> Result<(), Error> {
@@ -334,7 +340,7 @@ impl Fetch<'_> {
             for event in self.client.poll(POLL_TIME).map_err(poll_failed)? {
                 self.event(event, arrived);
             }
-            for block in handled.try_iter() {
+            for block in self.outcomes.try_iter() {
                 self.handled(block)?;
             }
             self.leave_withheld_branch();
@@ -560,10 +566,17 @@ impl Fetch<'_> {
         }
     }
 
+    /// Returns when all that was appended is on the medium and in `stored`, with what the block index must
+    /// record about each pair of files.
+    fn flush(&mut self) -> Result<Vec<FileInfo>, Error> {
+        let (writer, outcomes) = (self.writer, self.outcomes);
+        writer.flush(|| outcomes.try_iter().try_for_each(|block| self.handled(block)))
+    }
+
     /// Writes what is stored to the medium, and then to the block index.
     fn save(&mut self) -> Result<(), Error> {
         if self.unsaved > 0 || self.is_index_behind {
-            let infos = self.writer.flush()?;
+            let infos = self.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
             (self.unsaved, self.is_index_behind) = (0, false);
         }

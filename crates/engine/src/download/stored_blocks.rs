@@ -328,6 +328,7 @@ impl DatadirContents {
         let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
         scanner.skip_to(ByteOffset(used));
         let (mut arena, mut hashes, mut end) = (BlockArena::default(), BlockHashes::default(), used);
+        let found = self.found;
         while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
             if data_pos.0 != end + RECORD_HEADER_LEN as u64 {
                 break;
@@ -337,8 +338,8 @@ impl DatadirContents {
             open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
             files.obfuscation.apply(&mut bytes, data_pos.0);
             end = data_pos.0 + u64::from(size);
-            let found = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
-            let Some(&height) = found.ok().and_then(|at| by_hash.get(at)) else { continue };
+            let at = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
+            let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else { continue };
             let median_time_past_prev = self.chain.median_time_before(height);
             let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
             if check_arrived(params, &block, &mut arena, &mut hashes).is_err() {
@@ -355,6 +356,10 @@ impl DatadirContents {
                 self.stored.set(height, number, data_pos, tx_count);
                 self.found += 1;
             }
+        }
+        if self.found > found {
+            // Before the block index places them.
+            files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
         }
         Ok(())
     }

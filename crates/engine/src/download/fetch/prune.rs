@@ -57,7 +57,7 @@ impl Fetch<'_> {
             self.report.pruned -= 1;
         }
         self.writer.forget(&files);
-        let infos = self.writer.flush()?;
+        let infos = self.flush()?;
         write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
         (self.unsaved, self.is_index_behind) = (0, false);
         self.follower.deleted(&files);
