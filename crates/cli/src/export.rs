@@ -93,8 +93,8 @@ fn utxo(args: &ExportUtxoArgs) -> Done {
     let started = Instant::now();
     let (coins, network, options) = source(args)?;
     if args.addresses && args.format == Format::Sqlite {
-        let text = "--addresses: the table of --format sqlite has no column for them; leave it out, or choose \
-                    another --format";
+        let text = "the table of --format sqlite has no column for --addresses; leave them out, or choose \
+                    another format";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     limits::check(&options)?;

@@ -231,7 +231,12 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (".", vec!["-o", &at("mine")], 2, "it exists already"),
         (".", vec!["-o", &at("mine"), "--format", "csv"], 2, "it exists already"),
         (".", vec!["-o", &at("out"), "--format", "xml"], 2, "must be parquet, csv or sqlite"),
-        (".", vec!["-o", &at("out"), "--format", "sqlite", "--addresses"], 2, "has no column for them"),
+        (
+            ".",
+            vec!["-o", &at("out"), "--format", "sqlite", "--addresses"],
+            2,
+            "has no column for --addresses",
+        ),
         (".", vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),
         (".", vec!["-o", &at("out"), "--snapshot", &at("mine")], 4, "UTXO snapshot"),
         (".", vec!["-o", &at("no/such/out"), "--format", "csv"], 5, "no/such/out"),

@@ -1,8 +1,8 @@
 //! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
 //! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`], [`get_coins`],
-//! [`scan_coins`] and [`read_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the caller's
-//! [`EventSink`] and returns a report or one [`Error`].
+//! [`scan_coins`] and [`read_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the
+//! caller's [`EventSink`] and returns a report or one [`Error`].
 //!
 //! # Why the result can be trusted
 //!

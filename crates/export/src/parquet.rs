@@ -320,7 +320,7 @@ impl<'d> TemporaryDir<'d> {
             };
             remove_parts(disk, &temporary)?;
             if !disk.list(&temporary).during("list", &temporary)?.is_empty() {
-                let flaw = "other files are in what has the name of a temporary directory; move them away, or \
+                let flaw = "other files are in a directory with a temporary name; move them away, or \
                             write another directory";
                 return Err(UnfinishedError::Refused { path: temporary, flaw });
             }
