@@ -1,5 +1,7 @@
 //! The command line. Each flag is defined once; parser and help are derived from the definition.
 
+#[cfg(feature = "export")]
+use crate::export::ExportCommand;
 use crate::{
     core_args::{CoreArgs, Located},
     doctor::DoctorArgs,
@@ -71,6 +73,12 @@ pub enum Command {
     Utxo {
         #[command(subcommand)]
         command: UtxoCommand,
+    },
+    /// Write coins in formats of programs that work with data
+    #[cfg(feature = "export")]
+    Export {
+        #[command(subcommand)]
+        command: ExportCommand,
     },
     /// Print a script that completes commands and options in a shell
     Completions(CompletionsArgs),

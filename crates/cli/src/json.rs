@@ -1,5 +1,7 @@
 //! What `--json` prints: the report of a command with the facts that all reports have.
 
+#[cfg(feature = "export")]
+use crate::export::{ExportCommand, ExportedJson};
 use crate::{
     args::{Command, HintsCommand, SnapshotCommand, UndoCommand},
     doctor::json::DiagnosisJson,
@@ -76,6 +78,9 @@ pub enum Report {
     UtxoGet(GetJson),
     #[serde(rename = "utxo scan")]
     UtxoScan(ScanJson),
+    #[cfg(feature = "export")]
+    #[serde(rename = "export utxo")]
+    ExportUtxo(ExportedJson),
 }
 
 impl Command {
@@ -106,6 +111,8 @@ impl Command {
             Self::Utxo { command: UtxoCommand::Stats(_) } => "utxo stats",
             Self::Utxo { command: UtxoCommand::Get(_) } => "utxo get",
             Self::Utxo { command: UtxoCommand::Scan(_) } => "utxo scan",
+            #[cfg(feature = "export")]
+            Self::Export { command: ExportCommand::Utxo(_) } => "export utxo",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
         }

@@ -8,6 +8,8 @@ mod bitcoin_conf;
 mod core_args;
 mod descriptor;
 mod doctor;
+#[cfg(feature = "export")]
+mod export;
 mod fault;
 mod hint_location;
 mod hints;
@@ -62,6 +64,8 @@ fn main() -> ExitCode {
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
         Command::Undo { command } => undo::run(&command),
+        #[cfg(feature = "export")]
+        Command::Export { command } => export::run(&command),
         Command::Completions(args) => (false, packaging::completions(&args)),
         Command::Man(args) => (false, packaging::man(&args)),
         Command::Utxo { command } => utxo::run(&command),

@@ -1,7 +1,7 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::{
-    args::{CheckArgs, ReindexArgs, VerifyArgs},
+    args::{ReindexArgs, VerifyArgs},
     core_args::Located,
 };
 use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk};
@@ -29,12 +29,12 @@ pub fn check_reindex(args: &ReindexArgs, located: &Located) -> Result<(), Error>
     files().try_for_each(|(flag, file)| folders.check(flag, file))
 }
 
-/// Like [`check_reindex`], for a command that reads a datadir and writes one file.
+/// Like [`check_reindex`], for a command that reads a datadir and writes one output.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_output(args: &CheckArgs, located: &Located, output: &Path) -> Result<(), Error> {
-    Folders::of(located, args.run.work_dir.as_deref())?.check("--output", output)
+pub fn check_output(work_dir: Option<&Path>, located: &Located, output: &Path) -> Result<(), Error> {
+    Folders::of(located, work_dir)?.check("--output", output)
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files and perhaps a report.

@@ -72,7 +72,7 @@ pub fn run(command: &SnapshotCommand) -> (bool, Done) {
 fn make(args: &MakeArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
-    paths::check_output(&args.check, &located, &args.output)?;
+    paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.check.datadir.json)?;
     let progress = Progress::new(args.check.run.progress, stages::MAKE);

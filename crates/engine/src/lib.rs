@@ -1,8 +1,8 @@
 //! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
-//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`], [`get_coins`] and
-//! [`scan_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the caller's
-//! [`EventSink`] and returns a report or one [`Error`].
+//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`], [`get_coins`],
+//! [`scan_coins`] and [`read_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the
+//! caller's [`EventSink`] and returns a report or one [`Error`].
 //!
 //! # Why the result can be trusted
 //!
@@ -72,6 +72,7 @@ pub use commands::{
         make_hints, make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
+    read_coins::{EachCoin, StoredCoins, read_coins},
     reindex::reindex,
     repair::{RepairOptions, RepairReport, repair},
     scan_coins::{FoundCoin, ScanReport, scan_coins},
@@ -104,7 +105,7 @@ pub use net::{
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
-pub use wire::{BlockHash, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, Txid};
+pub use wire::{BlockHash, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, Txid, UtxoElement};
 
 /// Formats a digest as tools print the one of a file: the first byte comes first.
 #[must_use]

@@ -13,8 +13,8 @@ use peregrine_engine::{
     Pinned, Progress, RealDisk, RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile,
     RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit,
     SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin,
-    TestHooks, Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoStatsReport, VerifyOptions,
-    VerifyReport, Warning, WrongHint,
+    StoredCoins, TestHooks, Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoElement,
+    UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -25,7 +25,7 @@ fn values_can_be_printed_and_sent_to_other_threads() {
     check::<(Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockHolder, LockState)>();
     check::<(CoinProgress, Owner, RebuildNeed, UpdateOptions, UpdateReport, RepairOptions, RepairReport)>();
     check::<(ChainstateOptions, FoundCoin, GetReport, LoadedSnapshotReport, OutPoint, ScanReport)>();
-    check::<StoredCoin>();
+    check::<(StoredCoin, StoredCoins, UtxoElement<'_>)>();
     check::<(BuriedDeployment, ChainParams, Datadir, Location)>();
     check::<(CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck)>();
     check::<(CoinSource, AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
@@ -97,6 +97,7 @@ fn operations_fail_without_a_datadir() {
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
     let _ = peregrine_engine::load_snapshot;
     let _ = (peregrine_engine::get_coins, peregrine_engine::scan_coins::<Vec<u8>>);
+    let _ = peregrine_engine::read_coins;
     let _ = (peregrine_engine::describe_hints, peregrine_engine::hex);
     let _ =
         (peregrine_engine::make_hints_from_coins, peregrine_engine::check_undo, peregrine_engine::make_undo);

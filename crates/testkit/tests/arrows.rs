@@ -8,8 +8,9 @@ use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("cli", &["engine", "script"]),
+    ("cli", &["engine", "export", "script"]),
     ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
+    ("export", &["vfs", "wire"]),
     ("script", &["wire"]),
     ("net", &["wire", "digest"]),
     ("rules", &["wire", "digest"]),
@@ -36,7 +37,7 @@ const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "ho
 
 /// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
 /// tests cannot; those of `net` do so only outside of the crate, where its types are those of `testkit`.
-const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "script", "net", "peregrine-bench"];
+const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "export", "script", "net", "peregrine-bench"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];

@@ -179,6 +179,44 @@ pub fn write_utxo_element(
     script.decompress(element)
 }
 
+/// A coin as the hashes of the UTXO set cover it, with its script uncompressed ([`write_utxo_element`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UtxoElement<'a> {
+    /// Its key.
+    pub outpoint: OutPoint,
+    /// Height and coinbase flag, as in [`Coin::code`].
+    pub code: u32,
+    /// Its amount.
+    pub amount: Sats,
+    /// The output script.
+    pub script: &'a [u8],
+}
+
+impl<'a> UtxoElement<'a> {
+    /// Reads one element.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes end early, or the script is longer than any message.
+    #[inline]
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, WireError> {
+        let outpoint = OutPoint { txid: Txid(reader.array()?), vout: reader.u32()? };
+        let (code, amount) = (reader.u32()?, reader.u64()?);
+        Ok(Self { outpoint, code, amount: Sats(amount as i64), script: reader.byte_string()? })
+    }
+
+    /// Returns the height of the block that created the coin.
+    #[must_use]
+    pub const fn height(&self) -> Height {
+        Height(self.code >> 1)
+    }
+
+    /// Returns whether a coinbase created it.
+    #[must_use]
+    pub const fn is_coinbase(&self) -> bool {
+        self.code & 1 == 1
+    }
+}
+
 fn read_code(reader: &mut Reader<'_>) -> Result<u32, CoinError> {
     let code = reader.var_int()?;
     u32::try_from(code).map_err(|_| CoinError::Code(code))

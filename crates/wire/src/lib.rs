@@ -34,7 +34,7 @@ pub mod units;
 pub mod verifier;
 
 pub use block::{BlockArena, BlockView, InputView, OutputView, TxView};
-pub use coin::{Coin, CoinError};
+pub use coin::{Coin, CoinError, UtxoElement};
 pub use entry::{Entry, NetSize};
 pub use hash::{BlockHash, OutPoint, ParseOutPointError, Txid, Wtxid};
 pub use header::Header;

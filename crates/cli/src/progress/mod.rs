@@ -56,6 +56,8 @@ pub mod stages {
     pub const MAKE_UNDO: &[Stage] = &[Plan, Check, Commit];
     pub const CHECK: &[Stage] = &[Plan, Check];
     pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
+    #[cfg(feature = "export")]
+    pub const EXPORT: &[Stage] = &[Export];
     pub const UNKNOWN: &[Stage] = &[];
 }
 

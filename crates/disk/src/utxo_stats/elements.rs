@@ -4,7 +4,7 @@ use super::{CoinCounter, UtxoCounts, UtxoHash, UtxoStats};
 use digest::{muhash::MuHash3072, sha256::Sha256};
 use wire::coin::{CoinError, write_utxo_element};
 use wire::read::Reader;
-use wire::{Coin, OutPoint};
+use wire::{Coin, OutPoint, UtxoElement};
 
 /// The statistics of a range of txids, and its elements that are not hashed yet.
 #[derive(Clone, Debug)]
@@ -76,7 +76,8 @@ impl StatsPart {
     }
 
     /// Takes the remaining elements, including those of the last transaction.
-    pub(super) fn take_rest(&mut self) -> Vec<u8> {
+    #[must_use]
+    pub fn take_rest(&mut self) -> Vec<u8> {
         self.end_group();
         self.take_elements(Vec::new())
     }
@@ -115,10 +116,7 @@ impl StatsPart {
 /// Returns `vout` and bytes of the first element, and the other elements.
 fn split_element(elements: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let mut reader = Reader::new(elements);
-    reader.bytes(32).ok()?;
-    let vout = reader.u32().ok()?;
-    reader.bytes(4 + 8).ok()?; // code, amount
-    reader.byte_string().ok()?;
+    let vout = UtxoElement::read(&mut reader).ok()?.outpoint.vout;
     let (element, others) = elements.split_at_checked(reader.position())?;
     Some((vout, element, others))
 }

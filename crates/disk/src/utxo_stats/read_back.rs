@@ -64,7 +64,7 @@ pub fn stats_of_coins(
     muhash: bool,
     threads: usize,
 ) -> Result<UtxoStats, DiskError> {
-    let stats = stats_unless_stopped(reader, muhash, threads, &mut |_| false)?;
+    let stats = stats_unless_stopped(reader, muhash, threads, &mut |_, _| false)?;
     Ok(stats.expect("it is never stopped"))
 }
 
@@ -77,7 +77,14 @@ pub struct ReadBackProgress {
     pub ranges: u64,
 }
 
-/// Like [`stats_of_coins`], but returns `None` if `stop`, which is called often, returns true before the
+/// What is called with the elements of some coins before they are hashed: those of all coins, in the order of
+/// the hash, and now and then none. Reading stops if it returns true.
+pub type ElementSink<'a> = dyn FnMut(ReadBackProgress, &[u8]) -> bool + 'a;
+
+/// Memory of one reading thread, in bytes: its own chunks, and its share of those that wait.
+pub const READER_BYTES: usize = 2 * (CHUNKS_QUEUED_MAX + 1) * (CHUNK_LEN + CHUNK_LEN / 8);
+
+/// Like [`stats_of_coins`], but gives the elements to `sink`, and returns `None` if that stops it before the
 /// end.
 ///
 /// # Errors
@@ -86,7 +93,7 @@ pub fn stats_unless_stopped(
     reader: &ChainstateReader<'_>,
     muhash: bool,
     threads: usize,
-    stop: &mut dyn FnMut(ReadBackProgress) -> bool,
+    sink: &mut ElementSink<'_>,
 ) -> Result<Option<UtxoStats>, DiskError> {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..=u8::MAX).map(|_| sync_channel(CHUNKS_QUEUED_MAX)).unzip();
@@ -113,7 +120,7 @@ pub fn stats_unless_stopped(
                 Err(source) => return Err(source).during("start a thread to read", reader.dir())?,
             }
         }
-        back.hash_ranges(receivers, hashed, stop)
+        back.hash_ranges(receivers, hashed, sink)
     })
 }
 
@@ -130,13 +137,15 @@ impl ReadBack<'_> {
         &self,
         receivers: Vec<Receiver<Message>>,
         hashed: Sender<()>,
-        stop: &mut dyn FnMut(ReadBackProgress) -> bool,
+        sink: &mut ElementSink<'_>,
     ) -> Result<Option<UtxoStats>, DiskError> {
         let mut hasher = UtxoHasher::new(self.muhash);
         for (ranges, receiver) in (0..).zip(receivers) {
             // If the last message of a range is missing, its reader panicked, and the scope propagates that.
             while let Ok(message) = receiver.recv() {
-                if stop(ReadBackProgress { coins: hasher.txouts(), ranges }) {
+                let elements =
+                    if let Message::Elements(elements) = &message { elements.as_slice() } else { &[] };
+                if sink(ReadBackProgress { coins: hasher.txouts(), ranges }, elements) {
                     return Ok(None);
                 }
                 match message {

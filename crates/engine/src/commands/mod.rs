@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod get_coins;
 pub mod hints;
 pub mod load_snapshot;
+pub mod read_coins;
 pub mod reindex;
 pub mod repair;
 pub mod scan_coins;

@@ -4,10 +4,10 @@ use crate::{
     api::{error::Error, options::ChainstateOptions},
     job::stored_chainstate::StoredChainstate,
 };
-use disk::utxo_stats::stats_of_coins;
+use disk::utxo_stats::{UtxoStats, stats_of_coins};
 use rules::ChainParams;
 use vfs::Disk;
-use wire::{BlockHash, Height, Sats};
+use wire::{BlockHash, Height, Network, Sats};
 
 /// Options of [`utxo_stats`].
 #[derive(Clone, Debug)]
@@ -41,6 +41,27 @@ pub struct UtxoStatsReport {
     pub muhash: Option<[u8; 32]>,
 }
 
+impl UtxoStatsReport {
+    /// The report about the coins after a block; `None` if the sum of the amounts does not fit into 64 bits.
+    pub(crate) fn new(
+        stats: &UtxoStats,
+        network: Network,
+        (height, best_block): (Option<Height>, BlockHash),
+    ) -> Option<Self> {
+        Some(Self {
+            height,
+            best_block,
+            txouts: stats.txouts,
+            transactions: stats.transactions,
+            bogosize: stats.bogosize,
+            total_amount: stats.total_amount?,
+            hash_serialized_3: stats.hash_serialized_3.0,
+            pinned: ChainParams::of(network).has_pinned_hash(&best_block, &stats.hash_serialized_3.0),
+            muhash: stats.muhash.map(|muhash| muhash.0),
+        })
+    }
+}
+
 /// Reads the chainstate of a datadir; writes nothing.
 ///
 /// # Errors
@@ -50,18 +71,7 @@ pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsRe
     let chainstate = StoredChainstate::open(disk, &options.chainstate)?;
     let threads = options.chainstate.threads.get();
     let stats = stats_of_coins(&chainstate.reader, options.muhash, threads)?;
-    let total_amount = stats.total_amount.ok_or_else(|| chainstate.too_large_amounts())?;
-    let best_block = chainstate.reader.best_block();
-    let params = ChainParams::of(options.chainstate.network);
-    Ok(UtxoStatsReport {
-        height: chainstate.height,
-        best_block,
-        txouts: stats.txouts,
-        transactions: stats.transactions,
-        bogosize: stats.bogosize,
-        total_amount,
-        hash_serialized_3: stats.hash_serialized_3.0,
-        pinned: params.has_pinned_hash(&best_block, &stats.hash_serialized_3.0),
-        muhash: stats.muhash.map(|muhash| muhash.0),
-    })
+    let block = (chainstate.height, chainstate.reader.best_block());
+    UtxoStatsReport::new(&stats, options.chainstate.network, block)
+        .ok_or_else(|| chainstate.too_large_amounts())
 }

@@ -135,17 +135,34 @@ pub fn read_back(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UtxoStats, Error> {
+    read_elements(reader, (coins_total, false, threads), &mut |_| Ok(()), (sink, interrupt))
+}
+
+/// Like [`read_back`], with MuHash if `muhash`; gives the elements of all coins to `each`, in the order of
+/// the hash and many at once.
+///
+/// # Errors
+/// The same errors as [`read_back`]; errors of `each`.
+pub fn read_elements(
+    reader: &ChainstateReader<'_>,
+    (coins_total, muhash, threads): (Option<u64>, bool, usize),
+    each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<UtxoStats, Error> {
     let mut last: Option<Instant> = None;
-    let mut stop = |ReadBackProgress { coins, ranges }| {
+    let mut failure = None;
+    let mut stop = |ReadBackProgress { coins, ranges }, elements: &[u8]| {
         if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
             last = Some(Instant::now());
             let estimate = || coins * 256 / u64::max(ranges, 1);
             let coins_total = coins_total.unwrap_or_else(estimate).max(coins);
             sink.event(Event::Coins(CoinProgress { coins, coins_total }));
         }
-        interrupt.load(Ordering::Relaxed)
+        failure = each(elements).err();
+        failure.is_some() || interrupt.load(Ordering::Relaxed)
     };
-    stats_unless_stopped(reader, false, threads, &mut stop)?.ok_or_else(Error::interrupted)
+    let stats = stats_unless_stopped(reader, muhash, threads, &mut stop)?;
+    stats.ok_or_else(|| failure.unwrap_or_else(Error::interrupted))
 }
 
 /// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all

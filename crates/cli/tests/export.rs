@@ -1,0 +1,288 @@
+//! `export utxo` as users meet it: what it writes is what the chain has, and proves itself.
+
+#![cfg(feature = "export")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use common::{command, json};
+use digest::sha256::sha256d;
+use parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::RowAccessor,
+};
+use rusqlite::Connection;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    data::{known_answers, unpack_core_datadir},
+    datadir::Layout,
+};
+
+/// A coin: txid and vout, height, whether of a coinbase, value, script.
+type Coin = ((String, u32), u32, bool, i64, Vec<u8>);
+
+/// A row of SQLite, in the order of its columns.
+type SqliteRow = (String, u32, i64, u8, u32, String);
+
+/// A datadir with its chainstate.
+fn rebuilt() -> (TempDir, Chain) {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    assert!(run(dir.path(), &["reindex"]).status.success());
+    (dir, chain)
+}
+
+fn run(datadir: &Path, words: &[&str]) -> Output {
+    command(&[words, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
+}
+
+/// Exports with these options, and returns the report.
+fn export(datadir: &Path, out: &Path, words: &[&str]) -> Value {
+    let words = [&["export", "utxo", "--json", "-o", out.to_str().unwrap()], words].concat();
+    let output = command(&words, datadir).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    json(&output)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn coins_of(chain: &Chain) -> Vec<Coin> {
+    let coins = chain.model.coins.iter();
+    let mut coins: Vec<Coin> = coins
+        .map(|(outpoint, coin)| {
+            let key = (outpoint.txid.to_string(), outpoint.vout);
+            (key, coin.code >> 1, coin.code & 1 == 1, coin.amount, coin.script.clone())
+        })
+        .collect();
+    coins.sort();
+    coins
+}
+
+/// What the Parquet files of a directory contain.
+#[derive(Default)]
+struct Parquet {
+    /// The metadata of the first.
+    about: BTreeMap<String, String>,
+    coins: Vec<Coin>,
+    script_types: BTreeMap<String, u64>,
+    addresses: Vec<Option<String>>,
+    /// `hash_serialized_3`, computed from the rows as they come.
+    hash: String,
+}
+
+fn read_parquet(dir: &Path) -> Parquet {
+    let mut found = Parquet::default();
+    let mut elements = Vec::new();
+    let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
+        let about = reader.metadata().file_metadata();
+        let pairs = about.key_value_metadata().unwrap().iter();
+        found.about.extend(pairs.map(|pair| (pair.key.clone(), pair.value.clone().unwrap())));
+        let has_addresses = about.schema_descr().num_columns() == 8;
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let mut txid = row.get_bytes(0).unwrap().data().to_vec();
+            let (vout, height) = (row.get_uint(1).unwrap(), row.get_uint(2).unwrap());
+            let (is_coinbase, value) = (row.get_bool(3).unwrap(), row.get_long(4).unwrap());
+            let script = row.get_bytes(6).unwrap().data().to_vec();
+            elements.extend_from_slice(&txid);
+            elements.extend_from_slice(&vout.to_le_bytes());
+            elements.extend_from_slice(&(height << 1 | u32::from(is_coinbase)).to_le_bytes());
+            elements.extend_from_slice(&value.to_le_bytes());
+            match u8::try_from(script.len()) {
+                Ok(len @ ..0xfd) => elements.push(len),
+                _ => elements.extend([&[0xfd][..], &(script.len() as u16).to_le_bytes()].concat()),
+            }
+            elements.extend_from_slice(&script);
+            *found.script_types.entry(row.get_string(5).unwrap().clone()).or_default() += 1;
+            found.addresses.push(has_addresses.then(|| row.get_string(7).ok().cloned()).flatten());
+            txid.reverse();
+            found.coins.push(((hex(&txid), vout), height, is_coinbase, value, script));
+        }
+    }
+    let mut hash = sha256d(&elements);
+    hash.reverse();
+    found.hash = hex(&hash);
+    found.coins.sort();
+    found
+}
+
+fn read_sqlite(file: &Path) -> Vec<SqliteRow> {
+    let database = Connection::open(file).unwrap();
+    let mut query = database.prepare("SELECT * FROM utxos ORDER BY txid, vout").unwrap();
+    let rows = query.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+    });
+    rows.unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn of_sqlite(coin: &Coin) -> SqliteRow {
+    let ((txid, vout), height, is_coinbase, value, script) = coin;
+    (txid.clone(), *vout, *value, u8::from(*is_coinbase), *height, hex(script))
+}
+
+#[test]
+fn every_format_has_all_coins_and_parquet_proves_itself() {
+    let (dir, chain) = rebuilt();
+    let coins = coins_of(&chain);
+    let at = |name: &str| dir.path().join(name);
+    let stats = json(&run(dir.path(), &["utxo", "stats", "--muhash", "--json"]));
+
+    let report = export(dir.path(), &at("utxo"), &["--chain", "regtest", "--addresses", "--threads", "3"]);
+    let parquet = read_parquet(&at("utxo"));
+    assert!(parquet.coins == coins, "{} rows of {}", parquet.coins.len(), coins.len());
+    for field in ["height", "block_hash", "coins", "total_amount_sat", "hash_serialized_3", "muhash", "chain"]
+    {
+        assert_eq!(report[field], stats[field], "{field}");
+    }
+    assert_eq!(report["format"], "parquet");
+    assert_eq!(parquet.hash, stats["hash_serialized_3"]);
+    for (key, field) in [
+        ("network", "chain"),
+        ("height", "height"),
+        ("block_hash", "block_hash"),
+        ("coins", "coins"),
+        ("total_value", "total_amount_sat"),
+        ("hash_serialized_3", "hash_serialized_3"),
+        ("muhash", "muhash"),
+    ] {
+        let wanted = stats[field].as_str().map_or_else(|| stats[field].to_string(), str::to_owned);
+        assert_eq!(parquet.about[key], wanted, "{key}");
+    }
+    let scanned: Vec<_> = parquet.addresses.iter().flatten().take(3).cloned().collect();
+    for address in scanned {
+        let found = json(&run(dir.path(), &["utxo", "scan", &address, "--json"]));
+        let same = parquet.addresses.iter().filter(|other| other.as_deref() == Some(&address)).count();
+        assert_eq!(found["found"].as_array().unwrap().len(), same, "{address}");
+    }
+    assert!(["p2pk", "p2pkh", "p2tr"].iter().all(|name| parquet.script_types.contains_key(*name)));
+
+    export(dir.path(), &at("utxo.sqlite"), &["--chain", "regtest", "--format", "sqlite"]);
+    assert!(read_sqlite(&at("utxo.sqlite")).into_iter().eq(coins.iter().map(of_sqlite)));
+
+    export(dir.path(), &at("utxo.csv"), &["--chain", "regtest", "--format", "csv"]);
+    let text = fs::read_to_string(at("utxo.csv")).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.remove(0), "txid,vout,height,coinbase,value,script_type,script");
+    lines.sort_unstable();
+    let mut expected: Vec<String> = Vec::new();
+    for ((txid, vout), height, is_coinbase, value, script) in &coins {
+        let found = lines.iter().find(|line| line.starts_with(&format!("{txid},{vout},"))).unwrap();
+        let script_type = found.split(',').nth(5).unwrap();
+        let coinbase = u8::from(*is_coinbase);
+        expected.push(format!("{txid},{vout},{height},{coinbase},{value},{script_type},{}", hex(script)));
+    }
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}
+
+/// All threads and formats give the same files, and a snapshot the same rows as the chainstate.
+#[test]
+fn a_snapshot_and_any_number_of_threads_give_the_same_files() {
+    let (dir, chain) = rebuilt();
+    let at = |name: &str| dir.path().join(name);
+    let snapshot = at("snapshot").display().to_string();
+    assert!(run(dir.path(), &["snapshot", "make", "-o", &snapshot]).status.success());
+    export(dir.path(), &at("one"), &["--chain", "regtest", "--threads", "1", "--memory", "128M"]);
+    export(dir.path(), &at("four"), &["--chain", "regtest", "--threads", "4"]);
+    export(dir.path(), &at("both"), &["--snapshot", &snapshot]);
+    let part = |name: &str| fs::read(at(name).join("part-0000.parquet")).unwrap();
+    assert!(part("one") == part("four") && part("one") == part("both"));
+    // Without a datadir, the height of the block is unknown.
+    let alone = Command::new(env!("CARGO_BIN_EXE_peregrine"))
+        .args(["export", "utxo", "--json", "--snapshot", &snapshot, "-o"])
+        .arg(at("alone"))
+        .output()
+        .unwrap();
+    let report = json(&alone);
+    assert_eq!((&report["height"], &report["coins"]), (&Value::Null, &chain.model.coins.len().into()));
+    let parquet = read_parquet(&at("alone"));
+    assert!(parquet.coins == coins_of(&chain) && !parquet.about.contains_key("height"));
+    // A snapshot that ends early leaves nothing.
+    let bytes = fs::read(&snapshot).unwrap();
+    fs::write(&snapshot, &bytes[..bytes.len() - 1]).unwrap();
+    let cut =
+        run(dir.path(), &["export", "utxo", "--snapshot", &snapshot, "-o", at("cut").to_str().unwrap()]);
+    assert_eq!(cut.status.code(), Some(4), "{cut:?}");
+    assert!(!at("cut").exists() && !at("cut.peregrine-part").exists());
+}
+
+#[test]
+fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
+    let (dir, _) = rebuilt();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("mine"), "mine").unwrap();
+    fs::create_dir_all(at("empty/regtest/blocks")).unwrap();
+    for (datadir, words, exit, text) in [
+        (".", vec!["-o", &at("mine")], 2, "it exists already"),
+        (".", vec!["-o", &at("mine"), "--format", "csv"], 2, "it exists already"),
+        (".", vec!["-o", &at("out"), "--format", "xml"], 2, "must be parquet, csv or sqlite"),
+        (
+            ".",
+            vec!["-o", &at("out"), "--format", "sqlite", "--addresses"],
+            2,
+            "has no column for --addresses",
+        ),
+        (".", vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),
+        (".", vec!["-o", &at("out"), "--snapshot", &at("mine")], 4, "UTXO snapshot"),
+        (".", vec!["-o", &at("no/such/out"), "--format", "csv"], 5, "no/such/out"),
+        ("empty", vec!["-o", &at("out")], 4, ""),
+        ("empty", vec!["-o", &at("out"), "--format", "sqlite"], 4, ""),
+    ] {
+        let words: Vec<&str> =
+            ["export", "utxo"].into_iter().chain(words.iter().map(|word| &**word)).collect();
+        let output = run(&dir.path().join(datadir), &words);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(exit), "{words:?}: {stderr}");
+        assert!(stderr.contains(text), "{words:?}: {stderr}");
+    }
+    let names: Vec<OsString> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("out")), "{names:?}");
+    assert_eq!(fs::read_to_string(at("mine")).unwrap(), "mine");
+}
+
+/// Real chainstates, written by Bitcoin Core. With PEREGRINE_UTXO_TO_SQLITE, the path of Core's script, the
+/// rows are also compared with those that it makes.
+#[test]
+fn exports_of_real_chainstates_have_the_hashes_that_core_computed() {
+    for (name, chain) in [("main", "main"), ("testnet3", "test"), ("regtest", "regtest")] {
+        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
+        let known = known.iter().max_by_key(|known| known["height"].as_u64()).unwrap();
+        let report = export(dir.path(), &dir.path().join("utxo"), &["--chain", chain]);
+        let parquet = read_parquet(&dir.path().join("utxo"));
+        assert_eq!(report["height"], known["height"]);
+        for hash in [&report["hash_serialized_3"], &parquet.hash.clone().into()] {
+            assert_eq!(hash, &known["hash_serialized_3"], "{name}");
+        }
+        assert_eq!((&report["muhash"], &report["coins"]), (&known["muhash"], &known["txouts"]));
+        assert_eq!(parquet.coins.len() as u64, known["txouts"].as_u64().unwrap());
+        let sqlite = dir.path().join("utxo.sqlite");
+        export(dir.path(), &sqlite, &["--chain", chain, "--format", "sqlite"]);
+        let rows = read_sqlite(&sqlite);
+        assert!(rows.iter().eq(parquet.coins.iter().map(of_sqlite).collect::<Vec<_>>().iter()));
+        let Some(script) = std::env::var_os("PEREGRINE_UTXO_TO_SQLITE") else {
+            println!("not compared with utxo_to_sqlite.py: PEREGRINE_UTXO_TO_SQLITE does not name it");
+            continue;
+        };
+        let (snapshot, theirs) = (dir.path().join("snapshot"), dir.path().join("theirs.sqlite"));
+        let words = ["snapshot", "make", "--chain", chain, "-o", snapshot.to_str().unwrap()];
+        assert!(command(&words, dir.path()).output().unwrap().status.success());
+        let made = Command::new("python3").args([&script, snapshot.as_os_str(), theirs.as_os_str()]).output();
+        assert!(made.as_ref().unwrap().status.success(), "{made:?}");
+        assert!(read_sqlite(&theirs) == rows, "{name}");
+    }
+}

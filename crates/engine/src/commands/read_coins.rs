@@ -1,0 +1,190 @@
+//! Gives all coins of a chainstate or a snapshot on disk to the caller, in order, and hashes them on the way.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{CoinMeter, Event, EventSink},
+        options::ChainstateOptions,
+        stage::Stage,
+    },
+    commands::stats::UtxoStatsReport,
+    job::stored_chainstate::StoredChainstate,
+    stages::finish::read_elements,
+};
+use disk::{
+    datadir::{Datadir, Location},
+    index::find_height,
+    snapshot::SnapshotReader,
+    utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
+};
+use rules::ChainParams;
+use std::{
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network, Reader, UtxoElement};
+
+/// Coins on disk.
+#[derive(Clone, Debug)]
+pub enum StoredCoins {
+    /// Those of a chainstate. Its number of threads is a maximum.
+    Chainstate(ChainstateOptions),
+    /// Those of a snapshot.
+    Snapshot {
+        /// The file.
+        file: PathBuf,
+        /// The datadir in which the height of its block is looked up. Without one it is known only for
+        /// blocks whose UTXO set has a hash in Core's source.
+        datadir: Option<ChainstateOptions>,
+    },
+}
+
+/// Called with each coin: in the order of txids, and for each transaction in that of `vout`.
+pub type EachCoin<'a> = dyn FnMut(&UtxoElement<'_>) -> Result<(), Error> + 'a;
+
+/// Bytes of the coins of a snapshot that are passed on at once.
+const CHUNK_LEN: usize = 1 << 20;
+/// Maximum number of chunks that wait for the thread that hashes.
+const CHUNKS_QUEUED_MAX: usize = 4;
+
+/// Gives all coins to `each`, which is called on this thread, while other threads read, and compute MuHash.
+/// Writes nothing. `memory_bytes` limits the number of threads; one is always used.
+///
+/// # Errors
+/// The same errors as [`crate::utxo_stats`], or [`crate::snapshot_info`]; errors of `each`;
+/// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir.
+pub fn read_coins(
+    disk: &dyn Disk,
+    coins: &StoredCoins,
+    memory_bytes: u64,
+    each: &mut EachCoin<'_>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<UtxoStatsReport, Error> {
+    let mut each_of = |elements: &[u8]| {
+        let mut reader = Reader::new(elements);
+        while reader.position() < elements.len() {
+            // They were written a moment ago.
+            let coin = UtxoElement::read(&mut reader).map_err(|error| {
+                Error::new(ErrorKind::Internal, format!("an element of the UTXO set cannot be read: {error}"))
+            })?;
+            each(&coin)?;
+        }
+        Ok(())
+    };
+    sink.event(Event::Started(Stage::Export));
+    match coins {
+        StoredCoins::Chainstate(options) => {
+            let chainstate = StoredChainstate::open(disk, options)?;
+            let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
+            let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
+            let request = (None, true, threads.get());
+            let stats = read_elements(&chainstate.reader, request, &mut each_of, (sink, interrupt))?;
+            let block = (chainstate.height, chainstate.reader.best_block());
+            UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
+        }
+        StoredCoins::Snapshot { file, datadir } => {
+            let reader = SnapshotReader::open(disk, file)?;
+            let metadata = *reader.metadata();
+            let (network, block) = (metadata.network(), metadata.base_block);
+            let height = height_of(disk, network, &block, datadir.as_ref())?;
+            let meter = CoinMeter::new(sink, metadata.coins);
+            let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
+            UtxoStatsReport::new(&stats, network, (height, block)).ok_or_else(|| {
+                Error::damaged("the amounts exceed 64 bits; the snapshot is damaged").in_file(file, None)
+            })
+        }
+    }
+}
+
+/// Returns the height of a snapshot's block, if it is known.
+fn height_of(
+    disk: &dyn Disk,
+    network: Network,
+    block: &BlockHash,
+    datadir: Option<&ChainstateOptions>,
+) -> Result<Option<Height>, Error> {
+    let pinned = ChainParams::of(network).pinned_utxo_set(block).map(|pinned| pinned.height);
+    let Some(ChainstateOptions { datadir: root, blocksdir, network: wanted, .. }) = datadir else {
+        return Ok(pinned);
+    };
+    if network != *wanted {
+        let text = format!("the snapshot is for the network {network}, the datadir for {wanted}");
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    let location = Location { blocksdir: blocksdir.clone(), ..Location::new(root, network) };
+    let found = find_height(disk, &Datadir::of(&location).index_dir(), block);
+    // The coins are what was asked for: without an index, only the height is unknown.
+    Ok(pinned.or(found.ok().flatten()))
+}
+
+/// What the thread that reads a snapshot sends.
+enum Message {
+    Elements { bytes: Vec<u8>, coins: u64 },
+    End(Result<Box<StatsPart>, Error>),
+}
+
+/// Reads a snapshot on another thread, which also computes MuHash.
+fn read_snapshot(
+    reader: SnapshotReader,
+    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    (meter, interrupt): (&CoinMeter<'_>, &AtomicBool),
+) -> Result<UtxoStats, Error> {
+    let (sender, receiver) = sync_channel(CHUNKS_QUEUED_MAX);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if let Some(end) = send_elements(reader, &sender).transpose() {
+                // If the receiver is gone, another error has been reported already.
+                let _ = sender.send(Message::End(end.map(Box::new)));
+            }
+        });
+        let mut hasher = UtxoHasher::new(true);
+        // Returning early drops the channel, which stops the other thread.
+        while let Ok(message) = receiver.recv() {
+            match message {
+                Message::Elements { bytes, coins } => {
+                    hasher.hash(&bytes);
+                    each_of(&bytes)?;
+                    meter.add(coins);
+                }
+                Message::End(part) => {
+                    hasher.merge(*part?);
+                    return Ok(hasher.finish());
+                }
+            }
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+        }
+        Err(Error::panicked())
+    })
+}
+
+/// Sends the elements of a snapshot, and returns their statistics; `None` if the receiver is gone.
+fn send_elements(
+    mut reader: SnapshotReader,
+    sender: &SyncSender<Message>,
+) -> Result<Option<StatsPart>, Error> {
+    let (mut part, mut sent) = (StatsPart::new(true), 0);
+    let mut send = |part: &StatsPart, bytes| {
+        let coins = part.counts().txouts - sent;
+        sent += coins;
+        sender.send(Message::Elements { bytes, coins }).is_ok()
+    };
+    while let Some((outpoint, coin)) = reader.advance()? {
+        part.add(&outpoint, &coin).map_err(|flaw| Error::damaged(format!("coin {outpoint}: {flaw}")))?;
+        if part.ready_len() >= CHUNK_LEN {
+            let elements = part.take_elements(Vec::with_capacity(CHUNK_LEN + CHUNK_LEN / 8));
+            if !send(&part, elements) {
+                return Ok(None);
+            }
+        }
+    }
+    let rest = part.take_rest();
+    Ok(send(&part, rest).then_some(part))
+}

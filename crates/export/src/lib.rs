@@ -1,0 +1,186 @@
+//! Writes the coins of a UTXO set in formats of programs that work with data: Parquet, CSV, SQLite.
+//!
+//! A [`Writer`] takes rows in order. Its output is written under a temporary name, and gets its own when all
+//! of it is on the medium: a writer that is dropped before [`Writer::finish`] leaves nothing. This crate
+//! knows formats only: where coins come from, and what their scripts are called, is the caller's.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod csv;
+mod parquet;
+mod sqlite;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+use vfs::{Disk, During as _, FileError, UnfinishedError};
+use wire::Txid;
+
+/// Upper bound of the memory of a writer, in bytes.
+pub const MAX_MEMORY: u64 = 96 << 20;
+
+/// The formats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// A directory of Parquet files.
+    Parquet,
+    /// One CSV file.
+    Csv,
+    /// One SQLite database.
+    Sqlite,
+}
+
+impl Format {
+    /// All formats, the default first.
+    pub const ALL: [Self; 3] = [Self::Parquet, Self::Csv, Self::Sqlite];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+            Self::Sqlite => "sqlite",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|format| format.name() == name);
+        named.ok_or("must be parquet, csv or sqlite")
+    }
+}
+
+/// A coin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row<'a> {
+    /// The transaction that created it.
+    pub txid: Txid,
+    /// Index of the output in that transaction.
+    pub vout: u32,
+    /// Height of the block that created it.
+    pub height: u32,
+    /// Whether a coinbase created it.
+    pub is_coinbase: bool,
+    /// Its amount, in satoshis.
+    pub value: i64,
+    /// Name of the type of its script.
+    pub script_type: &'static str,
+    /// The output script.
+    pub script: &'a [u8],
+    /// The address of the script, if it has one and addresses are written.
+    pub address: Option<&'a str>,
+}
+
+/// What the coins are: Parquet files contain it, so that they prove themselves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Name of the network.
+    pub network: &'static str,
+    /// Height of the block after which these coins are unspent, if it is known.
+    pub height: Option<u32>,
+    /// Hash of that block, as Bitcoin Core prints it.
+    pub block_hash: String,
+    /// `hash_serialized_3` of the coins, as Bitcoin Core prints it.
+    pub hash_serialized_3: String,
+    /// MuHash of the coins, as Bitcoin Core prints it.
+    pub muhash: String,
+    /// Sum of all values, in satoshis.
+    pub total_value: i64,
+    /// Name and version of the program that wrote the file.
+    pub program: String,
+}
+
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Number of files.
+    pub files: u32,
+    /// Number of rows.
+    pub rows: u64,
+    /// Total size of the files, in bytes.
+    pub bytes: u64,
+}
+
+/// Writes the coins of one UTXO set.
+pub struct Writer<'d>(Kind<'d>);
+
+enum Kind<'d> {
+    Parquet(Box<parquet::ParquetWriter<'d>>),
+    Csv(csv::CsvWriter<'d>),
+    Sqlite(sqlite::SqliteWriter<'d>),
+}
+
+impl<'d> Writer<'d> {
+    /// Begins an output at `path`, which must not exist: a directory for [`Format::Parquet`], otherwise a
+    /// file. What a crash has left of an earlier attempt is removed.
+    ///
+    /// `addresses`: whether rows have an address. The columns of [`Format::Sqlite`] are those of Bitcoin
+    /// Core, without script types and addresses.
+    ///
+    /// SQLite opens the file by itself, so that a `disk` other than [`vfs::RealDisk`] must have it at the
+    /// same path; it only creates, syncs, renames and removes it.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`], also if `path` exists, or if another process is writing it.
+    pub fn create(
+        disk: &'d dyn Disk,
+        path: &Path,
+        format: Format,
+        addresses: bool,
+    ) -> Result<Self, UnfinishedError> {
+        if disk.exists(path).during("look for", path)? {
+            let source = io::ErrorKind::AlreadyExists.into();
+            return Err(
+                FileError { path: path.to_owned(), action: "create", is_creation: true, source }.into()
+            );
+        }
+        Ok(Self(match format {
+            Format::Parquet => {
+                Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, addresses)?))
+            }
+            Format::Csv => Kind::Csv(csv::CsvWriter::create(disk, path, addresses)?),
+            Format::Sqlite => Kind::Sqlite(sqlite::SqliteWriter::create(disk, path)?),
+        }))
+    }
+
+    /// Appends a row. Rows must be in the order of the bytes of their txids, then of `vout`.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
+    pub fn add(&mut self, row: &Row<'_>) -> Result<(), UnfinishedError> {
+        match &mut self.0 {
+            Kind::Parquet(writer) => writer.add(row),
+            Kind::Csv(writer) => writer.add(row),
+            Kind::Sqlite(writer) => writer.add(row),
+        }
+    }
+
+    /// Writes the rest, and gives the output its name. When it returns, all of it is on the medium.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`] if the disk fails; there is nothing at the path then, unless only the last sync
+    /// failed.
+    pub fn finish(self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
+        match self.0 {
+            Kind::Parquet(writer) => writer.finish(metadata),
+            Kind::Csv(writer) => writer.finish(),
+            Kind::Sqlite(writer) => writer.finish(),
+        }
+    }
+}
+
+/// Returns the error of a library that could not write to `path`.
+fn write_error(path: &Path, source: io::Error) -> UnfinishedError {
+    FileError { path: path.to_owned(), action: "write", is_creation: false, source }.into()
+}

@@ -1,0 +1,120 @@
+//! A SQLite database with the one table that Bitcoin Core's `contrib/utxo-tools/utxo_to_sqlite.py` makes:
+//! names, types and values are the same.
+//!
+//! SQLite accesses the file by itself. What makes it safe is that it has a temporary name until it is
+//! complete and synced; SQLite's own journal and syncs are off. A crash leaves the temporary file, which the
+//! next attempt removes.
+
+use crate::{Row, Written, write_error};
+use hex_conservative::DisplayHex as _;
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use std::io;
+use std::path::Path;
+use vfs::{AtomicFile, Disk, During as _, UnfinishedError, unfinished};
+
+const CREATE: &str = "\
+    PRAGMA journal_mode = OFF;
+    PRAGMA synchronous = OFF;
+    PRAGMA locking_mode = EXCLUSIVE;
+    BEGIN;
+    CREATE TABLE utxos(txid TEXT, vout INT, value INT, coinbase INT, height INT, scriptpubkey TEXT)";
+const INSERT: &str = "INSERT INTO utxos VALUES(?, ?, ?, ?, ?, ?)";
+
+/// Number of rows that are inserted with one statement.
+const BATCH_ROWS: usize = 1 << 12;
+
+/// A row in the order of the columns.
+type OwnedRow = (String, u32, i64, bool, u32, String);
+
+pub struct SqliteWriter<'d> {
+    // Before the file: it is closed first, and only then is the file removed.
+    connection: Connection,
+    file: AtomicFile<'d>,
+    disk: &'d dyn Disk,
+    batch: Vec<OwnedRow>,
+    rows: u64,
+}
+
+impl<'d> SqliteWriter<'d> {
+    pub fn create(disk: &'d dyn Disk, path: &Path) -> Result<Self, UnfinishedError> {
+        let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(file.temporary_path(), flags);
+        let created = opened.and_then(|connection| {
+            connection.execute_batch(CREATE)?;
+            Ok(connection)
+        });
+        let connection = created.map_err(|error| flaw(&file, error))?;
+        Ok(Self { connection, file, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
+    }
+
+    pub fn add(&mut self, row: &Row<'_>) -> Result<(), UnfinishedError> {
+        let Row { txid, vout, height, is_coinbase, value, script, .. } = *row;
+        let (txid, script) = (txid.to_string(), script.to_lower_hex_string());
+        self.batch.push((txid, vout, value, is_coinbase, height, script));
+        if self.batch.len() == BATCH_ROWS { self.insert() } else { Ok(()) }
+    }
+
+    pub fn finish(mut self) -> Result<Written, UnfinishedError> {
+        self.insert()?;
+        let Self { connection, file, disk, rows, .. } = self;
+        connection.execute_batch("COMMIT").map_err(|error| flaw(&file, error))?;
+        connection.close().map_err(|(_, error)| flaw(&file, error))?;
+        let temporary = file.temporary_path();
+        let bytes = disk.metadata(temporary).during("look at", temporary)?.map_or(0, |found| found.len);
+        // This syncs the whole file, also what SQLite has written.
+        file.commit()?;
+        Ok(Written { files: 1, rows, bytes })
+    }
+
+    fn insert(&mut self) -> Result<(), UnfinishedError> {
+        self.rows += self.batch.len() as u64;
+        let Self { connection, batch, file, .. } = self;
+        let inserted = connection.prepare(INSERT).and_then(|mut insert| {
+            batch.drain(..).try_for_each(|(txid, vout, value, is_coinbase, height, script)| {
+                insert.execute(params![txid, vout, value, is_coinbase, height, script]).map(drop)
+            })
+        });
+        inserted.map_err(|error| flaw(file, error))
+    }
+}
+
+/// Returns the error for what SQLite could not do.
+fn flaw(file: &AtomicFile<'_>, error: rusqlite::Error) -> UnfinishedError {
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
+        _ => io::ErrorKind::Other,
+    };
+    write_error(file.temporary_path(), io::Error::new(kind, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tempfile::TempDir;
+    use wire::Txid;
+
+    /// SQLite writes by itself: its own limit stands for a full disk.
+    #[test]
+    fn a_full_disk_leaves_nothing() {
+        let dir = TempDir::new().unwrap();
+        let mut writer = SqliteWriter::create(&vfs::RealDisk, &dir.path().join("utxos.sqlite")).unwrap();
+        writer.connection.execute_batch("PRAGMA max_page_count = 100").unwrap();
+        let row = Row {
+            txid: Txid([7; 32]),
+            vout: 1,
+            height: 2,
+            is_coinbase: false,
+            value: 3,
+            script_type: "other",
+            script: &[0x51; 100],
+            address: None,
+        };
+        let error = (0..10 * BATCH_ROWS).find_map(|_| writer.add(&row).err()).unwrap();
+        let UnfinishedError::File(error) = error else { panic!("{error}") };
+        assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));
+        drop(writer);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
