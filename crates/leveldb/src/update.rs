@@ -82,17 +82,7 @@ impl<'d> Database<'d> {
         if self.memory.len() > 0 {
             self.update()?.commit()?;
         }
-        let mut above = 0u64;
-        let to_merge = self.manifest.levels.iter().map(|tables| {
-            let bytes: u64 = tables.iter().map(|table| table.size).sum();
-            let is_similar = bytes > 0 && above > 0 && bytes / MERGED_SHARE <= above;
-            above = above.saturating_add(bytes);
-            is_similar
-        });
-        let Some(level) = to_merge.enumerate().filter(|(_, merges)| *merges).map(|(level, _)| level).last()
-        else {
-            return Ok(());
-        };
+        let Some(level) = self.level_to_merge() else { return Ok(()) };
         let mut update = self.update()?;
         if !update.add_levels(level, should_stop)? {
             return Ok(());
@@ -104,6 +94,19 @@ impl<'d> Database<'d> {
             *tables = merged;
         }
         update.put_in_place(levels)
+    }
+
+    /// Returns the deepest level that is not much larger than all levels above it together.
+    fn level_to_merge(&self) -> Option<usize> {
+        let (mut above, mut deepest) = (0u64, None);
+        for (level, tables) in self.manifest.levels.iter().enumerate() {
+            let bytes = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
+            if bytes > 0 && above > 0 && bytes / MERGED_SHARE <= above {
+                deepest = Some(level);
+            }
+            above = above.saturating_add(bytes);
+        }
+        deepest
     }
 }
 

@@ -172,6 +172,7 @@ fn write_joined<'a>(
     let (matched, hints) = match_spends(job, clock)?;
     job.sink.event(Event::Started(Stage::Finish));
     let (written, stats) = job.for_each_coin(matched, clock, finish)?;
+    clock.lap(Stage::Finish);
     let hints = hints.filter(|_| stats.used_hints);
     Ok((written, stats, hints))
 }
@@ -398,7 +399,6 @@ impl Rebuild<'_> {
             }
         };
         let total_amount = check_supply(&job, &written, stats.burned, clock)?;
-        clock.lap(Stage::Finish);
 
         sink.event(Event::Started(Stage::Prove));
         let utxo_stats = finish.prove(&written, sink)?;

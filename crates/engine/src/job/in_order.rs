@@ -45,8 +45,8 @@ impl CacheMemory {
 pub enum Step {
     /// It connected these blocks, which had these contents.
     Connected(Vec<ConnectedBlock>, Counts),
-    /// Something is wrong with a block at these heights, or with a file. The coins are between two blocks: the
-    /// caller begins again at the last commit, and connects these blocks exactly.
+    /// Something is wrong with a block at these heights, or with a file. The coins are between two blocks:
+    /// the caller begins again at the last commit, and connects these blocks one by one.
     Suspect(Range<u32>),
     /// All blocks are connected.
     Done,
@@ -83,7 +83,7 @@ impl<'a> InOrder<'a> {
     /// Connects the next window, or the next block.
     ///
     /// # Errors
-    /// The first violation, if the block is connected exactly; damage to the chainstate; any I/O error.
+    /// The first violation, if the block is connected by itself; damage to the chainstate; any I/O error.
     pub fn step(&mut self, coins: &mut TipCoins<'_>) -> Result<Step, Error> {
         let next = self.next;
         if next >= self.end {
