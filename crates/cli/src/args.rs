@@ -17,9 +17,9 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, ChainstateOptions, CheckUndoOptions, CoinSource, Height,
-    HintFormat, HintOptions, HumanMemory, MakeOptions, MakeUndoOptions, ReindexOptions, ResumeOptions,
-    ScriptVerifier, UndoPolicy, VerifyOptions,
+    AggregateKind, AssumeValid, ChainOptions, ChainstateOptions, CheckUndoOptions, CoinSource, Engine,
+    Height, HintFormat, HintOptions, HumanMemory, MakeOptions, MakeUndoOptions, ReindexOptions,
+    ResumeOptions, ScriptVerifier, UndoPolicy, VerifyOptions,
 };
 use peregrine::version;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, thread, time::Duration};
@@ -363,6 +363,11 @@ pub struct ReindexArgs {
     #[arg(long, value_name = "N")]
     pub stop_at_height: Option<u32>,
 
+    /// How coins that are spent are found: join reads blocks in any order, on all cores; cache connects them
+    /// in order over a coins cache, as Bitcoin Core does, with the same result, and without --hints
+    #[arg(long, value_name = "join|cache", default_value = "join", value_parser = engine)]
+    pub engine: Engine,
+
     #[command(flatten)]
     pub resume: ResumeArgs,
 
@@ -470,6 +475,12 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
     let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
     named.ok_or_else(|| "must be auto, trust or make".to_owned())
+}
+
+/// Parses the name of an engine.
+fn engine(name: &str) -> Result<Engine, String> {
+    let named = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+    named.ok_or_else(|| "must be join or cache".to_owned())
 }
 
 /// Parses the value of Core's `-assumevalid`: a block hash, or 0.
@@ -608,6 +619,7 @@ impl ReindexArgs {
             until_damage: self.until_damage,
             blocks: self.blocks.clone(),
             keep_old: self.keep_old,
+            engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
                 remote: hints.remote(self.proxy),
@@ -634,13 +646,13 @@ mod tests {
     #[test]
     fn flags_become_engine_options() {
         let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o \
-                    --scan --json";
+                    --scan --engine cache --json";
         let args = Args::try_parse_from(line.split(' ')).unwrap();
         let Command::Reindex(args) = args.command else { panic!("reindex") };
         let options = args.options(&args.check.datadir.core.locate().unwrap());
         assert_eq!((options.chain.params.network, options.chain.threads.get()), (Network::Test, 3));
         assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
-        assert!(args.check.datadir.json);
+        assert!(args.check.datadir.json && options.engine == Engine::Cache);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));
     }
 
@@ -662,6 +674,7 @@ mod tests {
             "peregrine reindex --datadir d --chain bitcoin",
             "peregrine reindex --conf c --noconf",
             "peregrine reindex --datadir d --threads 0",
+            "peregrine reindex --datadir d --engine ordered",
             "peregrine reindex --datadir d --threads 1025",
             "peregrine snapshot verify f --threads 99999999",
             "peregrine reindex --datadir d --stop-at-height -1",

@@ -211,6 +211,15 @@ impl ChainstateReader<'_> {
         self.best_block = best_block;
         Ok(())
     }
+
+    /// Merges tables, so that look-ups stay fast after many changes. The coins stay the same. If
+    /// `should_stop` returns true, nothing is merged.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails or the database is damaged.
+    pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), DiskError> {
+        Ok(self.database.merge(should_stop)?)
+    }
 }
 
 /// A cursor over coins in key order.

@@ -47,8 +47,9 @@ pub use api::{
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
     note::{DiskNeed, Note, Warning, WrongHint},
     options::{
-        AssumeValid, ChainOptions, ChainstateOptions, CheckHintsOptions, HintOptions, MakeOptions, Matching,
-        ReindexOptions, RemoteBody, RemoteFile, ResumeOptions, TestHooks, UndoPolicy, VerifyOptions,
+        AssumeValid, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine, HintOptions, MakeOptions,
+        Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions, TestHooks, UndoPolicy,
+        VerifyOptions,
     },
     remedy::Remedy,
     report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport, UpdateReport},

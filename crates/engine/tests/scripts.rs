@@ -7,7 +7,7 @@ mod common;
 
 use common::{THREADS, changed, options, run, update::AT_ONCE, with_threads};
 use peregrine_engine::{
-    AssumeValid, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
+    AssumeValid, Engine, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptVerifier,
 };
 use std::{
     collections::BTreeMap,
@@ -319,4 +319,29 @@ fn with_another_amount(undo: &[u8]) -> Vec<u8> {
         txs.push(coins.collect());
     }
     disk::undo::write_undo(txs.iter().map(|tx| tx.iter().map(|(code, out)| wire::Coin { code: *code, out })))
+}
+
+/// The engine with the coins cache runs the scripts that the join runs.
+#[test]
+fn the_coins_cache_runs_each_script_once_and_reports_the_lowest_that_fails() {
+    let case = Case::new(&unsigned(25, 600_000));
+    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
+    let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
+    let failing = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
+    for (threads, bytes) in [(1, Some(1)), (2, Some(50_000)), (3, None)] {
+        let with_cache = |options| {
+            changed(with_threads(&options, threads), |it| {
+                it.engine = Engine::Cache;
+                it.chain.hooks.join_bytes = bytes;
+            })
+        };
+        let (report, seen) = case.run(AssumeValid::Off, with_cache, &[]);
+        let report = report.unwrap();
+        assert_eq!(seen, case.spent_above(None), "{threads} threads");
+        assert_eq!(report.scripts.unwrap().inputs, report.counts.inputs, "{threads} threads");
+        let (result, _) = case.run(AssumeValid::Off, with_cache, &failing);
+        let error = result.map(|report| report.height).unwrap_err();
+        assert_eq!((error.rule, error.height), (Some("script"), Some(Height(low as u32))), "{error}");
+        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
+    }
 }

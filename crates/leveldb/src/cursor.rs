@@ -40,6 +40,8 @@ pub struct Cursor<'a> {
     has_begun: bool,
     /// The first key after the range.
     end: Option<Vec<u8>>,
+    /// Whether deletions are rows too.
+    with_deletions: bool,
 }
 
 /// Rows in order, including those that others hide.
@@ -92,18 +94,38 @@ impl<'a> Cursor<'a> {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Result<Self, LevelDbError> {
-        let mut cursor = Self::from_memory(database, start, end);
-        for tables in database.sorted_tables(start, end) {
+        Self::from_memory(database, start, end).with_tables(database.sorted_tables(start, end), start)
+    }
+
+    /// A cursor over the rows of these groups of tables, which are sorted, and over the deletions that hide
+    /// rows of other tables, or were to hide some.
+    pub(super) fn with_deletions(
+        database: &'a Database<'a>,
+        groups: impl Iterator<Item = &'a [LiveTable]>,
+    ) -> Result<Self, LevelDbError> {
+        let mut cursor = Self::from_memory(database, &[], None);
+        (cursor.with_deletions, cursor.sources) = (true, Vec::new());
+        cursor.with_tables(groups, &[])
+    }
+
+    /// Adds the rows of these groups of tables from `start`.
+    fn with_tables(
+        mut self,
+        groups: impl Iterator<Item = &'a [LiveTable]>,
+        start: &[u8],
+    ) -> Result<Self, LevelDbError> {
+        let database = self.database;
+        for tables in groups {
             let Some((first, rest)) = tables.split_first() else { continue };
             let (table_cursor, found) =
                 TableCursor::from(Arc::new(database.open_table(first, false)?), start)?;
             let mut source = RowSource::Tables { database, rest, table_cursor: Box::new(table_cursor) };
             if found || source.step()? {
-                cursor.sources.push(source);
+                self.sources.push(source);
             }
         }
-        cursor.find_smallest();
-        Ok(cursor)
+        self.find_smallest();
+        Ok(self)
     }
 
     /// A cursor over the rows in memory only.
@@ -119,6 +141,7 @@ impl<'a> Cursor<'a> {
             has_last: false,
             has_begun: false,
             end: end.map(<[u8]>::to_vec),
+            with_deletions: false,
         }
     }
 
@@ -156,6 +179,7 @@ impl<'a> Cursor<'a> {
             self.has_last = true;
             match trailer as u8 {
                 VALUE => return Ok(true),
+                DELETION if self.with_deletions => return Ok(true),
                 DELETION => {}
                 kind => return Err(self.database.unknown_kind(key, kind)),
             }
@@ -167,15 +191,20 @@ impl<'a> Cursor<'a> {
         self.row().0
     }
 
-    /// Value of the current row; empty if there is none.
-    pub fn value(&self) -> &[u8] {
+    /// Sequence number and kind of the current row; 0 if there is none.
+    pub(super) fn trailer(&self) -> u64 {
         self.row().1
     }
 
+    /// Value of the current row; empty if there is none.
+    pub fn value(&self) -> &[u8] {
+        self.row().2
+    }
+
     #[inline]
-    fn row(&self) -> (&[u8], &[u8]) {
+    fn row(&self) -> (&[u8], u64, &[u8]) {
         let source = self.current.filter(|_| self.has_begun).and_then(|current| self.sources.get(current));
-        source.map(RowSource::row).map_or((&[], &[]), |(key, _, value)| (key, value))
+        source.map(RowSource::row).unwrap_or_default()
     }
 
     /// Moves the current source to its next row, and finds the smallest row of all sources.

@@ -130,6 +130,14 @@ impl<'d> Database<'d> {
         self.open_max = tables.max(OPEN_TABLES);
     }
 
+    /// Closes the tables that [`Database::get`] keeps open and that are not live any more.
+    pub(super) fn close_tables(&mut self) {
+        let live: BTreeSet<u64> = self.manifest.levels.iter().flatten().map(|table| table.number).collect();
+        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+        open.tables.retain(|number, _| live.contains(number));
+        open.order.retain(|number| live.contains(number));
+    }
+
     /// Checks the length, the footer, the index and the filter of each live table: what is read when a table
     /// is opened, a 30th of its bytes.
     ///

@@ -12,19 +12,29 @@
 //! whose tables are in level 6, this is level 5, whose limit of 100 GB is far away, so LevelDB starts no
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
 //! compacts them when it opens the database.
+//!
+//! A database that gets many changes from here is to be merged after each ([`Database::merge`]), so that a
+//! row is looked up in few tables.
 
 use std::{ffi::OsString, mem};
 
 use super::LevelDbError;
 use super::batch::MemTable;
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
-use super::manifest::{LiveTable, Manifest};
+use super::cursor::Cursor;
+use super::manifest::{LEVELS, LiveTable, Manifest};
 use super::reader::Database;
 use super::writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, put_in_place, table_path};
 use vfs::During as _;
 
 /// Bytes of rows after which a table is finished: filter and index take some more.
 const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
+
+/// A level is merged with those above it unless it has more than this many times their bytes: levels then
+/// grow threefold, and each row is rewritten a few times in all.
+const MERGED_SHARE: u64 = 2;
+/// Number of rows that are merged between two checks for a stop.
+const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
 /// A change of a database that is being written. If it is dropped before [`DatabaseUpdate::commit`], the
 /// database is as it was.
@@ -62,6 +72,42 @@ impl<'d> Database<'d> {
         let tables = NewTables { first, next: first, open: None, complete: Vec::new() };
         Ok(DatabaseUpdate { database: self, sequence, next_logged: 0, tables })
     }
+
+    /// Merges levels of similar size into the deepest of them, as compactions of LevelDB do. The rows stay
+    /// the same. Begins with what the logs have. If `should_stop` returns true, nothing is merged.
+    ///
+    /// # Errors
+    /// The same errors as [`Database::update`], [`Cursor::advance`] and [`DatabaseUpdate::commit`].
+    pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
+        if self.memory.len() > 0 {
+            self.update()?.commit()?;
+        }
+        let Some(level) = self.level_to_merge() else { return Ok(()) };
+        let mut update = self.update()?;
+        if !update.add_levels(level, should_stop)? {
+            return Ok(());
+        }
+        let merged = update.synced_tables()?;
+        let mut levels = update.database.manifest.levels.clone();
+        levels.iter_mut().take(level + 1).for_each(Vec::clear);
+        if let Some(tables) = levels.get_mut(level) {
+            *tables = merged;
+        }
+        update.put_in_place(levels)
+    }
+
+    /// Returns the deepest level that is not much larger than all levels above it together.
+    fn level_to_merge(&self) -> Option<usize> {
+        let (mut above, mut deepest) = (0u64, None);
+        for (level, tables) in self.manifest.levels.iter().enumerate() {
+            let bytes = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
+            if bytes > 0 && above > 0 && bytes / MERGED_SHARE <= above {
+                deepest = Some(level);
+            }
+            above = above.saturating_add(bytes);
+        }
+        deepest
+    }
 }
 
 impl DatabaseUpdate<'_, '_> {
@@ -98,29 +144,60 @@ impl DatabaseUpdate<'_, '_> {
     /// failed, as it is after the change.
     pub fn commit(mut self) -> Result<(), LevelDbError> {
         self.add_logged(None)?;
-        self.tables.close()?;
-        let complete = mem::take(&mut self.tables.complete);
-        if complete.is_empty() {
+        let live = self.synced_tables()?;
+        if live.is_empty() {
             return Ok(());
         }
-        let live = complete.into_iter().map(|table| Ok(table.sync()?.live()));
-        let live = live.collect::<Result<Vec<_>, LevelDbError>>()?;
-        let Database { disk, dir, manifest: old, .. } = &*self.database;
+        let mut levels = self.database.manifest.levels.clone();
+        add_tables(&mut levels, live);
+        self.put_in_place(levels)
+    }
+
+    /// Adds the newest row of each key in the levels down to `last`, and the deletions that hide rows below.
+    /// Returns false if it was stopped.
+    fn add_levels(&mut self, last: usize, should_stop: impl Fn() -> bool) -> Result<bool, LevelDbError> {
+        let Self { database, tables, .. } = self;
+        let database: &Database<'_> = database;
+        let [level0, deeper @ ..] = &database.manifest.levels;
+        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
+        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
+        let (mut rows, mut count) = (Cursor::with_deletions(database, groups)?, 0u32);
+        while rows.advance()? {
+            if !(is_last_used && rows.trailer() as u8 == DELETION) {
+                tables.add(database, rows.key(), rows.trailer(), rows.value())?;
+            }
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Completes the new tables. When it returns, they are on the medium.
+    fn synced_tables(&mut self) -> Result<Vec<LiveTable>, LevelDbError> {
+        self.tables.close()?;
+        mem::take(&mut self.tables.complete).into_iter().map(|table| Ok(table.sync()?.live())).collect()
+    }
+
+    /// Puts a MANIFEST with these levels in place.
+    fn put_in_place(mut self, levels: [Vec<LiveTable>; LEVELS]) -> Result<(), LevelDbError> {
+        let Database { disk, dir, .. } = &*self.database;
         let number = self.tables.next;
-        let mut new = Manifest {
+        let new = Manifest {
             log_number: number,
             previous_log: 0,
             next_file: number + 1,
             last_sequence: self.sequence,
-            levels: old.levels.clone(),
+            levels,
         };
-        add_tables(&mut new, live);
         // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
         // live.
         self.tables.first = number;
         put_in_place(*disk, dir, &new, number)?;
         self.database.manifest = new;
         self.database.memory = MemTable::default();
+        self.database.close_tables();
         self.remove_obsolete(number);
         Ok(())
     }
@@ -185,13 +262,13 @@ impl NewTables {
 }
 
 /// Adds tables that do not overlap each other and are newer than all others.
-fn add_tables(manifest: &mut Manifest, new: Vec<LiveTable>) {
+fn add_tables(levels: &mut [Vec<LiveTable>; LEVELS], new: Vec<LiveTable>) {
     let (Some(first), Some(last)) = (new.first(), new.last()) else { return };
     let overlaps = |table: &LiveTable| table.first() <= last.last() && table.last() >= first.first();
     let is_taken = |level: &Vec<LiveTable>| level.iter().any(overlaps);
-    let taken = manifest.levels.iter().position(is_taken).unwrap_or(manifest.levels.len());
+    let taken = levels.iter().position(is_taken).unwrap_or(LEVELS);
     let level = taken.saturating_sub(1);
-    let Some(tables) = manifest.levels.get_mut(level) else { return };
+    let Some(tables) = levels.get_mut(level) else { return };
     tables.splice(0..0, new.into_iter().rev());
     if level > 0 {
         tables.sort_by(|a, b| a.first().cmp(b.first()));

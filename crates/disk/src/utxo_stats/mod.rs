@@ -105,6 +105,20 @@ impl UtxoCounts {
         self.add_amount(other.total_amount);
     }
 
+    /// Returns the counts without those of coins that are among them. Which transactions have other coins is
+    /// not known: their number is 0.
+    #[must_use]
+    pub fn without(self, spent: &Self) -> Self {
+        let amounts = self.total_amount.zip(spent.total_amount);
+        Self {
+            txouts: self.txouts - spent.txouts,
+            transactions: 0,
+            bogosize: self.bogosize - spent.bogosize,
+            total_amount: amounts.and_then(|(Sats(all), Sats(spent))| all.checked_sub(spent).map(Sats)),
+            checksum: self.checksum.wrapping_sub(spent.checksum),
+        }
+    }
+
     fn add_amount(&mut self, amount: Option<Sats>) {
         self.total_amount = match (self.total_amount, amount) {
             (Some(Sats(sum)), Some(Sats(amount))) => sum.checked_add(amount).map(Sats),
@@ -125,5 +139,23 @@ mod tests {
         counts.add_amount(Some(Sats(1)));
         counts.merge(UtxoCounts::ZERO);
         assert_eq!(counts.total_amount, None);
+    }
+
+    #[test]
+    fn coins_that_are_added_and_taken_away_leave_the_others() {
+        let count = |vouts: std::ops::Range<u32>| {
+            let mut counter = CoinCounter::default();
+            for vout in vouts {
+                let outpoint = wire::OutPoint { txid: wire::Txid([3; 32]), vout };
+                let mut out = Vec::new();
+                wire::coin::compress_output(&mut out, Sats(i64::from(vout) + 5), &[vout as u8; 30]);
+                counter.add(&outpoint, &wire::Coin { code: 9, out: &out }).unwrap();
+            }
+            counter.counts()
+        };
+        let left = count(0..9).without(&count(3..7));
+        let mut expected = count(0..3);
+        expected.merge(count(7..9));
+        assert_eq!(left, UtxoCounts { transactions: 0, ..expected });
     }
 }

@@ -27,6 +27,8 @@ pub enum Matching {
     Parallel,
     /// In order, on one thread, with real coins.
     Sequential,
+    /// In order, with a cache of coins over a database ([`Engine::Cache`]).
+    Cache,
 }
 
 impl Matching {
@@ -36,6 +38,31 @@ impl Matching {
         match self {
             Self::Parallel => "parallel",
             Self::Sequential => "sequential",
+            Self::Cache => "cache",
+        }
+    }
+}
+
+/// How a rebuild finds the coins that are spent. The result is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Blocks in any order, on all cores: creations and spends are joined ([`Matching::Parallel`]).
+    #[default]
+    Join,
+    /// Blocks in order, as Bitcoin Core connects them: a cache of coins over a database.
+    Cache,
+}
+
+impl Engine {
+    /// All engines, the default first.
+    pub const ALL: [Self; 2] = [Self::Join, Self::Cache];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Cache => "cache",
         }
     }
 }
@@ -262,7 +289,9 @@ pub struct ReindexOptions {
     pub output: Option<PathBuf>,
     /// Find blocks by scanning the block files, and write a new block index.
     pub scan: bool,
-    /// Hints to use.
+    /// How the coins that are spent are found.
+    pub engine: Engine,
+    /// Hints to use; only with [`Engine::Join`].
     pub hints: Option<HintOptions>,
     /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
     pub accept_lower_tip: bool,
@@ -286,6 +315,7 @@ impl ReindexOptions {
             stop_at_height: None,
             output: None,
             scan: false,
+            engine: Engine::default(),
             hints: None,
             accept_lower_tip: false,
             until_damage: false,

@@ -6,7 +6,8 @@ use crate::{
         event::{Event, EventSink, Warnings},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{HintOptions, ReindexOptions, ResumeOptions},
+        options::{Engine, HintOptions, ReindexOptions, ResumeOptions},
+        remedy::Remedy,
         report::{BoundBy, HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
@@ -68,6 +69,10 @@ pub fn reindex(
     interrupt: &AtomicBool,
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
+    if options.engine == Engine::Cache && options.hints.is_some() {
+        let detail = "the engine with the coins cache looks up each coin, and has no use for hints";
+        return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]));
+    }
     sink.event(Event::Started(Stage::Plan));
     let sink = &Warnings::new(sink);
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
@@ -156,6 +161,20 @@ fn match_spends<'a>(
     let method = &if makes_undo { Method::of(job.options.undo) } else { Method::Join };
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
     Ok((Job { method, plan, budget, ..job }.match_spends(clock)?, None))
+}
+
+/// Matches spends, and writes the coins that are left. Returns the hints too, if they were used.
+fn write_joined<'a>(
+    job: &Job<'a>,
+    clock: &mut Clock,
+    finish: &mut Finish<'_, '_>,
+) -> Result<(UtxoCounts, MatchStats, Option<&'a HintOptions>), Error> {
+    let (matched, hints) = match_spends(job, clock)?;
+    job.sink.event(Event::Started(Stage::Finish));
+    let (written, stats) = job.for_each_coin(matched, clock, finish)?;
+    clock.lap(Stage::Finish);
+    let hints = hints.filter(|_| stats.used_hints);
+    Ok((written, stats, hints))
 }
 
 /// What all attempts of a rebuild share.
@@ -363,9 +382,6 @@ impl Rebuild<'_> {
             sink,
             interrupt,
         };
-        let (matched, hints) = match_spends(&job, clock)?;
-
-        sink.event(Event::Started(Stage::Finish));
         let mut finish = Finish {
             disk: work.disk(),
             target: self.target,
@@ -375,10 +391,14 @@ impl Rebuild<'_> {
             threads: job.threads(),
             interrupt,
         };
-        let (written, stats) = job.for_each_coin(matched, clock, &mut finish)?;
-        let hints = hints.filter(|_| stats.used_hints);
+        let (written, stats, hints) = match options.engine {
+            Engine::Join => write_joined(&job, clock, &mut finish)?,
+            Engine::Cache => {
+                let (written, stats) = job.connect_all(finish.target.building(), finish.key, clock)?;
+                (written, stats, None)
+            }
+        };
         let total_amount = check_supply(&job, &written, stats.burned, clock)?;
-        clock.lap(Stage::Finish);
 
         sink.event(Event::Started(Stage::Prove));
         let utxo_stats = finish.prove(&written, sink)?;
@@ -429,6 +449,9 @@ impl Rebuild<'_> {
             let kept = plan.chain.pruning().and_then(AwaitedBlocks::settle_bytes);
             let block_bytes = kept.map_or(block_bytes, |bytes| block_bytes.min(3 * bytes));
             need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
+        }
+        if self.options.engine == Engine::Cache {
+            need = need.with_cache();
         }
         let blocks_dir = self.target.datadir().blocks_dir();
         need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;

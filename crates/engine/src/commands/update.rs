@@ -6,20 +6,23 @@ use crate::{
     api::{
         counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink, PROGRESS_INTERVAL, Progress, Warnings},
+        event::{Event, EventSink, Warnings},
         options::{ChainOptions, ReindexOptions},
         remedy::Remedy,
         report::UpdateReport,
         stage::Stage,
     },
     blocks::files::Files,
-    job::{self, ChainPreferences, clock::Clock, memory::MemoryBudget, session::Session, tip::Tip},
-    plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
-    stages::{
-        read::BlockReader,
-        scripts::Scripts,
-        window::{BlockBuffers, Window},
+    job::{
+        self, ChainPreferences,
+        clock::Clock,
+        in_order::{CacheMemory, InOrder, Step},
+        memory::MemoryBudget,
+        session::Session,
+        tip::Tip,
     },
+    plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
+    stages::{read::BlockReader, scripts::Scripts, window::Window},
 };
 use disk::chainstate::ChainstateReader;
 use std::{
@@ -27,15 +30,10 @@ use std::{
     ops::Range,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Network};
-
-/// Maximum number of blocks in a window.
-const WINDOW_BLOCKS: u32 = 32;
-/// Memory that a block of a window can take, in bytes: the block itself, its transactions and coins.
-const BLOCK_BYTES: usize = 12 << 20;
 
 /// What [`update`] does.
 #[derive(Clone, Debug)]
@@ -209,10 +207,8 @@ impl<'a> Update<'a> {
         // Nothing is kept for each block of the chain but the plan itself.
         let budget = MemoryBudget::after_plan(self.options, 0);
         report.threads = budget.threads;
-        // Half for changed coins, of which a sorted list is made in the end; an eighth each for blocks and
-        // open tables.
-        let (coins_bytes, part) = (budget.join_bytes / 2, budget.join_bytes / 8);
-        coins.keep_open(part as u64);
+        let memory = CacheMemory::of(budget);
+        coins.keep_open(memory.tables);
         let mut tip = Tip::open(files, coins, &plan.index_files)?;
         let mut work = Uncommitted::default();
         let BestBlock { known, fork, .. } = self.before;
@@ -222,7 +218,7 @@ impl<'a> Update<'a> {
                 self.check_interrupt(report)?;
                 tip.disconnect(&old, height)?;
                 work.disconnected += 1;
-                if tip.coins.bytes() > coins_bytes {
+                if tip.coins.bytes() > memory.coins {
                     work.commit(&mut tip, report)?;
                 }
             }
@@ -236,31 +232,18 @@ impl<'a> Update<'a> {
         });
         let threads = budget.threads;
         let window = Window { chain: &plan.chain, reader, params: files.params, scripts, threads };
-        let window_blocks = (part / BLOCK_BYTES).clamp(1, WINDOW_BLOCKS as usize) as u32;
-        let mut buffers = Vec::<BlockBuffers>::new();
-        let (mut next, end) = (fork.0 + 1, plan.chain.block_count() as u32);
-        let mut meter = Meter::new(self, next..end);
-        while next < end {
+        let mut blocks = InOrder::new(window, memory, plan, fork.0 + 1, self.exactly.clone(), self.sink);
+        loop {
             self.check_interrupt(report)?;
-            let connected = if self.exactly.contains(&next) {
-                let connected =
-                    window.connect_exactly(&mut tip.coins, Height(next), &mut BlockBuffers::default());
-                let (block, counts) = connected.map_err(|error| self.explain(error))?;
-                (vec![block], counts)
-            } else {
-                let limit = if next < self.exactly.start { self.exactly.start } else { end };
-                let heights = next..limit.min(end).min(next + window_blocks);
-                match window.connect(&mut tip.coins, heights.clone(), &mut buffers)? {
-                    Some(connected) => connected,
-                    None => return Ok(Some(heights)),
+            match blocks.step(&mut tip.coins).map_err(|error| self.explain(error))? {
+                Step::Connected(connected, counts) => {
+                    connected.iter().try_for_each(|block| tip.record(block))?;
+                    work.counts += counts;
                 }
-            };
-            let (connected, counts) = connected;
-            connected.iter().try_for_each(|block| tip.record(block))?;
-            next += connected.len() as u32;
-            work.counts += counts;
-            meter.show(next, &counts);
-            if tip.coins.bytes() > coins_bytes {
+                Step::Suspect(heights) => return Ok(Some(heights)),
+                Step::Done => break,
+            }
+            if tip.coins.bytes() > memory.coins {
                 work.commit(&mut tip, report)?;
             }
         }
@@ -310,35 +293,5 @@ impl Uncommitted {
         report.disconnected += mem::take(&mut self.disconnected);
         report.counts += mem::take(&mut self.counts);
         Ok(())
-    }
-}
-
-/// Sends progress events.
-struct Meter<'a> {
-    sink: &'a dyn EventSink,
-    heights: Range<u32>,
-    bytes: u64,
-    bytes_total: u64,
-    last: Instant,
-}
-
-impl<'a> Meter<'a> {
-    /// `heights` are those of the blocks that are connected.
-    fn new(update: &Update<'a>, heights: Range<u32>) -> Self {
-        let plan = update.plan;
-        let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * heights.len() as u64;
-        Self { sink: update.sink, heights, bytes: 0, bytes_total, last: Instant::now() }
-    }
-
-    /// Counts blocks that were connected; `next` is the height of the next one.
-    fn show(&mut self, next: u32, counts: &Counts) {
-        self.bytes += counts.block_bytes;
-        if self.last.elapsed() < PROGRESS_INTERVAL {
-            return;
-        }
-        self.last = Instant::now();
-        let (blocks, blocks_total) = (next - self.heights.start, self.heights.len() as u32);
-        let (bytes, bytes_total) = (self.bytes, self.bytes_total.max(self.bytes));
-        self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
     }
 }

@@ -49,9 +49,10 @@ impl Clock {
         let time = |stage_wanted| {
             self.stages.iter().filter(|(stage, _)| *stage == stage_wanted).map(|(_, time)| *time).sum()
         };
-        let [read, finish, prove, sequential, scripts]: [Duration; 5] =
-            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Scripts].map(time);
-        if sequential > self.parallel {
+        let [read, finish, prove, sequential, connect, scripts]: [Duration; 6] =
+            [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Connect, Stage::Scripts]
+                .map(time);
+        if sequential + connect > self.parallel {
             BoundBy::Sequential
         } else if finish + prove > self.parallel {
             BoundBy::Finish

@@ -47,6 +47,13 @@ impl DiskNeed {
         Self { undo, temporary: self.temporary + deliveries, ..self }
     }
 
+    /// The same need with the coins cache: without temporary files, but while tables of the chainstate are
+    /// merged, both the old and the new ones exist.
+    #[must_use]
+    pub(crate) const fn with_cache(self) -> Self {
+        Self { chainstate: 2 * self.chainstate, temporary: 0, ..self }
+    }
+
     /// Checks that enough disk space is free.
     ///
     /// # Errors
@@ -113,6 +120,8 @@ mod tests {
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7, undo: 0 });
         let undo = mainnet.with_undo(860 * GB, 1 << 30);
         assert_eq!((undo.undo, undo.temporary - mainnet.temporary), (172 * GB, 13_500_000_000));
+        let cache = undo.with_cache();
+        assert_eq!((cache.chainstate, cache.temporary, cache.undo), (27_000_000_000, 0, undo.undo));
         let large = DiskNeed::estimate(860 * GB, Some(12 * GB), 35 << 30);
         assert_eq!(large.temporary, 0);
         let broken = DiskNeed::estimate(15 * GB, None, 900 << 20);

@@ -1,11 +1,13 @@
 //! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
 //! to sequential validation.
 
+mod cache;
 pub mod checkpoint;
 pub mod clock;
 pub mod damage_survey;
 pub mod disk_need;
 pub mod hint_copy;
+pub mod in_order;
 mod matching;
 pub mod memory;
 pub mod missing_undo;

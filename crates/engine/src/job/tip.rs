@@ -157,7 +157,7 @@ impl<'a> Tip<'a> {
     /// # Errors
     /// A damaged block index; any I/O error.
     pub fn record(&mut self, block: &ConnectedBlock) -> Result<(), Error> {
-        let &ConnectedBlock { height, ref hash, ref prev, ref undo, is_undo_stored } = block;
+        let &ConnectedBlock { height, ref hash, ref prev, ref undo, is_undo_stored, .. } = block;
         let entry = self.index.entry(hash)?;
         let Some((mut entry, file)) = entry.and_then(|entry| Some((entry, entry.file?))) else {
             let detail = "the block index has lost this block while it was read";

@@ -204,7 +204,7 @@ impl Job<'_> {
     }
 
     /// The error for a block of a valid chain whose undo file has other undo data.
-    fn false_undo(&self, height: Height, undo: &[u8]) -> Error {
+    pub fn false_undo(&self, height: Height, undo: &[u8]) -> Error {
         let (chain, files) = (&self.plan.chain, self.files);
         let located = LocatedBlock { chain, files, height };
         let mut existing = RecordBuffer::default();

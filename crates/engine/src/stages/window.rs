@@ -23,8 +23,13 @@ use crate::{
     },
 };
 use coins::{CacheError, CoinSource as _, CoinsCache, CoinsView as _, OwnedCoin};
-use disk::{DiskError, block_files::RecordBuffer, undo::write_undo};
-use rules::{BlockSpendContext, ChainParams, bip30_enforced, check_block_spends};
+use disk::{
+    DiskError,
+    block_files::RecordBuffer,
+    undo::write_undo,
+    utxo_stats::{CoinCounter, UtxoCounts},
+};
+use rules::{BlockSpendContext, ChainParams, bip30_enforced, check_block_spends, is_bip30_exempt};
 use std::{mem, ops::Range, sync::atomic::AtomicBool};
 use wire::{BlockArena, BlockHash, BlockView, Coin, Height, OutPoint, coin::chainstate_key_order};
 
@@ -68,6 +73,7 @@ struct CheckedBlock<'b> {
     /// The coins that it creates, and for each transaction the end of its own.
     created: Vec<(OutPoint, OwnedCoin)>,
     created_ends: Vec<usize>,
+    created_counts: UtxoCounts,
 }
 
 /// A block that was connected.
@@ -82,6 +88,10 @@ pub struct ConnectedBlock {
     pub undo: Vec<u8>,
     /// Whether the undo file has this undo data.
     pub is_undo_stored: bool,
+    /// The coins that it created, except for those that replaced equal ones (BIP-0030).
+    pub created: UtxoCounts,
+    /// The coins that it spent.
+    pub spent: UtxoCounts,
 }
 
 impl Window<'_> {
@@ -165,6 +175,13 @@ impl Window<'_> {
             });
             created_ends.push(created.len());
         }
+        // The coins of the coinbase, if these exist.
+        let replaced = match created_ends.first() {
+            Some(&end) if is_bip30_exempt(self.params, height, &hash) => end,
+            _ => 0,
+        };
+        let counted = if height.0 == 0 { &[] } else { created.get(replaced..).unwrap_or_default() };
+        let created_counts = count(counted.iter().map(|(outpoint, coin)| (*outpoint, coin)));
         let ancestor = bip34_ancestor(self.params, self.chain, height);
         let creates_only_new = bip30_enforced(self.params, height, &hash, ancestor.as_ref());
         let legacy_sigops = sums.legacy_sigops;
@@ -177,6 +194,7 @@ impl Window<'_> {
             creates_only_new,
             created,
             created_ends,
+            created_counts,
         })
     }
 
@@ -259,11 +277,23 @@ impl Window<'_> {
         });
         let by_tx: Vec<&[OwnedCoin]> = by_tx.collect();
         let undo = write_undo(by_tx.into_iter().map(|coins| coins.iter().map(OwnedCoin::as_coin)));
-        let &CheckedBlock { height, hash, ref block, .. } = block;
+        let &CheckedBlock { height, hash, ref block, created_counts: created, .. } = block;
         let prev = block.header().prev;
         let is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
-        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored })
+        let prevouts = block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
+        let spent = count(prevouts.zip(spent));
+        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, created, spent })
     }
+}
+
+/// Counts coins. None is malformed, so none is left out.
+fn count<'c>(coins: impl Iterator<Item = (OutPoint, &'c OwnedCoin)>) -> UtxoCounts {
+    let mut counter = CoinCounter::default();
+    for (outpoint, coin) in coins {
+        let counted = counter.add(&outpoint, &coin.as_coin());
+        debug_assert!(counted.is_ok(), "{outpoint}");
+    }
+    counter.counts()
 }
 
 /// Removes the coins that a block spends, transaction by transaction, and adds those that it creates. Returns

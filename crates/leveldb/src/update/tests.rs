@@ -191,3 +191,74 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
     let names = RealDisk.list(dir.path()).unwrap();
     assert_eq!(names, ["000007.ldb", "000013.ldb", "CURRENT", "LOCK", "MANIFEST-000014"]);
 }
+
+#[test]
+fn merging_after_each_change_keeps_the_rows_in_few_levels() {
+    for seed in 1..=6u64 {
+        let (dir, mut model, mut state) = (scratch(), Model::new(), seed * 0x517c_c1b7);
+        new_database(dir.path(), &mut model);
+        let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+        let mut most = 0;
+        for step in 0..60 {
+            let what = format!("seed {seed}, step {step}");
+            if next(&mut state, 8) == 0 {
+                drop(database);
+                with_other(dir.path(), |db| db.put(&key(step), b"other").unwrap());
+                model.insert(key(step), b"other".to_vec());
+                database = Database::open(&RealDisk, dir.path()).unwrap();
+            }
+            change(&mut database, &mut model, &mut state);
+            database.merge(|| false).unwrap();
+            assert_equal(&database, &model, &what);
+            assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
+            let used = database.table_count_by_level();
+            most = most.max(used[0] + used[1..].iter().filter(|tables| **tables > 0).count());
+            let tables = std::fs::read_dir(dir.path()).unwrap().filter(|entry| {
+                entry.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "ldb")
+            });
+            assert_eq!(tables.count(), used.iter().sum::<usize>(), "{what}: merged tables are removed");
+        }
+        assert!((2..=6).contains(&most), "seed {seed}: look-ups ask {most} tables");
+        // Deletions hide the rows of levels that are not merged with them.
+        let mut update = database.update().unwrap();
+        (0..KEYS).map(key).collect::<std::collections::BTreeSet<_>>().iter().for_each(|key| {
+            update.set(key, None).unwrap();
+        });
+        update.commit().unwrap();
+        database.merge(|| false).unwrap();
+        assert_equal(&database, &Model::new(), "all rows are deleted");
+        let rows: Model = with_other(dir.path(), |db| {
+            let mut rows = db.new_iter().unwrap();
+            std::iter::from_fn(|| rows.next()).collect()
+        });
+        assert!(rows.is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_merge_that_is_stopped_changes_nothing() {
+    let dir = scratch();
+    new_database(dir.path(), &mut Model::new());
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    // More rows than are merged between two checks, half of them twice.
+    for values in 0..2u32 {
+        let mut update = database.update().unwrap();
+        for number in 0..70_000u32 {
+            let value = [values as u8; 3];
+            let is_kept = number >= 35_000 * values;
+            update.set(&number.to_be_bytes(), is_kept.then_some(&value[..])).unwrap();
+        }
+        update.commit().unwrap();
+    }
+    let before = database.table_count_by_level();
+    database.merge(|| true).unwrap();
+    assert_eq!(database.table_count_by_level(), before);
+    let files = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(files, before.iter().sum::<usize>() + 3, "CURRENT, LOCK and the MANIFEST");
+    database.merge(|| false).unwrap();
+    assert_eq!(database.table_count_by_level(), [0, 0, 0, 0, 0, 0, 1]);
+    for number in (0..70_000u32).step_by(7) {
+        let expected = (number >= 35_000).then(|| vec![1; 3]);
+        assert_eq!(database.get(&number.to_be_bytes()).unwrap(), expected, "{number}");
+    }
+}

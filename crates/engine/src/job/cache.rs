@@ -1,0 +1,159 @@
+//! The engine with the coins cache: connects all blocks in order to a new chainstate, as Bitcoin Core does.
+//!
+//! It shares no step with the join but the rules themselves: each spend takes its coin from the cache or from
+//! the database below it, whose changes are written whenever the cache has used up its memory. So its result
+//! is a second opinion, and its speed the one to beat.
+
+use crate::{
+    api::{
+        counts::Counts,
+        error::{Error, ErrorKind},
+        event::Event,
+        options::Matching,
+        remedy::Remedy,
+        stage::Stage,
+    },
+    job::{
+        Job, MatchStats,
+        clock::Clock,
+        in_order::{CacheMemory, InOrder, Step},
+    },
+    stages::{
+        make_undo::UndoSink,
+        read::BlockReader,
+        stored_coins::StoredCoins,
+        window::{ConnectedBlock, TipCoins, Window},
+    },
+};
+use coins::CoinsCache;
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::{ChainstateReader, ChainstateWriter},
+    utxo_stats::UtxoCounts,
+};
+use std::{ops::Range, path::Path, sync::atomic::Ordering};
+use wire::{BlockHash, Height};
+
+/// What the blocks up to some height amount to.
+#[derive(Clone, Copy)]
+struct Connected {
+    counts: Counts,
+    /// The coins after the last of them.
+    coins: UtxoCounts,
+}
+
+impl Job<'_> {
+    /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
+    /// `key`. Returns which coins it must have by what the blocks create and spend, apart from the number of
+    /// their transactions, and how they were obtained.
+    ///
+    /// # Errors
+    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Usage`] if an interrupted run
+    /// has left a checkpoint; [`ErrorKind::Interrupted`].
+    pub fn connect_all(
+        &self,
+        dir: &Path,
+        key: [u8; 8],
+        clock: &mut Clock,
+    ) -> Result<(UtxoCounts, MatchStats), Error> {
+        self.sink.event(Event::Started(Stage::Connect));
+        if self.work.may_have_checkpoint() && self.resume.is_some_and(|resume| !resume.discard_other) {
+            let detail = "an interrupted run has left a checkpoint here, which the engine with the coins \
+                          cache cannot resume";
+            return Err(Error::new(ErrorKind::Usage, detail)
+                .in_file(self.work.path(), None)
+                .with_remedies([Remedy::RepeatOptions, Remedy::StartOver]));
+        }
+        self.work.remove()?;
+        self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
+        let disk = self.work.disk();
+        let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), 0)?;
+        writer.finish(BlockHash::default(), [])?;
+        let mut committed = Connected { counts: Counts::default(), coins: UtxoCounts::ZERO };
+        let (mut suspect, mut recorded) = (Some(0..0), 0);
+        // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
+        // last commit on.
+        while let Some(exactly) = suspect {
+            let chainstate = ChainstateReader::open(disk, dir)?;
+            let pass = self.connect_from(chainstate, &mut committed, exactly, &mut recorded);
+            suspect = pass.map_err(|error| self.mark_contested(error))?;
+        }
+        clock.lap(Stage::Connect);
+        let (matching, counts) = (Matching::Cache, committed.counts);
+        let (used_hints, resumed, burned, outputs, spilled, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
+        Ok((committed.coins, stats))
+    }
+
+    /// Connects the blocks above those that are committed, and commits them. Returns the heights of a window
+    /// in which something is wrong. The undo data of the blocks below the height `recorded` is in place.
+    fn connect_from(
+        &self,
+        mut chainstate: ChainstateReader<'_>,
+        committed: &mut Connected,
+        exactly: Range<u32>,
+        recorded: &mut u32,
+    ) -> Result<Option<Range<u32>>, Error> {
+        let memory = CacheMemory::of(self.budget);
+        chainstate.keep_open(memory.tables);
+        let best_block = chainstate.best_block();
+        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block);
+        let window = Window {
+            chain: &self.plan.chain,
+            reader: &BlockReader::new(&self.plan.chain, self.files),
+            params: self.files.params,
+            scripts: self.scripts(),
+            threads: self.threads(),
+        };
+        let (mut done, next) = (*committed, committed.counts.blocks as u32);
+        let mut blocks = InOrder::new(window, memory, self.plan, next, exactly, self.sink);
+        loop {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            let (connected, counts) = match blocks.step(&mut coins)? {
+                Step::Connected(connected, counts) => (connected, counts),
+                Step::Suspect(heights) => return Ok(Some(heights)),
+                Step::Done => break,
+            };
+            done.counts += counts;
+            for block in &connected {
+                done.coins.merge(block.created);
+                done.coins = done.coins.without(&block.spent);
+                if block.height.0 >= *recorded {
+                    self.record_undo(block)?;
+                    *recorded = block.height.0 + 1;
+                }
+            }
+            if coins.bytes() > memory.coins {
+                self.flush(&mut coins)?;
+                *committed = done;
+            }
+        }
+        self.flush(&mut coins)?;
+        *committed = done;
+        Ok(None)
+    }
+
+    /// Writes the changes of the coins to the chainstate.
+    fn flush(&self, coins: &mut TipCoins<'_>) -> Result<(), Error> {
+        coins.flush(|StoredCoins(chainstate), best, changes| {
+            chainstate.update(best, changes.iter().copied())?;
+            Ok(chainstate.merge(|| self.interrupt.load(Ordering::Relaxed))?)
+        })
+    }
+
+    /// Makes the undo data of a block, unless the undo file has it. If undo data is not made, it is an error
+    /// that the file has other undo data.
+    fn record_undo(&self, block: &ConnectedBlock) -> Result<(), Error> {
+        let &ConnectedBlock { height, ref prev, ref undo, is_undo_stored, .. } = block;
+        // The genesis block has no undo data.
+        if is_undo_stored || height == Height(0) {
+            return Ok(());
+        }
+        let Some(sink) = self.undo_sink else { return Err(self.false_undo(height, undo)) };
+        let file = self.plan.chain.block(height).file;
+        let pos = sink.reserve(height, file, undo.len())?;
+        sink.write((file, pos), prev, undo, &mut Vec::new())
+    }
+}
