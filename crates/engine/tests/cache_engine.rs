@@ -133,15 +133,18 @@ fn each_mutation_gets_the_joins_verdict() {
             let output = common::scratch();
             let join = ReindexOptions { output: Some(output.path().to_owned()), ..options(dir.path()) };
             let done = run(&way.map_or_else(|| join.clone(), |way| with_cache(&join, way)));
-            done.map(|report| (report.hash, report.hash_serialized_3)).map_err(|error| {
-                let place = (error.height, error.block_hash, error.txid, error.core.clone(), error.rule);
-                (error_text(&error, dir.path()), place)
-            })
+            match done {
+                Ok(report) => format!("{} {:?}", report.hash, report.hash_serialized_3),
+                Err(error) => {
+                    let place = (error.height, error.block_hash, error.txid, &error.core, error.rule);
+                    format!("{} {place:?}", error_text(&error, dir.path()))
+                }
+            }
         };
         let joined = verdict(None);
         let found = verdict(Some(WAYS[number % 3]));
         if found != joined {
-            wrong += &format!("\n{}: {found:?}, the join says {joined:?}", mutation.name);
+            wrong += &format!("\n{}: {found}, the join says {joined}", mutation.name);
         }
         assert_same_tree(&before, dir.path(), mutation.name);
     }

@@ -43,7 +43,7 @@ pub struct ReindexReport {
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
     /// Ages of the spent coins, as far as this run has seen them: not in blocks that an interrupted run had
-    /// completed, those that hints cover without undo data, or a chain that was validated sequentially.
+    /// completed, those that hints cover without undo data, or a chain that was connected in order.
     pub ages: SpendAges,
     /// Number of worker threads.
     pub threads: usize,

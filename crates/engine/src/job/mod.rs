@@ -96,8 +96,8 @@ pub struct MatchStats {
     pub outputs: Vec<u32>,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
-    /// Ages of the coins that were spent, in the blocks that this run has checked; not counted by sequential
-    /// validation.
+    /// Ages of the coins that were spent, in the blocks that this run has checked; not counted if blocks are
+    /// connected in order.
     pub ages: SpendAges,
 }
 
