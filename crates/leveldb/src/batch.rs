@@ -74,7 +74,16 @@ impl MemTable {
         Ok(())
     }
 
-    /// Sorts the rows and drops all but the newest of each key. To be called once, after the last batch.
+    /// Adds an operation that has its sequence number already, as tables have them.
+    pub(super) fn add_row(&mut self, key: &[u8], trailer: u64, value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.rows.push(Row { key: start..middle, value: middle..self.bytes.len(), trailer });
+    }
+
+    /// Sorts the rows and drops all but the newest of each key. To be called after the last addition.
     pub(super) fn finish(&mut self) {
         let (bytes, rows) = (&self.bytes, &mut self.rows);
         let key = |row: &Row| bytes.get(row.key.clone()).unwrap_or_default();

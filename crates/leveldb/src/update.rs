@@ -11,20 +11,27 @@
 //! above it has keys between the first and the last of them. In a database that was written in one pass,
 //! whose tables are in level 6, this is level 5, whose limit of 100 GB is far away, so LevelDB starts no
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
-//! compacts them when it opens the database.
+//! compacts them when it opens the database. So that look-ups do not get slower with each change meanwhile, the
+//! newest small tables of level 0 are merged into the new ones, like logs, when there are many of them.
 
-use std::{ffi::OsString, mem};
+use std::{ffi::OsString, mem, sync::Arc};
 
 use super::LevelDbError;
 use super::batch::MemTable;
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::manifest::{LiveTable, Manifest};
 use super::reader::Database;
+use super::table::TableCursor;
 use super::writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, put_in_place, table_path};
 use vfs::During as _;
 
 /// Bytes of rows after which a table is finished: filter and index take some more.
 const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
+
+/// Number of tables of level 0 from which on the newest are merged: LevelDB itself begins with 4.
+const MERGED_TABLES: usize = 12;
+/// Maximum number of bytes of the tables that are merged, which are read into memory.
+const MERGED_BYTES: u64 = 32 << 20;
 
 /// A change of a database that is being written. If it is dropped before [`DatabaseUpdate::commit`], the
 /// database is as it was.
@@ -33,6 +40,8 @@ pub struct DatabaseUpdate<'a, 'd> {
     sequence: u64,
     /// Index of the next row of the logs.
     next_logged: usize,
+    /// Number of the newest tables of level 0 that are merged.
+    merged: usize,
     tables: NewTables,
 }
 
@@ -45,11 +54,38 @@ struct NewTables {
 }
 
 impl<'d> Database<'d> {
+    /// Reads the newest tables of level 0 into memory, if they are many and small. Returns their number.
+    fn merge_newest(&mut self) -> Result<usize, LevelDbError> {
+        let level0 = self.manifest.levels.first().map(Vec::as_slice).unwrap_or_default();
+        let mut bytes = 0;
+        let newest = level0.iter().take_while(|table| {
+            bytes += table.size;
+            bytes <= MERGED_BYTES
+        });
+        let newest: Vec<LiveTable> = newest.cloned().collect();
+        if newest.len() < MERGED_TABLES {
+            return Ok(0);
+        }
+        for live in &newest {
+            let (mut cursor, mut has_row) = TableCursor::from(Arc::new(self.open_table(live, false)?), &[])?;
+            while has_row {
+                let (key, trailer, value) = cursor.row();
+                // LevelDB ignores rows after the last sequence number.
+                if trailer >> 8 <= self.manifest.last_sequence {
+                    self.memory.add_row(key, trailer, value);
+                }
+                has_row = cursor.step()?;
+            }
+        }
+        self.memory.finish();
+        Ok(newest.len())
+    }
+
     /// Begins a change. The caller holds the database's `LOCK`, and no other process has the database open.
     ///
     /// # Errors
-    /// [`LevelDbError::File`] if the directory cannot be listed; [`LevelDbError::Damaged`] if the sequence
-    /// numbers are used up.
+    /// [`LevelDbError::File`] if the directory cannot be listed or a table not be read;
+    /// [`LevelDbError::Damaged`] if the sequence numbers are used up, or a table is damaged.
     pub fn update(&mut self) -> Result<DatabaseUpdate<'_, 'd>, LevelDbError> {
         let sequence = self.manifest.last_sequence + 1;
         if sequence > MAX_SEQUENCE {
@@ -59,8 +95,9 @@ impl<'d> Database<'d> {
         // A crash can leave files with numbers that no MANIFEST knows.
         let used = names.iter().filter_map(file_number).max().unwrap_or(0);
         let first = self.manifest.next_file.max(used.saturating_add(1));
+        let merged = self.merge_newest()?;
         let tables = NewTables { first, next: first, open: None, complete: Vec::new() };
-        Ok(DatabaseUpdate { database: self, sequence, next_logged: 0, tables })
+        Ok(DatabaseUpdate { database: self, sequence, next_logged: 0, merged, tables })
     }
 }
 
@@ -114,6 +151,7 @@ impl DatabaseUpdate<'_, '_> {
             last_sequence: self.sequence,
             levels: old.levels.clone(),
         };
+        new.levels.first_mut().into_iter().for_each(|level0| drop(level0.drain(..self.merged)));
         add_tables(&mut new, live);
         // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
         // live.

@@ -31,11 +31,13 @@ pub enum Stage {
     Prove,
     /// Putting the new chainstate in place.
     Commit,
+    /// Waiting at the tip for new blocks, and connecting them.
+    Follow,
 }
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Headers,
         Self::Download,
         Self::Plan,
@@ -49,6 +51,7 @@ impl Stage {
         Self::Finish,
         Self::Prove,
         Self::Commit,
+        Self::Follow,
     ];
 
     /// Returns the stage's name, one lower-case word.
@@ -68,6 +71,7 @@ impl Stage {
             Self::Finish => "finish",
             Self::Prove => "prove",
             Self::Commit => "commit",
+            Self::Follow => "follow",
         }
     }
 }
