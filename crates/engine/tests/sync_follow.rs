@@ -1,5 +1,5 @@
-//! `sync` that stays at the tip: new blocks, reorganisations, invalid blocks, peers that vanish, interrupts and
-//! crashes. After each block, the chainstate is compared with the model's.
+//! `sync` that stays at the tip: new blocks, reorganisations, invalid blocks, peers that vanish, interrupts
+//! and crashes. After each block, the chainstate is compared with the model's.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

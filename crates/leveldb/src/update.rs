@@ -11,8 +11,8 @@
 //! above it has keys between the first and the last of them. In a database that was written in one pass,
 //! whose tables are in level 6, this is level 5, whose limit of 100 GB is far away, so LevelDB starts no
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
-//! compacts them when it opens the database. So that look-ups do not get slower with each change meanwhile, the
-//! newest small tables of level 0 are merged into the new ones, like logs, when there are many of them.
+//! compacts them when it opens the database. So that look-ups do not get slower with each change meanwhile,
+//! the newest small tables of level 0 are merged into the new ones, like logs, when there are many of them.
 
 use std::{ffi::OsString, mem, sync::Arc};
 
@@ -31,7 +31,7 @@ const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
 /// Number of tables of level 0 from which on the newest are merged: LevelDB itself begins with 4.
 const MERGED_TABLES: usize = 12;
 /// Maximum number of bytes of the tables that are merged, which are read into memory.
-const MERGED_BYTES: u64 = 32 << 20;
+const MERGED_BYTES: u64 = 16 << 20;
 
 /// A change of a database that is being written. If it is dropped before [`DatabaseUpdate::commit`], the
 /// database is as it was.

@@ -108,8 +108,10 @@ struct HeaderPeer {
     /// The last header that it sent and that was accepted.
     last: Option<BlockHash>,
     stale_batches: u32,
-    /// Whether it has named a block since it was asked.
+    /// Whether it has announced a block since it was asked, about which it is still to be asked.
     has_named: bool,
+    /// Whether its last batch was an announcement.
+    has_announced: bool,
     /// When it was last asked because of that.
     last_named: Option<Instant>,
 }
@@ -164,8 +166,15 @@ impl HeaderSync {
     /// Adds a peer that can be asked.
     pub fn add_peer(&mut self, id: PeerId, round_trip: Duration) {
         let (state, last_named) = (PeerState::Idle, None);
-        let peer =
-            HeaderPeer { round_trip, state, last: None, stale_batches: 0, has_named: false, last_named };
+        let peer = HeaderPeer {
+            round_trip,
+            state,
+            last: None,
+            stale_batches: 0,
+            has_named: false,
+            has_announced: false,
+            last_named,
+        };
         self.peers.insert(id, peer);
     }
 
@@ -232,8 +241,13 @@ impl HeaderSync {
             PeerState::Asked { locator, .. } => Some(locator),
             // The caller knows more blocks than the locator has.
             PeerState::Finished if self.hears_announcements => None,
-            _ => return Ok(None),
+            _ => {
+                // An announcement that follows another one at once.
+                peer.has_named |= self.hears_announcements && !headers.is_empty();
+                return Ok(None);
+            }
         };
+        peer.has_announced = locator.is_none();
         let Some(first) = headers.first() else {
             self.finish(id);
             return Ok(None);
@@ -278,6 +292,11 @@ impl HeaderSync {
     pub fn ask_again(&mut self, id: PeerId, locator: Vec<BlockHash>) {
         self.locator = locator;
         let Some(peer) = self.peers.get_mut(&id) else { return };
+        if peer.has_announced {
+            peer.has_named = true;
+            self.finish(id);
+            return;
+        }
         peer.stale_batches += 1;
         peer.last = None;
         if peer.stale_batches < MAX_STALE_BATCHES {

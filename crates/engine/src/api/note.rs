@@ -320,8 +320,8 @@ impl fmt::Display for Note {
             }
             Self::AtTip { height, hash } => write!(
                 f,
-                "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir is \
-                 free in between, so that bitcoind can be started, which ends this run"
+                "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir \
+                 is free in between, so that bitcoind can be started, which ends this run"
             ),
             Self::ConnectedAtTip(step) => {
                 let ConnectedAtTip { height, hash, blocks, disconnected, transactions, .. } = step;
@@ -330,8 +330,8 @@ impl fmt::Display for Note {
                 }
                 write!(
                     f,
-                    "connected {blocks} up to height {height}, {hash}, with {transactions} transactions, {} ms \
-                     after the announcement, {} ms after the block had come",
+                    "connected {blocks} up to height {height}, {hash}, with {transactions} transactions, \
+                     {} ms after the announcement, {} ms after the block had come",
                     step.elapsed.as_millis(),
                     step.since_arrival.as_millis()
                 )

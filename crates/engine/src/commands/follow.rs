@@ -1,5 +1,5 @@
-//! Stays at the tip of the chain: blocks that peers announce are stored and connected, each with its undo data,
-//! and blocks of a branch with less work are disconnected.
+//! Stays at the tip of the chain: blocks that peers announce are stored and connected, each with its undo
+//! data, and blocks of a branch with less work are disconnected.
 //!
 //! The datadir is locked only from the moment that a block has come until it is connected and synced. In
 //! between, bitcoind can be started. Each time before anything is written, the lock is taken, and the

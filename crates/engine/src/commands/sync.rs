@@ -68,11 +68,12 @@ fn check_follow(options: &SyncOptions) -> Result<(), Error> {
     let detail = match options {
         SyncOptions { follow: false, .. } => return Ok(()),
         SyncOptions { prune_bytes: Some(_), .. } => {
-            "--follow cannot delete block files; leave out --follow, and start bitcoind with -prune afterwards: it \
-             stays at the tip itself"
+            "--follow cannot delete block files; leave out --follow, and start bitcoind with -prune \
+             afterwards: it stays at the tip itself"
         }
         SyncOptions { blocks_only: true, .. } => {
-            "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of the two"
+            "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of the \
+             two"
         }
         SyncOptions { stop_at_height: Some(_), .. } => {
             "--follow goes on with each new block, --stop-at-height ends below them; leave out one of the two"

@@ -222,8 +222,8 @@ pub struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Disconnects and connects blocks, and commits. Returns the heights of a window in which something is
-    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report, and after
-    /// the last commit the undo data to the plan's entries for files.
+    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report, and
+    /// after the last commit the undo data to the plan's entries for files.
     ///
     /// # Errors
     /// The first violation; damage; any I/O error; an interrupt.

@@ -214,6 +214,13 @@ fn announcements_are_batches_or_cause_a_request() {
     sync.ask_again(batch.peer, locator(&hashes));
     assert_eq!(sync.poll(now).len(), 1);
     assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    // Nor is an announcement lost that comes while the one before is checked.
+    let later = now + ANNOUNCED_INTERVAL;
+    assert!(sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().is_some());
+    assert_eq!(sync.receive(PeerId(1), chain(9, 6, 1).split_off(8)), Ok(None));
+    sync.accept(PeerId(1), 0, locator(&hashes));
+    assert_eq!((sync.poll(now).len(), sync.poll(later).len()), (0, 1));
+    assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
     // Headers that do not follow each other are a fault.
     let gap = vec![headers[4], headers[2]];
     assert_eq!(sync.receive(PeerId(1), gap), Err(HeaderFault::NotContinuous { at: 1 }));

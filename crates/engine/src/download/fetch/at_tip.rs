@@ -1,6 +1,6 @@
-//! A download that stays at the tip: new blocks are stored, put into the block index row by row, and handed to
-//! the [`TipFollower`](super::TipFollower). The datadir is locked from the moment that a block has come until
-//! it is connected; in between, other processes can take it.
+//! A download that stays at the tip: new blocks are stored, put into the block index row by row, and handed
+//! to the [`TipFollower`](super::TipFollower). The datadir is locked from the moment that a block has come
+//! until it is connected; in between, other processes can take it.
 
 use super::{Fetch, Phase, locator};
 use crate::{

@@ -16,7 +16,8 @@ pub struct InvalidBlock {
     pub hash: BlockHash,
 }
 
-/// What a follower does that has the download stay at the tip. The datadir is locked only while it is changed.
+/// What a follower does that has the download stay at the tip. The datadir is locked only while it is
+/// changed.
 pub trait TipFollower {
     /// Whether the datadir is locked, so that it can be changed.
     fn has_lock(&self) -> bool;
