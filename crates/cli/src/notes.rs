@@ -107,6 +107,19 @@ pub enum NoteCode {
     FoundBlocks {
         blocks: u32,
     },
+    AtTip {
+        height: u32,
+        block_hash: String,
+    },
+    ConnectedAtTip {
+        height: u32,
+        block_hash: String,
+        blocks: u32,
+        blocks_disconnected: u32,
+        transactions: u64,
+        seconds: f64,
+        seconds_since_arrival: f64,
+    },
     RebuildingWithoutHints {
         first_wrong: Option<WrongHintJson>,
     },
@@ -322,6 +335,16 @@ impl NoteCode {
                 Self::Withheld { height: height.0, block_hash: hash.to_string() }
             }
             Note::FoundBlocks { blocks } => Self::FoundBlocks { blocks: *blocks },
+            Note::AtTip { height, hash } => Self::AtTip { height: height.0, block_hash: hash.to_string() },
+            Note::ConnectedAtTip(step) => Self::ConnectedAtTip {
+                height: step.height.0,
+                block_hash: step.hash.to_string(),
+                blocks: step.blocks,
+                blocks_disconnected: step.disconnected,
+                transactions: step.transactions,
+                seconds: step.elapsed.as_secs_f64(),
+                seconds_since_arrival: step.since_arrival.as_secs_f64(),
+            },
             Note::RebuildingWithoutHints { first_wrong } => {
                 Self::RebuildingWithoutHints { first_wrong: first_wrong.as_ref().map(WrongHintJson::new) }
             }

@@ -1,6 +1,5 @@
 //! The command `peregrine sync`: its options and its report.
 
-use crate::units::counted;
 use crate::{
     args::{DatadirArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
@@ -13,12 +12,13 @@ use crate::{
     peers,
     progress::{Progress, stages, transport_name},
     report::{self, json::ReindexJson},
+    units::{counted, duration},
     update::{UpdateJson, update_json, update_text},
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AggregateKind, DownloadReport, Error, ErrorKind, Event, EventSink as _, Height, HintOptions, HumanSize,
-    MIN_PRUNE_BYTES, PeerEvent, PeerStatus, RealDisk, SyncOptions, SyncReport,
+    AggregateKind, DownloadReport, Error, ErrorKind, Event, EventSink as _, FollowEnd, FollowReport, Height,
+    HintOptions, HumanSize, MIN_PRUNE_BYTES, PeerEvent, PeerStatus, RealDisk, SyncOptions, SyncReport,
 };
 use peregrine::{exit::Exit, output::Done, stop::interrupt};
 use serde::Serialize;
@@ -39,6 +39,11 @@ pub struct SyncArgs {
     /// more; hints or a larger size make it faster); then run bitcoind with -prune
     #[arg(long, value_name = "SIZE", value_parser = prune_size, conflicts_with = "blocks_only")]
     pub prune: Option<u64>,
+
+    /// Stay at the tip: connect new blocks and follow reorganisations until Ctrl-C, or until bitcoind is
+    /// started; not with --blocks-only, --prune and --stop-at-height
+    #[arg(long)]
+    pub follow: bool,
 
     /// Stop at this height
     #[arg(long, value_name = "N")]
@@ -96,6 +101,7 @@ impl SyncArgs {
             }),
             blocks_only: self.blocks_only,
             prune_bytes: self.prune,
+            follow: self.follow,
             peers,
         })
     }
@@ -108,7 +114,11 @@ pub fn run(args: &SyncArgs) -> Done {
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let stages = if args.blocks_only { stages::BLOCKS_ONLY } else { stages::SYNC };
+    let stages = match (args.blocks_only, args.follow) {
+        (true, _) => stages::BLOCKS_ONLY,
+        (false, true) => stages::FOLLOW,
+        (false, false) => stages::SYNC,
+    };
     let progress = Progress::new(args.run.progress, stages);
     let sink = |event: Event| match event {
         Event::Peer(PeerEvent::Known(known)) => peers::save(&located, &known),
@@ -148,6 +158,81 @@ impl SenderJson {
     }
 }
 
+/// Blocks that were connected at the tip together.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ConnectedJson {
+    height: u32,
+    block_hash: String,
+    blocks: u32,
+    blocks_disconnected: u32,
+    transactions: u64,
+    /// From the announcement until all was synced.
+    seconds: f64,
+    /// The part of it after the first block had come.
+    seconds_since_arrival: f64,
+}
+
+/// Why a run no longer stays at the tip.
+#[derive(Serialize, Clone, Copy)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum FollowEndJson {
+    Interrupted,
+    DatadirInUse,
+    DatadirChanged,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FollowJson {
+    blocks_connected: u64,
+    blocks_disconnected: u64,
+    /// The last 1,000, in order.
+    connected: Vec<ConnectedJson>,
+    seconds: f64,
+    end: FollowEndJson,
+}
+
+impl FollowJson {
+    fn new(report: &FollowReport) -> Self {
+        let connected = report.last.iter().map(|step| ConnectedJson {
+            height: step.height.0,
+            block_hash: step.hash.to_string(),
+            blocks: step.blocks,
+            blocks_disconnected: step.disconnected,
+            transactions: step.transactions,
+            seconds: step.elapsed.as_secs_f64(),
+            seconds_since_arrival: step.since_arrival.as_secs_f64(),
+        });
+        Self {
+            blocks_connected: report.connected,
+            blocks_disconnected: report.disconnected,
+            connected: connected.collect(),
+            seconds: report.elapsed.as_secs_f64(),
+            end: match report.end {
+                FollowEnd::Interrupted => FollowEndJson::Interrupted,
+                FollowEnd::DatadirInUse => FollowEndJson::DatadirInUse,
+                FollowEnd::DatadirChanged => FollowEndJson::DatadirChanged,
+            },
+        }
+    }
+}
+
+fn follow_text(report: &FollowReport) -> String {
+    let end = match report.end {
+        FollowEnd::Interrupted => "interrupted",
+        FollowEnd::DatadirInUse => "another process uses the datadir now",
+        FollowEnd::DatadirChanged => "another process has changed the datadir",
+    };
+    format!(
+        "at the tip         for {}: connected {}, disconnected {}; {end}",
+        duration(report.elapsed),
+        counted(report.connected, "block"),
+        report.disconnected
+    )
+}
+
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SyncJson {
@@ -167,6 +252,8 @@ pub struct SyncJson {
     rebuild: Option<ReindexJson>,
     /// The blocks that were connected after the rebuild, or without one.
     update: Option<UpdateJson>,
+    /// What happened at the tip, with `--follow`.
+    follow: Option<FollowJson>,
     notes: Vec<NoteJson>,
 }
 
@@ -188,6 +275,7 @@ fn sync_json(report: &SyncReport) -> SyncJson {
         blocks_deleted: pruned,
         rebuild: report.rebuild.as_ref().map(ReindexJson::new),
         update: report.update.as_ref().map(update_json),
+        follow: report.follow.as_ref().map(FollowJson::new),
         notes: NoteJson::list(&report.notes),
     }
 }
@@ -232,6 +320,9 @@ fn sync_text(report: &SyncReport) -> String {
     }
     if let Some(update) = &report.update {
         text += &format!("\n\n{}", update_text(update));
+    }
+    if let Some(follow) = &report.follow {
+        text += &format!("\n\n{}", follow_text(follow));
     }
     text
 }

@@ -192,6 +192,7 @@ impl ChainstateReader<'_> {
         changes: impl Iterator<Item = (&'c OutPoint, Option<Coin<'c>>)>,
     ) -> Result<(), DiskError> {
         let obfuscation = self.obfuscation;
+        self.database.merge_if_many()?;
         let mut update = self.database.update()?;
         let mut hash = best_block.0;
         obfuscation.apply(&mut hash, 0);

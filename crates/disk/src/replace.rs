@@ -591,7 +591,10 @@ fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> 
 
 /// Returns a digest of what changes whenever LevelDB opens a database for writing: the name of its manifest,
 /// and the names and lengths of its files.
-pub(crate) fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
+///
+/// # Errors
+/// [`DiskError::File`] if a file cannot be read.
+pub fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
     let mut sha = Sha256::new();
     let is_state_file =
         |name: &OsString| is_database_file(name) && !["LOCK", "LOG", "LOG.old"].iter().any(|n| name == n);

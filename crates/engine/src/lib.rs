@@ -57,8 +57,8 @@ pub use api::{
     spend_ages::SpendAges,
     stage::Stage,
     sync::{
-        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, PeerEvent, PeerOptions, PeerStatus,
-        SyncOptions, SyncReport,
+        ConnectedAtTip, DownloadLimit, DownloadReport, FollowEnd, FollowReport, KnownPeer, MIN_PRUNE_BYTES,
+        PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncReport,
     },
 };
 pub use coins::aggregate::AggregateKind;

@@ -13,8 +13,8 @@
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
 //! compacts them when it opens the database.
 //!
-//! A database that gets many changes from here is to be merged after each ([`Database::merge`]), so that a
-//! row is looked up in few tables.
+//! A database that gets many changes from here is to be merged after each ([`Database::merge`],
+//! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
 use std::{ffi::OsString, mem};
 
@@ -33,6 +33,8 @@ const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
 /// A level is merged with those above it unless it has more than this many times their bytes: levels then
 /// grow threefold, and each row is rewritten a few times in all.
 const MERGED_SHARE: u64 = 2;
+/// Number of tables of level 0 from which on levels are merged: LevelDB itself begins with 4.
+const MANY_TABLES: usize = 12;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
@@ -94,6 +96,18 @@ impl<'d> Database<'d> {
             *tables = merged;
         }
         update.put_in_place(levels)
+    }
+
+    /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes, each of which
+    /// is to be fast.
+    ///
+    /// # Errors
+    /// Those of [`Database::merge`].
+    pub fn merge_if_many(&mut self) -> Result<(), LevelDbError> {
+        match self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES) {
+            true => self.merge(|| false),
+            false => Ok(()),
+        }
     }
 
     /// Returns the deepest level that is not much larger than all levels above it together.

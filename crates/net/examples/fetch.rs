@@ -107,6 +107,7 @@ fn options(use_v2: bool) -> ClientOptions {
         networks: vec![NetworkKind::Ipv4],
         only_user_targets: true,
         use_v2,
+        hears_announcements: false,
     }
 }
 

@@ -49,6 +49,8 @@ pub struct ClientOptions {
     pub only_user_targets: bool,
     /// Whether version 2 of the transport is tried first.
     pub use_v2: bool,
+    /// Whether peers are to announce new blocks ([`HeaderSync::hear_announcements`]).
+    pub hears_announcements: bool,
 }
 
 /// What happened.
@@ -108,10 +110,14 @@ impl Client {
     pub fn new(options: ClientOptions, locator: Vec<BlockHash>) -> io::Result<Self> {
         let sizes = SizeEstimate::new(options.pool.network);
         let ClientOptions { networks, only_user_targets, use_v2, peers_max, .. } = options;
+        let mut headers = HeaderSync::new(locator);
+        if options.hears_announcements {
+            headers.hear_announcements();
+        }
         Ok(Self {
             pool: Pool::new(options.pool)?,
             download: Download::new(options.first_height, sizes, options.download),
-            headers: HeaderSync::new(locator),
+            headers,
             dialer: Dialer::new(networks, only_user_targets, use_v2, peers_max),
             found: Vec::new(),
             is_settling: false,
@@ -342,6 +348,9 @@ impl Client {
         if self.dialer.wants_addresses() && self.dialer.table.len() < ENOUGH_ADDRESSES {
             self.pool.send(peer, &Message::GetAddr);
         }
+        if self.headers.hears_announcements() {
+            self.pool.send(peer, &Message::SendHeaders);
+        }
         self.found.push(ClientEvent::Ready { peer, target, info, transport });
     }
 
@@ -358,6 +367,11 @@ impl Client {
                 Ok(batch) => self.found.extend(batch.map(ClientEvent::Headers)),
                 Err(fault) => self.close(peer, CloseReason::Headers(fault)),
             },
+            Message::Inv(list) => {
+                for hash in list.iter().filter_map(Inventory::block_hash) {
+                    self.headers.named(peer, &hash);
+                }
+            }
             Message::Addresses(records) if self.dialer.wants_addresses() => {
                 if let Some(Target::Address(address)) = self.pool.target(peer) {
                     let source = Source::Peer(address.host.group());

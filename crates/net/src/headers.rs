@@ -5,6 +5,10 @@
 //! on. This module checks what needs no rules: that an answer was asked for, begins at a hash of the locator
 //! that was sent, and is continuous. The caller checks work and rules, and says so ([`HeaderSync::accept`],
 //! [`HeaderSync::reject`]).
+//!
+//! A client that stays at the tip hears announcements too ([`HeaderSync::hear_announcements`]): headers that
+//! a peer sends unasked after it had no more are a batch as any other, and a peer that names a block which is
+//! not in the locator is asked for headers, at most once in a second.
 
 use crate::{
     message::{MAX_HEADERS, MAX_LOCATOR},
@@ -21,6 +25,8 @@ use wire::{BlockHash, Header};
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a peer that did not answer may be asked again.
 const SILENT_RETRY: Duration = Duration::from_secs(120);
+/// Time between two requests to a peer because it has named a block.
+const ANNOUNCED_INTERVAL: Duration = Duration::from_secs(1);
 /// Full batches without a new header after which a peer counts as having no more.
 const MAX_STALE_BATCHES: u32 = 3;
 
@@ -64,7 +70,7 @@ pub enum HeaderFault {
 pub struct HeaderBatch {
     /// The peer that sent them.
     pub peer: PeerId,
-    /// The block that the first header follows: one of the locator.
+    /// The block that the first header follows: one of the locator, unless the batch is an announcement.
     pub parent: BlockHash,
     /// The headers, at least one.
     pub headers: Vec<Header>,
@@ -102,6 +108,19 @@ struct HeaderPeer {
     /// The last header that it sent and that was accepted.
     last: Option<BlockHash>,
     stale_batches: u32,
+    /// Whether it has announced a block since it was asked, about which it is still to be asked.
+    has_named: bool,
+    /// Whether its last batch was an announcement.
+    has_announced: bool,
+    /// When it was last asked because of that.
+    last_named: Option<Instant>,
+}
+
+impl HeaderPeer {
+    /// Whether it is time to ask it because it has named a block.
+    fn may_be_asked(&self, now: Instant) -> bool {
+        self.last_named.is_none_or(|last| now.saturating_duration_since(last) >= ANNOUNCED_INTERVAL)
+    }
 }
 
 /// See the module.
@@ -113,6 +132,7 @@ pub struct HeaderSync {
     leader: Option<PeerId>,
     /// Whether a leader has had no more.
     all_are_asked: bool,
+    hears_announcements: bool,
 }
 
 impl HeaderSync {
@@ -120,12 +140,41 @@ impl HeaderSync {
     /// to the genesis block ([`locator_heights`]).
     #[must_use]
     pub fn new(locator: Vec<BlockHash>) -> Self {
-        Self { locator, peers: BTreeMap::new(), leader: None, all_are_asked: false }
+        let (peers, leader) = (BTreeMap::new(), None);
+        Self { locator, peers, leader, all_are_asked: false, hears_announcements: false }
+    }
+
+    /// Takes announcements from now on.
+    pub fn hear_announcements(&mut self) {
+        self.hears_announcements = true;
+    }
+
+    /// Returns whether announcements are taken.
+    #[must_use]
+    pub const fn hears_announcements(&self) -> bool {
+        self.hears_announcements
+    }
+
+    /// Notes that a peer has named a block in an `inv`. It is asked for headers, unless the block is one of
+    /// the last of the chain.
+    pub fn named(&mut self, id: PeerId, hash: &BlockHash) {
+        if let Some(peer) = self.peers.get_mut(&id).filter(|_| self.hears_announcements) {
+            peer.has_named |= !self.locator.contains(hash);
+        }
     }
 
     /// Adds a peer that can be asked.
     pub fn add_peer(&mut self, id: PeerId, round_trip: Duration) {
-        let peer = HeaderPeer { round_trip, state: PeerState::Idle, last: None, stale_batches: 0 };
+        let (state, last_named) = (PeerState::Idle, None);
+        let peer = HeaderPeer {
+            round_trip,
+            state,
+            last: None,
+            stale_batches: 0,
+            has_named: false,
+            has_announced: false,
+            last_named,
+        };
         self.peers.insert(id, peer);
     }
 
@@ -150,6 +199,10 @@ impl HeaderSync {
                 PeerState::Silent { since } if now.saturating_duration_since(since) >= SILENT_RETRY => {
                     peer.state = PeerState::Idle;
                 }
+                PeerState::Finished if peer.has_named && peer.may_be_asked(now) => {
+                    (peer.state, peer.last_named) = (PeerState::Idle, Some(now));
+                    (peer.last, peer.stale_batches) = (None, 0);
+                }
                 _ => {}
             }
         }
@@ -173,23 +226,34 @@ impl HeaderSync {
             locator.drain(MAX_LOCATOR - 1..locator.len() - 1);
         }
         peer.state = PeerState::Asked { since: now, locator: locator.clone() };
+        peer.has_named = false;
         Some(HeaderRequest { peer: id, locator })
     }
 
-    /// Handles a `headers` message. Returns a batch for the caller to check, or `None` if it is empty or was
-    /// not asked for.
+    /// Handles a `headers` message. Returns a batch for the caller to check, or `None` if it is empty, or was
+    /// not asked for and is no announcement.
     ///
     /// # Errors
     /// [`HeaderFault`] if the headers do not follow each other and the locator; the peer must be closed.
     pub fn receive(&mut self, id: PeerId, headers: Vec<Header>) -> Result<Option<HeaderBatch>, HeaderFault> {
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
-        let PeerState::Asked { locator, .. } = &peer.state else { return Ok(None) };
+        let locator = match &peer.state {
+            PeerState::Asked { locator, .. } => Some(locator),
+            // The caller knows more blocks than the locator has.
+            PeerState::Finished if self.hears_announcements => None,
+            _ => {
+                // An announcement that follows another one at once.
+                peer.has_named |= self.hears_announcements && !headers.is_empty();
+                return Ok(None);
+            }
+        };
+        peer.has_announced = locator.is_none();
         let Some(first) = headers.first() else {
             self.finish(id);
             return Ok(None);
         };
         let parent = first.prev;
-        if !locator.contains(&parent) {
+        if locator.is_some_and(|locator| !locator.contains(&parent)) {
             return Err(HeaderFault::NotConnected);
         }
         let hashes = hash_all(&headers);
@@ -228,6 +292,11 @@ impl HeaderSync {
     pub fn ask_again(&mut self, id: PeerId, locator: Vec<BlockHash>) {
         self.locator = locator;
         let Some(peer) = self.peers.get_mut(&id) else { return };
+        if peer.has_announced {
+            peer.has_named = true;
+            self.finish(id);
+            return;
+        }
         peer.stale_batches += 1;
         peer.last = None;
         if peer.stale_batches < MAX_STALE_BATCHES {

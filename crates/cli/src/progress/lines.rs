@@ -93,9 +93,10 @@ pub fn stage(state: &State, stage: Stage, as_json: bool) -> String {
     message(Level::Info, &text)
 }
 
-/// The line about how much is done; `None` before the first stage.
+/// The line about how much is done; `None` before the first stage, and at the tip, where each block is a
+/// message.
 pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
-    let stage = state.stage?;
+    let stage = state.stage.filter(|stage| *stage != Stage::Follow)?;
     let amount = state.amount.as_ref();
     if as_json {
         return Some(json(&progress_json(state, stage, now)));
@@ -171,6 +172,9 @@ mod tests {
             let progress = engine::Progress { blocks, blocks_total, bytes, bytes_total };
             state.event(&Event::Progress(progress), start + Duration::from_secs(seconds));
         }
+        let mut at_tip = State::new(&[], start);
+        at_tip.event(&Event::Started(Stage::Follow), start);
+        assert_eq!(progress(&at_tip, true, start + Duration::from_secs(99)), None);
         let text = "check 34 %, 217 of 632 GB, 712,000 of 964,000 blocks, 21 GB/s, 19 s left";
         assert_eq!(line(&state, 10), text);
         let object: serde_json::Value =

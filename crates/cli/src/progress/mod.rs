@@ -48,6 +48,7 @@ pub mod stages {
     pub const REINDEX: &[Stage] = &[Plan, Check, Finish, Prove, Commit];
     pub const UPDATE: &[Stage] = &[Plan, Connect];
     pub const SYNC: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect];
+    pub const FOLLOW: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect, Follow];
     pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];
     pub const REPAIR: &[Stage] = &[Plan, Check, Headers, Download, Prove, Finish, Commit];
     pub const VERIFY: &[Stage] = &[Plan, Check, Match];

@@ -1,6 +1,6 @@
 //! Single rows of a block index: looked up by the hash of their block, and changed in place.
 
-use super::{BLOCK, FILE, FileInfo, IndexEntry};
+use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, read_last_file};
 use crate::{error::DiskError, xor::read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
 use leveldb::Database;
@@ -40,6 +40,26 @@ impl<'d> IndexRows<'d> {
         row.map(|value| IndexEntry::of_row(&self.dir, &key, &value)).transpose()
     }
 
+    /// Returns what the index records about a pair of files; `None` if it does not contain it.
+    ///
+    /// # Errors
+    /// The same errors as [`IndexRows::entry`].
+    pub fn file(&self, number: FileNo) -> Result<Option<FileInfo>, DiskError> {
+        let key = [&[FILE][..], &number.0.to_le_bytes()].concat();
+        let row = self.row(&key)?;
+        let decoded = row.map(|value| FileInfo::of_row(&self.dir, &key, &value)).transpose()?;
+        Ok(decoded.flatten().map(|(_, info)| info))
+    }
+
+    /// Number of the last pair of files.
+    fn last_file(&self) -> Result<u32, DiskError> {
+        let row = self.row(LAST_FILE)?;
+        Ok(row
+            .map(|value| read_last_file(&self.dir, LAST_FILE, &value))
+            .transpose()?
+            .map_or(0, |last| last.0))
+    }
+
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DiskError> {
         let mut value = self.database.get(key)?;
         if let Some(value) = &mut value {
@@ -71,6 +91,11 @@ impl<'d> IndexRows<'d> {
             info.encode(&mut value);
             rows.insert([&[FILE][..], &number.0.to_le_bytes()].concat(), value);
         }
+        if let Some((last, _)) = files.iter().max_by_key(|(number, _)| *number)
+            && self.last_file()? < last.0
+        {
+            rows.insert(LAST_FILE.to_vec(), last.0.to_le_bytes().to_vec());
+        }
         let mut changed = Vec::new();
         for (key, mut value) in rows {
             if self.row(&key)?.as_ref() != Some(&value) {
@@ -81,6 +106,7 @@ impl<'d> IndexRows<'d> {
         if changed.is_empty() {
             return Ok(());
         }
+        self.database.merge_if_many()?;
         let mut update = self.database.update()?;
         for (key, value) in changed {
             update.set(&key, Some(&value))?;
@@ -123,6 +149,13 @@ mod tests {
         rows.update(&[index.entries[200], index.entries[3]], &[(FileNo(0), index.files[0])]).unwrap();
         assert_eq!(rows.entry(&index.entries[3].hash).unwrap(), Some(index.entries[3]));
         assert_eq!(read_block_index(&RealDisk, dir.path()).unwrap(), index);
+        let files = [0, 1].map(|number| rows.file(FileNo(number)).unwrap());
+        assert_eq!(files, [Some(index.files[0]), None]);
+
+        index.files.push(FileInfo { blocks: 1, size: 7, ..FileInfo::default() });
+        index.last_file = FileNo(1);
+        rows.update(&[], &[(FileNo(1), index.files[1]), (FileNo(0), index.files[0])]).unwrap();
+        assert_eq!(read_block_index(&RealDisk, dir.path()).unwrap(), index, "the last file is another one");
 
         let before = RealDisk.list(dir.path()).unwrap();
         rows.update(&[index.entries[200]], &[(FileNo(0), index.files[0])]).unwrap();

@@ -6,6 +6,7 @@ use crate::{
         lower_tip::LowerTip,
         remedy::Remedy,
         size::{HumanMemory, HumanSize},
+        sync::ConnectedAtTip,
     },
     hex,
 };
@@ -113,6 +114,15 @@ pub enum Note {
         /// Their number.
         blocks: u32,
     },
+    /// The chainstate is at the tip, and the run stays there.
+    AtTip {
+        /// Height of the tip.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+    },
+    /// New blocks were connected at the tip.
+    ConnectedAtTip(ConnectedAtTip),
     /// All blocks were read, to find those that are to be repaired.
     FoundDamage {
         /// Number of damaged blocks.
@@ -307,6 +317,24 @@ impl fmt::Display for Note {
             ),
             Self::Withheld { hash, height } => {
                 write!(f, "no peer has block {hash} (height {height}); the download continues without it")
+            }
+            Self::AtTip { height, hash } => write!(
+                f,
+                "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir \
+                 is free in between, so that bitcoind can be started, which ends this run"
+            ),
+            Self::ConnectedAtTip(step) => {
+                let ConnectedAtTip { height, hash, blocks, disconnected, transactions, .. } = step;
+                if *disconnected > 0 {
+                    write!(f, "reorganisation: disconnected {disconnected}, ")?;
+                }
+                write!(
+                    f,
+                    "connected {blocks} up to height {height}, {hash}, with {transactions} transactions, \
+                     {} ms after the announcement, {} ms after the block had come",
+                    step.elapsed.as_millis(),
+                    step.since_arrival.as_millis()
+                )
             }
             Self::FoundDamage { blocks: 0, missing: 0, undo: 0 } => {
                 f.write_str("no block is damaged or missing")

@@ -33,11 +33,13 @@ pub enum Stage {
     Commit,
     /// Giving all coins on disk to the caller.
     Export,
+    /// Waiting at the tip for new blocks, and connecting them.
+    Follow,
 }
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Headers,
         Self::Download,
         Self::Plan,
@@ -52,6 +54,7 @@ impl Stage {
         Self::Prove,
         Self::Commit,
         Self::Export,
+        Self::Follow,
     ];
 
     /// Returns the stage's name, one lower-case word.
@@ -72,6 +75,7 @@ impl Stage {
             Self::Prove => "prove",
             Self::Commit => "commit",
             Self::Export => "export",
+            Self::Follow => "follow",
         }
     }
 }

@@ -10,7 +10,7 @@ use net::{
     pool::Target,
     transport::TransportVersion,
 };
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
 
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
@@ -92,6 +92,9 @@ pub struct SyncOptions {
     /// Delete block and undo files that are no longer needed, so that they take about this many bytes, but
     /// keep the last 288 blocks (Core `-prune`). At least [`MIN_PRUNE_BYTES`]; `None`: keep all files.
     pub prune_bytes: Option<u64>,
+    /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
+    /// datadir. Not with a last block, with pruning or without a chainstate.
+    pub follow: bool,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -107,6 +110,7 @@ impl SyncOptions {
             hints: None,
             blocks_only: false,
             prune_bytes: None,
+            follow: false,
             peers: PeerOptions::default(),
         }
     }
@@ -219,6 +223,57 @@ pub struct DownloadReport {
     pub pruned: u32,
 }
 
+/// Blocks that were connected at the tip and committed together: mostly one, more in a burst or a
+/// reorganisation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectedAtTip {
+    /// Height of the last of them.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Number of blocks of another branch that were disconnected before.
+    pub disconnected: u32,
+    /// Number of transactions in the blocks that were connected.
+    pub transactions: u64,
+    /// Time from the first announcement until all was on the medium.
+    pub elapsed: Duration,
+    /// The part of it after the first of the blocks had come.
+    pub since_arrival: Duration,
+}
+
+/// Why a run no longer stays at the tip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FollowEnd {
+    /// The caller has interrupted it.
+    Interrupted,
+    /// Another process uses the datadir.
+    DatadirInUse,
+    /// Another process has changed the datadir.
+    DatadirChanged,
+}
+
+/// What happened at the tip.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FollowReport {
+    /// Number of blocks that were connected.
+    pub connected: u64,
+    /// Number of blocks that were disconnected.
+    pub disconnected: u64,
+    /// The last of them, in order; at most [`FollowReport::MAX_LAST`].
+    pub last: VecDeque<ConnectedAtTip>,
+    /// How long the run stayed at the tip.
+    pub elapsed: Duration,
+    /// Why it ended.
+    pub end: FollowEnd,
+}
+
+impl FollowReport {
+    /// Maximum number of entries of [`FollowReport::last`]: a week of blocks.
+    pub const MAX_LAST: usize = 1_000;
+}
+
 /// Result of a download.
 #[derive(Clone, Debug)]
 pub struct SyncReport {
@@ -244,6 +299,8 @@ pub struct SyncReport {
     /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
     /// were missing.
     pub update: Option<UpdateReport>,
+    /// What happened at the tip; `None` if the call was not to stay there.
+    pub follow: Option<FollowReport>,
     /// Warnings of the download for the operator.
     pub notes: Vec<Warning>,
 }

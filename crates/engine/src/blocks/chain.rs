@@ -164,6 +164,22 @@ impl Chain {
         Self::from_parts(chain.hashes, chain.positions, chain.median_times)
     }
 
+    /// Replaces the blocks above `fork`, which must not be above the tip, by these, each with its median time
+    /// past.
+    pub fn replace_above(&mut self, fork: Height, blocks: &[(BlockHash, BlockPosition, BlockTime)]) {
+        let count = fork.0 as usize + 1;
+        self.hashes.truncate(count);
+        self.positions.truncate(count);
+        self.median_times.truncate(count);
+        self.by_file.retain(|height| *height <= fork);
+        for &(hash, position, median_time) in blocks {
+            self.by_file.push(Height(self.hashes.len() as u32));
+            self.hashes.push(hash);
+            self.positions.push(position);
+            self.median_times.push(median_time);
+        }
+    }
+
     /// Drops the positions of undo data for which `keep`, called with file and position, returns false.
     pub fn retain_undo(&mut self, keep: impl Fn(FileNo, u64) -> bool) {
         for position in &mut self.positions {

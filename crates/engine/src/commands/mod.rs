@@ -2,6 +2,7 @@
 
 pub mod behind_download;
 pub mod doctor;
+pub mod follow;
 pub mod get_coins;
 pub mod hints;
 pub mod load_snapshot;

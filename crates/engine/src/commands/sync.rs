@@ -12,8 +12,9 @@ use crate::{
     },
     commands::{
         behind_download::{explain_interrupt, fetch_and_rebuild, is_sooner_connected},
+        follow::follow,
         reindex::reindex,
-        update::{UpdateOptions, update},
+        update::{UpdateOptions, check_one_chainstate, update},
     },
     download::{fetch::Fetched, new_datadir},
     job::{
@@ -49,6 +50,7 @@ fn sync_in_place(
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
+    check_follow(options)?;
     new_datadir::create(disk, &options.chain, sink)?;
     let rebuild = options.rebuild();
     let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
@@ -61,6 +63,26 @@ fn sync_in_place(
     })
 }
 
+/// Refuses what would keep the chainstate away from the tip.
+fn check_follow(options: &SyncOptions) -> Result<(), Error> {
+    let detail = match options {
+        SyncOptions { follow: false, .. } => return Ok(()),
+        SyncOptions { prune_bytes: Some(_), .. } => {
+            "--follow cannot delete block files; leave out --follow, and start bitcoind with -prune \
+             afterwards: it stays at the tip itself"
+        }
+        SyncOptions { blocks_only: true, .. } => {
+            "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of the \
+             two"
+        }
+        SyncOptions { stop_at_height: Some(_), .. } => {
+            "--follow goes on with each new block, --stop-at-height ends below them; leave out one of the two"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Usage, detail))
+}
+
 /// Downloads and rebuilds; the hints, if there are any, are a plain file.
 fn sync_session(
     disk: &dyn Disk,
@@ -71,8 +93,11 @@ fn sync_session(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let files = &session.files()?;
+    if options.follow {
+        check_one_chainstate(files)?;
+    }
     let (fetched, rebuilt) = fetch_and_rebuild(files, options, rebuild, sink, interrupt)?;
-    let Fetched { report: download, height, hash, peers, chain } = fetched;
+    let Fetched { report: download, height, hash, peers, chain, known } = fetched;
     let best = ExistingState::read(files, false)?.best_block;
     let best = best.and_then(|best| chain.height_of(&best));
     let is_near = best.is_some_and(|best| is_sooner_connected(best, height));
@@ -96,8 +121,7 @@ fn sync_session(
     let update =
         lagging.map(|best| connect_stored(disk, options, best, sink, interrupt)).transpose()?.flatten();
     let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
-    let notes = sink.take();
-    Ok(SyncReport {
+    let mut report = SyncReport {
         network,
         height,
         hash,
@@ -108,8 +132,14 @@ fn sync_session(
         prune_bytes: options.prune_bytes,
         rebuild,
         update,
-        notes,
-    })
+        follow: None,
+        notes: Vec::new(),
+    };
+    if options.follow {
+        follow(disk, options, known, &mut report, sink, interrupt)?;
+    }
+    report.notes = sink.take();
+    Ok(report)
 }
 
 /// Connects the stored blocks above a chainstate that is at height `best`, up to the first invalid block.

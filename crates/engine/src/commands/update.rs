@@ -24,7 +24,7 @@ use crate::{
     plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
     stages::{read::BlockReader, scripts::Scripts, window::Window},
 };
-use disk::chainstate::ChainstateReader;
+use disk::{chainstate::ChainstateReader, datadir::Datadir};
 use std::{
     mem,
     ops::Range,
@@ -86,23 +86,7 @@ fn update_in_place(
     sink.event(Event::Started(Stage::Plan));
     let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files()?;
-    let mut report = UpdateReport {
-        network: chain_options.params.network,
-        height_before: Height(0),
-        hash_before: BlockHash::default(),
-        height: Height(0),
-        hash: BlockHash::default(),
-        disconnected: 0,
-        counts: Counts::default(),
-        undo_written: 0,
-        commits: 0,
-        scripts: None,
-        threads: 0,
-        elapsed: Duration::ZERO,
-        stages: Vec::new(),
-        chainstate: datadir.chainstate_dir(),
-        notes: Vec::new(),
-    };
+    let mut report = empty_report(chain_options, &datadir);
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
     // last commit on.
     let mut exactly = 0..0;
@@ -115,16 +99,15 @@ fn update_in_place(
             makes_undo: true,
             ..ChainPreferences::default()
         };
-        let plan = &job::plan(files, chain_options, &preferences, sink, interrupt)?;
+        let plan = &mut job::plan(files, chain_options, &preferences, sink, interrupt)?;
         let before = check(plan, files, sink)?;
         clock.lap(Stage::Plan);
         if exactly.is_empty() {
             (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
         }
         sink.event(Event::Started(Stage::Connect));
-        let job =
-            Update { files, plan, before, options: chain_options, exactly: exactly.clone(), sink, interrupt };
-        let done = job.run(coins, &mut report)?;
+        let job = Update { files, before, options: chain_options, exactly: exactly.clone(), sink, interrupt };
+        let done = job.run(plan, coins, &mut report)?;
         clock.lap(Stage::Connect);
         match done {
             Some(suspect) => exactly = suspect,
@@ -139,16 +122,49 @@ fn update_in_place(
     Ok(report)
 }
 
-/// Opens the chainstate, if it is the only one.
-fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Error> {
-    let dir = files.datadir.chainstate_dir();
-    if dependents::has_snapshot(files.disk, files.datadir)? {
-        let detail = "this node was started from a UTXO snapshot and has two chainstates, which only \
-                      bitcoind can complete";
-        return Err(Error::new(ErrorKind::Usage, detail)
-            .in_file(files.datadir.net_dir(), None)
-            .with_remedies([Remedy::LetBitcoindFinish]));
+/// The report of an update that has not begun.
+pub fn empty_report(options: &ChainOptions, datadir: &Datadir) -> UpdateReport {
+    UpdateReport {
+        network: options.params.network,
+        height_before: Height(0),
+        hash_before: BlockHash::default(),
+        height: Height(0),
+        hash: BlockHash::default(),
+        disconnected: 0,
+        counts: Counts::default(),
+        undo_written: 0,
+        commits: 0,
+        scripts: None,
+        threads: 0,
+        elapsed: Duration::ZERO,
+        stages: Vec::new(),
+        chainstate: datadir.chainstate_dir(),
+        notes: Vec::new(),
     }
+}
+
+/// Returns an error if the datadir has a second chainstate, from a snapshot.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it has; any I/O error.
+pub fn check_one_chainstate(files: &Files<'_>) -> Result<(), Error> {
+    if !dependents::has_snapshot(files.disk, files.datadir)? {
+        return Ok(());
+    }
+    let detail = "this node was started from a UTXO snapshot and has two chainstates, which only \
+                  bitcoind can complete";
+    Err(Error::new(ErrorKind::Usage, detail)
+        .in_file(files.datadir.net_dir(), None)
+        .with_remedies([Remedy::LetBitcoindFinish]))
+}
+
+/// Opens the chainstate, if it is the only one.
+///
+/// # Errors
+/// Those of [`check_one_chainstate`]; [`ErrorKind::Damaged`] if there is none, or it does not open.
+pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Error> {
+    let dir = files.datadir.chainstate_dir();
+    check_one_chainstate(files)?;
     let current = dir.join("CURRENT");
     if !files.disk.exists(&current).during("look for", &current)? {
         let error = Error::damaged("there is no chainstate").missing().in_file(dir, None);
@@ -162,7 +178,10 @@ fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Error>
 }
 
 /// Checks that the planned chain has at least the work of the chainstate, and returns where the latter is.
-fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<BestBlock, Error> {
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it has less.
+pub fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<BestBlock, Error> {
     let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
         && best.known.work > plan.work
@@ -184,26 +203,35 @@ fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<BestBlo
 }
 
 /// What an update works on.
-struct Update<'a> {
-    files: &'a Files<'a>,
-    plan: &'a Plan,
-    before: BestBlock,
-    options: &'a ChainOptions,
+pub struct Update<'a> {
+    /// The block files.
+    pub files: &'a Files<'a>,
+    /// The best block of the chainstate.
+    pub before: BestBlock,
+    /// How blocks are checked.
+    pub options: &'a ChainOptions,
     /// The heights of the blocks that are connected one by one.
-    exactly: Range<u32>,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
+    pub exactly: Range<u32>,
+    /// Receives progress.
+    pub sink: &'a dyn EventSink,
+    /// Set by the caller to stop.
+    pub interrupt: &'a AtomicBool,
 }
 
 impl<'a> Update<'a> {
     /// Disconnects and connects blocks, and commits. Returns the heights of a window in which something is
-    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report.
-    fn run(
+    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report, and
+    /// after the last commit the undo data to the plan's entries for files.
+    ///
+    /// # Errors
+    /// The first violation; damage; any I/O error; an interrupt.
+    pub fn run(
         &self,
+        plan: &mut Plan,
         mut coins: ChainstateReader<'a>,
         report: &mut UpdateReport,
     ) -> Result<Option<Range<u32>>, Error> {
-        let (plan, files) = (self.plan, self.files);
+        let files = self.files;
         // Nothing is kept for each block of the chain but the plan itself.
         let budget = MemoryBudget::after_plan(self.options, 0);
         report.threads = budget.threads;
@@ -248,6 +276,7 @@ impl<'a> Update<'a> {
             }
         }
         work.commit(&mut tip, report)?;
+        plan.index_files = tip.infos().to_vec();
         Ok(None)
     }
 

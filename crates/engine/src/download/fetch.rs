@@ -41,10 +41,14 @@ use std::{
     time::{Duration, Instant},
 };
 use vfs::During as _;
-use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
+use wire::{BlockHash, FileNo, Height, Network};
 
+mod at_tip;
+mod follower;
 mod prune;
 mod seeds;
+
+pub use follower::{Follower, InvalidBlock, TipFollower};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -80,37 +84,8 @@ pub struct Fetched {
     pub peers: Vec<PeerStatus>,
     /// The header chain.
     pub chain: HeaderChain,
-}
-
-/// What follows a download while it runs. All functions are called by the thread that downloads.
-pub trait Follower {
-    /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
-    /// last block that the follower needs, if block files are deleted behind it.
-    ///
-    /// # Errors
-    /// What makes the download useless.
-    fn headers_known(
-        &mut self,
-        chain: &HeaderChain,
-        target: Height,
-        missing: (u32, u64),
-    ) -> Result<Option<Height>, Error>;
-
-    /// A block of the chain was stored.
-    fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
-
-    /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
-    fn chain_changed(&mut self, fork: Height, target: Height);
-
-    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
-    fn given(&mut self, next: Height, is_held: bool);
-
-    /// With pruning: the lowest block that is needed, if it has changed since the last call.
-    fn take_settled(&mut self) -> Option<Height>;
-
-    /// With pruning: these files were deleted.
-    fn deleted(&mut self, files: &[FileNo]);
+    /// What is known of the peers' addresses.
+    pub known: Vec<KnownPeer>,
 }
 
 /// What the loop does at present.
@@ -122,6 +97,8 @@ enum Phase {
     Blocks,
     /// All blocks are stored; it has asked whether there are new headers.
     Ending(Instant),
+    /// It is at the tip, and stays there. It has asked then whether there are new headers.
+    AtTip(Instant),
 }
 
 /// Downloads the headers of the best chain and its missing blocks, and leaves a block index that has them.
@@ -137,7 +114,8 @@ pub fn fetch(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
-    sink.event(Event::Started(Stage::Headers));
+    let stays = follower.at_tip().is_some();
+    sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
     let prunes = options.prune_bytes.is_some();
     let DatadirContents { chain, mut stored, infos, found, mut has_lost } =
         DatadirContents::read(files, prunes)?;
@@ -156,7 +134,7 @@ pub fn fetch(
     let writer = &BlockWriter::new(files.params, appender);
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();
-    let client = client(options, &chain)?;
+    let client = client(options, &chain, stays)?;
     let waker = client.waker();
     let wake = move || {
         // A loop that is not woken looks a little later.
@@ -172,7 +150,7 @@ pub fn fetch(
         let threads = options.chain.threads.get().min(MAX_WRITERS);
         writer.start(scope, threads, (&arrived, &outcomes_in), &wake)?;
         drop((arrived, outcomes_in));
-        let start = Instant::now();
+        let (start, chain_tip) = (Instant::now(), chain.tip_height());
         let report = DownloadReport { found, ..DownloadReport::default() };
         let mut fetch = Fetch {
             files,
@@ -190,6 +168,11 @@ pub fn fetch(
             in_hand: 0,
             unsaved: 0,
             is_index_behind: has_lost,
+            stays,
+            index_true_to: (!has_lost).then_some(chain_tip),
+            changed_files: Vec::new(),
+            reorganised: None,
+            announced_at: None,
             first_finished: None,
             last_peer: start,
             last_note: start,
@@ -205,7 +188,8 @@ pub fn fetch(
         let seeds = Seeds::ask(options, &mut fetch.client);
         let mut done = fetch.run(&arrived_in, seeds, interrupt);
         drop(arrived_in);
-        sink.event(Event::Peer(PeerEvent::Known(fetch.known_peers())));
+        let known = fetch.known_peers();
+        sink.event(Event::Peer(PeerEvent::Known(known.clone())));
         // What is in hand is stored or not; the index has it if it is.
         for block in &outcomes {
             done = done.and(fetch.handled(block));
@@ -216,7 +200,7 @@ pub fn fetch(
         let height = Height(fetch.first_missing().0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
         let peers = fetch.peers.into_senders();
-        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain })
+        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain, known })
     })
 }
 
@@ -232,7 +216,7 @@ pub fn memory_bytes(options: &ChainOptions) -> u64 {
 }
 
 /// Creates the client, with the peers that the user named.
-fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
+fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool) -> Result<Client, Error> {
     let PeerOptions { connect, add, known, peers_max, proxy, i2p_sam, networks, use_v2, .. } = &options.peers;
     let memory_bytes = pool_bytes(&options.chain);
     let client = Client::new(
@@ -254,6 +238,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain) -> Result<Client, Error> {
             networks: networks.clone(),
             only_user_targets: !connect.is_empty(),
             use_v2: *use_v2,
+            hears_announcements,
         },
         locator(chain),
     );
@@ -302,6 +287,16 @@ struct Fetch<'a> {
     /// Whether the block index lacks headers of the chain, places blocks that are lost, or does not know that
     /// a block is invalid.
     is_index_behind: bool,
+    /// Whether it stays at the tip.
+    stays: bool,
+    /// The last block up to which the block index has all that is known; `None`: it must be written anew.
+    index_true_to: Option<Height>,
+    /// The block index's entries for the files that have changed since blocks were last connected.
+    changed_files: Vec<(FileNo, FileInfo)>,
+    /// The lowest fork of a reorganisation whose blocks were not looked for in the block index.
+    reorganised: Option<Height>,
+    /// When the first header was announced that is not connected.
+    announced_at: Option<Instant>,
     /// When the first peer had no more headers.
     first_finished: Option<Instant>,
     /// When a peer was last connected.
@@ -333,12 +328,22 @@ impl Fetch<'_> {
     ) -> Result<(), Error> {
         loop {
             if interrupt.load(Ordering::Relaxed) {
+                if self.stays {
+                    return Ok(());
+                }
                 let detail = "interrupted; the blocks that were downloaded are kept";
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
             seeds.add(self.options, &mut self.client, self.sink);
-            for event in self.client.poll(POLL_TIME).map_err(poll_failed)? {
+            let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
+            if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) && !self.take_lock()? {
+                return Ok(());
+            }
+            for event in events {
                 self.event(event, arrived);
+            }
+            if !self.find_reorganised()? {
+                return Ok(());
             }
             for block in self.outcomes.try_iter() {
                 self.handled(block)?;
@@ -400,6 +405,11 @@ impl Fetch<'_> {
         match self.chain.add(batch.parent, &batch.headers, &batch.hashes, job::now()) {
             Ok(added) => {
                 self.is_index_behind |= added.new > 0;
+                if added.new > 0 {
+                    self.announced_at.get_or_insert_with(Instant::now);
+                    let first = Height(added.height.0 - added.new as u32);
+                    self.index_true_to = self.index_true_to.map(|height| height.min(first));
+                }
                 let target = self.target();
                 self.follower.chain_changed(target, target);
                 if let Some(fork) = added.fork {
@@ -424,6 +434,8 @@ impl Fetch<'_> {
     /// Goes on with the blocks of another branch above `fork`.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
+        self.index_true_to = self.index_true_to.map(|height| height.min(fork));
+        self.reorganised = self.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
         self.follower.chain_changed(fork, self.target());
         let first = Height(fork.0 + 1);
         if self.next > first {
@@ -455,6 +467,8 @@ impl Fetch<'_> {
                 self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
                     self.stored.set(height, file, data_pos, tx_count);
+                    let below = Height(height.0.saturating_sub(1));
+                    self.index_true_to = self.index_true_to.map(|height| height.min(below));
                     self.follower.stored(height, file, data_pos);
                 }
                 self.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
@@ -497,10 +511,15 @@ impl Fetch<'_> {
                 }
                 None => self.check_space()?,
             }
-            self.sink.event(Event::Started(Stage::Download));
+            if !self.stays {
+                self.sink.event(Event::Started(Stage::Download));
+            }
         }
         self.give_hashes();
         let is_complete = self.next > self.target() && self.client.download().is_done() && self.in_hand == 0;
+        if self.stays {
+            return if is_complete { self.at_tip() } else { Ok(false) };
+        }
         if !is_complete {
             self.phase = Phase::Blocks;
             return Ok(false);
@@ -575,6 +594,9 @@ impl Fetch<'_> {
 
     /// Writes what is stored to the medium, and then to the block index.
     fn save(&mut self) -> Result<(), Error> {
+        if self.stays {
+            return self.save_new();
+        }
         if self.unsaved > 0 || self.is_index_behind {
             let infos = self.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
@@ -614,7 +636,7 @@ impl Fetch<'_> {
             let status = self.peers.report(&self.client, self.in_hand, writers);
             status.into_iter().for_each(|status| self.sink.event(Event::Peer(status)));
         }
-        if self.phase == Phase::Headers
+        if matches!(self.phase, Phase::Headers | Phase::AtTip(_))
             || self.report.blocks == 0
             || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)
         {

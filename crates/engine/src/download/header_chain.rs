@@ -132,6 +132,12 @@ impl HeaderChain {
         Height(self.headers.len() as u32 - 1)
     }
 
+    /// Sum of work of the chain.
+    #[must_use]
+    pub const fn work(&self) -> U256 {
+        self.work
+    }
+
     /// Returns whether the chain has the work below which Bitcoin Core downloads no blocks.
     #[must_use]
     pub fn has_minimum_work(&self) -> bool {

@@ -22,11 +22,13 @@ use crate::{
 use disk::{
     blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
     datadir::FileKind,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, extend_block_index, stream_block_index},
+    index::{
+        BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, extend_block_index, stream_block_index,
+    },
     made_undo::keep_made_undo,
 };
 use rules::ChainParams;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use vfs::During as _;
 use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Height};
 
@@ -373,6 +375,63 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
     let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
     stored.forget_damaged(&chain, damaged);
     write_index(files, &chain, &stored, &infos, &[], sink)
+}
+
+/// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for few blocks,
+/// sooner than [`write_index`]. `infos` are right but for undo data, of which the index knows more. Returns
+/// the entries for the files of these blocks.
+///
+/// # Errors
+/// Any I/O error; a damaged block index.
+pub fn add_to_index(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    stored: &StoredBlocks,
+    infos: &[FileInfo],
+    first: Height,
+) -> Result<Vec<(FileNo, FileInfo)>, Error> {
+    let mut rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let (mut entries, mut changed) = (Vec::new(), BTreeMap::new());
+    for height in (first.0..=chain.tip_height().0).map(Height) {
+        let (Some(hash), Some(header)) = (chain.hash(height), chain.header(height)) else { break };
+        let known = rows.entry(&hash)?;
+        let mut entry = known.unwrap_or_else(|| IndexEntry::of_header(hash, *header, height));
+        stored.change_entry(&mut entry, files.params);
+        entries.push(entry);
+        let info = entry.file.and_then(|file| Some((file, *infos.get(file.0 as usize)?)));
+        changed.extend(info);
+    }
+    for (file, info) in &mut changed {
+        let undo_size = rows.file(*file)?.map_or(0, |known| known.undo_size);
+        info.undo_size = info.undo_size.max(undo_size);
+    }
+    let changed: Vec<_> = changed.into_iter().collect();
+    rows.update(&entries, &changed)?;
+    Ok(changed)
+}
+
+/// Finds the blocks of the chain from `first` on that the block index places, so that they are not
+/// downloaded again.
+///
+/// # Errors
+/// Any I/O error; a damaged block index.
+pub fn find_in_index(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    stored: &mut StoredBlocks,
+    first: Height,
+) -> Result<(), Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    for height in (first.0..=chain.tip_height().0).map(Height) {
+        let entry = chain.hash(height).map(|hash| rows.entry(&hash)).transpose()?.flatten();
+        let Some(entry) = entry.filter(|entry| entry.status.has_data() && !stored.has(height)) else {
+            continue;
+        };
+        if let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) {
+            stored.set(height, file, data_pos, entry.tx_count);
+        }
+    }
+    Ok(())
 }
 
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has

@@ -46,7 +46,7 @@ pub struct Session<'d> {
     /// The datadir with the blocks.
     datadir: Datadir,
     /// Locks the datadir of the result for changes.
-    _change_lock: Option<DatadirLock>,
+    change_lock: Option<DatadirLock>,
     /// Locks the datadir with the blocks for reading, if it is not that of the result.
     _read_lock: Option<DatadirLock>,
 }
@@ -65,7 +65,7 @@ impl<'d> Session<'d> {
         machine::sha256_kernel()?;
         let datadir = commit::open_datadir(disk, options)?;
         let lock = lock_for_reading(disk, &datadir, sink)?;
-        Ok(Self { disk, params: options.params, datadir, _change_lock: None, _read_lock: Some(lock) })
+        Ok(Self { disk, params: options.params, datadir, change_lock: None, _read_lock: Some(lock) })
     }
 
     /// Opens the datadir of a rebuild, and that of its result, which is another one with
@@ -97,7 +97,12 @@ impl<'d> Session<'d> {
         let change_lock = DatadirLock::take(disk, &result, LockMode::Change)?;
         commit::recover(disk, &result, sink)?;
         let params = options.chain.params;
-        Ok((Self { disk, params, datadir, _change_lock: Some(change_lock), _read_lock: read_lock }, result))
+        Ok((Self { disk, params, datadir, change_lock: Some(change_lock), _read_lock: read_lock }, result))
+    }
+
+    /// Hands over the lock for changes, so that the caller can release it before the session ends.
+    pub fn take_change_lock(&mut self) -> Option<DatadirLock> {
+        self.change_lock.take()
     }
 
     /// The datadir with the blocks.

@@ -173,6 +173,11 @@ impl<'a> Tip<'a> {
         Ok(())
     }
 
+    /// What the block index must record about each pair of files when all changes are written.
+    pub fn infos(&self) -> &[FileInfo] {
+        self.appender.infos()
+    }
+
     /// Writes all changes. When it returns, they are on the medium. Returns the number of blocks whose undo
     /// data was written.
     ///

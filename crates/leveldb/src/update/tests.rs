@@ -262,3 +262,28 @@ fn a_merge_that_is_stopped_changes_nothing() {
         assert_eq!(database.get(&number.to_be_bytes()).unwrap(), expected, "{number}");
     }
 }
+
+/// A change a block, for days: look-ups must not get slower with each one.
+#[test]
+fn many_small_changes_leave_few_tables_and_the_rows_of_the_model() {
+    let (dir, mut model, mut state) = (scratch(), Model::new(), 77);
+    new_database(dir.path(), &mut model);
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    for at in 0..100 {
+        change(&mut database, &mut model, &mut state);
+        database.merge_if_many().unwrap();
+        let tables = database.table_count_by_level();
+        assert!(tables.iter().sum::<usize>() <= super::MANY_TABLES + 7, "{tables:?}");
+        if at % 9 == 0 {
+            assert_equal(&database, &model, "after a change");
+            assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
+        }
+    }
+    let files = RealDisk.list(dir.path()).unwrap().len();
+    assert!(files < 30, "{files} files: those that were merged are removed");
+    with_other(dir.path(), |db| {
+        for number in 0..KEYS {
+            assert_eq!(db.get(&key(number)).as_deref(), model.get(&key(number)).map(Vec::as_slice));
+        }
+    });
+}

@@ -183,3 +183,56 @@ fn a_peer_with_many_more_headers_leads_alone() {
     assert_eq!(best.len(), long.len());
     assert!(batches <= 4 + 3, "{batches} batches: 4 of one peer, and the first of three others");
 }
+
+/// At the tip, a peer sends headers unasked, or names a block: then it is asked, at most once in a second.
+#[test]
+fn announcements_are_batches_or_cause_a_request() {
+    let now = Instant::now();
+    let headers = chain(6, usize::MAX, 0);
+    let hashes = hashes(&headers);
+    let finished = |hears: bool| {
+        let mut sync = HeaderSync::new(locator(&hashes[..5]));
+        if hears {
+            sync.hear_announcements();
+        }
+        sync.add_peer(PeerId(1), Duration::ZERO);
+        assert_eq!(sync.poll(now).len(), 1);
+        assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+        sync
+    };
+    let mut deaf = finished(false);
+    deaf.named(PeerId(1), &hashes[5]);
+    assert_eq!((deaf.receive(PeerId(1), headers[5..].to_vec()), deaf.poll(now)), (Ok(None), vec![]));
+
+    let mut sync = finished(true);
+    let batch = sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().unwrap();
+    assert_eq!((batch.parent, batch.hashes.as_slice()), (hashes[4], &hashes[5..]));
+    sync.accept(PeerId(1), 1, locator(&hashes));
+    // What does not connect is for the caller to say, who has all blocks.
+    let unknown = chain(9, 6, 1).split_off(8);
+    let batch = sync.receive(PeerId(1), unknown).unwrap().unwrap();
+    sync.ask_again(batch.peer, locator(&hashes));
+    assert_eq!(sync.poll(now).len(), 1);
+    assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    // Nor is an announcement lost that comes while the one before is checked.
+    let later = now + ANNOUNCED_INTERVAL;
+    assert!(sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().is_some());
+    assert_eq!(sync.receive(PeerId(1), chain(9, 6, 1).split_off(8)), Ok(None));
+    sync.accept(PeerId(1), 0, locator(&hashes));
+    assert_eq!((sync.poll(now).len(), sync.poll(later).len()), (0, 1));
+    assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    // Headers that do not follow each other are a fault.
+    let gap = vec![headers[4], headers[2]];
+    assert_eq!(sync.receive(PeerId(1), gap), Err(HeaderFault::NotContinuous { at: 1 }));
+
+    let mut sync = finished(true);
+    sync.named(PeerId(1), &hashes[4]);
+    assert_eq!(sync.poll(now), [], "the block is known");
+    let mut asked = 0;
+    for millis in 0..2_500 {
+        sync.named(PeerId(1), &hashes[5]);
+        asked += sync.poll(now + Duration::from_millis(millis)).len();
+        assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    }
+    assert_eq!(asked, 3);
+}

@@ -38,6 +38,7 @@ pub fn options() -> ClientOptions {
         networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
         only_user_targets: true,
         use_v2: true,
+        hears_announcements: false,
     }
 }
 

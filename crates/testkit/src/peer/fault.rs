@@ -57,4 +57,6 @@ pub enum Fault {
     Chatter,
     /// Writes three bytes at a time.
     SplitBytes,
+    /// Announces new blocks by `inv`, although it was asked for headers.
+    AnnouncesByInv,
 }

@@ -1,6 +1,6 @@
 //! One connection to a scripted peer.
 
-use super::{Fault, LOOK, Shared, lock};
+use super::{Fault, LOOK, ServedChain, Shared, lock};
 use net::{
     address::{Host, PeerAddress},
     frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
@@ -19,12 +19,19 @@ use wire::{BlockHash, Network};
 /// Time between two bytes of a peer that sends one at a time.
 const DRIP: Duration = Duration::from_secs(1);
 
+/// Maximum number of headers in an announcement (Core `MAX_BLOCKS_TO_ANNOUNCE`).
+const MAX_ANNOUNCED: usize = 8;
+
 /// An accepted connection.
 pub(super) struct Session {
     socket: TcpStream,
     transport: Transport,
     shared: Arc<Shared>,
     fault: Fault,
+    /// The chain that the client knows of, when the handshake is done.
+    announced: Option<Arc<ServedChain>>,
+    /// Whether the client wants new blocks to be announced by `headers`.
+    sends_headers: bool,
 }
 
 impl Session {
@@ -37,10 +44,11 @@ impl Session {
         let (magic, fault) = (Network::Regtest.magic(), shared.fault);
         let is_v1 = first == magic || fault == Fault::OnlyV1;
         let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
-        let mut session = Self { socket, transport, shared, fault };
+        let mut session = Self { socket, transport, shared, fault, announced: None, sends_headers: false };
         session.receive(&first)?;
         let mut buffer = vec![0; 1 << 16];
         while !session.shared.is_over() {
+            session.announce()?;
             match session.socket.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(len) => session.receive(&buffer[..len])?,
@@ -98,6 +106,10 @@ impl Session {
             Message::GetData(list) => {
                 list.iter().filter_map(Inventory::block_hash).try_for_each(|hash| self.block(hash))
             }
+            Message::SendHeaders => {
+                self.sends_headers = self.fault != Fault::AnnouncesByInv;
+                Ok(())
+            }
             Message::GetAddr => self.send(&Message::Addresses(addresses(1, 9))),
             _ => Ok(()),
         }
@@ -141,6 +153,7 @@ impl Session {
 
     /// Sends what Core sends after the handshake, and what the fault wants.
     fn after_handshake(&mut self) -> io::Result<()> {
+        self.announced = Some(self.shared.chain());
         self.transport.send(RawMessage { command: Command::new("sendcmpct"), payload: vec![0; 9] });
         self.send(&Message::Ping(77))?;
         match self.fault {
@@ -168,6 +181,24 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Announces the blocks of a chain that is served since a short time, as Core does: up to eight headers, or
+    /// the last block's hash.
+    fn announce(&mut self) -> io::Result<()> {
+        let chain = self.shared.chain();
+        let Some(known) = self.announced.as_mut().filter(|known| !Arc::ptr_eq(known, &chain)) else {
+            return Ok(());
+        };
+        let shared = known.hashes.iter().zip(&chain.hashes).take_while(|(old, new)| old == new).count();
+        *known = Arc::clone(&chain);
+        let new = chain.headers.get(shared..).unwrap_or_default();
+        let Some(tip) = chain.hashes.last().filter(|_| !new.is_empty()) else { return Ok(()) };
+        let by_headers = self.sends_headers && new.len() <= MAX_ANNOUNCED;
+        self.send(&match by_headers {
+            true => Message::Headers(new.to_vec()),
+            false => Message::Inv(vec![Inventory { kind: Inventory::BLOCK, hash: tip.0 }]),
+        })
     }
 
     fn headers(&mut self, locator: &[BlockHash]) -> io::Result<()> {

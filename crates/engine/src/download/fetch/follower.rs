@@ -1,0 +1,88 @@
+//! What follows a download while it runs, and what has it stay at the tip.
+
+use crate::{
+    api::error::Error,
+    download::{header_chain::HeaderChain, stored_blocks::StoredBlocks},
+};
+use disk::index::FileInfo;
+use std::time::Instant;
+use wire::{BlockHash, ByteOffset, FileNo, Height};
+
+/// The invalid block that a follower has found.
+pub struct InvalidBlock {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+}
+
+/// What a follower does that has the download stay at the tip. The datadir is locked only while it is
+/// changed.
+pub trait TipFollower {
+    /// Whether the datadir is locked, so that it can be changed.
+    fn has_lock(&self) -> bool;
+
+    /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
+    /// ends.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn take_lock(&mut self) -> Result<bool, Error>;
+
+    /// All blocks of the chain are stored and in the block index: connects them, if they have more work than
+    /// the chainstate, and releases the lock. `changed` are the entries for files that have changed, and
+    /// `announced` is when the first of the blocks was announced. If it finds an invalid block, the
+    /// chainstate stays as it is, and the datadir locked.
+    ///
+    /// # Errors
+    /// Damage; any I/O error; an interrupt.
+    fn connect(
+        &mut self,
+        chain: &HeaderChain,
+        stored: &StoredBlocks,
+        changed: &[(FileNo, FileInfo)],
+        announced: Instant,
+    ) -> Result<Option<InvalidBlock>, Error>;
+
+    /// Whether another process uses the datadir, while it is not locked: the download ends.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn is_over(&mut self) -> Result<bool, Error>;
+}
+
+/// What follows a download while it runs. All functions are called by the thread that downloads.
+pub trait Follower {
+    /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
+    /// last block that the follower needs, if block files are deleted behind it.
+    ///
+    /// # Errors
+    /// What makes the download useless.
+    fn headers_known(
+        &mut self,
+        chain: &HeaderChain,
+        target: Height,
+        missing: (u32, u64),
+    ) -> Result<Option<Height>, Error>;
+
+    /// A block of the chain was stored.
+    fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
+
+    /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
+    fn chain_changed(&mut self, fork: Height, target: Height);
+
+    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
+    fn given(&mut self, next: Height, is_held: bool);
+
+    /// With pruning: the lowest block that is needed, if it has changed since the last call.
+    fn take_settled(&mut self) -> Option<Height>;
+
+    /// With pruning: these files were deleted.
+    fn deleted(&mut self, files: &[FileNo]);
+
+    /// What has the download stay at the tip; `None`: it ends when all blocks are stored.
+    fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
+        None
+    }
+}
