@@ -75,8 +75,29 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
+    /// Refuses what would keep the chainstate away from the tip, and says what to do.
+    fn check_follow(&self) -> Result<(), Error> {
+        let detail = match self {
+            Self { follow: false, .. } => return Ok(()),
+            Self { prune: Some(_), .. } => {
+                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
+                 afterwards, which stays at the tip"
+            }
+            Self { blocks_only: true, .. } => {
+                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
+                 them"
+            }
+            Self { stop_at_height: Some(_), .. } => {
+                "--follow goes on with each new block, --stop-at-height ends below; leave out one of them"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Usage, detail))
+    }
+
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
+        self.check_follow()?;
         let peers = self.peers.options(located)?;
         self.hints.as_ref().map_or(Ok(()), |hints| hints.check(self.peers.proxy))?;
         if let Some(HintLocation::Url(url)) = &self.hints
@@ -366,6 +387,19 @@ mod tests {
         }
         let error = options("--connect 1.2.3.4:99999").unwrap_err();
         assert!(error.contains("the port is not a number up to 65535"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_follow_the_tip_is_refused_with_what_to_do() {
+        assert!(options("--follow").unwrap().follow);
+        for (other, words) in [
+            ("--prune 1G", "start bitcoind with -prune"),
+            ("--blocks-only", "leave out one of them"),
+            ("--stop-at-height 7", "leave out one of them"),
+        ] {
+            let error = options(&format!("--follow {other}")).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

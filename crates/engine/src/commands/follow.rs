@@ -3,8 +3,8 @@
 //!
 //! The datadir is locked only from the moment that a block has come until it is connected and synced. In
 //! between, bitcoind can be started. Each time before anything is written, the lock is taken, and the
-//! databases are compared with what they were when it was released: whoever opens a database for writing
-//! leaves other files. If the lock is held, or a database has changed, the run ends.
+//! databases are compared with what they were when it was released: a process that opens a database for
+//! writing leaves other files. If the lock is held, or a database has changed, the run ends.
 //!
 //! What a block costs does not depend on the length of the chain: its rows are added to the block index, and
 //! the plan, which was made once, is changed at its end. After an error, a new one is made.

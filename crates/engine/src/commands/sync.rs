@@ -65,21 +65,12 @@ fn sync_in_place(
 
 /// Refuses what would keep the chainstate away from the tip.
 fn check_follow(options: &SyncOptions) -> Result<(), Error> {
-    let detail = match options {
-        SyncOptions { follow: false, .. } => return Ok(()),
-        SyncOptions { prune_bytes: Some(_), .. } => {
-            "--follow cannot delete block files; leave out --follow, and start bitcoind with -prune \
-             afterwards: it stays at the tip itself"
-        }
-        SyncOptions { blocks_only: true, .. } => {
-            "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of the \
-             two"
-        }
-        SyncOptions { stop_at_height: Some(_), .. } => {
-            "--follow goes on with each new block, --stop-at-height ends below them; leave out one of the two"
-        }
-        _ => return Ok(()),
-    };
+    let SyncOptions { follow, prune_bytes, blocks_only, stop_at_height, .. } = options;
+    if !follow || prune_bytes.is_none() && !blocks_only && stop_at_height.is_none() {
+        return Ok(());
+    }
+    let detail = "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, \
+                  and not blocks alone";
     Err(Error::new(ErrorKind::Usage, detail))
 }
 

@@ -183,8 +183,8 @@ impl Session {
         }
     }
 
-    /// Announces the blocks of a chain that is served since a short time, as Core does: up to eight headers, or
-    /// the last block's hash.
+    /// Announces the blocks of a chain that is served since a short time, as Core does: up to eight headers,
+    /// or the last block's hash.
     fn announce(&mut self) -> io::Result<()> {
         let chain = self.shared.chain();
         let Some(known) = self.announced.as_mut().filter(|known| !Arc::ptr_eq(known, &chain)) else {
