@@ -98,8 +98,8 @@ impl<'d> Database<'d> {
         update.put_in_place(levels)
     }
 
-    /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes, each of which
-    /// is to be fast.
+    /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes that are to
+    /// be fast.
     ///
     /// # Errors
     /// Those of [`Database::merge`].
