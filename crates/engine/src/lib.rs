@@ -43,6 +43,7 @@ pub use api::{
     counts::Counts,
     error::{Error, ErrorInfo, ErrorKind},
     event::{CoinProgress, Event, EventSink, Progress},
+    follow::{ConnectedAtTip, FollowEnd, FollowReport},
     lower_tip::{Gap, LowerPart, LowerTip},
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
     note::{DiskNeed, Note, Warning, WrongHint},
@@ -57,8 +58,8 @@ pub use api::{
     spend_ages::SpendAges,
     stage::Stage,
     sync::{
-        ConnectedAtTip, DownloadLimit, DownloadReport, FollowEnd, FollowReport, KnownPeer, MIN_PRUNE_BYTES,
-        PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncReport,
+        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, PeerEvent, PeerOptions, PeerStatus,
+        SyncOptions, SyncReport,
     },
 };
 pub use coins::aggregate::AggregateKind;

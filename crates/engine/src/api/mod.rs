@@ -3,6 +3,7 @@
 pub mod counts;
 pub mod error;
 pub mod event;
+pub mod follow;
 pub mod lower_tip;
 pub mod machine;
 pub mod note;

@@ -3,10 +3,10 @@
 use crate::{
     api::{
         error::Error,
+        follow::ConnectedAtTip,
         lower_tip::LowerTip,
         remedy::Remedy,
         size::{HumanMemory, HumanSize},
-        sync::ConnectedAtTip,
     },
     hex,
 };

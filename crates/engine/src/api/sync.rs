@@ -1,6 +1,7 @@
 //! Options, events and report of a download.
 
 use crate::api::{
+    follow::FollowReport,
     note::Warning,
     options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions},
     report::{ReindexReport, UpdateReport},
@@ -10,7 +11,7 @@ use net::{
     pool::Target,
     transport::TransportVersion,
 };
-use std::{collections::VecDeque, net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
 
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
@@ -221,57 +222,6 @@ pub struct DownloadReport {
     pub elapsed: Duration,
     /// Number of blocks that were deleted.
     pub pruned: u32,
-}
-
-/// Blocks that were connected at the tip and committed together: mostly one, more in a burst or a
-/// reorganisation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectedAtTip {
-    /// Height of the last of them.
-    pub height: Height,
-    /// Its hash.
-    pub hash: BlockHash,
-    /// Number of blocks.
-    pub blocks: u32,
-    /// Number of blocks of another branch that were disconnected before.
-    pub disconnected: u32,
-    /// Number of transactions in the blocks that were connected.
-    pub transactions: u64,
-    /// Time from the first announcement until all was on the medium.
-    pub elapsed: Duration,
-    /// The part of it after the first of the blocks had come.
-    pub since_arrival: Duration,
-}
-
-/// Why a run no longer stays at the tip.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FollowEnd {
-    /// The caller has interrupted it.
-    Interrupted,
-    /// Another process uses the datadir.
-    DatadirInUse,
-    /// Another process has changed the datadir.
-    DatadirChanged,
-}
-
-/// What happened at the tip.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FollowReport {
-    /// Number of blocks that were connected.
-    pub connected: u64,
-    /// Number of blocks that were disconnected.
-    pub disconnected: u64,
-    /// The last of them, in order; at most [`FollowReport::MAX_LAST`].
-    pub last: VecDeque<ConnectedAtTip>,
-    /// How long the run stayed at the tip.
-    pub elapsed: Duration,
-    /// Why it ended.
-    pub end: FollowEnd,
-}
-
-impl FollowReport {
-    /// Maximum number of entries of [`FollowReport::last`]: a week of blocks.
-    pub const MAX_LAST: usize = 1_000;
 }
 
 /// Result of a download.

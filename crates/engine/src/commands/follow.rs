@@ -13,9 +13,10 @@ use crate::{
     api::{
         error::{Error, ErrorKind},
         event::{Event, EventSink, Warnings},
+        follow::{ConnectedAtTip, FollowEnd, FollowReport},
         note::{Note, Warning},
         report::UpdateReport,
-        sync::{ConnectedAtTip, FollowEnd, FollowReport, KnownPeer, PeerOptions, SyncOptions, SyncReport},
+        sync::{KnownPeer, PeerOptions, SyncOptions, SyncReport},
     },
     blocks::{chain::BlockPosition, files::Files},
     commands::update::{Update, check, empty_report, open_chainstate},
