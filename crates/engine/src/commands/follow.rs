@@ -46,7 +46,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vfs::Disk;
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use wire::{BlockHash, FileNo, Height};
 
 /// Interval at which a process is looked for that uses the datadir.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,22 +128,6 @@ struct AtTip<'a> {
 }
 
 impl Follower for AtTip<'_> {
-    fn headers_known(&mut self, _: &HeaderChain, _: Height, _: (u32, u64)) -> Result<Option<Height>, Error> {
-        Ok(None)
-    }
-
-    fn stored(&mut self, _: Height, _: FileNo, _: ByteOffset) {}
-
-    fn chain_changed(&mut self, _: Height, _: Height) {}
-
-    fn given(&mut self, _: Height, _: bool) {}
-
-    fn take_settled(&mut self) -> Option<Height> {
-        None
-    }
-
-    fn deleted(&mut self, _: &[FileNo]) {}
-
     fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
         Some(self)
     }

@@ -18,7 +18,6 @@ use crate::{
     },
     download::{
         fetch::{Fetched, Follower, fetch},
-        header_chain::HeaderChain,
         stored_blocks::forget_stale,
     },
     job::{damage_survey::find_damage, session::Session},
@@ -28,7 +27,7 @@ use crate::{
 use disk::{chainstate::ChainstateReader, index::find_height};
 use std::{path::Path, sync::atomic::AtomicBool};
 use vfs::Disk;
-use wire::{ByteOffset, FileNo, Height, Network};
+use wire::{Height, Network};
 
 /// What to repair, and from which peers to download.
 #[derive(Clone, Debug)]
@@ -196,20 +195,4 @@ fn explain_interrupt(mut error: Error) -> Error {
 /// Nothing follows the download.
 struct Nobody;
 
-impl Follower for Nobody {
-    fn headers_known(&mut self, _: &HeaderChain, _: Height, _: (u32, u64)) -> Result<Option<Height>, Error> {
-        Ok(None)
-    }
-
-    fn stored(&mut self, _: Height, _: FileNo, _: ByteOffset) {}
-
-    fn chain_changed(&mut self, _: Height, _: Height) {}
-
-    fn given(&mut self, _: Height, _: bool) {}
-
-    fn take_settled(&mut self) -> Option<Height> {
-        None
-    }
-
-    fn deleted(&mut self, _: &[FileNo]) {}
-}
+impl Follower for Nobody {}

@@ -51,7 +51,8 @@ pub trait TipFollower {
     fn is_over(&mut self) -> Result<bool, Error>;
 }
 
-/// What follows a download while it runs. All functions are called by the thread that downloads.
+/// What follows a download while it runs. All functions are called by the thread that downloads; they do
+/// nothing unless the follower defines them.
 pub trait Follower {
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
     /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
@@ -61,25 +62,29 @@ pub trait Follower {
     /// What makes the download useless.
     fn headers_known(
         &mut self,
-        chain: &HeaderChain,
-        target: Height,
-        missing: (u32, u64),
-    ) -> Result<Option<Height>, Error>;
+        _chain: &HeaderChain,
+        _target: Height,
+        _missing: (u32, u64),
+    ) -> Result<Option<Height>, Error> {
+        Ok(None)
+    }
 
     /// A block of the chain was stored.
-    fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset);
+    fn stored(&mut self, _height: Height, _file: FileNo, _data_pos: ByteOffset) {}
 
     /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
-    fn chain_changed(&mut self, fork: Height, target: Height);
+    fn chain_changed(&mut self, _fork: Height, _target: Height) {}
 
     /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
-    fn given(&mut self, next: Height, is_held: bool);
+    fn given(&mut self, _next: Height, _is_held: bool) {}
 
     /// With pruning: the lowest block that is needed, if it has changed since the last call.
-    fn take_settled(&mut self) -> Option<Height>;
+    fn take_settled(&mut self) -> Option<Height> {
+        None
+    }
 
     /// With pruning: these files were deleted.
-    fn deleted(&mut self, files: &[FileNo]);
+    fn deleted(&mut self, _files: &[FileNo]) {}
 
     /// What has the download stay at the tip; `None`: it ends when all blocks are stored.
     fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
