@@ -1,6 +1,6 @@
 //! Notes and warnings as JSON: a stable code, the facts as fields, and the text for people.
 
-use crate::{fault::FaultJson, report::blk_names};
+use crate::{fault::FaultJson, report::blk_names, sync::ConnectedJson};
 use engine::{DiskNeed, Gap, Height, LowerPart, LowerTip, Note, Recovery, Warning, WrongHint, hex};
 use peregrine::remedy::warning_text;
 use serde::Serialize;
@@ -111,15 +111,7 @@ pub enum NoteCode {
         height: u32,
         block_hash: String,
     },
-    ConnectedAtTip {
-        height: u32,
-        block_hash: String,
-        blocks: u32,
-        blocks_disconnected: u32,
-        transactions: u64,
-        seconds: f64,
-        seconds_since_arrival: f64,
-    },
+    ConnectedAtTip(ConnectedJson),
     RebuildingWithoutHints {
         first_wrong: Option<WrongHintJson>,
     },
@@ -336,15 +328,7 @@ impl NoteCode {
             }
             Note::FoundBlocks { blocks } => Self::FoundBlocks { blocks: *blocks },
             Note::AtTip { height, hash } => Self::AtTip { height: height.0, block_hash: hash.to_string() },
-            Note::ConnectedAtTip(step) => Self::ConnectedAtTip {
-                height: step.height.0,
-                block_hash: step.hash.to_string(),
-                blocks: step.blocks,
-                blocks_disconnected: step.disconnected,
-                transactions: step.transactions,
-                seconds: step.elapsed.as_secs_f64(),
-                seconds_since_arrival: step.since_arrival.as_secs_f64(),
-            },
+            Note::ConnectedAtTip(step) => Self::ConnectedAtTip(ConnectedJson::new(step)),
             Note::RebuildingWithoutHints { first_wrong } => {
                 Self::RebuildingWithoutHints { first_wrong: first_wrong.as_ref().map(WrongHintJson::new) }
             }

@@ -17,8 +17,9 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AggregateKind, DownloadReport, Error, ErrorKind, Event, EventSink as _, FollowEnd, FollowReport, Height,
-    HintOptions, HumanSize, MIN_PRUNE_BYTES, PeerEvent, PeerStatus, RealDisk, SyncOptions, SyncReport,
+    AggregateKind, ConnectedAtTip, DownloadReport, Error, ErrorKind, Event, EventSink as _, FollowEnd,
+    FollowReport, Height, HintOptions, HumanSize, MIN_PRUNE_BYTES, PeerEvent, PeerStatus, RealDisk,
+    SyncOptions, SyncReport,
 };
 use peregrine::{exit::Exit, output::Done, stop::interrupt};
 use serde::Serialize;
@@ -180,7 +181,7 @@ impl SenderJson {
 }
 
 /// Blocks that were connected at the tip together.
-#[derive(Serialize)]
+#[derive(Serialize, PartialEq, Debug)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConnectedJson {
     height: u32,
@@ -192,6 +193,20 @@ pub struct ConnectedJson {
     seconds: f64,
     /// The part of it after the first block had come.
     seconds_since_arrival: f64,
+}
+
+impl ConnectedJson {
+    pub fn new(step: &ConnectedAtTip) -> Self {
+        Self {
+            height: step.height.0,
+            block_hash: step.hash.to_string(),
+            blocks: step.blocks,
+            blocks_disconnected: step.disconnected,
+            transactions: step.transactions,
+            seconds: step.elapsed.as_secs_f64(),
+            seconds_since_arrival: step.since_arrival.as_secs_f64(),
+        }
+    }
 }
 
 /// Why a run no longer stays at the tip.
@@ -217,19 +232,10 @@ pub struct FollowJson {
 
 impl FollowJson {
     fn new(report: &FollowReport) -> Self {
-        let connected = report.last.iter().map(|step| ConnectedJson {
-            height: step.height.0,
-            block_hash: step.hash.to_string(),
-            blocks: step.blocks,
-            blocks_disconnected: step.disconnected,
-            transactions: step.transactions,
-            seconds: step.elapsed.as_secs_f64(),
-            seconds_since_arrival: step.since_arrival.as_secs_f64(),
-        });
         Self {
             blocks_connected: report.connected,
             blocks_disconnected: report.disconnected,
-            connected: connected.collect(),
+            connected: report.last.iter().map(ConnectedJson::new).collect(),
             seconds: report.elapsed.as_secs_f64(),
             end: match report.end {
                 FollowEnd::Interrupted => FollowEndJson::Interrupted,
