@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{command, json};
+use common::{command, json, rebuilt, run_on_regtest as run};
 use digest::sha256::sha256d;
 use parquet::{
     file::reader::{FileReader, SerializedFileReader},
@@ -18,13 +18,11 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
-use tempfile::TempDir;
 use testkit::{
-    Chain, ChainSpec,
+    Chain,
     data::{known_answers, unpack_core_datadir},
-    datadir::Layout,
 };
 
 /// A coin: txid and vout, height, whether of a coinbase, value, script.
@@ -32,19 +30,6 @@ type Coin = ((String, u32), u32, bool, i64, Vec<u8>);
 
 /// A row of SQLite, in the order of its columns.
 type SqliteRow = (String, u32, i64, u8, u32, String);
-
-/// A datadir with its chainstate.
-fn rebuilt() -> (TempDir, Chain) {
-    let dir = TempDir::new().unwrap();
-    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
-    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
-    assert!(run(dir.path(), &["reindex"]).status.success());
-    (dir, chain)
-}
-
-fn run(datadir: &Path, words: &[&str]) -> Output {
-    command(&[words, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
-}
 
 /// Exports with these options, and returns the report.
 fn export(datadir: &Path, out: &Path, words: &[&str]) -> Value {

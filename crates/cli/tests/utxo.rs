@@ -4,24 +4,10 @@
 
 mod common;
 
-use common::{command, json};
+use common::{json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
-use std::{path::Path, process::Output};
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout, model::ModelCoin};
-
-/// A datadir with its chainstate.
-fn rebuilt() -> (TempDir, Chain) {
-    let dir = TempDir::new().unwrap();
-    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
-    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
-    assert!(run(dir.path(), &["reindex"]).status.success());
-    (dir, chain)
-}
-
-fn run(datadir: &Path, words: &[&str]) -> Output {
-    command(&[words, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
-}
+use testkit::model::ModelCoin;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

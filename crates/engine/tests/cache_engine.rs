@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Case, Template, assert_same_tree, bounded, chain, changed, error_text, layout, leftovers,
-    lies::{FALSIFICATIONS, falsify_claim},
+    CORE_DATADIRS, Case, Template, assert_same_tree, bounded, chain, changed, error_text, layout, leftovers,
+    lies::falsified,
     options, run, run_until, stats, stats_by_height, tree, trusting,
     undo::{Expected, UndoDamage, assert_mends},
     with_threads,
@@ -95,13 +95,7 @@ fn each_height_has_the_models_coins_with_and_without_a_scan() {
 
 #[test]
 fn datadirs_of_bitcoin_core_get_cores_coins() {
-    for (name, network) in [
-        ("main", Network::Main),
-        ("testnet3", Network::Test),
-        ("signet", Network::Signet),
-        ("regtest", Network::Regtest),
-        ("regtest-siblings", Network::Regtest),
-    ] {
+    for (name, network) in CORE_DATADIRS {
         let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
         let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
         let options = changed(ReindexOptions::new(dir.path(), network), |it| {
@@ -153,14 +147,7 @@ fn each_mutation_gets_the_joins_verdict() {
 
 #[test]
 fn undo_data_that_is_trusted_is_compared() {
-    let blocks: Vec<usize> = (0..chain().blocks.len())
-        .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
-        .collect();
-    for (number, (what, falsify)) in FALSIFICATIONS.iter().enumerate() {
-        let mut falsified: Chain = chain().clone();
-        let at = blocks[number * (blocks.len() - 1) / (FALSIFICATIONS.len() - 1)];
-        let tx = number % (falsified.blocks[at].txs as usize - 1);
-        falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
+    for (number, (what, falsified, ..)) in falsified(chain()).enumerate() {
         let dir = common::scratch();
         falsified.write_datadir(dir.path(), &layout()).unwrap();
         let join = trusting(&options(dir.path()));

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Case, assert_mentions, assert_offers, assert_same_tree, chain, layout, options, refused, run, stats,
-    stats_by_height, tree,
+    CORE_DATADIRS, Case, assert_mentions, assert_offers, assert_same_tree, chain, layout, options, refused,
+    run, stats, stats_by_height, tree,
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
     update::{AT_ONCE, EACH_BLOCK, How, behind, update, update_options},
 };
@@ -89,13 +89,7 @@ fn steps_of_random_size_pass_through_the_coins_of_each_height() {
 /// writes what Core has written, byte for byte.
 #[test]
 fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
-    for (name, network) in [
-        ("main", Network::Main),
-        ("testnet3", Network::Test),
-        ("signet", Network::Signet),
-        ("regtest", Network::Regtest),
-        ("regtest-siblings", Network::Regtest),
-    ] {
+    for (name, network) in CORE_DATADIRS {
         let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
         let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
         let tip_height = tip["height"].as_u64().unwrap() as u32;

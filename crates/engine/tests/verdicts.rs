@@ -7,13 +7,12 @@ mod common;
 
 use common::{
     Case, THREADS, assert_mentions, assert_same_tree, chain, error_text, layout,
-    lies::{FALSIFICATIONS, falsify_claim},
+    lies::{falsified, falsify_claim},
     options, run, tree, trusting, with_threads,
 };
 use peregrine_engine::{ErrorKind, Event, Height, Note, ReindexOptions};
 use std::sync::{Mutex, atomic::AtomicBool};
 use testkit::{
-    Chain,
     fault::FaultDisk,
     mutation::{CheckLevel, base_chain, mutations},
 };
@@ -111,14 +110,7 @@ fn the_chain_below_a_broken_block_can_be_rebuilt() {
 
 #[test]
 fn falsified_undo_data_is_reported_as_damage_of_the_rev_file() {
-    let blocks: Vec<usize> = (0..chain().blocks.len())
-        .filter(|&at| !chain().blocks[at].stale && chain().blocks[at].txs > 2)
-        .collect();
-    for (number, (what, falsify)) in FALSIFICATIONS.iter().enumerate() {
-        let mut falsified: Chain = chain().clone();
-        let at = blocks[number * (blocks.len() - 1) / (FALSIFICATIONS.len() - 1)];
-        let tx = number % (falsified.blocks[at].txs as usize - 1);
-        falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
+    for (what, falsified, at, tx) in falsified(chain()) {
         let dir = common::scratch();
         falsified.write_datadir(dir.path(), &layout()).unwrap();
         let (height, hash) = (falsified.blocks[at].height, falsified.blocks[at].hash);

@@ -9,12 +9,28 @@ use std::{
     path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// A command that runs `peregrine` with these arguments on a datadir.
 pub fn command(args: &[&str], datadir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(args).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
     command
+}
+
+/// Runs `peregrine` with these arguments on a datadir of regtest.
+pub fn run_on_regtest(datadir: &Path, args: &[&str]) -> Output {
+    command(&[args, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
+}
+
+/// A datadir of a generated chain, with its chainstate.
+pub fn rebuilt() -> (TempDir, Chain) {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    assert!(run_on_regtest(dir.path(), &["reindex"]).status.success());
+    (dir, chain)
 }
 
 /// Parses what the process printed to stdout.

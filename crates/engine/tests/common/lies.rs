@@ -1,7 +1,7 @@
 //! Falsified undo data.
 
 use disk::undo::{UndoArena, UndoView, write_undo};
-use testkit::GeneratedBlock;
+use testkit::{Chain, GeneratedBlock};
 use wire::{Coin, Sats, coin::compress_output};
 
 /// Changes code, amount or script of a claim.
@@ -49,3 +49,17 @@ pub const FALSIFICATIONS: &[(&str, Falsify)] = &[
     ("script, longer", |_, _, script| script.push(0x51)),
     ("script, many sigops", |_, _, script| *script = vec![0xac; 9_000]),
 ];
+
+/// The chain with false undo data, once for each way: the way's name, the chain, the index of the block, and
+/// the number of the transaction in its undo data.
+pub fn falsified(chain: &Chain) -> impl Iterator<Item = (&'static str, Chain, usize, usize)> {
+    let is_fit = |at: &usize| !chain.blocks[*at].stale && chain.blocks[*at].txs > 2;
+    let fit: Vec<usize> = (0..chain.blocks.len()).filter(is_fit).collect();
+    FALSIFICATIONS.iter().enumerate().map(move |(number, (what, falsify))| {
+        let mut falsified = chain.clone();
+        let at = fit[number * (fit.len() - 1) / (FALSIFICATIONS.len() - 1)];
+        let tx = number % (falsified.blocks[at].txs as usize - 1);
+        falsify_claim(&mut falsified.blocks[at], |_| (tx, 0), *falsify);
+        (*what, falsified, at, tx)
+    })
+}

@@ -32,6 +32,15 @@ use testkit::{
 /// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
 
+/// The datadirs that Core has written, with their networks.
+pub const CORE_DATADIRS: [(&str, Network); 5] = [
+    ("main", Network::Main),
+    ("testnet3", Network::Test),
+    ("signet", Network::Signet),
+    ("regtest", Network::Regtest),
+    ("regtest-siblings", Network::Regtest),
+];
+
 /// A new directory: in memory where possible, since these tests create many small files.
 pub fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
