@@ -57,7 +57,9 @@ impl Job<'_> {
         self.sink.event(Event::Started(Stage::Undo));
         if !spill.is_empty() {
             spill.match_all(join, self.threads(), self.interrupt)?;
-        } else if join.open().1 > 0 || join.has_mismatches() {
+        }
+        // The join has mismatches of its own also if the rest was in runs.
+        if join.open().1 > 0 || join.has_mismatches() {
             record_open_spends(join, spill);
         }
         if spill.has_mismatch() {
