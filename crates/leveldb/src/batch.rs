@@ -1,5 +1,5 @@
 //! The records of `NNNNNN.log`: batches of puts and deletions that are not in tables yet, and the sorted
-//! table in memory that the reader builds from them. Written by LevelDB `WriteBatch`; only read here.
+//! table in memory that the reader builds from them. Written by LevelDB `WriteBatch` and by small updates.
 //!
 //! ```text
 //! batch                                      operation
@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use super::coding::{DELETION, Input, MAX_SEQUENCE, VALUE};
+use super::coding::{DELETION, Input, MAX_SEQUENCE, VALUE, put_string};
 
 /// Maximum number of bytes of a database's logs, which are read into memory. Core's batches have about 32
 /// MiB, and LevelDB begins a new log after each write buffer (2 MiB for chainstates), so a node's logs are
@@ -74,7 +74,7 @@ impl MemTable {
         Ok(())
     }
 
-    /// Sorts the rows and drops all but the newest of each key. To be called once, after the last batch.
+    /// Sorts the rows and drops all but the newest of each key. To be called after the last batch.
     pub(super) fn finish(&mut self) {
         let (bytes, rows) = (&self.bytes, &mut self.rows);
         let key = |row: &Row| bytes.get(row.key.clone()).unwrap_or_default();
@@ -86,6 +86,11 @@ impl MemTable {
     /// Number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Length of all batches, in bytes.
+    pub(super) fn batch_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Returns the index of the first row whose key is not below `start`.
@@ -100,20 +105,55 @@ impl MemTable {
     }
 }
 
+/// A batch that is being written.
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Batch {
+    /// Begins a batch whose first operation has this sequence number.
+    pub(super) fn new(first: u64) -> Self {
+        Self { bytes: [&first.to_le_bytes()[..], &[0; 4]].concat(), count: 0 }
+    }
+
+    /// Adds a put, or a deletion if there is no value.
+    pub(super) fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.count += 1;
+        self.bytes.push(if value.is_some() { VALUE } else { DELETION });
+        put_string(&mut self.bytes, key);
+        value.iter().for_each(|value| put_string(&mut self.bytes, value));
+    }
+
+    /// Whether it has no operations.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns its bytes.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        if let Some(count) = self.bytes.get_mut(8..12) {
+            count.copy_from_slice(&self.count.to_le_bytes());
+        }
+        self.bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coding::put_string;
 
-    /// Encodes a batch of puts (with value) and deletions (without).
-    pub(super) fn batch(first: u64, count: u32, operations: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
-        let mut out = [&first.to_le_bytes()[..], &count.to_le_bytes()].concat();
-        for (key, value) in operations {
-            out.push(value.is_some() as u8);
-            put_string(&mut out, key);
-            value.iter().for_each(|value| put_string(&mut out, value));
-        }
-        out
+    /// Encodes a batch with this count of operations.
+    fn batch(first: u64, count: u32, operations: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+        let mut batch = Batch::new(first);
+        operations.iter().for_each(|(key, value)| batch.add(key, *value));
+        batch.count = count;
+        batch.finish()
     }
 
     #[test]

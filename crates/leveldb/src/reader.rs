@@ -30,6 +30,8 @@ pub struct Database<'d> {
     /// Numbers of the tables whose file name ends in `.sst`.
     sst_tables: BTreeSet<u64>,
     pub(super) memory: MemTable,
+    /// Number of logs, whose rows are in memory.
+    pub(super) log_count: usize,
     open: Mutex<OpenTables>,
     open_max: usize,
 }
@@ -71,7 +73,8 @@ impl<'d> Database<'d> {
         let memory = read_logs(disk, dir, &logs)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
         let (open, open_max) = (Mutex::default(), OPEN_TABLES);
-        Ok(Self { disk, dir: dir.into(), manifest, sst_tables, memory, open, open_max })
+        let (dir, log_count) = (dir.into(), logs.len());
+        Ok(Self { disk, dir, manifest, sst_tables, memory, log_count, open, open_max })
     }
 
     /// Returns a cursor over all rows.

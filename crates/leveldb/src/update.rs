@@ -1,11 +1,13 @@
-//! Changes a database: adds tables with new rows and deletions to those that it has, as LevelDB would, and
-//! puts all of them in place at once.
+//! Changes a database, all at once, as LevelDB would: adds a log with new rows and deletions, or tables.
 //!
-//! A new MANIFEST lists the old tables and the new ones; `CURRENT` names it when everything else is on the
-//! medium. Until then, a crash leaves the old database, and files that LevelDB removes when it opens it.
-//! Rows of logs go into the new tables too, unless they are replaced, and the new MANIFEST has a log number
-//! above all logs, so that LevelDB ignores and removes them. All new rows have one sequence number, above
-//! that of all older rows.
+//! A small change becomes a log of its own, which gets its name when it is on the medium: two syncs. LevelDB
+//! writes a table of each log when it opens the database.
+//!
+//! A large change, and one that finds many logs, becomes tables. A new MANIFEST lists the old tables and the
+//! new ones; `CURRENT` names it when everything else is on the medium. Until then, a crash leaves the old
+//! database, and files that LevelDB removes when it opens it. Rows of logs go into the new tables too, unless
+//! they are replaced, and the new MANIFEST has a log number above all logs, so that LevelDB ignores and
+//! removes them. All rows of new tables have one sequence number, above that of all older rows.
 //!
 //! New tables do not overlap each other. They go to the deepest level such that neither it nor any level
 //! above it has keys between the first and the last of them. In a database that was written in one pass,
@@ -18,17 +20,24 @@
 
 use std::{ffi::OsString, mem};
 
-use super::LevelDbError;
-use super::batch::MemTable;
+use hex_conservative::DisplayHex as _;
+
+use super::batch::{Batch, MemTable};
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::cursor::Cursor;
-use super::manifest::{LEVELS, LiveTable, Manifest};
+use super::manifest::{LEVELS, LiveTable, Manifest, numbered};
 use super::reader::Database;
 use super::writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, put_in_place, table_path};
-use vfs::During as _;
+use super::{LevelDbError, log};
+use vfs::{AtomicFile, During as _};
 
 /// Bytes of rows after which a table is finished: filter and index take some more.
 const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
+
+/// Maximum length of all logs in bytes: LevelDB begins a table after as much (of chainstates, 2 MiB).
+const LOG_BYTES: usize = 2 << 20;
+/// Number of logs from which on a change becomes a table: LevelDB makes one of each.
+const MANY_LOGS: usize = 12;
 
 /// A level is merged with those above it unless it has more than this many times their bytes: levels then
 /// grow threefold, and each row is rewritten a few times in all.
@@ -43,6 +52,9 @@ const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 pub struct DatabaseUpdate<'a, 'd> {
     database: &'a mut Database<'d>,
     sequence: u64,
+    /// The rows, as long as they are few enough for a log.
+    batch: Option<Batch>,
+    last_key: Vec<u8>,
     /// Index of the next row of the logs.
     next_logged: usize,
     tables: NewTables,
@@ -64,7 +76,8 @@ impl<'d> Database<'d> {
     /// numbers are used up.
     pub fn update(&mut self) -> Result<DatabaseUpdate<'_, 'd>, LevelDbError> {
         let sequence = self.manifest.last_sequence + 1;
-        if sequence > MAX_SEQUENCE {
+        // A log takes one for each row.
+        if sequence > MAX_SEQUENCE - LOG_BYTES as u64 {
             return Err(self.damaged("no sequence number is left".to_owned()));
         }
         let names = self.disk.list(&self.dir).during("list", &self.dir)?;
@@ -72,7 +85,9 @@ impl<'d> Database<'d> {
         let used = names.iter().filter_map(file_number).max().unwrap_or(0);
         let first = self.manifest.next_file.max(used.saturating_add(1));
         let tables = NewTables { first, next: first, open: None, complete: Vec::new() };
-        Ok(DatabaseUpdate { database: self, sequence, next_logged: 0, tables })
+        let batch = (self.log_count < MANY_LOGS).then(|| Batch::new(sequence));
+        let (last_key, next_logged) = (Vec::new(), 0);
+        Ok(DatabaseUpdate { database: self, sequence, batch, last_key, next_logged, tables })
     }
 
     /// Merges levels of similar size into the deepest of them, as compactions of LevelDB do. The rows stay
@@ -82,7 +97,7 @@ impl<'d> Database<'d> {
     /// The same errors as [`Database::update`], [`Cursor::advance`] and [`DatabaseUpdate::commit`].
     pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
         if self.memory.len() > 0 {
-            self.update()?.commit()?;
+            self.update()?.commit_tables()?;
         }
         let Some(level) = self.level_to_merge() else { return Ok(()) };
         let mut update = self.update()?;
@@ -131,6 +146,31 @@ impl DatabaseUpdate<'_, '_> {
     /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
     /// fails.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
+        let Some(batch) = &mut self.batch else { return self.set_in_table(key, value) };
+        if !batch.is_empty() && self.last_key.as_slice() >= key {
+            let [before, after] = [&self.last_key, key].map(|key| key.to_lower_hex_string());
+            return Err(LevelDbError::Order { path: self.database.dir.clone(), before, after });
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        batch.add(key, value);
+        if batch.len() + self.database.memory.batch_bytes() > LOG_BYTES {
+            self.leave_log()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the rows from the batch to tables.
+    fn leave_log(&mut self) -> Result<(), LevelDbError> {
+        let Some(batch) = self.batch.take() else { return Ok(()) };
+        let mut rows = MemTable::default();
+        rows.add_batch(&batch.finish()).map_err(|flaw| self.database.damaged(flaw.to_owned()))?;
+        (0..rows.len()).filter_map(|index| rows.row(index)).try_for_each(|(key, trailer, value)| {
+            self.set_in_table(key, (trailer as u8 == VALUE).then_some(value))
+        })
+    }
+
+    fn set_in_table(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
         self.add_logged(Some(key))?;
         let kind = if value.is_some() { VALUE } else { DELETION };
         let trailer = self.sequence << 8 | u64::from(kind);
@@ -157,6 +197,35 @@ impl DatabaseUpdate<'_, '_> {
     /// [`LevelDbError::File`] if the disk fails. The database is then as it was, or, if only the last sync
     /// failed, as it is after the change.
     pub fn commit(mut self) -> Result<(), LevelDbError> {
+        match self.batch.take() {
+            Some(batch) if batch.is_empty() => Ok(()),
+            Some(batch) => self.write_log(batch),
+            None => self.commit_tables(),
+        }
+    }
+
+    /// Puts the change in place as a log.
+    fn write_log(self, batch: Batch) -> Result<(), LevelDbError> {
+        let Database { disk, dir, .. } = &*self.database;
+        let [temporary, path] = ["dbtmp", "log"].map(|suffix| numbered(dir, self.tables.next, suffix));
+        let (batch, mut file) = (batch.finish(), Vec::new());
+        log::append_record(&mut file, &batch);
+        AtomicFile::write(*disk, temporary, &path, &file)?;
+        let Database { memory, manifest, log_count, .. } = &mut *self.database;
+        memory.add_batch(&batch).map_err(|flaw| LevelDbError::Damaged {
+            path,
+            offset: 0,
+            flaw: flaw.into(),
+        })?;
+        memory.finish();
+        manifest.last_sequence = memory.last_sequence;
+        *log_count += 1;
+        Ok(())
+    }
+
+    /// Puts the change in place as tables, with the rows of the logs.
+    fn commit_tables(mut self) -> Result<(), LevelDbError> {
+        self.leave_log()?;
         self.add_logged(None)?;
         let live = self.synced_tables()?;
         if live.is_empty() {
@@ -210,7 +279,7 @@ impl DatabaseUpdate<'_, '_> {
         self.tables.first = number;
         put_in_place(*disk, dir, &new, number)?;
         self.database.manifest = new;
-        self.database.memory = MemTable::default();
+        (self.database.memory, self.database.log_count) = (MemTable::default(), 0);
         self.database.close_tables();
         self.remove_obsolete(number);
         Ok(())

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use rusty_leveldb::{DB, LdbIterator as _, Options};
 use tempfile::TempDir;
 
+use super::LOG_BYTES;
 use crate::{Database, LevelDbError, TableWriter, manifest, table_path, write_database};
 use vfs::{Disk as _, RealDisk};
 
@@ -65,7 +66,7 @@ fn new_database(dir: &Path, model: &mut Model) {
     write_database(&RealDisk, dir, &[table.finish().unwrap()]).unwrap();
 }
 
-/// Makes a random change in both.
+/// Makes a random change in both, which becomes a log or tables.
 fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64) {
     let mut rows = BTreeMap::new();
     for _ in 0..=next(state, 60) {
@@ -80,7 +81,10 @@ fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64) {
             None => drop(model.remove(&key)),
         }
     }
-    update.commit().unwrap();
+    match next(state, 3) {
+        0 => update.commit_tables().unwrap(),
+        _ => update.commit().unwrap(),
+    }
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn changes_by_this_crate_and_by_another_leveldb_alternate() {
 
 #[test]
 fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), 5);
+    let (dir, mut model) = (scratch(), Model::new());
     new_database(dir.path(), &mut model);
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let mut used = Vec::new();
@@ -131,15 +135,17 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
         let mut update = database.update().unwrap();
         update.set(&key(1), Some(b"first")).unwrap();
         update.set(&key(KEYS - 1), Some(b"last")).unwrap();
-        update.commit().unwrap();
+        update.commit_tables().unwrap();
         used.push(database.table_count_by_level());
     }
     assert_eq!(used[0], [0, 0, 0, 0, 0, 1, 1]);
     assert_eq!(used[4], [0, 1, 1, 1, 1, 1, 1]);
     assert_eq!(used[6], [2, 1, 1, 1, 1, 1, 1], "after that, level 0");
-    model.insert(key(1), b"first".to_vec());
+    model.insert(key(1), b"newest".to_vec());
     model.insert(key(KEYS - 1), b"last".to_vec());
-    change(&mut database, &mut model, &mut state);
+    let mut update = database.update().unwrap();
+    update.set(&key(1), Some(b"newest")).unwrap();
+    update.commit_tables().unwrap();
     assert_equal(&database, &model, "a table of level 0 hides the older ones");
 }
 
@@ -180,16 +186,22 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
 /// Files that a crash has left do not hinder a change, even if they have the numbers that come next.
 #[test]
 fn leftovers_of_a_crash_are_passed_over_and_removed() {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), 3);
+    let (dir, mut model) = (scratch(), Model::new());
     new_database(dir.path(), &mut model);
     let leftovers = [table_path(dir.path(), 9), dir.path().join(manifest::manifest_name(10))];
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    change(&mut database, &mut model, &mut state);
-    assert_equal(&database, &model, "after the change");
+    let mut update = database.update().unwrap();
+    update.set(&key(1), None).unwrap();
+    update.commit().unwrap();
+    assert!(dir.path().join("000013.log").is_file());
+    model.remove(&key(1));
+    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "after the change");
+    database.update().unwrap().commit_tables().unwrap();
+    assert_equal(&database, &model, "without the log");
     let names = RealDisk.list(dir.path()).unwrap();
-    assert_eq!(names, ["000007.ldb", "000013.ldb", "CURRENT", "LOCK", "MANIFEST-000014"]);
+    assert_eq!(names, ["000007.ldb", "000014.ldb", "CURRENT", "LOCK", "MANIFEST-000015"]);
 }
 
 #[test]
@@ -248,7 +260,7 @@ fn a_merge_that_is_stopped_changes_nothing() {
             let is_kept = number >= 35_000 * values;
             update.set(&number.to_be_bytes(), is_kept.then_some(&value[..])).unwrap();
         }
-        update.commit().unwrap();
+        update.commit_tables().unwrap();
     }
     let before = database.table_count_by_level();
     database.merge(|| true).unwrap();
@@ -261,6 +273,67 @@ fn a_merge_that_is_stopped_changes_nothing() {
         let expected = (number >= 35_000).then(|| vec![1; 3]);
         assert_eq!(database.get(&number.to_be_bytes()).unwrap(), expected, "{number}");
     }
+}
+
+#[test]
+fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
+    let (dir, mut model) = (scratch(), Model::new());
+    new_database(dir.path(), &mut model);
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let logs = || {
+        let names = RealDisk.list(dir.path()).unwrap();
+        names.iter().filter(|name| name.to_str().unwrap().ends_with(".log")).count()
+    };
+    let set = |database: &mut Database<'_>, model: &mut Model, number: u64, len: usize| {
+        let mut update = database.update().unwrap();
+        update.set(&key(number), Some(&vec![3; len])).unwrap();
+        update.commit().unwrap();
+        model.insert(key(number), vec![3; len]);
+    };
+    let (mut counts, mut half) = (Vec::new(), Database::open(&RealDisk, dir.path()).unwrap());
+    for number in 0..15 {
+        set(&mut database, &mut model, number, 5);
+        counts.push(logs());
+        if number == 6 {
+            half = Database::open(&RealDisk, dir.path()).unwrap();
+        }
+    }
+    assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1, 2]);
+    assert_eq!(half.log_count, 7, "an opened database counts its logs too");
+    assert_equal(&database, &model, "in memory");
+
+    set(&mut database, &mut model, 1, LOG_BYTES - 200);
+    assert_eq!(logs(), 3);
+    set(&mut database, &mut model, 2, 200);
+    assert_eq!(logs(), 0, "all logs together have a limit");
+    set(&mut database, &mut model, 3, LOG_BYTES);
+    assert_eq!(logs(), 0);
+    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
+}
+
+#[test]
+fn a_torn_log_has_no_name_yet_and_a_whole_one_is_found() {
+    let (dir, mut model) = (scratch(), Model::new());
+    new_database(dir.path(), &mut model);
+    std::fs::write(dir.path().join("000009.dbtmp"), "torn").unwrap();
+    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "before");
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    for _ in 0..3 {
+        let mut update = database.update().unwrap();
+        for number in (1..KEYS).step_by(2) {
+            model.insert(key(number), vec![number as u8; 300]);
+        }
+        let rows: Model = model.clone().into_iter().filter(|(_, value)| value.len() == 300).collect();
+        rows.iter().for_each(|(key, value)| update.set(key, Some(value)).unwrap());
+        update.commit().unwrap();
+    }
+    // Each log is a batch of more than one block of 32 KiB.
+    assert_eq!(database.log_count, 3);
+    with_other(dir.path(), |db| {
+        for number in 0..KEYS {
+            assert_eq!(db.get(&key(number)).as_deref(), model.get(&key(number)).map(Vec::as_slice));
+        }
+    });
 }
 
 /// A change a block, for days: look-ups must not get slower with each one.
