@@ -37,6 +37,8 @@ const MAX_UNREQUESTED: u32 = 3;
 /// Time without a block after which peers are asked for blocks that they said not to have, or that are above
 /// their heights: one that is itself downloading may have them by then.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Interval at which the sizes of requested blocks are estimated again.
+const ESTIMATE_AGAIN: Duration = Duration::from_millis(250);
 /// Time for which only denials come before a block that no peer has counts as withheld.
 const WITHHELD: Duration = Duration::from_secs(30);
 
@@ -115,8 +117,8 @@ pub struct DownloadTotals {
 pub struct Download {
     options: DownloadOptions,
     sizes: SizeEstimate,
-    /// What `sizes` was when the requests of all peers were last estimated.
-    sizes_of_requests: SizeEstimate,
+    /// When the requests of all peers were last estimated.
+    estimated: Option<Instant>,
     window: Window,
     peers: BTreeMap<PeerId, Peer>,
     /// Number of blocks asked of each group of addresses.
@@ -142,7 +144,7 @@ impl Download {
         Self {
             options,
             sizes,
-            sizes_of_requests: sizes,
+            estimated: None,
             window: Window::new(first_height),
             peers: BTreeMap::new(),
             held_by_group: HashMap::new(),
@@ -340,17 +342,13 @@ impl Download {
         }
     }
 
-    /// Estimates the sizes of requested blocks again if blocks have become much larger, as at the end of the
-    /// tiny blocks with which most chains begin.
-    fn estimate_again_if_larger(&mut self) {
-        let height = self.window.start();
-        let [before, now] = [&self.sizes_of_requests, &self.sizes].map(|sizes| sizes.bytes(height));
-        if now > before * 2 {
+    /// Estimates the sizes of requested blocks again, from time to time.
+    fn estimate_again(&mut self, now: Instant) {
+        let last = *self.estimated.get_or_insert(now);
+        if now.saturating_duration_since(last) >= ESTIMATE_AGAIN {
             let sizes = &self.sizes;
             self.peers.values_mut().for_each(|peer| peer.estimate_again(|height| sizes.bytes(height)));
-        }
-        if now > before * 2 || now < before {
-            self.sizes_of_requests = self.sizes;
+            self.estimated = Some(now);
         }
     }
 
@@ -363,7 +361,7 @@ impl Download {
             .values_mut()
             .filter(|peer| peer.requests().len() > 0)
             .for_each(|peer| peer.speed.update(now));
-        self.estimate_again_if_larger();
+        self.estimate_again(now);
         self.close_useless_peers(now, candidate_waits);
         self.forgive_if_stuck(now);
         let mut asked = assign::Asked::new();
@@ -411,7 +409,7 @@ impl Download {
             return;
         };
         let expected = now + peer.forecast(bytes);
-        peer.request(Request { height, hash, bytes, asked: now, expected });
+        peer.request(Request { height, hash, bytes, bytes_when_asked: bytes, asked: now, expected });
         *self.held_by_group.entry(peer.group).or_default() += 1;
         asked.entry(id).or_default().push(hash);
     }

@@ -32,6 +32,8 @@ pub struct Request {
     pub hash: BlockHash,
     /// Estimated size in bytes.
     pub bytes: u64,
+    /// What it was when the block was asked for.
+    pub bytes_when_asked: u64,
     /// When it was asked for.
     pub asked: Instant,
     /// When it was expected to be complete.
@@ -68,8 +70,8 @@ pub struct Peer {
     requests_made: u64,
     markers: VecDeque<Marker>,
     in_flight_bytes: u64,
-    /// Whether the open requests were made when blocks were expected to be much smaller.
-    was_underestimated: bool,
+    /// Estimated bytes of all open requests when they were made.
+    bytes_when_asked: u64,
     /// When the first of the open requests was made after none was open.
     busy_since: Option<Instant>,
     last_byte: Option<Instant>,
@@ -95,7 +97,7 @@ impl Peer {
             requests_made: 0,
             markers: VecDeque::new(),
             in_flight_bytes: 0,
-            was_underestimated: false,
+            bytes_when_asked: 0,
             busy_since: None,
             last_byte: None,
             last_block: None,
@@ -162,21 +164,21 @@ impl Peer {
     pub fn request(&mut self, request: Request) {
         self.busy_since.get_or_insert(request.asked);
         self.in_flight_bytes += request.bytes;
+        self.bytes_when_asked += request.bytes_when_asked;
         self.requests.push_back((self.requests_made, request));
         self.requests_made += 1;
     }
 
-    /// Corrects the estimated sizes of the blocks that the peer was asked for: they are larger than expected.
+    /// Corrects the estimated sizes of the blocks that the peer was asked for.
     pub fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
-        self.was_underestimated = !self.requests.is_empty();
         self.requests.iter_mut().for_each(|(_, request)| request.bytes = bytes_at(request.height));
         self.in_flight_bytes = self.requests().map(|request| request.bytes).sum();
     }
 
-    /// Whether the open requests were made when blocks were expected to be much smaller.
+    /// Whether the open requests were made when the blocks were expected to be much smaller.
     #[must_use]
     pub const fn was_underestimated(&self) -> bool {
-        self.was_underestimated
+        self.in_flight_bytes > self.bytes_when_asked.saturating_mul(2)
     }
 
     /// Notes that a ping with this number follows the requests made so far.
@@ -286,6 +288,7 @@ impl Peer {
     fn take(&mut self, at: usize) -> Option<Request> {
         let (_, request) = self.requests.remove(at)?;
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(request.bytes);
+        self.bytes_when_asked = self.bytes_when_asked.saturating_sub(request.bytes_when_asked);
         Some(request)
     }
 
@@ -297,7 +300,6 @@ impl Peer {
 
     fn end_if_idle(&mut self, now: Instant) {
         if self.requests.is_empty() {
-            self.was_underestimated = false;
             self.busy_since = None;
             self.speed.end(now);
         }

@@ -15,6 +15,11 @@ const LOT_BYTES: u64 = 64_000;
 const SLACK: Duration = Duration::from_millis(200);
 /// Number of blocks that are in flight at least.
 const MIN_IN_FLIGHT: usize = 2;
+/// Number of blocks that one of several peers may be asked for at first. After tiny blocks, nobody knows
+/// whether the next ones are large, and a peer that has to send many of them binds the download to itself.
+const FIRST_IN_FLIGHT: u64 = 4;
+/// Later, all peers together may be asked for a fourth of the blocks that have come.
+const IN_FLIGHT_PART: u64 = 4;
 
 pub(super) type Asked = BTreeMap<PeerId, Vec<BlockHash>>;
 
@@ -96,6 +101,10 @@ impl Download {
             || self.is_group_full(peer)
             || !(is_active || self.may_add_active())
         {
+            return false;
+        }
+        let each = self.totals.blocks / IN_FLIGHT_PART / self.peers.len() as u64;
+        if self.peers.len() > 1 && peer.requests().len() as u64 >= each.max(FIRST_IN_FLIGHT) {
             return false;
         }
         if !peer.speed.is_measured() {

@@ -8,7 +8,14 @@ fn peer(round_trip_ms: u64) -> Peer {
 }
 
 fn request(height: u32, bytes: u64, now: Instant) -> Request {
-    Request { height, hash: BlockHash([height as u8; 32]), bytes, asked: now, expected: now }
+    Request {
+        height,
+        hash: BlockHash([height as u8; 32]),
+        bytes,
+        bytes_when_asked: bytes,
+        asked: now,
+        expected: now,
+    }
 }
 
 fn ms(ms: u64) -> Duration {

@@ -5,6 +5,7 @@ use crate::address::Host;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashSet},
+    ops::Range,
 };
 
 /// What a peer does wrong.
@@ -79,8 +80,8 @@ pub(super) struct Simulation {
     now: Instant,
     blocks: usize,
     size: u64,
-    /// Blocks below this height have 250 bytes.
-    pub(super) tiny_below: u32,
+    /// Blocks at other heights have 250 bytes.
+    pub(super) full: Range<u32>,
     given: usize,
     peers: Vec<SimulatedPeer>,
     events: BinaryHeap<Reverse<(Instant, u64, usize, Event)>>,
@@ -114,7 +115,7 @@ impl Simulation {
             now: start,
             blocks,
             size,
-            tiny_below: 0,
+            full: 0..u32::MAX,
             given: 0,
             peers: Vec::new(),
             events: BinaryHeap::new(),
@@ -273,7 +274,7 @@ impl Simulation {
     }
 
     fn size_of(&self, height: u32) -> u64 {
-        if height < self.tiny_below { 250 } else { self.size }
+        if self.full.contains(&height) { self.size } else { 250 }
     }
 
     fn handle(&mut self, peer: usize, event: Event) {
