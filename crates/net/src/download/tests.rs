@@ -60,8 +60,8 @@ fn slow_peers_hold_nobody_up() {
     }
 }
 
-/// Tiny blocks, of which hundreds are asked for at once, then full ones, and tiny ones again, which slow peers
-/// send while full ones are still missing.
+/// Tiny blocks, of which hundreds are asked for at once, then full ones, and tiny ones again, which slow
+/// peers send while full ones are still missing.
 #[test]
 fn blocks_that_become_larger_or_smaller_do_not_bind_the_download_to_slow_peers() {
     let links = [(1, 30, 10_000_000), (5, 80, 2_500_000), (2, 120, 625_000), (4, 200, 312_500)];
