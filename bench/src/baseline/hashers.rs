@@ -101,8 +101,8 @@ impl OutpointHasher for UnsaltedJumbo {
     #[inline]
     fn hash(&self, outpoint: &OutPoint) -> u64 {
         // Opaque, or the compiler would make the state once.
-        let (k0, k1) = black_box((self.0, self.1));
-        SipHash13Uj::new(k0, k1).hash_outpoint(&outpoint.txid.0, outpoint.vout)
+        let Self(k0, k1) = black_box(self);
+        SipHash13Uj::new(*k0, *k1).hash_outpoint(&outpoint.txid.0, outpoint.vout)
     }
 }
 

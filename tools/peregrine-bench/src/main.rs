@@ -4,6 +4,7 @@
 //! It is a tool for people who measure; operators need only `peregrine`.
 #![forbid(unsafe_code)]
 
+mod circumstances;
 mod compare;
 mod hyperfine;
 mod measure;

@@ -246,7 +246,7 @@ impl Reading {
         }
         // A node that was only started and stopped again adds nothing to the run.
         // Bitcoin Core up to version 29 wrote a colon.
-        let is_end = ["Shutdown done", "Shutdown: done"].iter().any(|end| message == *end);
+        let is_end = ["Shutdown done", "Shutdown: done"].contains(&message);
         if is_end && self.started.is_none() {
             self.end = time.zip(self.zero).map(|(time, zero)| time - zero);
         }

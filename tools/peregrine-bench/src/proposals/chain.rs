@@ -3,7 +3,7 @@
 
 use crate::{
     measure::add_datadir,
-    place::{copy_blocks, environment, files},
+    place::{copy_blocks, environment, files, warm},
 };
 use bench::StoredBlock;
 use cli::output::print_message;
@@ -118,6 +118,15 @@ impl Chain {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(failed(format!("no hints could be made; it said:\n{}", said.trim_end())));
+        }
+        Ok(())
+    }
+
+    /// Reads both copies once, so that their files are in the page cache.
+    pub fn warm(&self) -> Result<(), Error> {
+        for datadir in [&self.obfuscated, &self.plain] {
+            let warmed = files(datadir).and_then(|files| warm(&files));
+            warmed.map_err(|error| environment("read the files of", datadir, error))?;
         }
         Ok(())
     }

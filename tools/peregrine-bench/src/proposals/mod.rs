@@ -10,6 +10,7 @@ mod report;
 mod steps;
 
 use crate::{
+    circumstances::Circumstances,
     measure::{Measured, find_program, measure},
     place::{Scratch, environment},
     plot,
@@ -126,7 +127,8 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let bytes = blocks.iter().map(|block| block.view.bytes().len()).sum();
     let runner =
         Runner { args, program: &program, chain: &chain, scratch: &scratch.0, interrupt: &interrupt };
-    let load_before = report::load();
+    chain.warm()?;
+    let circumstances = Circumstances::begin();
     for run in 1..=args.runs.get() {
         for proposal in &proposals {
             for variant in proposal.variants {
@@ -142,7 +144,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
         }
     }
     let tip = blocks.last().map(|block| (block.height, block.hash));
-    let about = report::About::new(args, &chain, tip, bytes, load_before);
+    let about = report::About::new(args, &chain, tip, bytes, circumstances);
     let report = Report::new(about, &proposals, rows.finish()?);
     if let Some(page) = &args.page {
         plot::write(page, false, &page::page(&report))?;

@@ -6,12 +6,13 @@ use super::{
     proposal::{Clock, Outcome, Proposal, Statement, Unit, Variant, Work},
 };
 use crate::{
+    circumstances::Circumstances,
     measure::Measured,
     rows,
     statistics::{Ratio, Spread},
     table::few_runs,
 };
-use cli::{run_log::Machine, version::commit_or_version};
+use cli::version::commit_or_version;
 use engine::{BlockHash, Height};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -113,10 +114,8 @@ impl rows::Row for Row {
 /// What was measured, where and when.
 #[derive(Serialize)]
 pub struct About {
-    pub machine: Machine,
-    pub commit: &'static str,
-    /// The system's load average of one minute, before and after.
-    pub load: [Option<f64>; 2],
+    #[serde(flatten)]
+    pub circumstances: Circumstances,
     /// What the blocks are: a datadir, or how they were generated.
     pub blocks: String,
     pub chain: &'static str,
@@ -133,13 +132,11 @@ impl About {
         chain: &Chain,
         tip: Option<(Height, BlockHash)>,
         block_bytes: usize,
-        load_before: Option<f64>,
+        circumstances: Circumstances,
     ) -> Self {
         let generated = || format!("generated, {} bytes, seed {}", args.size, args.seed);
         Self {
-            machine: Machine::this(),
-            commit: commit_or_version(),
-            load: [load_before, load()],
+            circumstances: circumstances.end(),
             blocks: args.datadir.as_ref().map_or_else(generated, |datadir| datadir.display().to_string()),
             chain: chain.network.name(),
             height: tip.map(|(height, _)| height.0),
@@ -152,21 +149,14 @@ impl About {
 
     /// Returns the description as pairs of a name and a fact.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let load = |load: Option<f64>| load.map_or("unknown".to_owned(), |load| format!("{load:.1}"));
         let height = self.height.map_or(String::new(), |height| format!(" to height {height}"));
-        vec![
-            ("machine", self.machine.to_string()),
-            ("load", format!("{} before, {} after", load(self.load[0]), load(self.load[1]))),
-            ("commit", self.commit.to_owned()),
+        let mut facts = self.circumstances.facts();
+        facts.extend([
             ("blocks", format!("{} ({}){height}, {} bytes", self.blocks, self.chain, self.block_bytes)),
             ("runs", format!("{} of each variant, in turns", self.runs)),
-        ]
+        ]);
+        facts
     }
-}
-
-/// Returns the system's load average of one minute, if it is known.
-pub fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// What was measured of a variant.
