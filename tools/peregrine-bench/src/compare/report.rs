@@ -221,7 +221,7 @@ impl Report {
         if let Some(first) = known.next()
             && known.any(|other| other != first)
         {
-            text += "\nthe programs checked different scripts: their times cannot be compared\n";
+            text += "\nthe programs did not check the same scripts, which may explain a difference\n";
         }
         text.trim_end().to_owned()
     }

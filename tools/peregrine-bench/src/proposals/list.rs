@@ -79,8 +79,8 @@ pub const PROPOSALS: &[Proposal] = &[
             said("SHA-256, to 850,900", (147_277.0, 27_877.0), "s", "slow VPS", SWIFTSYNC),
             said("MuHash, to 850,901", (15_758.0, 30_699.0), "s", "i9, NVMe, dbcache 4500", SWIFTSYNC),
         ],
-        differs: "The documents compare each sum with a run of Bitcoin Core without hints, and hash one \
-                  element after the other; here all runs have hints, and SHA-256 has lanes.",
+        differs: "The documents compare each sum with a run of Bitcoin Core without hints; here all runs \
+                  have hints, and are compared with each other.",
         variants: &[
             hinted("muhash", &["--without-undo", "--aggregate", "muhash"]),
             hinted("sha256", &["--without-undo", "--aggregate", "sha256"]),
@@ -99,8 +99,7 @@ pub const PROPOSALS: &[Proposal] = &[
             "Raspberry Pi 5, dbcache 450",
             "Bitcoin Core #31132, review of 2025-09-29",
         )],
-        differs: "Bitcoin Core's threads only look up inputs; here they read and check blocks too, and \
-                  this chain's database is small and in memory.",
+        differs: "Bitcoin Core's threads only look up inputs; here they read and check blocks too.",
         variants: &[
             run("1 thread", &["--engine", "cache", "--threads", "1"]),
             run("2 threads", &["--engine", "cache", "--threads", "2"]),
@@ -120,7 +119,7 @@ pub const PROPOSALS: &[Proposal] = &[
             "Bitcoin Core #31132, as told in #32043",
         )],
         differs: "The document times whole runs whose database is on a disk; here only the look-ups are \
-                  timed, in tables that are in the page cache.",
+                  timed, in tables that were just written.",
         variants: &[
             step("1 thread", steps::look_up::<1>),
             step("2 threads", steps::look_up::<2>),
@@ -158,7 +157,7 @@ pub const PROPOSALS: &[Proposal] = &[
             said("reindex to 946,649", (27_195.0, 26_559.0), "s", "N150, SSD", JUMBO),
         ],
         differs: "The document times whole runs, in which the table is one part of many; here only coins \
-                  are created and spent in a table that fits into the processor's caches more often.",
+                  are created and spent, in a table that is never flushed.",
         variants: &[
             step("SipHash-2-4", steps::connect_all::<Cache<SipHash24>>),
             step("standard library's", steps::connect_all::<Cache<Std>>),
@@ -172,8 +171,8 @@ pub const PROPOSALS: &[Proposal] = &[
         clock: Clock::Processor,
         unit: Unit::Each("coin"),
         statements: &[],
-        differs: "The documents have no such table; its nodes are apart from it, so that it asks for the \
-                  hash of a node once more when it grows.",
+        differs: "The documents have no such table; unlike the join's own index, which keeps a part of each \
+                  hash, it hashes its outpoints again when it grows.",
         variants: &[
             step("SipHash-2-4", steps::connect_all::<Index<SipHash24>>),
             step("standard library's", steps::connect_all::<Index<Std>>),
@@ -275,7 +274,7 @@ pub const PROPOSALS: &[Proposal] = &[
             said("download to 888,888", (37_676.0, 36_181.0), "s", "HDD, dbcache 4500", OBFUSCATION),
         ],
         differs: "The documents' micro benchmarks XOR memory only; here each block is also copied from the \
-                  page cache, which takes longer than the words.",
+                  page cache, in all ways.",
         variants: &[
             step("byte by byte", steps::read_bytes),
             step("words of 64 bits", steps::read_words),

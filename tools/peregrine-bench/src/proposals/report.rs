@@ -167,7 +167,7 @@ pub struct VariantSummary {
     pub seconds: Spread,
     /// The speed, with its unit.
     pub speed: String,
-    /// How many times as fast as the first variant; `None` for the first.
+    /// How many times as fast as the first variant, by the runs of the same round; `None` for the first.
     pub ratio: Option<Ratio>,
     /// What it saves compared with the first variant, in percent of the processor time of a whole rebuild;
     /// `None` if that was not measured, or if the variant is a rebuild itself.
@@ -270,12 +270,16 @@ fn summary(proposal: &Proposal, rows: &[Row]) -> ProposalSummary {
         let own = times(proposal.name, variant.name, proposal.clock);
         let seconds = Spread::of(&own)?;
         let count = rows.iter().find(|row| row.proposal == proposal.name)?.count as f64;
-        let share = whole.zip(Spread::of(&first)).filter(|_| is_step(variant) && at > 0);
+        let ratio = Ratio::of_pairs(&first, &own).filter(|_| at > 0);
+        let saved = |ratio: Ratio| {
+            let (first, whole) = (Spread::of(&first)?.median, whole?.median);
+            Some(first * (1.0 - 1.0 / ratio.ratio) / whole * 100.0)
+        };
         Some(VariantSummary {
             name: variant.name,
             speed: speed(proposal.unit, count, seconds.median),
-            ratio: if at > 0 { Ratio::of(&first, &own) } else { None },
-            share_percent: share.map(|(whole, first)| (first.median - seconds.median) / whole.median * 100.0),
+            ratio,
+            share_percent: ratio.filter(|_| is_step(variant)).and_then(saved),
             seconds,
         })
     });
