@@ -5,6 +5,7 @@
 //! its result to [`Answers`], whose hash is printed at the end: an optimisation must not change it.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod buckets;
 pub mod real;
 pub mod work;
@@ -40,10 +41,23 @@ pub struct Block<'a> {
 #[derive(Debug)]
 pub struct Arenas(Vec<(BlockArena, UndoArena)>);
 
+/// A block of the chain as it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The time in its header.
+    pub time: BlockTime,
+    /// The serialised block.
+    pub bytes: Vec<u8>,
+    /// Its undo data; the genesis block has none.
+    pub undo: Vec<u8>,
+}
+
 /// The chain that all benchmarks use.
 #[derive(Debug)]
 pub struct Inputs {
-    chain: Chain,
+    chain: Vec<StoredBlock>,
     /// Median time past of each block, by height.
     pub median_times: Vec<BlockTime>,
 }
@@ -53,8 +67,20 @@ impl Inputs {
     /// scripts.
     #[must_use]
     pub fn generate(bytes: u64) -> Self {
-        let chain = Chain::generate(&ChainSpec { signed: false, stale: false, ..ChainSpec::new(1, bytes) });
-        let times: Vec<_> = chain.main().map(|block| block.header.time).collect();
+        let spec = ChainSpec { signed: false, stale: false, ..ChainSpec::new(1, bytes) };
+        let blocks = Chain::generate(&spec).blocks.into_iter().map(|block| StoredBlock {
+            hash: block.hash,
+            time: block.header.time,
+            bytes: block.bytes,
+            undo: block.undo.unwrap_or_default(),
+        });
+        Self::new(blocks.collect())
+    }
+
+    /// A chain of these blocks, from the genesis block on.
+    #[must_use]
+    pub fn new(chain: Vec<StoredBlock>) -> Self {
+        let times: Vec<_> = chain.iter().map(|block| block.time).collect();
         let median = |end: usize| median_time_past(&times[end.saturating_sub(11)..end]);
         let median_times = (1..=times.len()).map(median).collect();
         Self { chain, median_times }
@@ -63,21 +89,21 @@ impl Inputs {
     /// Creates the buffers for [`Inputs::blocks`].
     #[must_use]
     pub fn arenas(&self) -> Arenas {
-        Arenas(self.chain.main().skip(1).map(|_| Default::default()).collect())
+        Arenas(self.chain.iter().skip(1).map(|_| Default::default()).collect())
     }
 
     /// Returns all blocks except the genesis block, by height.
     ///
     /// # Panics
-    /// If the generator creates malformed blocks.
+    /// If a block or its undo data is malformed.
     #[must_use]
     pub fn blocks<'a>(&'a self, arenas: &'a mut Arenas) -> Vec<Block<'a>> {
-        let blocks = self.chain.main().skip(1).zip(&mut arenas.0);
+        let blocks = (1..).zip(self.chain.iter().skip(1)).zip(&mut arenas.0);
         blocks
-            .map(|(block, (arena, undo_arena))| {
-                let view = arena.parse(&block.bytes).expect("generated blocks are well-formed");
-                let undo = block.undo.as_deref().unwrap_or_default();
-                let coins = UndoView::parse(undo, undo_arena).expect("generated undo data is well-formed");
+            .map(|((height, block), (arena, undo_arena))| {
+                let view = arena.parse(&block.bytes).expect("blocks are well-formed");
+                let undo = &block.undo[..];
+                let coins = UndoView::parse(undo, undo_arena).expect("undo data is well-formed");
                 let claims: Vec<_> = coins.coins().collect();
                 let spent = claims.iter().map(SpentCoin::from_coin).collect::<Result<_, _>>();
                 let mut ids = [Vec::new(), Vec::new()];
@@ -85,11 +111,11 @@ impl Inputs {
                 sha256d_many(&view.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(), &mut ids[1]);
                 let [txids, wtxids] = ids;
                 Block {
-                    height: Height(block.height),
+                    height: Height(height),
                     hash: block.hash,
                     view,
                     undo,
-                    spent: spent.expect("generated coins are well-formed"),
+                    spent: spent.expect("coins are well-formed"),
                     claims,
                     txids: txids.into_iter().map(Txid).collect(),
                     wtxids: wtxids.into_iter().map(Wtxid).collect(),

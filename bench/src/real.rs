@@ -7,7 +7,7 @@ use wire::{BlockArena, Coin, Height, Sats, coin::compress_output, read::write_co
 
 /// Mainnet, 14 November 2021: 1,410,904 bytes, 2,043 transactions, 6,630 inputs, 7,454 outputs; the first
 /// block with taproot.
-const HEIGHT: u32 = 709_632;
+pub const HEIGHT: u32 = 709_632;
 
 /// The serialised block and undo data, without obfuscation.
 #[derive(Clone, Debug)]

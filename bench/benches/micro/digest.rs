@@ -2,7 +2,13 @@
 //! `bitcoin` and `siphasher`.
 
 use crate::Subject;
-use bench::Answers;
+use bench::{
+    Answers,
+    baseline::{
+        files::obfuscate_bytewise,
+        hashers::{Jumbo, OutpointHasher, OutpointSet, SipHash13, SipHash24, Std},
+    },
+};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use digest::{
     kernel::Kernel,
@@ -14,6 +20,7 @@ use digest::{
 use sha2::Digest as _;
 use siphasher::sip::{SipHasher13, SipHasher24};
 use std::{hash::Hasher as _, hint::black_box};
+use wire::OutPoint;
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
     siphash(criterion, subject, answers);
@@ -61,7 +68,28 @@ fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answe
     group.bench_function("1-3, siphasher", |b| {
         b.iter(|| messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphasher_13(message))));
     });
+    group.finish();
     answers.add("siphash", [with_uj().to_le_bytes(), with_24().to_le_bytes()].as_flattened());
+
+    set::<SipHash24>(criterion, "2-4", &outpoints);
+    set::<SipHash13>(criterion, "1-3", &outpoints);
+    set::<Std>(criterion, "standard library", &outpoints);
+    set::<Jumbo>(criterion, "1-3-uj", &outpoints);
+}
+
+/// Measures a set of outpoints: all are added, and looked up, and as many that it does not have.
+fn set<H: OutpointHasher>(criterion: &mut Criterion, name: &str, outpoints: &[OutPoint]) {
+    let others: Vec<_> =
+        outpoints.iter().map(|outpoint| OutPoint { vout: !outpoint.vout, ..*outpoint }).collect();
+    let full = OutpointSet::<H>::of(outpoints);
+    assert_eq!((full.count(outpoints), full.count(&others)), (outpoints.len(), 0));
+    let mut group = criterion.benchmark_group("set of outpoints");
+    group.throughput(Throughput::Elements(outpoints.len() as u64));
+    group.bench_function(BenchmarkId::new("create", name), |b| {
+        b.iter(|| OutpointSet::<H>::of(black_box(outpoints)));
+    });
+    group.bench_function(BenchmarkId::new("hit", name), |b| b.iter(|| full.count(black_box(outpoints))));
+    group.bench_function(BenchmarkId::new("miss", name), |b| b.iter(|| full.count(black_box(&others))));
 }
 
 fn obfuscation(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
@@ -74,7 +102,14 @@ fn obfuscation(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
         let mut once = subject.block.view.bytes().to_vec();
         key.apply(&mut once[start..], 5);
         answers.add("obfuscation", &once);
+        let mut bytewise = subject.block.view.bytes().to_vec();
+        obfuscate_bytewise(key.key(), &mut bytewise[start..], 5);
+        assert_eq!(bytewise, once);
     }
+    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    group.bench_function("byte by byte", |b| {
+        b.iter(|| obfuscate_bytewise(key.key(), black_box(&mut bytes), 5));
+    });
 }
 
 fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {

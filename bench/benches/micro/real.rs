@@ -4,7 +4,10 @@
 //! of the other crates, and not added to the answers, which must be the same everywhere.
 
 use crate::Subject;
-use bench::{Answers, real::raw_block};
+use bench::{
+    Answers,
+    real::{HEIGHT, raw_block},
+};
 use bitcoin::{Block, consensus::deserialize, hashes::Hash as _, merkle_tree::calculate_root};
 use bitcoin_slices::{Visit as _, Visitor, bsl};
 use criterion::{Criterion, Throughput};
@@ -13,9 +16,12 @@ use digest::{
     sha256::{Message, sha256d_many_with},
 };
 use disk::undo::{UndoArena, UndoView};
-use rules::merkle::merkle_root;
+use rules::{
+    BlockContext, BlockTotals, ChainParams, SpendContext, SpentCoin, TxContext, check_block, check_tx,
+    check_tx_spends, merkle::merkle_root,
+};
 use std::{hint::black_box, ops::ControlFlow};
-use wire::{BlockArena, BlockView, coin::compress_output};
+use wire::{BlockArena, BlockTime, BlockView, Height, Network, TxIndex, Txid, Wtxid, coin::compress_output};
 
 /// A visitor that ignores everything.
 struct Nothing;
@@ -47,6 +53,10 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, _: &mut Answers
     sizes(criterion, bytes, &bitcoin_block);
     merkle(criterion, &view, &bitcoin_block);
     coins(criterion, &view, undo);
+    match &real {
+        Some(_) => rules(criterion, &view, undo, (Network::Main, Height(HEIGHT))),
+        None => rules(criterion, &view, undo, (Network::Regtest, subject.block.height)),
+    }
 }
 
 fn parse(criterion: &mut Criterion, bytes: &[u8]) {
@@ -135,4 +145,63 @@ fn coins(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8]) {
             }
         });
     });
+}
+
+/// Seconds between blocks, for the times of earlier blocks.
+const SPACING: u32 = 600;
+
+/// Checks the rules of the block's own bytes, transaction hashes given; and those of each transaction as if
+/// it were accepted by itself: its own bytes, and its spends but for scripts.
+fn rules(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8], (network, height): (Network, Height)) {
+    let (params, header) = (ChainParams::of(network), view.header());
+    let time = |below: u32| BlockTime(header.time.0.saturating_sub(below * SPACING));
+    let mut ids = [Vec::new(), Vec::new()];
+    sha256d_many_with(
+        Kernel::active(),
+        &view.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(),
+        &mut ids[0],
+    );
+    sha256d_many_with(
+        Kernel::active(),
+        &view.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(),
+        &mut ids[1],
+    );
+    let [txids, wtxids] = ids;
+    let (txids, wtxids): (Vec<_>, Vec<_>) =
+        (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect());
+    let median_time_past_prev = time(6);
+    let context =
+        BlockContext { params, height, block: view, txids: &txids, wtxids: &wtxids, median_time_past_prev };
+    check_block(&context).expect("the block is valid");
+
+    let mut arena = UndoArena::default();
+    let undo = UndoView::parse(undo, &mut arena).expect("undo data is well-formed");
+    let spent = undo.txs().map(|coins| coins.map(|coin| SpentCoin::from_coin(&coin)).collect());
+    let spent: Vec<Vec<_>> = spent.collect::<Result<_, _>>().expect("coins are well-formed");
+    let times: Vec<_> = (0..height.0).map(|at| time(height.0 - at + 6)).collect();
+    let (hash, before) = (header.hash(), BlockTotals::default());
+    let accept_all = || {
+        (1..).zip(view.txs().skip(1)).zip(&spent).all(|((index, tx), coins)| {
+            let (tx, tx_index, mtp_by_height) = (&tx, TxIndex(index), &times[..]);
+            let hash = &hash;
+            check_tx(&TxContext { params, height, tx, tx_index }).is_ok()
+                && check_tx_spends(&SpendContext {
+                    params,
+                    height,
+                    hash,
+                    tx,
+                    tx_index,
+                    coins,
+                    mtp_by_height,
+                    before,
+                })
+                .is_ok()
+        })
+    };
+    assert!(accept_all(), "its transactions are valid");
+    let mut group = criterion.benchmark_group("real block, rules");
+    group.throughput(Throughput::Bytes(view.bytes().len() as u64));
+    group.bench_function("check_block", |b| b.iter(|| check_block(black_box(&context)).is_ok()));
+    group.throughput(Throughput::Elements(spent.len() as u64));
+    group.bench_function("each transaction by itself", |b| b.iter(accept_all));
 }

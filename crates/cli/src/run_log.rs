@@ -5,7 +5,7 @@ use crate::{exit::Exit, output::SCHEMA, remedy, version};
 use engine::{AssumeValid, ChainOptions, Error, ErrorKind, Event, ReindexReport, Stage, hex_reversed};
 use serde::{Deserialize, Serialize};
 use std::{
-    env,
+    env, fmt,
     fs::{self, File},
     io::{BufWriter, Write},
     num::NonZeroUsize,
@@ -137,7 +137,9 @@ impl Run {
 }
 
 impl Machine {
-    fn this() -> Self {
+    /// Describes the machine of this process. The file system is left to the caller.
+    #[must_use]
+    pub fn this() -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu_line = |name| cpus.lines().find_map(|line: &str| line.strip_prefix(name)?.split_once(": "));
         // ARM's kernel has no names of processors, but that of the board, such as a Raspberry Pi's.
@@ -150,6 +152,19 @@ impl Machine {
             kernel: kernel.map(|release| format!("Linux {}", release.trim())),
             filesystem: None,
         }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.cpu.clone(),
+            self.cores.map(|cores| format!("{cores} cores")),
+            self.memory_bytes.map(|bytes| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30))),
+            self.kernel.clone(),
+            self.filesystem.clone(),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -28,7 +28,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["testkit", "engine", "script", "rules", "coins", "disk", "leveldb", "vfs", "wire", "digest"],
     ),
     ("bench", &["testkit", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"]),
-    ("peregrine-bench", &["cli", "engine"]),
+    (
+        "peregrine-bench",
+        &["bench", "testkit", "cli", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"],
+    ),
     ("hostile", &["testkit", "disk", "vfs", "wire"]),
 ];
 
@@ -37,7 +40,7 @@ const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "ho
 
 /// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
 /// tests cannot; those of `net` do so only outside of the crate, where its types are those of `testkit`.
-const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "export", "script", "net", "peregrine-bench"];
+const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "export", "script", "net"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];

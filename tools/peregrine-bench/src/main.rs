@@ -1,14 +1,16 @@
-//! `peregrine-bench`: measures whole rebuilds and downloads against another program, and draws the logs of
-//! runs.
+//! `peregrine-bench`: measures whole rebuilds and downloads against another program, and proposals for faster
+//! ones against their absence, and draws the logs of runs.
 //!
 //! It is a tool for people who measure; operators need only `peregrine`.
 #![forbid(unsafe_code)]
 
+mod circumstances;
 mod compare;
 mod hyperfine;
 mod measure;
 mod place;
 mod plot;
+mod proposals;
 mod rows;
 mod statistics;
 mod sync;
@@ -31,6 +33,8 @@ enum Command {
     Reindex(compare::CompareArgs),
     /// Measure downloads from real nodes behind emulated links; needs root on Linux
     Sync(sync::SyncArgs),
+    /// Measure what each proposal of Bitcoin Core's documents on the speed of initial block download gains
+    Proposals(proposals::ProposalsArgs),
     /// Draw logs of rebuilds as one HTML page
     Plot(plot::PlotArgs),
 }
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     let (json, done) = match Args::parse().command {
         Command::Reindex(args) => (args.output.json, compare::run(&args)),
         Command::Sync(args) => (args.output.json, sync::run(&args)),
+        Command::Proposals(args) => (args.output.json, proposals::run(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)

@@ -46,6 +46,11 @@ pub trait Row {
 
     /// Returns the name of the program.
     fn program(&self) -> &str;
+    /// Returns what all programs with the same answer work on; it is the same for all rows, unless the
+    /// benchmark has several subjects.
+    fn subject(&self) -> &str {
+        ""
+    }
     /// Returns the number of the run, from 1.
     fn run(&self) -> u32;
     /// Returns the hash of the UTXO set in which the run resulted, if it is known.
@@ -107,7 +112,8 @@ impl<R: Row> Rows<R> {
             );
             return Err(Error::new(ErrorKind::Environment, detail.trim_end()));
         }
-        let known = self.rows.iter().find_map(|row| Some((row.program(), row.utxo_hash()?)));
+        let mut same = self.rows.iter().filter(|other| other.subject() == row.subject());
+        let known = same.find_map(|row| Some((row.program(), row.utxo_hash()?)));
         if let (Some((program, known)), Some(hash)) = (known, row.utxo_hash())
             && known != hash
         {

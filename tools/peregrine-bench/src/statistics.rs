@@ -32,7 +32,7 @@ impl Spread {
     }
 }
 
-/// A ratio of medians, and its 95 % bootstrap interval.
+/// A ratio, and its 95 % bootstrap interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
     pub ratio: f64,
@@ -45,11 +45,24 @@ impl Ratio {
     pub fn of(above: &[f64], below: &[f64]) -> Option<Self> {
         let median = |values: &[f64]| Spread::of(values).map(|spread| spread.median);
         let ratio = median(above)? / median(below)?;
+        Self::with_interval(ratio, |random| {
+            Some(median(&random.resample(above))? / median(&random.resample(below))?)
+        })
+    }
+
+    /// The median of the ratios of neighbouring runs, of which each group has the same number: what disturbs
+    /// the machine for longer than a run changes both of them. Pairs are resampled.
+    pub fn of_pairs(above: &[f64], below: &[f64]) -> Option<Self> {
+        let median = |values: &[f64]| Spread::of(values).map(|spread| spread.median);
+        let ratios: Vec<_> = above.iter().zip(below).map(|(above, below)| above / below).collect();
+        Self::with_interval(median(&ratios)?, |random| median(&random.resample(&ratios)))
+    }
+
+    /// Adds the interval of what `resampled` returns.
+    fn with_interval(ratio: f64, mut resampled: impl FnMut(&mut SplitMix) -> Option<f64>) -> Option<Self> {
         let mut random = SplitMix(SEED);
-        let mut ratios = Vec::with_capacity(RESAMPLES);
-        for _ in 0..RESAMPLES {
-            ratios.push(median(&random.resample(above))? / median(&random.resample(below))?);
-        }
+        let ratios = (0..RESAMPLES).map(|_| resampled(&mut random)).collect::<Option<Vec<_>>>();
+        let mut ratios = ratios?;
         ratios.sort_by(f64::total_cmp);
         Some(Self { ratio, low: quantile(&ratios, 0.025)?, high: quantile(&ratios, 0.975)? })
     }
@@ -106,6 +119,15 @@ mod tests {
         assert!(ratio.low < 3.0 && ratio.low >= 29.0 / 11.0, "{ratio:?}");
         assert!(ratio.high > 3.0 && ratio.high <= 33.0 / 9.0, "{ratio:?}");
         assert_eq!(Ratio::of(&slow, &fast), Some(ratio));
+    }
+
+    #[test]
+    fn neighbouring_runs_are_compared_where_the_machine_changes() {
+        // It is ten times as slow in the end.
+        let (off, on) = ([20.0, 22.0, 200.0, 200.0, 210.0], [10.0, 10.0, 10.0, 100.0, 105.0]);
+        let Ratio { ratio, low, high } = Ratio::of_pairs(&off, &on).unwrap();
+        assert_eq!((ratio, low, high), (2.0, 2.0, 20.0));
+        assert_eq!(Ratio::of_pairs(&[], &[]), None);
     }
 
     #[test]

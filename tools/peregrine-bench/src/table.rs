@@ -56,9 +56,12 @@ pub fn add_comparison<'a>(
             );
         }
     }
-    if runs < FEW {
-        let _ = writeln!(text, "\nfewer than {FEW} runs: spread and interval say little");
-    }
+    text.push_str(few_runs(runs));
+}
+
+/// Returns what few runs mean; nothing if there are enough.
+pub fn few_runs(runs: u32) -> &'static str {
+    if runs < FEW { "\nfewer than 5 runs: spread and interval say little\n" } else { "" }
 }
 
 /// Returns a value of CSV; an unknown one is empty.

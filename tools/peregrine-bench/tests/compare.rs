@@ -77,6 +77,7 @@ fn two_programs_run_in_turns_and_their_answers_are_compared() {
         assert_eq!(row["cache"], "warm");
     }
     assert_eq!(report["rows"][0]["threads"], 1);
+    assert!(report["machine"]["cores"].as_u64().unwrap() > 0 && report["load"][1].is_number(), "{report}");
     assert_eq!(report["rows"][0]["bytes"], chain().totals.bytes);
     let ratio = &report["ratio"];
     let [low, middle, high] = ["low", "ratio", "high"].map(|name| ratio[name].as_f64().unwrap());
@@ -96,7 +97,10 @@ fn commands_with_names_are_compared_without_peregrine_and_exported_as_hyperfine_
     let json = work.path().join("results.json");
     let rebuild = rebuild_by(&program) + " --json --stop-at-height {height}";
     let against = [format!("base={rebuild}"), format!("head=test {{run}} -le 2 && {rebuild}")];
+    let prepared = work.path().join("prepared");
+    let prepare = format!("test -d {{datadir}} && echo {{run}} {{height}} >>'{}'", prepared.display());
     let more = ["--runs", "2", "--json", "--no-peregrine", "--export-json", json.to_str().unwrap()];
+    let more = [&more[..], &["--prepare", &prepare]].concat();
     let more = [&more[..], &["--against", &against[0], "--against", &against[1]]].concat();
     let output = bench((dir.path(), work.path()), &more);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -120,7 +124,10 @@ fn commands_with_names_are_compared_without_peregrine_and_exported_as_hyperfine_
         assert!((result["mean"].as_f64().unwrap() - mean).abs() < 1e-9 && times.count() == 2, "{results}");
         assert!(result["stddev"].is_f64() && result["memory_usage_byte"][1].is_u64(), "{results}");
     }
-    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1, "nothing stays but the results");
+    let height = chain().tip().height;
+    let expected: String = [1, 1, 2, 2].map(|run| format!("{run} {height}\n")).concat();
+    assert_eq!(fs::read_to_string(&prepared).unwrap(), expected, "before each run of a command");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 2, "nothing stays but the results");
 }
 
 #[test]
@@ -134,6 +141,11 @@ fn a_run_that_fails_ends_the_benchmark_and_is_shown() {
     for said in ["what went wrong", "exit status: 7", "run 1 of echo failed", "regtest"] {
         assert!(stderr.contains(said), "{said}: {stderr}");
     }
+    let prepare =
+        ["--runs", "1", "--prepare", "echo not prepared >&2; exit 3", "--against", &rebuild_by(&program)];
+    let output = bench((dir.path(), work.path()), &prepare);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(5) && stderr.contains("not prepared"), "{stderr}");
     let stop = ["--runs", "1", "--args", "--stop-at-height 60", "--against", &rebuild_by(&program)];
     let output = bench((dir.path(), work.path()), &stop);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

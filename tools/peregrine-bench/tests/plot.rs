@@ -72,7 +72,13 @@ fn a_page_needs_nothing_else_and_holds_the_numbers() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(said.contains("500 points, up to height 499; 1 bad lines skipped"), "{said}");
     let html = fs::read_to_string(&page).unwrap();
-    for title in ["Total time", "Time to reach each height", "Time by block data", "Memory and coins cache"] {
+    for title in [
+        "Total time",
+        "Time to reach each height",
+        "co, by its time",
+        "Time by block data",
+        "Memory and coins cache",
+    ] {
         assert!(html.contains(title), "{title}");
     }
     assert!(html.contains("× as fast as &lt;core&gt; &amp; co"), "{html}");

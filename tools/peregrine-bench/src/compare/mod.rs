@@ -2,8 +2,10 @@
 //! measured so that others can repeat it. `docs/benchmarks.md` explains the columns.
 
 mod report;
+mod scripts;
 
 use crate::{
+    circumstances::Circumstances,
     measure::{Measured, add_datadir, find_program, measure, stored_height, utxo_hash},
     place::{self, Copy, Scratch, copy_blocks, environment},
     rows::{OutputArgs, Rows},
@@ -20,7 +22,7 @@ use std::{
     fs,
     num::NonZeroU32,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     str::FromStr,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -47,6 +49,11 @@ pub struct CompareArgs {
     /// the run
     #[arg(long, value_name = "[NAME=]COMMAND")]
     pub against: Vec<Against>,
+
+    /// Run this shell command before each run of a command of --against, without measuring it, such as one
+    /// that syncs to block 1; it has the same placeholders
+    #[arg(long, value_name = "COMMAND", requires = "against")]
+    pub prepare: Option<String>,
 
     /// Measure only the commands of --against, the first of which is what others are compared with
     #[arg(long, requires = "against")]
@@ -85,14 +92,14 @@ pub fn run(args: &CompareArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
-    let rows = Rows::new(&args.output)?;
+    let (rows, circumstances) = (Rows::new(&args.output)?, Circumstances::begin());
     let mut bench = Comparison::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
         for program in &programs {
             bench.once(run, program)?;
         }
     }
-    args.output.done(&Report::new(args, programs, bench.rows.finish()?), Report::text)
+    args.output.done(&Report::new(args, circumstances, programs, bench.rows.finish()?), Report::text)
 }
 
 /// A shell command to measure, and its name in reports.
@@ -191,7 +198,8 @@ impl<'a> Comparison<'a> {
         let scratch =
             scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
         let program = find_program(args.peregrine.as_deref())?;
-        let asks_height = args.against.iter().any(|against| against.command.contains("{height}"));
+        let commands = args.against.iter().map(|against| &against.command).chain(&args.prepare);
+        let asks_height = commands.into_iter().any(|command| command.contains("{height}"));
         let height = asks_height.then(|| stored_height(&program, args.chain, &args.datadir)).transpose()?;
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
         if !args.against.is_empty() {
@@ -211,6 +219,9 @@ impl<'a> Comparison<'a> {
         if output.exists() {
             fs::remove_dir_all(&output).map_err(|error| environment("empty", &output, error))?;
         }
+        if let Some(line) = self.args.prepare.as_ref().filter(|_| program.command.is_some()) {
+            self.prepare(run, line)?;
+        }
         let cached = self.prepare_cache()?;
         let measured = self.measure(run, program, &output)?;
         if self.interrupt.load(Ordering::Relaxed) {
@@ -224,14 +235,45 @@ impl<'a> Comparison<'a> {
                 .map_err(|error| environment("look at", &self.datadir, error))?,
             _ => None,
         };
+        let scripts = match program.command {
+            None => scripts::of_answer(&answer),
+            Some(_) => scripts::of_log(&self.network_dir().join("debug.log")),
+        };
         let name = program.name.clone();
         let row = Row::new(name, self.args.cache(), run, cached, &measured, &answer, hash);
+        let row = Row { scripts, ..row };
         self.rows.add(row, self.args.runs, &measured)
+    }
+
+    fn network_dir(&self) -> PathBuf {
+        self.datadir.join(self.args.chain.subdirectory().unwrap_or(""))
+    }
+
+    /// Returns a shell with this command, whose placeholders are replaced.
+    fn shell(&self, run: u32, line: &str) -> Command {
+        let height = self.height.map_or(String::new(), |height| height.to_string());
+        let line = line.replace("{height}", &height).replace("{run}", &run.to_string());
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
+        command
+    }
+
+    /// Runs the command that prepares a run.
+    fn prepare(&self, run: u32, line: &str) -> Result<(), Error> {
+        let output = self.shell(run, line).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| environment("prepare", &self.datadir, error))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let detail =
+                format!("the command that prepares failed ({}):\n{}", output.status, said.trim_end());
+            return Err(Error::new(ErrorKind::Environment, detail));
+        }
+        Ok(())
     }
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
     fn prepare_cache(&self) -> Result<Option<f64>, Error> {
-        let blocks = self.datadir.join(self.args.chain.subdirectory().unwrap_or("")).join("blocks");
+        let blocks = self.network_dir().join("blocks");
         let prepare =
             |files: &[PathBuf]| if self.args.cold { place::evict(files) } else { place::warm(files) };
         let files = place::files(&blocks).and_then(|files| prepare(&files).map(|()| files));
@@ -255,13 +297,7 @@ impl<'a> Comparison<'a> {
                 command.arg("--output").arg(output).args(self.args.args.split_whitespace());
                 command
             }
-            Some(line) => {
-                let mut command = Command::new("sh");
-                let height = self.height.map_or(String::new(), |height| height.to_string());
-                let line = line.replace("{height}", &height).replace("{run}", &run.to_string());
-                command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
-                command
-            }
+            Some(line) => self.shell(run, line),
         };
         measure(&mut command, &self.scratch.0, self.interrupt)
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))

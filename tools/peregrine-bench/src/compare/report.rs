@@ -2,6 +2,7 @@
 
 use super::{CompareArgs, Program};
 use crate::{
+    circumstances::Circumstances,
     measure::Measured,
     rows,
     statistics::{Ratio, Spread},
@@ -33,6 +34,8 @@ pub struct Row {
     /// The exit code; `None` if a signal ended the program.
     pub exit: Option<i32>,
     pub cached_percent: Option<f64>,
+    /// Which scripts were run: `all`, `none` or `above HEIGHT`; `None` if it is not known.
+    pub scripts: Option<String>,
 }
 
 impl Row {
@@ -63,6 +66,7 @@ impl Row {
             written_bytes: measured.io.map(|io| io.written),
             exit: measured.status.code(),
             cached_percent,
+            scripts: None,
         }
     }
 }
@@ -70,7 +74,7 @@ impl Row {
 impl rows::Row for Row {
     /// The columns of the recorded runs, then those that only this program measures.
     const CSV_HEADER: &'static str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,\
-        blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent\n";
+        blocks,bytes,utxo_hash,read_bytes,written_bytes,exit,cached_percent,scripts\n";
 
     fn program(&self) -> &str {
         &self.program
@@ -103,6 +107,7 @@ impl rows::Row for Row {
             or_empty(self.written_bytes),
             or_empty(self.exit),
             or_empty(self.cached_percent.map(|percent| format!("{percent:.1}"))),
+            or_empty(self.scripts.as_ref()),
         ];
         fields.join(",") + "\n"
     }
@@ -138,6 +143,8 @@ struct Summary {
     /// Megabytes of blocks per second, at the median time.
     mb_per_second: Option<f64>,
     utxo_hash: Option<String>,
+    /// Which scripts its runs checked, if that is known.
+    scripts: Option<String>,
 }
 
 /// The result of the benchmark.
@@ -148,6 +155,8 @@ pub struct Report {
     cache: &'static str,
     runs: u32,
     args: String,
+    #[serde(flatten)]
+    circumstances: Circumstances,
     programs: Vec<Summary>,
     /// With two programs: the ratio of the second.
     ratio: Option<Ratio>,
@@ -155,7 +164,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(args: &CompareArgs, programs: Vec<Program>, rows: Vec<Row>) -> Self {
+    pub fn new(
+        args: &CompareArgs,
+        circumstances: Circumstances,
+        programs: Vec<Program>,
+        rows: Vec<Row>,
+    ) -> Self {
         let mut programs: Vec<_> = programs.into_iter().map(|program| summary(program, &rows)).collect();
         let times = |name: &str| {
             rows.iter().filter(|row| row.program == name).map(|row| row.wall_s).collect::<Vec<_>>()
@@ -171,6 +185,7 @@ impl Report {
             cache: args.cache(),
             runs: args.runs.get(),
             args: args.args.clone(),
+            circumstances: circumstances.end(),
             programs,
             ratio,
             rows,
@@ -187,6 +202,7 @@ impl Report {
             self.runs,
             if self.programs.len() > 1 { " of each, in turns" } else { "" }
         );
+        text += &self.circumstances.text();
         for program in &self.programs {
             add_table(&mut text, &program.program, &program.quantities);
             if let Some(rate) = program.mb_per_second {
@@ -194,10 +210,19 @@ impl Report {
             }
             let hash = program.utxo_hash.as_deref().unwrap_or("unknown");
             let _ = writeln!(text, "  UTXO set            {hash}");
+            if let Some(scripts) = &program.scripts {
+                let _ = writeln!(text, "  scripts checked     {scripts}");
+            }
         }
         let first = self.programs.first().map_or("", |program| &program.program);
         let others = self.programs.iter().skip(1).map(|program| (&*program.program, program.ratio));
         add_comparison(&mut text, first, others, self.runs);
+        let mut known = self.programs.iter().filter_map(|program| program.scripts.as_ref());
+        if let Some(first) = known.next()
+            && known.any(|other| other != first)
+        {
+            text += "\nthe programs did not check the same scripts, which may explain a difference\n";
+        }
         text.trim_end().to_owned()
     }
 }
@@ -216,6 +241,7 @@ fn summary(program: Program, rows: &[Row]) -> Summary {
         program: program.name,
         command: program.command,
         quantities: quantities(QUANTITIES, &own),
+        scripts: own.iter().find_map(|row| row.scripts.clone()),
         utxo_hash,
     }
 }

@@ -34,7 +34,10 @@ pub fn by_height(plot: &Plot) -> Chart {
 
 /// Returns all other charts.
 pub fn more(plot: &Plot) -> Vec<Markup> {
-    let charts = [ratio(plot), by_bytes(plot), by_memory(plot)].into_iter().flatten().chain(activity(plot));
+    let charts = [ratio(plot), ratio_by_time(plot), by_bytes(plot), by_memory(plot)]
+        .into_iter()
+        .flatten()
+        .chain(activity(plot));
     charts.filter_map(|chart| chart.figure()).collect()
 }
 
@@ -55,14 +58,15 @@ fn linear(title: &str, unit: f64, say: fn(f64) -> String) -> Axis {
     Axis { title: title.to_owned(), scale: Scale::Linear { unit, from_zero: true }, tick: short, say }
 }
 
-/// Returns an axis of times from zero, for charts that show when something happened.
-fn elapsed(longest: f64) -> Axis {
+/// Returns an axis of times, for charts that show when something happened.
+fn elapsed(longest: f64, from_zero: bool) -> Axis {
     let (name, unit) = match longest {
         seconds if seconds > 3.0 * 3600.0 => ("hours", 3600.0),
         seconds if seconds > 180.0 => ("minutes", 60.0),
         _ => ("seconds", 1.0),
     };
-    linear(&format!("time, {name}"), unit, duration)
+    let scale = Scale::Linear { unit, from_zero };
+    Axis { scale, ..linear(&format!("time, {name}"), unit, duration) }
 }
 
 fn curves(plot: &Plot, of: impl Fn(&Point) -> Option<(f64, f64)>) -> Vec<Curve> {
@@ -77,30 +81,65 @@ fn curves(plot: &Plot, of: impl Fn(&Point) -> Option<(f64, f64)>) -> Vec<Curve> 
 /// Returns how many times as fast as the baseline each other log reached a height.
 fn ratio(plot: &Plot) -> Option<Chart> {
     let base = plot.series.get(plot.baseline)?;
-    let curve = |(at, series): (usize, &Series)| {
-        let points = steps(plot.from_height, series.height().min(base.height()), COMPARED);
-        let points = points.filter_map(|height| Some((f64::from(height), faster(base, series, height)?)));
-        Curve { style: plot.style(at), name: series.name.clone(), points: points.collect() }
-    };
-    let from = plot.from_height;
-    let heights_from = match from {
-        0 => String::new(),
-        from => format!(" Heights from {} on.", height(f64::from(from))),
-    };
     Some(Chart {
         id: "ratio",
         title: format!("Speed compared with {}", base.name),
         subtitle: "times as fast".to_owned(),
         caption: format!(
-            "Time of {} up to a height, divided by that of the other log.{heights_from}",
-            base.name
+            "Time of {} up to a height, divided by that of the other log.{}",
+            base.name,
+            heights_from(plot)
         ),
-        x: heights(from == 0),
-        y: linear("", 1.0, |ratio| format!("{} times as fast", times(ratio))),
-        curves: plot.others().map(curve).filter(|curve| !curve.points.is_empty()).collect(),
+        x: heights(plot.from_height == 0),
+        y: ratios(),
+        curves: compared(plot, base, |height| Some(f64::from(height))),
         level: Some(1.0),
     })
     .filter(|chart| !chart.curves.is_empty())
+}
+
+/// The same ratios, where each height is at the time at which the baseline reached it: slow parts of the
+/// chain are as wide as they are long.
+fn ratio_by_time(plot: &Plot) -> Option<Chart> {
+    let base = plot.series.get(plot.baseline)?;
+    let time = |height| at_height(base, height, |point| Some(point.seconds));
+    Some(Chart {
+        id: "ratiotime",
+        title: format!("Speed compared with {}, by its time", base.name),
+        subtitle: "times as fast".to_owned(),
+        caption: format!(
+            "The same ratios, where {} was after a time on the horizontal axis.{}",
+            base.name,
+            heights_from(plot)
+        ),
+        x: elapsed(base.seconds(), plot.from_height == 0),
+        y: ratios(),
+        curves: compared(plot, base, time),
+        level: Some(1.0),
+    })
+    .filter(|chart| !chart.curves.is_empty())
+}
+
+fn ratios() -> Axis {
+    linear("", 1.0, |ratio| format!("{} times as fast", times(ratio)))
+}
+
+fn heights_from(plot: &Plot) -> String {
+    match plot.from_height {
+        0 => String::new(),
+        from => format!(" Heights from {} on.", height(f64::from(from))),
+    }
+}
+
+/// Returns how many times as fast as the baseline each other log reached heights, which `place` puts on the
+/// horizontal axis.
+fn compared(plot: &Plot, base: &Series, place: impl Fn(u32) -> Option<f64>) -> Vec<Curve> {
+    let curve = |(at, series): (usize, &Series)| {
+        let points = steps(plot.from_height, series.height().min(base.height()), COMPARED);
+        let points = points.filter_map(|height| Some((place(height)?, faster(base, series, height)?)));
+        Curve { style: plot.style(at), name: series.name.clone(), points: points.collect() }
+    };
+    plot.others().map(curve).filter(|curve| !curve.points.is_empty()).collect()
 }
 
 fn by_bytes(plot: &Plot) -> Option<Chart> {
@@ -167,7 +206,7 @@ fn activity(plot: &Plot) -> Vec<Chart> {
                 title: title.to_owned(),
                 subtitle: subtitle.to_owned(),
                 caption: String::new(),
-                x: elapsed(longest),
+                x: elapsed(longest, true),
                 y: linear("", unit, say),
                 curves: plot
                     .series

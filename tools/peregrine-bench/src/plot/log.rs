@@ -19,6 +19,8 @@ const MOST_LINE: u64 = 64 << 10;
 const KEEP: usize = 2048;
 /// Greater heights are refused: this is 2,000 years of blocks.
 const MOST_HEIGHT: u32 = 100_000_000;
+/// The height of the last block of a run that only prepares: it is there to get headers and find peers.
+const PREPARED: u32 = 1;
 /// Stages of a run that are kept; a run has twelve kinds.
 const MOST_STAGES: usize = 100;
 /// Characters of a description that are kept.
@@ -217,8 +219,8 @@ impl Reading {
         }
     }
 
-    /// Parses a line of Core's log. If the node was restarted, the pause does not count; if it
-    /// started over, earlier lines do not count.
+    /// Parses a line of Core's log. If the node was restarted, the pause does not count; if it started over,
+    /// or had only prepared, earlier lines do not count.
     fn cores(&mut self, line: &str) {
         let time = line.split_once(' ').and_then(|(stamp, _)| unix_time(stamp));
         let message = message(line);
@@ -243,7 +245,9 @@ impl Reading {
             self.activity.line(time - zero, message);
         }
         // A node that was only started and stopped again adds nothing to the run.
-        if line.ends_with("Shutdown done") && self.started.is_none() {
+        // Bitcoin Core up to version 29 wrote a colon.
+        let is_end = ["Shutdown done", "Shutdown: done"].contains(&message);
+        if is_end && self.started.is_none() {
             self.end = time.zip(self.zero).map(|(time, zero)| time - zero);
         }
         self.before = time.or(self.before);
@@ -252,7 +256,7 @@ impl Reading {
     fn tip(&mut self, time: f64, point: Point) {
         if let Some((started, settings)) = self.started.take() {
             self.settings = settings;
-            if self.last.is_some_and(|last| point.height > last.height) {
+            if self.last.is_some_and(|last| point.height > last.height && last.height > PREPARED) {
                 let pause = started - self.before_start(started);
                 self.zero = self.zero.map(|zero| zero + pause.max(0.0));
             } else {
@@ -365,6 +369,17 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_run_is_found_in_logs_of_all_versions() {
+        let start = tip("2026-01-01T00:00:00Z", 0) + &tip("2026-01-01T00:00:04Z", 7);
+        for end in ["Shutdown done", "Shutdown: done", "[shutoff] Shutdown: done"] {
+            let log = series(&format!("{start}2026-01-01T00:12:34Z {end}\n"));
+            assert_eq!(log.end, Some(754.0), "{end}");
+        }
+        let log = series(&(start + "2026-01-01T00:12:34Z not Shutdown: done\n"));
+        assert_eq!(log.end, Some(4.0));
+    }
+
+    #[test]
     fn a_pause_does_not_count_and_a_new_beginning_does() {
         let start = |stamp: &str| format!("{stamp} Bitcoin Core version v30\n");
         let first = start("2026-01-01T00:00:00Z") + &tip("2026-01-01T00:00:10Z", 5);
@@ -374,6 +389,10 @@ mod tests {
         let anew = first + &start("2026-01-01T01:00:00Z") + &tip("2026-01-01T01:00:03Z", 0);
         let anew = series(&anew);
         assert_eq!((anew.points.len(), anew.points[0].seconds), (1, 3.0));
+        let prepared = start("2026-01-01T00:00:00Z") + &tip("2026-01-01T00:00:10Z", 1);
+        let behind = prepared + &start("2026-01-01T01:00:00Z") + &tip("2026-01-01T01:00:03Z", 2);
+        let behind = series(&behind);
+        assert_eq!((behind.points.len(), behind.points[0].seconds), (1, 3.0));
     }
 
     #[test]

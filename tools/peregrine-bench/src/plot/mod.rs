@@ -6,9 +6,9 @@ mod core_log;
 mod input;
 mod log;
 mod numbers;
-mod page;
-mod tables;
-mod text;
+pub mod page;
+pub mod tables;
+pub mod text;
 
 use crate::{hyperfine::Timing, place::environment};
 use clap::Args as ClapArgs;
@@ -57,7 +57,7 @@ pub struct PlotArgs {
 }
 
 /// The contents of a page.
-struct Plot {
+pub struct Plot {
     series: Vec<Series>,
     timings: Vec<Timing>,
     /// Index into `series`, or into `timings` if there are no logs.
@@ -132,7 +132,7 @@ fn found(series: &Series) -> String {
 }
 
 /// Returns whether a file exists. Without `force`, one that exists must be one that this command has written.
-fn exists(path: &Path, force: bool) -> Result<bool, Error> {
+pub fn exists(path: &Path, force: bool) -> Result<bool, Error> {
     let exists = path.try_exists().map_err(|error| environment("look at", path, error))?;
     if exists && !force && !is_ours(path).map_err(|error| environment("read", path, error))? {
         let detail = "exists, and is not of this command; give --force to overwrite it, or name another file";
@@ -150,7 +150,8 @@ fn is_ours(path: &Path) -> std::io::Result<bool> {
     Ok(start.contains(&mark) || start.starts_with(numbers::COLUMNS))
 }
 
-fn write(path: &Path, force: bool, text: &str) -> Result<(), Error> {
+/// Writes a file, which [`exists`] has allowed.
+pub fn write(path: &Path, force: bool, text: &str) -> Result<(), Error> {
     let file = if exists(path, force)? {
         File::create(path).map_err(|error| environment("write", path, error))
     } else {

@@ -20,6 +20,36 @@ const LEAST_BAR: f64 = 0.6;
 pub fn page(plot: &Plot) -> String {
     let headline = headline(plot);
     let rest = [charts::more(plot), tables::all(plot)].concat();
+    document(
+        &format!("{}: {}", headline.big, headline.over),
+        html! {
+            header {
+                p { (headline.over) }
+                h1 { (headline.big) }
+                p { (headline.sentence) }
+                @if let Some(warning) = headline.warning { p class="warning" { (warning) } }
+            }
+            (totals(plot))
+            (timings(plot))
+            @if let Some(chart) = charts::by_height(plot).figure() { section { (chart) } }
+            (stages(plot))
+            (measurement(plot))
+            @if !rest.is_empty() {
+                details {
+                    summary {
+                        @if plot.series.is_empty() { "All numbers" }
+                        @else { "More charts, and the numbers as tables" }
+                    }
+                    @for part in rest { section { (part) } }
+                }
+            }
+            footer { (footer(plot)) }
+        },
+    )
+}
+
+/// Returns a page that has this in its main part.
+pub fn document(title: &str, main: Markup) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -28,34 +58,10 @@ pub fn page(plot: &Plot) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content=(GENERATOR);
-                title { (headline.big) ": " (headline.over) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                main {
-                    header {
-                        p { (headline.over) }
-                        h1 { (headline.big) }
-                        p { (headline.sentence) }
-                        @if let Some(warning) = headline.warning { p class="warning" { (warning) } }
-                    }
-                    (totals(plot))
-                    (timings(plot))
-                    @if let Some(chart) = charts::by_height(plot).figure() { section { (chart) } }
-                    (stages(plot))
-                    (measurement(plot))
-                    @if !rest.is_empty() {
-                        details {
-                            summary {
-                                @if plot.series.is_empty() { "All numbers" }
-                                @else { "More charts, and the numbers as tables" }
-                            }
-                            @for part in rest { section { (part) } }
-                        }
-                    }
-                    footer { (footer(plot)) }
-                }
-            }
+            body { main { (main) } }
         }
     };
     document.into_string()
@@ -207,27 +213,34 @@ fn headline_of_timings(plot: &Plot) -> Headline {
 }
 
 /// One bar of a picture of total times.
-struct Bar {
-    style: usize,
-    name: String,
-    about: String,
-    seconds: f64,
+pub struct Bar {
+    pub style: usize,
+    pub name: String,
+    pub about: String,
+    pub seconds: f64,
 }
 
 fn bars(title: &str, bars: &[Bar]) -> Markup {
-    let longest = bars.iter().map(|bar| bar.seconds).fold(0.0, f64::max).max(1e-9);
     html! {
         section {
             h2 { (title) }
-            @for Bar { style, name, about, seconds } in bars {
-                div class="row" {
-                    span { (name) @if !about.is_empty() { small { (about) } } }
-                    span class="track" aria-hidden="true" {
-                        span class=(format!("b{style}"))
-                            style=(format!("width:{:.2}%", (seconds / longest * 100.0).max(LEAST_BAR))) {}
-                    }
-                    b { (duration(*seconds)) }
+            (rows(bars))
+        }
+    }
+}
+
+/// Returns bars, as long as their times.
+pub fn rows(bars: &[Bar]) -> Markup {
+    let longest = bars.iter().map(|bar| bar.seconds).fold(0.0, f64::max).max(1e-9);
+    html! {
+        @for Bar { style, name, about, seconds } in bars {
+            div class="row" {
+                span { (name) @if !about.is_empty() { small { (about) } } }
+                span class="track" aria-hidden="true" {
+                    span class=(format!("b{style}"))
+                        style=(format!("width:{:.2}%", (seconds / longest * 100.0).max(LEAST_BAR))) {}
                 }
+                b { (duration(*seconds)) }
             }
         }
     }

@@ -117,7 +117,7 @@ fn results(plot: &Plot) -> Option<Markup> {
 }
 
 /// Returns a table that scrolls by itself where it is wider than the screen.
-fn table(title: &str, heads: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> Markup {
+pub fn table(title: &str, heads: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> Markup {
     html! {
         h2 { (title) }
         div class="scroll" tabindex="0" role="region" aria-label=(title) {

@@ -12,6 +12,7 @@ mod served;
 mod tunnel;
 
 use crate::{
+    circumstances::Circumstances,
     measure::{Measured, add_datadir, find_program, measure, utxo_hash},
     place::{self, Scratch, environment},
     rows::{OutputArgs, Rows},
@@ -131,7 +132,7 @@ pub fn run(args: &SyncArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
-    let rows = Rows::new(&args.output)?;
+    let (rows, circumstances) = (Rows::new(&args.output)?, Circumstances::begin());
     let mut bench = Bench::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
         bench.once(run, Program::Peregrine)?;
@@ -139,7 +140,7 @@ pub fn run(args: &SyncArgs) -> Done {
             bench.once(run, Program::Bitcoind)?;
         }
     }
-    args.output.done(&Report::new(args, bench.rows.finish()?), Report::text)
+    args.output.done(&Report::new(args, circumstances, bench.rows.finish()?), Report::text)
 }
 
 /// A program that is measured.

@@ -2,6 +2,7 @@
 
 use super::{Download, Program, SyncArgs};
 use crate::{
+    circumstances::Circumstances,
     measure::Measured,
     rows,
     statistics::Ratio,
@@ -194,6 +195,8 @@ pub struct Report {
     runs: u32,
     args: String,
     against_args: String,
+    #[serde(flatten)]
+    circumstances: Circumstances,
     programs: Vec<Summary>,
     /// Time of bitcoind divided by Peregrine's, and its 95 % interval.
     ratio: Option<Ratio>,
@@ -201,7 +204,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(args: &SyncArgs, rows: Vec<Row>) -> Self {
+    pub fn new(args: &SyncArgs, circumstances: Circumstances, rows: Vec<Row>) -> Self {
         let of = |program: &str| rows.iter().filter(|row| row.program == program).collect::<Vec<_>>();
         let times = |program| of(program).iter().map(|row| row.wall_s).collect::<Vec<_>>();
         let ratio = Ratio::of(&times("bitcoind"), &times("peregrine"));
@@ -223,6 +226,7 @@ impl Report {
             runs: args.runs.get(),
             args: args.args.clone(),
             against_args: args.against_args.clone(),
+            circumstances: circumstances.end(),
             programs: ["peregrine", "bitcoind"].into_iter().filter_map(summary).collect(),
             ratio,
             rows,
@@ -240,6 +244,7 @@ impl Report {
             rate.unwrap_or_default(),
             self.runs
         );
+        text += &self.circumstances.text();
         for program in &self.programs {
             add_table(&mut text, program.program, &program.quantities);
             for (link, megabytes) in self.links.iter().zip(&program.link_mb) {

@@ -1,0 +1,328 @@
+//! Tables of coins, composed of a hash, a place for the nodes and a form of the coins, so that each can be
+//! exchanged by itself; and the connection of blocks to such a table, in order.
+
+use super::hashers::{Jumbo, OutpointHasher};
+use crate::{Answers, Block};
+use coins::OwnedCoin;
+use hashbrown::{HashTable, hash_table::Entry};
+use std::marker::PhantomData;
+use wire::{
+    Coin, OutPoint,
+    coin::{chainstate_key_order, compress_output},
+    script::is_unspendable,
+};
+
+/// Bytes of an output that an [`InlineCoin`] has room for: the amount, and a script of 34 bytes.
+const INLINE_BYTES: usize = 46;
+
+/// A coin in a form that a table keeps.
+pub trait KeptCoin {
+    /// Copies a coin.
+    fn keep(coin: Coin<'_>) -> Self;
+
+    /// Returns the coin.
+    fn coin(&self) -> Coin<'_>;
+}
+
+/// The output is on the heap.
+impl KeptCoin for OwnedCoin {
+    fn keep(coin: Coin<'_>) -> Self {
+        coin.into()
+    }
+
+    fn coin(&self) -> Coin<'_> {
+        self.as_coin()
+    }
+}
+
+/// A coin whose output is beside it, unless it is too long.
+#[derive(Clone, Debug)]
+pub struct InlineCoin {
+    code: u32,
+    out: InlineOut,
+}
+
+#[derive(Clone, Debug)]
+enum InlineOut {
+    Inline(u8, [u8; INLINE_BYTES]),
+    Heap(Box<[u8]>),
+}
+
+impl KeptCoin for InlineCoin {
+    fn keep(Coin { code, out }: Coin<'_>) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        let out = match bytes.get_mut(..out.len()) {
+            Some(room) => {
+                room.copy_from_slice(out);
+                InlineOut::Inline(out.len() as u8, bytes)
+            }
+            None => InlineOut::Heap(out.into()),
+        };
+        Self { code, out }
+    }
+
+    fn coin(&self) -> Coin<'_> {
+        let out = match &self.out {
+            InlineOut::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            InlineOut::Heap(bytes) => bytes,
+        };
+        Coin { code: self.code, out }
+    }
+}
+
+/// Where the nodes of a table are.
+pub trait Nodes: Default {
+    /// The form of the coins.
+    type Coin: KeptCoin;
+    /// What the table has of a node.
+    type Handle;
+
+    /// Adds a node.
+    fn put(&mut self, node: (OutPoint, Self::Coin)) -> Self::Handle;
+
+    /// Returns a node.
+    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, Self::Coin);
+
+    /// Removes a node.
+    fn take(&mut self, handle: Self::Handle) -> (OutPoint, Self::Coin);
+}
+
+/// The nodes are in the table itself, as those of a `HashMap`.
+#[derive(Clone, Debug)]
+pub struct InTable<C>(PhantomData<C>);
+
+/// Each node is an allocation of its own, as those of C++'s `unordered_map`.
+#[derive(Clone, Debug)]
+pub struct Allocated<C>(PhantomData<C>);
+
+/// The nodes are in one pool; a place that becomes free is used again.
+#[derive(Clone, Debug)]
+pub struct Pooled<C> {
+    nodes: Vec<Option<(OutPoint, C)>>,
+    free: Vec<u32>,
+}
+
+impl<C> Default for InTable<C> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<C> Default for Allocated<C> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<C> Default for Pooled<C> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<C: KeptCoin> Nodes for InTable<C> {
+    type Coin = C;
+    type Handle = (OutPoint, C);
+
+    fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
+        node
+    }
+
+    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, C) {
+        handle
+    }
+
+    fn take(&mut self, handle: Self::Handle) -> (OutPoint, C) {
+        handle
+    }
+}
+
+impl<C: KeptCoin> Nodes for Allocated<C> {
+    type Coin = C;
+    type Handle = Box<(OutPoint, C)>;
+
+    fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
+        Box::new(node)
+    }
+
+    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, C) {
+        handle
+    }
+
+    fn take(&mut self, handle: Self::Handle) -> (OutPoint, C) {
+        *handle
+    }
+}
+
+impl<C: KeptCoin> Nodes for Pooled<C> {
+    type Coin = C;
+    type Handle = u32;
+
+    fn put(&mut self, node: (OutPoint, C)) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.nodes[place as usize] = Some(node);
+            return place;
+        }
+        self.nodes.push(Some(node));
+        self.nodes.len() as u32 - 1
+    }
+
+    fn get<'n>(&'n self, handle: &'n u32) -> &'n (OutPoint, C) {
+        self.nodes[*handle as usize].as_ref().expect("the table has only places in use")
+    }
+
+    fn take(&mut self, handle: u32) -> (OutPoint, C) {
+        self.free.push(handle);
+        self.nodes[handle as usize].take().expect("the table has only places in use")
+    }
+}
+
+/// Coins to which blocks are connected.
+pub trait Coins {
+    /// Adds a coin, or replaces it.
+    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>);
+
+    /// Removes a coin; returns whether it was there and equal to `claim`.
+    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool;
+
+    /// Returns a hash of all coins.
+    fn answer(&self) -> String;
+}
+
+/// A table of coins.
+pub struct CoinTable<H, N: Nodes> {
+    hasher: H,
+    handles: HashTable<N::Handle>,
+    nodes: N,
+}
+
+impl<H: OutpointHasher, N: Nodes> Default for CoinTable<H, N> {
+    fn default() -> Self {
+        Self { hasher: H::new(1, 2), handles: HashTable::new(), nodes: N::default() }
+    }
+}
+
+impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
+    /// Removes a coin and returns it.
+    fn take(&mut self, outpoint: &OutPoint) -> Option<N::Coin> {
+        let Self { hasher, handles, nodes } = self;
+        let found = handles.find_entry(hasher.hash(outpoint), |handle| nodes.get(handle).0 == *outpoint);
+        let (handle, _) = found.ok()?.remove();
+        Some(nodes.take(handle).1)
+    }
+
+    fn add(&mut self, outpoint: OutPoint, coin: N::Coin) {
+        let Self { hasher, handles, nodes } = self;
+        let is_it = |handle: &N::Handle| nodes.get(handle).0 == outpoint;
+        match handles.entry(hasher.hash(&outpoint), is_it, |handle| hasher.hash(&nodes.get(handle).0)) {
+            Entry::Occupied(mut place) => {
+                let old = std::mem::replace(place.get_mut(), nodes.put((outpoint, coin)));
+                nodes.take(old);
+            }
+            Entry::Vacant(place) => {
+                place.insert(nodes.put((outpoint, coin)));
+            }
+        }
+    }
+}
+
+impl<H: OutpointHasher, N: Nodes> Coins for CoinTable<H, N> {
+    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
+        self.add(outpoint, N::Coin::keep(coin));
+    }
+
+    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
+        self.take(outpoint).is_some_and(|kept| kept.coin() == *claim)
+    }
+
+    fn answer(&self) -> String {
+        let mut coins: Vec<_> = self.handles.iter().map(|handle| self.nodes.get(handle)).collect();
+        coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
+        let (mut answers, mut bytes) = (Answers::default(), Vec::new());
+        for (outpoint, kept) in coins {
+            bytes.extend_from_slice(&outpoint.txid.0);
+            bytes.extend_from_slice(&outpoint.vout.to_le_bytes());
+            kept.coin().write_chainstate_value(&mut bytes);
+        }
+        answers.add("coins", &bytes);
+        answers.hash()
+    }
+}
+
+type Plain = CoinTable<Jumbo, InTable<OwnedCoin>>;
+
+/// A table that is emptied into another one whenever it has a number of coins, as a cache is flushed into a
+/// database.
+pub struct FlushedTable {
+    cache: Plain,
+    below: Plain,
+    most: usize,
+    preallocates: bool,
+}
+
+impl FlushedTable {
+    /// Creates a table that is flushed at `most` coins. After each flush, either the emptied table keeps its
+    /// memory, or a new one grows again.
+    #[must_use]
+    pub fn new(most: usize, preallocates: bool) -> Self {
+        Self { cache: Plain::default(), below: Plain::default(), most, preallocates }
+    }
+
+    fn flush(&mut self) {
+        let mut cache = std::mem::take(&mut self.cache);
+        for (outpoint, coin) in cache.handles.drain() {
+            self.below.add(outpoint, coin);
+        }
+        if self.preallocates {
+            self.cache = cache;
+        }
+    }
+}
+
+impl Coins for FlushedTable {
+    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
+        if self.cache.handles.len() >= self.most {
+            self.flush();
+        }
+        self.cache.create(outpoint, coin);
+    }
+
+    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
+        let found = self.cache.take(outpoint).or_else(|| self.below.take(outpoint));
+        found.is_some_and(|kept| kept.coin() == *claim)
+    }
+
+    fn answer(&self) -> String {
+        let mut all = Plain::default();
+        for (outpoint, kept) in self.cache.handles.iter().chain(&self.below.handles) {
+            all.create(*outpoint, kept.coin());
+        }
+        all.answer()
+    }
+}
+
+/// Spends and creates the coins of all blocks, in order.
+///
+/// # Panics
+/// If a coin is missing, or is not the one in the undo data.
+pub fn connect(blocks: &[Block<'_>], coins: &mut impl Coins) {
+    let mut out = Vec::new();
+    for block in blocks {
+        let mut claims = block.claims.iter();
+        for (index, (tx, txid)) in block.view.txs().zip(&block.txids).enumerate() {
+            if index > 0 {
+                for (input, claim) in tx.inputs().zip(claims.by_ref()) {
+                    assert!(coins.spend(&input.prevout(), claim), "{} is not the claim", input.prevout());
+                }
+            }
+            let code = Coin::code_of(block.height, index == 0);
+            for (vout, output) in (0..).zip(tx.outputs()) {
+                if !is_unspendable(output.script_pubkey()) {
+                    out.clear();
+                    compress_output(&mut out, output.value(), output.script_pubkey());
+                    coins.create(OutPoint { txid: *txid, vout }, Coin { code, out: &out });
+                }
+            }
+        }
+    }
+}
