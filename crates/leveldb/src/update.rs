@@ -16,7 +16,11 @@
 //! A database that gets many changes from here is to be merged after each ([`Database::merge`],
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
-use std::{ffi::OsString, mem};
+use std::{
+    ffi::OsString,
+    mem,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use super::LevelDbError;
 use super::batch::MemTable;
@@ -38,23 +42,35 @@ const MANY_TABLES: usize = 12;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
-/// A change of a database that is being written. If it is dropped before [`DatabaseUpdate::commit`], the
-/// database is as it was.
+/// A change of a database that is being written, by any number of threads. If it is dropped before
+/// [`DatabaseUpdate::commit`], the database is as it was.
 pub struct DatabaseUpdate<'a, 'd> {
     database: &'a mut Database<'d>,
     sequence: u64,
-    /// Index of the next row of the logs.
-    next_logged: usize,
-    tables: NewTables,
+    /// The numbers of the first new file, and of the next one.
+    first: u64,
+    next: AtomicU64,
+    /// The deepest of the levels whose rows are written anew.
+    merged: Option<usize>,
 }
 
-/// The tables so far, and the number of the next file.
-struct NewTables {
-    first: u64,
-    next: u64,
+/// The changes of one range of keys.
+pub struct RangeUpdate<'u> {
+    database: &'u Database<'u>,
+    sequence: u64,
+    next: &'u AtomicU64,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+    merged: Option<usize>,
+    /// Index of the next row of the logs.
+    next_logged: usize,
     open: Option<TableWriter>,
     complete: Vec<UnsyncedTable>,
 }
+
+/// The tables of one range of keys, which are on the medium.
+#[must_use]
+pub struct RangeTables(Vec<LiveTable>);
 
 impl<'d> Database<'d> {
     /// Begins a change. The caller holds the database's `LOCK`, and no other process has the database open.
@@ -71,31 +87,37 @@ impl<'d> Database<'d> {
         // A crash can leave files with numbers that no MANIFEST knows.
         let used = names.iter().filter_map(file_number).max().unwrap_or(0);
         let first = self.manifest.next_file.max(used.saturating_add(1));
-        let tables = NewTables { first, next: first, open: None, complete: Vec::new() };
-        Ok(DatabaseUpdate { database: self, sequence, next_logged: 0, tables })
+        Ok(DatabaseUpdate { database: self, sequence, first, next: AtomicU64::new(first), merged: None })
     }
 
     /// Merges levels of similar size into the deepest of them, as compactions of LevelDB do. The rows stay
     /// the same. Begins with what the logs have. If `should_stop` returns true, nothing is merged.
     ///
     /// # Errors
-    /// The same errors as [`Database::update`], [`Cursor::advance`] and [`DatabaseUpdate::commit`].
+    /// The same errors as [`Database::begin_merge`], [`RangeUpdate::merge`] and [`DatabaseUpdate::commit`].
     pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
+        let Some(update) = self.begin_merge()? else { return Ok(()) };
+        match update.range(&[], None).merge(should_stop)? {
+            Some(tables) => update.commit([tables]),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a merge, if there is something to merge: the caller merges all rows, in any number of ranges
+    /// ([`RangeUpdate::merge`]). Writes what the logs have.
+    ///
+    /// # Errors
+    /// The same errors as [`Database::update`] and [`DatabaseUpdate::commit`].
+    pub fn begin_merge(&mut self) -> Result<Option<DatabaseUpdate<'_, 'd>>, LevelDbError> {
         if self.memory.len() > 0 {
-            self.update()?.commit()?;
+            let update = self.update()?;
+            let logged = update.range(&[], None).finish()?;
+            update.commit([logged])?;
         }
-        let Some(level) = self.level_to_merge() else { return Ok(()) };
+        let Some(level) = self.level_to_merge() else { return Ok(None) };
         let mut update = self.update()?;
-        if !update.add_levels(level, should_stop)? {
-            return Ok(());
-        }
-        let merged = update.synced_tables()?;
-        let mut levels = update.database.manifest.levels.clone();
-        levels.iter_mut().take(level + 1).for_each(Vec::clear);
-        if let Some(tables) = levels.get_mut(level) {
-            *tables = merged;
-        }
-        update.put_in_place(levels)
+        update.merged = Some(level);
+        Ok(Some(update))
     }
 
     /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes that are to
@@ -125,79 +147,49 @@ impl<'d> Database<'d> {
 }
 
 impl DatabaseUpdate<'_, '_> {
-    /// Sets the value of `key`, or deletes the row if there is no value. Keys must ascend.
-    ///
-    /// # Errors
-    /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
-    /// fails.
-    pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
-        self.add_logged(Some(key))?;
-        let kind = if value.is_some() { VALUE } else { DELETION };
-        let trailer = self.sequence << 8 | u64::from(kind);
-        self.tables.add(self.database, key, trailer, value.unwrap_or_default())
-    }
-
-    /// Adds the rows of the logs below `end`, and passes over the one of `end`, which is replaced.
-    fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
-        while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
-            if end.is_some_and(|end| key > end) {
-                break;
-            }
-            if end != Some(key) {
-                self.tables.add(self.database, key, trailer, value)?;
-            }
-            self.next_logged += 1;
+    /// Begins the changes of the keys from `start` on, below `end` if there is one. Ranges must not overlap,
+    /// and together contain all keys.
+    #[must_use]
+    pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
+        RangeUpdate {
+            database: self.database,
+            sequence: self.sequence,
+            next: &self.next,
+            start: start.to_vec(),
+            end: end.map(<[u8]>::to_vec),
+            merged: self.merged,
+            next_logged: self.database.memory.seek(start),
+            open: None,
+            complete: Vec::new(),
         }
-        Ok(())
     }
 
-    /// Puts the change in place. When it returns, it is on the medium, and the database has the new rows.
+    /// Puts the change in place; `ranges` are all ranges, in order. When it returns, the change is on the
+    /// medium, and the database has the new rows.
     ///
     /// # Errors
     /// [`LevelDbError::File`] if the disk fails. The database is then as it was, or, if only the last sync
     /// failed, as it is after the change.
-    pub fn commit(mut self) -> Result<(), LevelDbError> {
-        self.add_logged(None)?;
-        let live = self.synced_tables()?;
-        if live.is_empty() {
-            return Ok(());
-        }
+    pub fn commit(self, ranges: impl IntoIterator<Item = RangeTables>) -> Result<(), LevelDbError> {
+        let new: Vec<LiveTable> = ranges.into_iter().flat_map(|range| range.0).collect();
         let mut levels = self.database.manifest.levels.clone();
-        add_tables(&mut levels, live);
-        self.put_in_place(levels)
-    }
-
-    /// Adds the newest row of each key in the levels down to `last`, and the deletions that hide rows below.
-    /// Returns false if it was stopped.
-    fn add_levels(&mut self, last: usize, should_stop: impl Fn() -> bool) -> Result<bool, LevelDbError> {
-        let Self { database, tables, .. } = self;
-        let database: &Database<'_> = database;
-        let [level0, deeper @ ..] = &database.manifest.levels;
-        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
-        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
-        let (mut rows, mut count) = (Cursor::with_deletions(database, groups)?, 0u32);
-        while rows.advance()? {
-            if !(is_last_used && rows.trailer() as u8 == DELETION) {
-                tables.add(database, rows.key(), rows.trailer(), rows.value())?;
-            }
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
-                return Ok(false);
+        match self.merged {
+            None if new.is_empty() => return Ok(()),
+            None => add_tables(&mut levels, new),
+            Some(level) => {
+                levels.iter_mut().take(level + 1).for_each(Vec::clear);
+                if let Some(tables) = levels.get_mut(level) {
+                    *tables = new;
+                }
             }
         }
-        Ok(true)
-    }
-
-    /// Completes the new tables. When it returns, they are on the medium.
-    fn synced_tables(&mut self) -> Result<Vec<LiveTable>, LevelDbError> {
-        self.tables.close()?;
-        mem::take(&mut self.tables.complete).into_iter().map(|table| Ok(table.sync()?.live())).collect()
+        self.put_in_place(levels)
     }
 
     /// Puts a MANIFEST with these levels in place.
     fn put_in_place(mut self, levels: [Vec<LiveTable>; LEVELS]) -> Result<(), LevelDbError> {
         let Database { disk, dir, .. } = &*self.database;
-        let number = self.tables.next;
+        let number = *self.next.get_mut();
         let new = Manifest {
             log_number: number,
             previous_log: 0,
@@ -207,7 +199,7 @@ impl DatabaseUpdate<'_, '_> {
         };
         // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
         // live.
-        self.tables.first = number;
+        self.first = number;
         put_in_place(*disk, dir, &new, number)?;
         self.database.manifest = new;
         self.database.memory = MemTable::default();
@@ -236,30 +228,83 @@ impl DatabaseUpdate<'_, '_> {
 impl Drop for DatabaseUpdate<'_, '_> {
     fn drop(&mut self) {
         let Database { disk, dir, .. } = &*self.database;
-        let numbers = self.tables.first..self.tables.next;
-        self.tables.open = None;
-        self.tables.complete.clear();
         // If the disk refuses, LevelDB removes them. The error that ended the change is the one to report.
-        for number in numbers {
+        for number in self.first..*self.next.get_mut() {
             let _ = disk.remove_file(&table_path(dir, number));
         }
     }
 }
 
-impl NewTables {
-    fn add(
-        &mut self,
-        database: &Database<'_>,
-        key: &[u8],
-        trailer: u64,
-        value: &[u8],
-    ) -> Result<(), LevelDbError> {
+impl RangeUpdate<'_> {
+    /// Sets the value of `key`, or deletes the row if there is no value. Keys must ascend, and be in the
+    /// range.
+    ///
+    /// # Errors
+    /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
+    /// fails.
+    pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
+        self.add_logged(Some(key))?;
+        let kind = if value.is_some() { VALUE } else { DELETION };
+        let trailer = self.sequence << 8 | u64::from(kind);
+        self.add(key, trailer, value.unwrap_or_default())
+    }
+
+    /// Adds the newest row of each key in the levels that are merged, and the deletions that hide rows below.
+    /// Returns `None` if it was stopped.
+    ///
+    /// # Errors
+    /// The same errors as [`Cursor::advance`]; [`LevelDbError::File`] if the disk fails.
+    pub fn merge(mut self, should_stop: impl Fn() -> bool) -> Result<Option<RangeTables>, LevelDbError> {
+        let database = self.database;
+        let [level0, deeper @ ..] = &database.manifest.levels;
+        let last = self.merged.unwrap_or(0);
+        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
+        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
+        let range = (self.start.as_slice(), self.end.as_deref());
+        let (mut rows, mut count) = (Cursor::with_deletions(database, groups, range)?, 0u32);
+        while rows.advance()? {
+            if !(is_last_used && rows.trailer() as u8 == DELETION) {
+                self.add(rows.key(), rows.trailer(), rows.value())?;
+            }
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
+                return Ok(None);
+            }
+        }
+        self.finish().map(Some)
+    }
+
+    /// Completes the range. When it returns, its tables are on the medium.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    pub fn finish(mut self) -> Result<RangeTables, LevelDbError> {
+        self.add_logged(self.end.clone().as_deref())?;
+        self.close()?;
+        let live = mem::take(&mut self.complete).into_iter().map(|table| Ok(table.sync()?.live()));
+        live.collect::<Result<_, LevelDbError>>().map(RangeTables)
+    }
+
+    /// Adds the rows of the logs below `end`, and passes over the one of `end`, which is replaced.
+    fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
+        while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
+            if end.is_some_and(|end| key > end) {
+                break;
+            }
+            if end != Some(key) {
+                self.add(key, trailer, value)?;
+            }
+            self.next_logged += 1;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<(), LevelDbError> {
         let table = match &mut self.open {
             Some(table) => table,
             none => {
-                let number = self.next;
-                self.next += 1;
-                none.insert(TableWriter::create(database.disk, &database.dir, number)?)
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                none.insert(TableWriter::create(self.database.disk, &self.database.dir, number)?)
             }
         };
         table.add_internal(key, trailer, value)?;
